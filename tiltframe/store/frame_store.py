@@ -354,8 +354,9 @@ class FrameStore:
         Guarantee
         ---------
         The results of a row are bit-for-bit those of `query` with the row's range and windows and a condition on its
-        keys. The store is queried once for each different pair of range and windows, and all results are for the same
-        version of the store.
+        keys. The store is queried once for all rows whose ranges overlap. Results that depend on the range itself need
+        one query for each different range: one window over the whole range, hopping windows, ``fill``, ``latest``,
+        ``edges`` and windows of another zone. All results are for the same version of the store.
 
         Examples
         --------

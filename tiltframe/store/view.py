@@ -310,7 +310,8 @@ class StoreView:
         [2, None]
         """
         checked_type(rows, pa.Table, "the rows of a join")
-        return join_rows(rows, checked_type(join, Join, "a join"), self.ask, self.frame.keys)
+        join = checked_type(join, Join, "a join")
+        return join_rows(rows, join, self.ask, frame=self.frame, now=self._now(Query(**join.options)))
 
     def join_schema(self, rows: pa.Schema, join: Join) -> pa.Schema:
         """Return the schema of joined rows without reading states.
@@ -329,7 +330,7 @@ class StoreView:
         ValueError, StoreError
             For the same reasons as `join`.
         """
-        return join_schema(rows, join, self.ask, self.frame.keys)
+        return join_schema(rows, join, self.ask, frame=self.frame, now=self._now(Query(**join.options)))
 
     def cost(self, query: Query) -> Cost:
         """Estimate how much a query reads and returns, without reading states.

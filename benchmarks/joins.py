@@ -1,0 +1,132 @@
+"""Joins: events with a store, next to the plain queries of their distinct ranges.
+
+    python -m benchmarks.joins [--quick] [--out FILE]
+
+10,000 events ask for a year of days or an hour of seconds (two distinct ranges, and millions of joined rows), and 500
+events for a minute of seconds that begins at any second of the hour (hundreds of distinct ranges). The answers of some
+events are compared with one query each before anything is timed.
+"""
+
+from __future__ import annotations
+
+import json
+import tempfile
+from collections.abc import Callable
+from dataclasses import asdict
+from functools import partial
+from pathlib import Path
+from statistics import median
+from typing import Any
+
+import click
+import numpy as np
+import pyarrow as pa
+
+import aggr
+from aggr.bench.timing import circumstances, one_round
+from benchmarks.musthold import MustHold, show_must_hold
+from tiltframe import FrameStore, TiltFrame
+
+BEGIN = 1_704_067_200_000  # 2024-01-01, milliseconds
+HOUR, YEAR = 3_600_000, 366 * 86_400_000
+KEYS = 50
+ROUNDS = 5
+FRAME = TiltFrame(["1s", "1m", "1h", "1d"], "ts", {"n": aggr.count(), "total": aggr.sum("x")}, ["host"])
+RANGE_COLUMNS = ("start", "end")
+
+
+def store_of_a_year(folder: Path, rows: int) -> FrameStore:
+    """Write rows over a year, and as many in its first hour, into a store."""
+    rng = np.random.default_rng(1)
+    offsets = np.concatenate([rng.integers(0, YEAR, rows), rng.integers(0, HOUR, rows)])
+    hosts = rng.integers(0, KEYS, len(offsets))
+    store = FrameStore(folder / "store", FRAME)
+    data = pa.table({"ts": BEGIN + offsets, "host": hosts, "x": rng.random(len(offsets))})
+    store.append_rows(data, writer="benchmark", commit=1)
+    return store
+
+
+def days_or_seconds(count: int) -> pa.Table:
+    """Return events of which nine of ten ask for a year of days, and the others for an hour of seconds."""
+    rng = np.random.default_rng(2)
+    is_year = rng.random(count) < 0.9
+    return pa.table(
+        {
+            "host": rng.integers(0, KEYS, count),
+            "start": np.full(count, BEGIN),
+            "end": BEGIN + np.where(is_year, YEAR, HOUR),
+            "size": np.where(is_year, "1d", "1s"),
+        }
+    )
+
+
+def any_minute(count: int) -> pa.Table:
+    """Return events that ask for a minute of seconds, from any second of the hour on."""
+    rng = np.random.default_rng(3)
+    starts = BEGIN + rng.integers(0, HOUR // 1000 - 60, count) * 1000
+    return pa.table(
+        {"host": rng.integers(0, KEYS, count), "start": starts, "end": starts + 60_000, "size": ["1s"] * count}
+    )
+
+
+def joined(store: FrameStore, events: pa.Table) -> pa.Table:
+    """Return the events with their results."""
+    return store.join(events, "host", within=RANGE_COLUMNS, per="size")
+
+
+def queried(store: FrameStore, events: pa.Table) -> list[pa.Table]:
+    """Return the results of each distinct range and windows of the events."""
+    distinct = events.select([*RANGE_COLUMNS, "size"]).group_by([*RANGE_COLUMNS, "size"]).aggregate([]).to_pylist()
+    return [store.query(event["size"], (event["start"], event["end"])) for event in distinct]
+
+
+def check(store: FrameStore, events: pa.Table) -> None:
+    """Compare the answers of some events with one query each; raise ``AssertionError`` where they differ."""
+    some = events.slice(0, 20)
+    expected: list[dict[str, Any]] = []
+    for event in some.to_pylist():
+        results = store.query(event["size"], (event["start"], event["end"]), where=f"host = {event['host']}")
+        expected += [event | result for result in results.to_pylist()] or [event]
+    results_of_join = joined(store, some).to_pylist()
+    assert [row["total"] for row in results_of_join] == [row.get("total") for row in expected]
+    assert [row["window_start"] for row in results_of_join] == [row.get("window_start") for row in expected]
+
+
+def main(events: int, rows: int, out: Path | None) -> list[MustHold]:
+    """Measure, print, and write the figures if ``out`` is given."""
+    lines, seconds = [], {}
+    with tempfile.TemporaryDirectory() as folder:
+        store = store_of_a_year(Path(folder), rows)
+        for name, data in (
+            ("a year of days or an hour of seconds", days_or_seconds(events)),
+            ("any minute", any_minute(events // 20)),
+        ):
+            check(store, data)
+            calls: dict[str, Callable[[], object]] = {
+                "join": partial(joined, store, data),
+                "queries": partial(queried, store, data),
+            }
+            rounds = [one_round(calls, number) for number in range(ROUNDS)]
+            seconds[name] = {call: [times[call] for times in rounds] for call in calls}
+            ratio = median(seconds[name]["join"]) / median(seconds[name]["queries"])
+            lines.append(MustHold(f"{data.num_rows:,} events, {name}: join / queries of distinct ranges", 5, ratio))
+    show_must_hold(lines)
+    if out is not None:
+        about = circumstances(("deltalake", "pyarrow", "numpy"))
+        limits = [{**asdict(line), "verdict": line.verdict} for line in lines]
+        out.write_text(json.dumps({**about, "seconds": seconds, "must_hold": limits}, indent=1) + "\n")
+    return lines
+
+
+@click.command()
+@click.option("--quick", is_flag=True, help="200 events and 4,000 rows.")
+@click.option("--out", type=click.Path(path_type=Path, dir_okay=False), help="Write the figures here, as JSON.")
+def command(quick: bool, out: Path | None) -> None:
+    """Compare joins with plain queries; exit with status 1 if a limit is exceeded."""
+    lines = main(200, 4_000, out) if quick else main(10_000, 100_000, out)
+    if not quick and any(line.verdict == "FAIL" for line in lines):
+        raise SystemExit(1)
+
+
+if __name__ == "__main__":
+    command()

@@ -1,0 +1,140 @@
+"""Matching of a join: the results of each row, as a range of a table of results sorted by key and window.
+
+results       key  start        row         key  range           first  count
+        0     a    10:00        0           a    10:00–12:00  ─▶  0      2
+        1     a    11:00        1           b    11:00–12:00  ─▶  3      0
+        2     b    10:00
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
+
+import numpy as np
+import pyarrow as pa
+
+from aggr.arrow import compute as pc
+from aggr.arrow.normalize import normalize, one_array
+from aggr.groups.groups import group_by
+from aggr.sql.inputs import values_in
+from aggr.tables.keys import key_column
+from tiltframe.instants import instants_of
+from tiltframe.store.query.execution import Answer
+from tiltframe.store.query.join_ranges import Positions, RowRanges
+
+_ROWS_PER_SLICE = 1 << 18
+
+
+@dataclass(frozen=True)
+class Matched:
+    """Results sorted so that those of a row are ``count[row]`` rows from ``first[row]`` on."""
+
+    results: pa.Table
+    first: Positions
+    count: Positions
+
+
+def match_rows(
+    key_values: Mapping[str, pa.Array],
+    ranges: Sequence[RowRanges],
+    answers: Sequence[Answer],
+    schema: pa.Schema,
+) -> Matched:
+    """Read the answers one after the other, and keep the results that rows have the keys of."""
+    row_count = len(next(iter(key_values.values())))
+    first, count = np.zeros(row_count, np.int64), np.zeros(row_count, np.int64)
+    tables, offset = [schema.empty_table()], 0
+    for ranges_read, answer in zip(ranges, answers, strict=True):
+        results = answer.table()
+        keys_of_rows = {key: values.take(pa.array(ranges_read.rows)) for key, values in key_values.items()}
+        row_ids, result_ids, key_count = _common_ids(keys_of_rows, results)
+        is_used = np.zeros(key_count, np.bool_)
+        is_used[row_ids[row_ids >= 0]] = True
+        kept = np.flatnonzero(is_used[result_ids])
+        begun, place = np.unique(instants_of(results)[kept], return_inverse=True)
+        sort_keys = result_ids[kept] * (len(begun) + 1) + place  # by key, then by window
+        order = np.argsort(sort_keys, kind="stable")
+        of_keys = row_ids * (len(begun) + 1)
+        begins, ends = (
+            np.searchsorted(sort_keys[order], of_keys + np.searchsorted(begun, bounds))
+            for bounds in (ranges_read.low, ranges_read.high)
+        )
+        has_key = row_ids >= 0
+        numbers = ranges_read.rows[has_key]
+        first[numbers] = begins[has_key] + offset
+        count[numbers] = ends[has_key] - begins[has_key]
+        tables.append(results.take(pa.array(kept[order])))
+        offset += len(order)
+    return Matched(pa.concat_tables(tables).combine_chunks(), first, count)
+
+
+def key_values_of(rows: pa.Table, text: str, key: str, kind: pa.DataType) -> pa.Array:
+    """Return the values of rows to compare with a key; raise ``ValueError`` if they can never equal its values."""
+    values = one_array(values_in(text, rows))
+    if pa.types.is_null(values.type):
+        return pa.nulls(len(values), kind)
+    values = key_column(normalize(values))
+    if values.type != kind and _kind(values.type) != _kind(kind):
+        raise ValueError(
+            f"cannot compare the key {key}, of type {kind}, with {values.type} of the rows; cast the column of the "
+            f"rows: on={{{key!r}: 'CAST({text} AS …)'}}"
+        )
+    return _as_key(values, kind)
+
+
+def _kind(dtype: pa.DataType) -> str:
+    if pa.types.is_integer(dtype) or pa.types.is_floating(dtype) or pa.types.is_decimal(dtype):
+        return "number"
+    if pa.types.is_string(dtype) or pa.types.is_large_string(dtype):
+        return "text"
+    return "timestamp" if pa.types.is_timestamp(dtype) else str(dtype)
+
+
+def _common_ids(keys_of_rows: Mapping[str, pa.Array], results: pa.Table) -> tuple[Positions, Positions, int]:
+    """Return the numbers of the keys of rows and of results; -1 for rows with a null, which equals nothing."""
+    rows = len(next(iter(keys_of_rows.values())))
+    columns, is_null = [], np.zeros(rows, np.bool_)
+    for key, values in keys_of_rows.items():
+        is_null |= values.is_null().to_numpy(zero_copy_only=False)
+        of_results = key_column(results.column(key))
+        columns.append(pa.concat_arrays([values.cast(of_results.type), of_results]))
+    groups, _ = group_by(columns, rows + results.num_rows)
+    row_ids = np.where(is_null, -1, groups.ids[:rows])
+    return row_ids, groups.ids[rows:].astype(np.int64), groups.n
+
+
+def _as_key(values: pa.Array, kind: pa.DataType) -> pa.Array:
+    """Return values in the type of a key; null for a value that this type does not have, which equals no key."""
+    try:
+        return values.cast(kind)
+    except pa.ArrowException:
+        nearest_values = values.cast(kind, safe=False)
+        is_same = pc.equal(nearest_values.cast(values.type, safe=False), values)
+        return pc.if_else(is_same, nearest_values, pa.scalar(None, kind))
+
+
+def joined_slices(
+    rows: pa.Table, matched: Matched, names: Sequence[str], schema: pa.Schema, *, is_left: bool
+) -> Iterator[pa.Table]:
+    """Yield joined rows in the order of the rows, each with its results in their order, a bounded number at once."""
+    lengths = np.maximum(matched.count, 1) if is_left else matched.count
+    row_ends = np.cumsum(lengths)
+    total = int(row_ends[-1]) if len(row_ends) else 0
+    results = matched.results.select(list(names))
+    for low in range(0, total, _ROWS_PER_SLICE):
+        high = min(low + _ROWS_PER_SLICE, total)
+        first_row, last_row = np.searchsorted(row_ends, [low, high - 1], side="right")
+        covered = np.arange(first_row, last_row + 1)
+        row_begins = row_ends[covered] - lengths[covered]
+        joined_counts = np.minimum(row_ends[covered], high) - np.maximum(row_begins, low)
+        row_numbers = np.repeat(covered, joined_counts)
+        result_numbers = np.arange(low, high) + np.repeat(matched.first[covered] - row_begins, joined_counts)
+        is_unmatched = matched.count[covered] == 0
+        without_result = None  # a mask makes `take` slower
+        if is_unmatched.any():
+            without_result = np.repeat(is_unmatched, joined_counts)
+            result_numbers[without_result] = 0
+        of_rows = rows.take(pa.array(row_numbers))
+        of_results = results.take(pa.array(result_numbers, mask=without_result))
+        yield pa.Table.from_arrays([*of_rows.columns, *of_results.columns], schema=schema)

@@ -1,0 +1,203 @@
+"""Ranges of a join: the range of each row, and the queries whose results contain those of all rows.
+
+    rows                      within = ("start", "end"), per = "1h"        queries
+    10:00–12:00  ──▶ read each distinct value once ──▶ [10, 12) ──▶ ranges that overlap ──▶ [10, 13)
+    11:00–13:00                                        [11, 13)     become one query
+    18:00–19:00                                        [18, 19)                             [18, 19)
+
+A window has the same result in every range that contains its start. So one query answers all ranges that overlap, and
+a row takes the windows of its own range from it. Some results depend on the range: one result over all of it, filled
+windows, the latest window. Then each distinct range is a query of its own.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+import pyarrow as pa
+from numpy.typing import NDArray
+
+from aggr.arguments import shown
+from aggr.arrow.normalize import normalize, one_array
+from aggr.groups.groups import group_by
+from tiltframe.frame import TiltFrame
+from tiltframe.ranges import EVER, Range, as_text
+from tiltframe.store.query.query import Query
+from tiltframe.time_range import read_moment, read_time_range
+from windows import AllTime, as_window
+
+if TYPE_CHECKING:
+    from tiltframe.store.query.join import Join
+
+Positions = NDArray[np.int64]
+
+
+@dataclass(frozen=True)
+class RowRanges:
+    """A query, the numbers of the rows that it answers, and the range of starts of windows that each of them takes."""
+
+    query: Query
+    rows: Positions
+    low: Positions  # microseconds UTC, one for each of the rows
+    high: Positions
+
+
+def ranges_of_rows(rows: pa.Table, join: Join, frame: TiltFrame, now: int) -> list[RowRanges]:
+    """Return the queries of a join; each row with a range and windows belongs to one of them.
+
+    Rows with a null in a column of ranges or windows belong to none. ``now``, microseconds UTC, is the moment that
+    relative times count from. Raise ``ValueError`` with the row's value if a range or a window cannot be read.
+    """
+    zone = join.options.get("timezone") or frame.timezone
+    low, high, has_range = _range_of_rows(rows, join.within, zone, now)
+    queries: list[RowRanges] = []
+    for per, has_windows in _windows_of_rows(rows, join):
+        numbers = np.flatnonzero(has_range & has_windows)
+        of_rows = numbers, low[numbers], high[numbers]
+        queries += (
+            _united(join, per, *of_rows) if _is_range_independent(join, per, frame) else _each(join, per, *of_rows)
+        )
+    return queries
+
+
+def is_column(value: object, schema: pa.Schema) -> bool:
+    """Return whether an argument of a join names a column of the rows."""
+    return isinstance(value, str) and value in schema.names
+
+
+def _range_of_rows(rows: pa.Table, within: Any, zone: str, now: int) -> tuple[Positions, Positions, NDArray[np.bool_]]:
+    """Return the start and the end of each row's range, microseconds UTC, and which rows have one."""
+    if isinstance(within, tuple | list):
+        ends = [_moments(rows, end, open_end, zone, now) for end, open_end in zip(within, EVER, strict=True)]
+        (low, has_low), (high, has_high) = ends
+        _check_not_empty(rows, within, low, high, has_low & has_high)
+        return low, high, has_low & has_high
+    if within is None:
+        bounds, has_range = np.array([EVER]), np.ones(rows.num_rows, np.bool_)
+        return np.repeat(bounds[:, 0], rows.num_rows), np.repeat(bounds[:, 1], rows.num_rows), has_range
+
+    def read(value: Any) -> Range:
+        return read_time_range(value, zone, now, open_ends=True)
+
+    if not is_column(within, rows.schema):
+        bounds, has_range = np.array([read(within)]), np.ones(rows.num_rows, np.bool_)
+        return np.repeat(bounds[:, 0], rows.num_rows), np.repeat(bounds[:, 1], rows.num_rows), has_range
+    bounds, has_range = _read_column(rows, within, read)
+    return bounds[:, 0], bounds[:, 1], has_range
+
+
+def _moments(rows: pa.Table, moment: Any, open_end: int, zone: str, now: int) -> tuple[Positions, NDArray[np.bool_]]:
+    """Return one end of the range of each row, and which rows have one."""
+    if is_column(moment, rows.schema):
+        micros, has_moment = _read_column(rows, moment, lambda value: (read_moment(value, zone, now),))
+        return micros[:, 0], has_moment
+    at = open_end if moment is None else read_moment(moment, zone, now)
+    return np.full(rows.num_rows, at), np.ones(rows.num_rows, np.bool_)
+
+
+def _read_column(
+    rows: pa.Table, name: str, read: Callable[[Any], tuple[int, ...]]
+) -> tuple[Positions, NDArray[np.bool_]]:
+    """Return what ``read`` makes of the values of a column, one row each, and which rows are not null.
+
+    Each distinct value is read once.
+    """
+    column = _in_microseconds(one_array(rows.column(name)))
+    groups, row_of_group = group_by([column], rows.num_rows)
+    read_values: list[tuple[int, ...]] = [(0,)]
+    for value in column.take(pa.array(row_of_group)).to_pylist():
+        try:
+            read_values.append((0,) if value is None else read(value))
+        except ValueError as error:
+            raise ValueError(f"the row with {name}={shown(value)}: {error}") from None
+    width = max(len(values) for values in read_values)
+    table = np.array([values if len(values) == width else (0,) * width for values in read_values[1:]], np.int64)
+    is_null = column.is_null().to_numpy(zero_copy_only=False)
+    return table.reshape(-1, width)[groups.ids], ~is_null
+
+
+def _in_microseconds(column: pa.Array) -> pa.Array:
+    """Return times in microseconds, which is the resolution of windows; other columns are unchanged."""
+    if not pa.types.is_timestamp(column.type):
+        return normalize(column)
+    return column.cast(pa.timestamp("us", column.type.tz), safe=False)
+
+
+def _check_not_empty(
+    rows: pa.Table, within: Any, low: Positions, high: Positions, has_range: NDArray[np.bool_]
+) -> None:
+    """Raise ``ValueError`` with the values of the first row whose range ends before it begins."""
+    empty = np.flatnonzero((high <= low) & has_range)
+    if not len(empty):
+        return
+    row = int(empty[0])
+    ends = tuple(rows.column(end)[row].as_py() if is_column(end, rows.schema) else end for end in within)
+    named = ", ".join(
+        f"{name}={shown(end)}" for name, end in zip(within, ends, strict=True) if is_column(name, rows.schema)
+    )
+    where = f"the row with {named}: " if named else ""
+    raise ValueError(f"{where}the range {shown(ends)} is empty: its end must come after its start")
+
+
+def _windows_of_rows(rows: pa.Table, join: Join) -> Iterator[tuple[Any, NDArray[np.bool_]]]:
+    """Yield each kind of windows, and which rows ask for it."""
+    if not is_column(join.per, rows.schema):
+        yield join.per, np.ones(rows.num_rows, np.bool_)
+        return
+    column = normalize(one_array(rows.column(join.per)))
+    groups, row_of_group = group_by([column], rows.num_rows)
+    for group, per in enumerate(column.take(pa.array(row_of_group)).to_pylist()):
+        if per is None:
+            continue
+        try:
+            Query(per, **join.options)
+        except ValueError as error:
+            raise ValueError(f"the row with {join.per}={shown(per)}: {error}") from None
+        yield per, groups.ids == group
+
+
+def _is_range_independent(join: Join, per: Any, frame: TiltFrame) -> bool:
+    """Return whether the result of a window is the same in every range that contains its start."""
+    options = join.options
+    if options.get("fill") or options.get("latest") or options.get("edges"):
+        return False
+    if options.get("timezone") not in (None, frame.timezone):
+        return False  # the level that is read depends on the range
+    windows = [AllTime() if size is None else as_window(size, frame.timezone) for size in Query(per).sizes]
+    return all(window != AllTime() and window.max_overlap == 1 for window in windows)
+
+
+def _united(join: Join, per: Any, numbers: Positions, low: Positions, high: Positions) -> Iterator[RowRanges]:
+    """Yield one query for the rows whose ranges overlap.
+
+    Ranges are also united over a gap that is not longer than the mean range: reading at most twice the windows is
+    faster than a further query.
+    """
+    if not len(numbers):
+        return
+    order = np.argsort(low, kind="stable")
+    ends_so_far = np.maximum.accumulate(high[order])
+    lengths = high.astype(np.float64) - low  # open ranges are longer than int64 holds
+    is_new = low[order][1:] - ends_so_far[:-1] > np.mean(lengths)
+    for members in np.split(order, np.flatnonzero(is_new) + 1):
+        query = _query(join, per, int(low[members].min()), int(high[members].max()))
+        yield RowRanges(query, numbers[members], low[members], high[members])
+
+
+def _each(join: Join, per: Any, numbers: Positions, low: Positions, high: Positions) -> Iterator[RowRanges]:
+    """Yield one query for each distinct range; its rows take all results."""
+    groups, row_of_group = group_by([pa.array(low), pa.array(high)], len(numbers))
+    order = np.argsort(groups.ids, kind="stable")
+    members_of = np.split(order, np.cumsum(np.bincount(groups.ids, minlength=groups.n))[:-1])
+    for row, members in zip(row_of_group.tolist(), members_of, strict=True):
+        query = _query(join, per, int(low[row]), int(high[row]))
+        bounds = (np.full(len(members), bound) for bound in EVER)
+        yield RowRanges(query, numbers[members], *bounds)
+
+
+def _query(join: Join, per: Any, low: int, high: int) -> Query:
+    ends = [None if at in EVER else as_text(at) for at in (low, high)]
+    return join.query(None if ends == [None, None] else tuple(ends), per)
