@@ -16,7 +16,8 @@ from tiltframe.store.log.manifest import Manifest
 from tiltframe.store.log.writers import check_writer
 from tiltframe.store.query.changed_windows import Changes, Seen
 from tiltframe.store.query.execution import Answer, Cost
-from tiltframe.store.query.join import JOIN_OPTIONS, Join, Joined
+from tiltframe.store.query.join import JOIN_OPTIONS, Join
+from tiltframe.store.query.join_execution import Joined
 from tiltframe.store.query.lookup import Unmapped, lookup
 from tiltframe.store.query.missing import Expired, NotKnown
 from tiltframe.store.query.partitions import PlannedQuery

@@ -31,7 +31,8 @@ from tiltframe.store.query.execution import (
     reading_of,
     states_schema,
 )
-from tiltframe.store.query.join import Join, Joined, join_rows, join_schema
+from tiltframe.store.query.join import Join
+from tiltframe.store.query.join_execution import Joined, join_rows, join_schema
 from tiltframe.store.query.partitions import PlannedQuery
 from tiltframe.store.query.plan import QueryPlan, plan_queries
 from tiltframe.store.query.query import Query

@@ -1,0 +1,120 @@
+"""Execution of a join: the queries that it needs, and joined rows.
+
+rows ──▶ ranges and queries (`join_ranges`) ──▶ results of each row (`join_matching`) ──▶ rows with results
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import pyarrow as pa
+
+from aggr.arguments import shown
+from aggr.arrow.normalize import normalized_type
+from tiltframe.frame import TiltFrame
+from tiltframe.store.query.execution import Answer, Cost
+from tiltframe.store.query.join import Join
+from tiltframe.store.query.join_keys import read_on
+from tiltframe.store.query.join_matching import joined_slices, key_values_of, match_rows
+from tiltframe.store.query.join_ranges import is_column, ranges_of_rows
+from tiltframe.store.query.query import Query
+
+Ask = Callable[[Query], Answer]
+
+
+@dataclass(frozen=True)
+class Joined:
+    """The answer of a join: its schema, its slices, and the cost of its queries, known before anything is read.
+
+    Parameters
+    ----------
+    schema : pa.Schema
+    slices : iterator of tables
+        At least one table; rows are in the order of the input.
+    cost : Cost
+        The sum of the costs of the queries.
+    expired, unknown : tuple of str
+        Sentences as in `Answer`, each once.
+    """
+
+    schema: pa.Schema
+    slices: Iterator[pa.Table]
+    cost: Cost
+    expired: tuple[str, ...]
+    unknown: tuple[str, ...]
+
+
+@dataclass(frozen=True)
+class _Columns:
+    """The columns of joined rows: key -> expression of the rows, and the results with their names."""
+
+    on: Mapping[str, str]
+    names: Mapping[str, str]  # column of results -> its name in joined rows
+    schema: pa.Schema
+
+
+def join_rows(rows: pa.Table, join: Join, ask: Ask, *, frame: TiltFrame, now: int) -> Joined:
+    """Return the answer of a join; ``ask`` answers a query, and all its answers must be of one view.
+
+    The keys of ``frame`` are the keys of results unless the join has its own. ``now``, microseconds UTC, is the moment
+    of the view. Raise ``ValueError`` if the rows, the join and the store do not fit; nothing has been read then.
+    """
+    ranges = ranges_of_rows(rows, join, frame, now)
+    example = ask(join.query(*_constants(join, rows.schema))) if not ranges else None
+    answers = [ask(read.query) for read in ranges]
+    results_schema = example.schema if example is not None else answers[0].schema
+    columns = _columns(rows.schema, results_schema, join, frame.keys)
+    key_values = {
+        key: key_values_of(rows, text, key, normalized_type(results_schema.field(key).type))
+        for key, text in columns.on.items()
+    }
+
+    def slices() -> Iterator[pa.Table]:
+        matched = match_rows(key_values, ranges, answers, results_schema)
+        yield columns.schema.empty_table()
+        yield from joined_slices(rows, matched, list(columns.names), columns.schema, is_left=join.how == "left")
+
+    return Joined(
+        columns.schema,
+        slices(),
+        cost=Cost(sum(answer.cost.rows for answer in answers), sum(answer.cost.windows for answer in answers)),
+        expired=tuple(dict.fromkeys(sentence for answer in answers for sentence in answer.expired)),
+        unknown=tuple(dict.fromkeys(sentence for answer in answers for sentence in answer.unknown)),
+    )
+
+
+def join_schema(rows: pa.Schema, join: Join, ask: Ask, *, frame: TiltFrame, now: int) -> pa.Schema:
+    """Return the schema of joined rows; raise ``ValueError`` on the conditions of `join_rows`."""
+    return join_rows(rows.empty_table(), join, ask, frame=frame, now=now).schema
+
+
+def _constants(join: Join, schema: pa.Schema) -> tuple[Any, Any]:
+    """Return the range and windows of a query without rows: columns are replaced by open ends and all of time."""
+    within, per = join.within, join.per
+    if isinstance(within, tuple | list):
+        within = None if any(is_column(end, schema) for end in within) else within
+    elif is_column(within, schema):
+        within = None
+    return within, None if is_column(per, schema) else per
+
+
+def _columns(schema: pa.Schema, results: pa.Schema, join: Join, frame_keys: Sequence[str]) -> _Columns:
+    """Return the columns of joined rows; raise ``ValueError`` if a column of the rows and a result share a name."""
+    keys = join.options.get("keys")
+    on = read_on(join.on, schema.names, frame_keys if keys is None else list(keys))
+    names = {}
+    joined = list(schema)
+    for result in results:
+        name = join.prefix + result.name
+        if name in schema.names:
+            if on.get(name) in (name, f"`{name}`") and not join.prefix:
+                continue  # the row has the same value
+            raise ValueError(
+                f"the rows have a column {shown(name)}, and so have the results; give prefix='store_', or another name "
+                "to the measure"
+            )
+        names[result.name] = name
+        joined.append(pa.field(name, result.type))
+    return _Columns(on, names, pa.schema(joined))
