@@ -1,4 +1,4 @@
-"""Join: each row with the results of a store for its keys, its range of time and its kind of windows.
+"""Join: join each row with the results of a store for its keys, its range of time and its windows.
 
     symbol  start        results per (within, per)          symbol  start       window_start  total
     a       2024-05-01   ──▶ one query of 2024-05-01  ──▶   a       2024-05-01  10:00         3
@@ -25,7 +25,7 @@ JOIN_OPTIONS = ("where", "measures", "keys", "having", "fill", "latest", "closed
 
 @dataclass(frozen=True)
 class Join:
-    """The arguments of a join of rows with a store, as a value; `tiltframe.FrameStore.join` describes them.
+    """The arguments of a join of rows with a store; `tiltframe.FrameStore.join` describes them.
 
     Parameters
     ----------
@@ -39,7 +39,7 @@ class Join:
     Raises
     ------
     ValueError
-        If an argument is not valid for any rows and any store.
+        If an argument is invalid for all rows and all stores.
 
     Examples
     --------
@@ -55,7 +55,7 @@ class Join:
     options: Mapping[str, Any] = field(default_factory=dict)
 
     def __post_init__(self) -> None:
-        """Check all arguments, as far as possible without rows."""
+        """Check all arguments, as far as that is possible without rows."""
         check_on(self.on)
         if self.how not in HOW:
             raise ValueError(f"how must be left or inner; got {shown(self.how)}")
@@ -68,7 +68,7 @@ class Join:
 
     @classmethod
     def from_dict(cls, described: Mapping[str, Any]) -> Join:
-        """Return the join that plain data describes: its own arguments and those of `Query` by name.
+        """Return the join that plain data describes, with the arguments of a join and those of `Query`.
 
         Parameters
         ----------
@@ -97,14 +97,14 @@ class Join:
         return cls(**own, options={name: getattr(query, name) for name in members})
 
     def query(self, within: Any, per: Any) -> Query:
-        """Return the query of a range and a kind of windows.
+        """Return the query for a range and a kind of window.
 
         Parameters
         ----------
         within : range
-            As for `Query`.
+            See `Query`.
         per : windows
-            As for `Query`.
+            See `Query`.
 
         Returns
         -------

@@ -26,17 +26,19 @@ Ask = Callable[[Query], Answer]
 
 @dataclass(frozen=True)
 class Joined:
-    """The answer of a join: its schema, its slices, and the cost of its queries, known before anything is read.
+    """The answer of a join.
+
+    The schema and the cost of the queries are known before anything is read.
 
     Parameters
     ----------
     schema : pa.Schema
     slices : iterator of tables
-        At least one table; rows are in the order of the input.
+        At least one table. Rows are in the order of the input.
     cost : Cost
         The sum of the costs of the queries.
     expired, unknown : tuple of str
-        Sentences as in `Answer`, each once.
+        Messages like those in `Answer`, without duplicates.
     """
 
     schema: pa.Schema
@@ -48,18 +50,18 @@ class Joined:
 
 @dataclass(frozen=True)
 class _Columns:
-    """The columns of joined rows: key -> expression of the rows, and the results with their names."""
+    """The columns of joined rows: the expression of the rows for each key, and the results with their names."""
 
     on: Mapping[str, str]
-    names: Mapping[str, str]  # column of results -> its name in joined rows
+    names: Mapping[str, str]  # maps each result column to its name in joined rows
     schema: pa.Schema
 
 
 def join_rows(rows: pa.Table, join: Join, ask: Ask, *, frame: TiltFrame, now: int) -> Joined:
-    """Return the answer of a join; ``ask`` answers a query, and all its answers must be of one view.
+    """Return the answer of a join. ``ask`` answers a query; all its answers must come from one view.
 
-    The keys of ``frame`` are the keys of results unless the join has its own. ``now``, microseconds UTC, is the moment
-    of the view. Raise ``ValueError`` if the rows, the join and the store do not fit; nothing has been read then.
+    The keys of ``frame`` are the keys of the results, unless the join names keys. ``now`` is the moment of the view, in
+    microseconds UTC. Raise ``ValueError`` if the rows or the join do not fit the store, before anything is read.
     """
     ranges = ranges_of_rows(rows, join, frame, now)
     example = ask(join.query(*_constants(join, rows.schema))) if not ranges else None
@@ -86,12 +88,15 @@ def join_rows(rows: pa.Table, join: Join, ask: Ask, *, frame: TiltFrame, now: in
 
 
 def join_schema(rows: pa.Schema, join: Join, ask: Ask, *, frame: TiltFrame, now: int) -> pa.Schema:
-    """Return the schema of joined rows; raise ``ValueError`` on the conditions of `join_rows`."""
+    """Return the schema of joined rows; raise ``ValueError`` for the same reasons as `join_rows`."""
     return join_rows(rows.empty_table(), join, ask, frame=frame, now=now).schema
 
 
 def _constants(join: Join, schema: pa.Schema) -> tuple[Any, Any]:
-    """Return the range and windows of a query without rows: columns are replaced by open ends and all of time."""
+    """Return the range and windows of a query that needs no rows.
+
+    Columns are replaced by open ends and by all of time.
+    """
     within, per = join.within, join.per
     if isinstance(within, tuple | list):
         within = None if any(is_column(end, schema) for end in within) else within
@@ -110,7 +115,7 @@ def _columns(schema: pa.Schema, results: pa.Schema, join: Join, frame_keys: Sequ
         name = join.prefix + result.name
         if name in schema.names:
             if on.get(name) in (name, f"`{name}`") and not join.prefix:
-                continue  # the row has the same value
+                continue  # the key is left out, because the row has the same value
             raise ValueError(
                 f"the rows have a column {shown(name)}, and so have the results; give prefix='store_', or another name "
                 "to the measure"

@@ -28,7 +28,7 @@ _ROWS_PER_SLICE = 1 << 18
 
 @dataclass(frozen=True)
 class Matched:
-    """Results sorted so that those of a row are ``count[row]`` rows from ``first[row]`` on."""
+    """Results, sorted so that the results of ``row`` are the ``count[row]`` rows from ``first[row]`` on."""
 
     results: pa.Table
     first: Positions
@@ -41,7 +41,7 @@ def match_rows(
     answers: Sequence[Answer],
     schema: pa.Schema,
 ) -> Matched:
-    """Read the answers one after the other, and keep the results that rows have the keys of."""
+    """Read the answers one after another, and keep the results whose keys occur in the rows."""
     row_count = len(next(iter(key_values.values())))
     first, count = np.zeros(row_count, np.int64), np.zeros(row_count, np.int64)
     tables, offset = [schema.empty_table()], 0
@@ -70,7 +70,7 @@ def match_rows(
 
 
 def key_values_of(rows: pa.Table, text: str, key: str, kind: pa.DataType) -> pa.Array:
-    """Return the values of rows to compare with a key; raise ``ValueError`` if they can never equal its values."""
+    """Return the values of rows to compare with a key; raise ``ValueError`` if they can never be equal."""
     values = one_array(values_in(text, rows))
     if pa.types.is_null(values.type):
         return pa.nulls(len(values), kind)
@@ -92,7 +92,10 @@ def _kind(dtype: pa.DataType) -> str:
 
 
 def _common_ids(keys_of_rows: Mapping[str, pa.Array], results: pa.Table) -> tuple[Positions, Positions, int]:
-    """Return the numbers of the keys of rows and of results; -1 for rows with a null, which equals nothing."""
+    """Return numbers for the keys of rows and of results.
+
+    Rows with a null get -1, because null is not equal to any value.
+    """
     rows = len(next(iter(keys_of_rows.values())))
     columns, is_null = [], np.zeros(rows, np.bool_)
     for key, values in keys_of_rows.items():
@@ -105,7 +108,10 @@ def _common_ids(keys_of_rows: Mapping[str, pa.Array], results: pa.Table) -> tupl
 
 
 def _as_key(values: pa.Array, kind: pa.DataType) -> pa.Array:
-    """Return values in the type of a key; null for a value that this type does not have, which equals no key."""
+    """Return values in the type of a key.
+
+    A value that this type cannot represent becomes null, which is not equal to any key.
+    """
     try:
         return values.cast(kind)
     except pa.ArrowException:
@@ -117,7 +123,7 @@ def _as_key(values: pa.Array, kind: pa.DataType) -> pa.Array:
 def joined_slices(
     rows: pa.Table, matched: Matched, names: Sequence[str], schema: pa.Schema, *, is_left: bool
 ) -> Iterator[pa.Table]:
-    """Yield joined rows in the order of the rows, each with its results in their order, a bounded number at once."""
+    """Yield joined rows in the order of the rows, each with its results in their order, a limited number at a time."""
     lengths = np.maximum(matched.count, 1) if is_left else matched.count
     row_ends = np.cumsum(lengths)
     total = int(row_ends[-1]) if len(row_ends) else 0
