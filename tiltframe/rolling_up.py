@@ -25,7 +25,7 @@ from tiltframe.instants import take_rows
 from tiltframe.level_chain import climb, joined
 from tiltframe.merged_windows import frame_keys, merge_panes, merge_states, unite_intervals
 from tiltframe.reducing import partial_states
-from tiltframe.tabular import Batches, consume, rows_of
+from tiltframe.tabular import Batches, Settled, consume, rows_of
 
 T = TypeVar("T")
 
@@ -78,14 +78,19 @@ def rollup(data: Any, frame: TiltFrame, reading: ReadOptions | None = None) -> p
 
 
 def from_rows(
-    data: Any, frame: TiltFrame, reading: ReadOptions | None, read: Callable[[Iterator[pa.RecordBatch]], T]
+    data: Any,
+    frame: TiltFrame,
+    reading: ReadOptions | None,
+    read: Callable[[Iterator[pa.RecordBatch]], T],
+    settled: Settled | None = None,
 ) -> T:
     """Read the columns of a frame from any input of `rollup`, and pass them to ``read`` as at least one batch, which
     may be empty.
 
     If the type of a column in files turns out to be too narrow, ``read`` is called again with all batches.
+    ``settled`` is as in `tiltframe.tabular.rows_of`.
     """
-    rows = _rows(data, frame, reading)
+    rows = _rows(data, frame, reading, settled)
     return consume(rows, lambda rows: read(_frame_batches(rows, frame)))
 
 
@@ -144,7 +149,7 @@ def rollup_states(data: pa.Table, frame: TiltFrame) -> pa.Table:
     return joined(climb(finest, frame), frame)
 
 
-def _rows(data: Any, frame: TiltFrame, reading: ReadOptions | None) -> Batches:
+def _rows(data: Any, frame: TiltFrame, reading: ReadOptions | None, settled: Settled | None = None) -> Batches:
     checked_type(frame, TiltFrame, "frame")
     reading = checked_type(ReadOptions() if reading is None else reading, ReadOptions, "reading")
     reading.check(frame.time, frame.may_read())
@@ -158,6 +163,7 @@ def _rows(data: Any, frame: TiltFrame, reading: ReadOptions | None) -> Batches:
         reading=reading,
         timezone=frame.timezone,
         check=frame.check,
+        settled=settled,
     )
 
 

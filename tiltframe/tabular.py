@@ -41,6 +41,7 @@ _NOTHING = ReadOptions()
 _NO_USES = ColumnUses()
 T = TypeVar("T")
 Columns: TypeAlias = Callable[[Sequence[str]], Sequence[str]]
+Settled: TypeAlias = Callable[[pa.Schema, Sequence[str]], pa.Schema]
 
 
 class Batches(NamedTuple):
@@ -86,6 +87,7 @@ def rows_of(
     reading: ReadOptions = _NOTHING,
     timezone: str = "UTC",
     check: Callable[[pa.Schema], None] = lambda schema: None,
+    settled: Settled | None = None,
 ) -> Batches:
     """Return the rows of an object that contains a table. Only the needed columns are returned if they can be selected.
 
@@ -93,7 +95,8 @@ def rows_of(
     None means that all are needed. ``coded`` are text columns that may be read as dictionaries, if Parquet files have
     dictionaries. ``uses`` states for each column whether its digits matter and whether its texts are read as numbers.
     ``check`` raises an error if the schema of the rows does not fit. For files, the message names the value that is not
-    a number. Raise ``ValueError`` if ``data`` does not contain a table (messages call it ``what``), or if a file cannot
+    a number. ``settled`` receives the schema of files and the columns whose types are guesses, and returns the schema
+    with the types of a store. Raise ``ValueError`` if ``data`` does not contain a table (messages call it ``what``), or if a file cannot
     be read.
 
     >>> schema, batches, _ = rows_of(pa.table({"ts": [0], "a": [1]}), "data", lambda names: ["ts", "a"], "ts")
@@ -108,6 +111,8 @@ def rows_of(
     except OSError as error:
         raise ValueError(f"{what} cannot be read: {because(error)}") from None
     source.check(check)
+    if settled is not None:
+        source = replace(source, schema=settled(source.schema, source.guessed))
     return _of_source(source, columns)
 
 

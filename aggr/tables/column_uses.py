@@ -12,7 +12,7 @@ from aggr import sql
 from aggr.measure import Measure
 from aggr.sql.inputs import columns_in, is_column
 from aggr.sql.number_columns import Use
-from aggr.tables.keys import columns_keys_may_read, names_with_keys
+from aggr.tables.keys import columns_keys_may_read, key_paths, names_with_keys
 
 Uses = Mapping[str, frozenset[Use]]
 _NUMBERS = frozenset({Use.NUMBER, Use.ORDER})
@@ -67,6 +67,10 @@ class ColumnUses:
         except ValueError:
             return True
         return any(pa.types.is_null(schema.field(name).type) for name in read)
+
+    def key_paths(self, names: Collection[str]) -> list[tuple[str, str]]:
+        """Return the column and the path of each key that is a column, a field in it, or the elements of a list."""
+        return key_paths(self.keys, names)
 
     def keys_may_read(self) -> tuple[str, ...]:
         """Return the columns that keys might read, if the existing columns are unknown."""

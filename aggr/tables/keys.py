@@ -18,6 +18,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Collection, Iterable, Mapping
+from contextlib import suppress
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -151,6 +152,24 @@ def key_columns(keys: Keys, names: Collection[str]) -> tuple[str, ...]:
         column = lists if lists in names else text if _is_column(name, text, names) else None
         read += [column] if column is not None else columns_in(lists or text, names)
     return tuple(dict.fromkeys(read))
+
+
+def key_paths(keys: Keys, names: Collection[str]) -> list[tuple[str, str]]:
+    """Return the column and the path of each key that is a column, a field in it, or the elements of a list.
+
+    >>> keys = {"host": "host", "day": "http.day", "tag": "each(tags)", "hour": "hour(at)"}
+    >>> key_paths(keys, ["host", "http", "tags", "at"])
+    [('host', 'host'), ('http', 'http.day'), ('tags', 'tags')]
+    """
+    paths = []
+    for name, text in keys.items():
+        with suppress(ValueError):  # a text that cannot be read is rejected with the frame
+            source = _each_of(name, text, names) or text
+            path = source if source in names else sql.column_of(source)
+            column = None if path is None else sql.column_in(path, names)
+            if path is not None and column is not None:
+                paths.append((column, path))
+    return paths
 
 
 def columns_keys_may_read(keys: Keys) -> tuple[str, ...]:

@@ -33,8 +33,9 @@ from tiltframe.files.bad_rows import (
     sound,
 )
 from tiltframe.files.digits import check_floats
-from tiltframe.files.formats import without_nothing
+from tiltframe.files.formats import json_types, without_nothing
 from tiltframe.files.inputs import Source, files_below, open_source
+from tiltframe.files.key_texts import with_key_texts
 from tiltframe.files.read_options import ReadOptions
 from tiltframe.files.rows import prepared, rows_before, times_in, with_time
 from tiltframe.files.written_numbers import find_numbers, number_arrays, with_numbers
@@ -198,7 +199,7 @@ class Lines:
                 f"cannot read {self.source_name} as JSON lines: {str(error).splitlines()[0]}; the types of columns are "
                 "those of the first lines, unless --type COL=TYPE declares them"
             ) from None
-        rows = self._with_text_times(rows, data)
+        rows = self._with_texts_of_times(rows, data)
         check_floats(rows, self.source_name, data.decode, self.reading)
         if self.arrival:
             rows = self._arrived(rows)
@@ -229,14 +230,19 @@ class Lines:
             self.ahead.check(times, time)
         return table
 
-    def _with_text_times(self, rows: pa.Table, data: bytes) -> pa.Table:
+    def _with_texts_of_times(self, rows: pa.Table, data: bytes) -> pa.Table:
         """Read times again as text if the parser has converted them, because the conversion loses which times had an
         offset.
+
+        Keys that look like times are text as well, unless they are declared.
         """
-        at = rows.schema.get_field_index(self.frame.time)
-        if self.schema is not None or at < 0 or not pa.types.is_temporal(rows.schema.field(at).type):
+        if self.schema is not None:
             return rows
-        return _parsed(data, rows.schema.set(at, pa.field(self.frame.time, pa.string())), "ignore")
+        schema = with_key_texts(rows.schema, self.frame.time, self.frame.column_uses(), self.reading)
+        at = schema.get_field_index(self.frame.time)
+        if at >= 0 and pa.types.is_temporal(schema.field(at).type):
+            schema = schema.set(at, pa.field(self.frame.time, pa.string()))
+        return rows if schema == rows.schema else _parsed(data, schema, "ignore")
 
     def _arrived(self, rows: pa.Table) -> pa.Table:
         if self.schema is None and self.frame.time in rows.column_names:
@@ -249,8 +255,12 @@ class Lines:
 
 
 def _parsed(data: bytes, known_schema: pa.Schema, beside: str) -> pa.Table:
-    options = pajson.ParseOptions(explicit_schema=known_schema, unexpected_field_behavior=beside)
-    return pajson.read_json(io.BytesIO(data), parse_options=options)
+    options = pajson.ParseOptions(explicit_schema=json_types(known_schema), unexpected_field_behavior=beside)
+    rows = pajson.read_json(io.BytesIO(data), parse_options=options)
+    for at, name in enumerate(rows.schema.names):
+        if name in known_schema.names and rows.column(at).type != known_schema.field(name).type:
+            rows = rows.set_column(at, name, rows.column(at).cast(known_schema.field(name).type))
+    return rows
 
 
 def _gathered(source: int, stopped: list[int], pause: float) -> Iterator[bytes]:

@@ -153,7 +153,7 @@ def read(
         data = _parquet(file, [name for name in columns if pa.types.is_dictionary(types.field(name).type)])
         yield from data.to_batches(columns=list(columns), batch_size=REDUCE_ROWS, batch_readahead=4)
     elif kind_of(file) == "json":
-        schema = pa.schema([types.field(name) for name in columns])
+        schema = json_types(pa.schema([types.field(name) for name in columns]))
         with _json_stream(file, reading) as stream:
             options = pajson.ReadOptions(block_size=_INFERRED_BYTES)
             for batch in pajson.open_json(stream, options, _json_lines(schema)):
@@ -262,6 +262,19 @@ def _comes_as_text(name: str, kind: pa.DataType, uses: frozenset[Use], reading: 
         return True
     guessed = name not in reading.declared
     return guessed and (pa.types.is_floating(kind) or (Use.KEEP in uses and canonical(kind) is not None))
+
+
+def json_types(schema: pa.Schema) -> pa.Schema:
+    """Return the types with which Arrow reads JSON: dates, which it does not read from text, are text at first."""
+    return pa.schema([field.with_type(_json_type(field.type)) for field in schema])
+
+
+def _json_type(dtype: pa.DataType) -> pa.DataType:
+    if pa.types.is_list(dtype):
+        return pa.list_(_json_type(dtype.value_type))
+    if pa.types.is_struct(dtype):
+        return pa.struct([field.with_type(_json_type(field.type)) for field in dtype])
+    return pa.string() if pa.types.is_date(dtype) else dtype
 
 
 def without_nothing(batch: pa.RecordBatch, nothing: Sequence[str], but: Collection[str] = ()) -> pa.RecordBatch:

@@ -20,6 +20,7 @@ from aggr.tables.column_uses import ColumnUses, Uses
 from tiltframe.event_time import INSTANT
 from tiltframe.files.digits import from_text
 from tiltframe.files.formats import ENDINGS, delimiter_of, first_texts, kind_of, own_schema, read, wider_type
+from tiltframe.files.key_texts import with_key_texts
 from tiltframe.files.late_type import LateType
 from tiltframe.files.read_options import ReadOptions
 from tiltframe.files.rows import prepared, rows_before, times_in, with_time
@@ -51,7 +52,7 @@ class Source:
     digits matter. If functions read the numbers of a text column, the schema has an additional column of numbers
     (`aggr.sql.number_columns`). ``timezone`` is the zone in which the expressions of ``reading`` interpret times.
     ``own`` is the schema before a computed time is added. ``written`` has the types of files that were already
-    examined.
+    examined. ``key_texts`` are keys that are text although their values were inferred to be dates or times.
     """
 
     files: tuple[Path, ...]
@@ -62,6 +63,7 @@ class Source:
     timezone: str = "UTC"
     own: pa.Schema | None = None
     written: Mapping[Path, pa.Schema] = field(default_factory=dict)
+    key_texts: frozenset[str] = frozenset()
 
     @property
     def bytes(self) -> int:
@@ -73,7 +75,7 @@ class Source:
         """The columns of text files whose types are inferred rather than declared."""
         files = [file for file in self.files if kind_of(file) in ("csv", "tsv")]
         if len(files) < len(self.files):
-            return []
+            return [name for name in self.schema.names if name in self.key_texts]
         return [name for name in self.schema.names if name not in self.reading.declared and name != self.time]
 
     def coded(self, names: Sequence[str]) -> Source:
@@ -272,12 +274,16 @@ def open_source(
     files = [file.relative_to(here) if file.is_relative_to(here) else file for file in files]
     schema: pa.Schema | None = None
     written: dict[Path, pa.Schema] = {}
+    key_texts = set[str]()
     for file in files:
         if not file.stat().st_size:
             raise ValueError(f"{file} is empty: it has no columns and no rows")
         try:
             written[file] = own_schema(sample(file), reading, uses.is_missing)
-            own = _schema(file, written[file], time=time, uses=uses, reading=reading)
+            inferred = _schema(file, written[file], time=time, uses=uses, reading=reading)
+            is_text_file = kind_of(file) != "parquet"
+            own = with_key_texts(inferred, time, uses, reading) if is_text_file else inferred
+            key_texts |= {name for name in own.names if own.field(name).type != inferred.field(name).type}
         except (pa.ArrowException, OSError, UnicodeError) as error:
             _check_sound(file, reading)
             raise _explained(file, error, partial(wrong_form, file, error, reading)) from None
@@ -313,6 +319,7 @@ def open_source(
         timezone=timezone,
         own=own,
         written=written,
+        key_texts=frozenset(key_texts),
     )
 
 

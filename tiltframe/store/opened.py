@@ -5,7 +5,7 @@ The operations are methods of `tiltframe.FrameStore`. Its module imports them, s
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Collection, Iterable
 from typing import Any, Protocol
 
 import pyarrow as pa
@@ -33,6 +33,9 @@ class OpenedStore(Protocol):
 
     def last_commit(self, writer: str) -> int | None:
         """Return the last commit number of a writer."""
+
+    def settled(self, schema: pa.Schema, of_numbers: bool = False, guessed: Collection[str] = ()) -> pa.Schema:
+        """Return a schema of rows with the types that lead to the states of the store."""
 
     def check_states(self, states: pa.Schema) -> pa.Schema:
         """Raise an error if states of a schema cannot be added."""

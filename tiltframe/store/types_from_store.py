@@ -30,11 +30,13 @@ def settled(
     for name in frame.columns_in(schema.names):
         at = schema.get_field_index(name)
         before = schema.field(at).type
-        may_change = (of_numbers and is_number(before)) or (name in guessed and is_guess(before))
+        is_key = name in plain_keys(frame.keyed_by)
+        is_time = is_key and pa.types.is_string(before) and pa.types.is_temporal(stored_schema.field(name).type)
+        may_change = (of_numbers and is_number(before)) or (name in guessed and (is_guess(before) or is_time))
         misfit = may_change and not _fits(schema, frame, stored_schema, name)
         if not (misfit or pa.types.is_null(before)):
             continue
-        kinds = [key_type(stored_schema.field(name).type)] if name in plain_keys(frame.keyed_by) else list(_KINDS)
+        kinds = [key_type(stored_schema.field(name).type)] if is_key else list(_KINDS)
         choices = [schema.set(at, pa.field(name, kind)) for kind in kinds if not (misfit and _narrows(before, kind))]
         if name in guessed and is_guess(before):
             texts = schema.set(at, pa.field(name, pa.string()))

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import ExitStack
 from typing import Any
 
@@ -143,7 +143,10 @@ def append_rows(
         def spill(batches: Iterator[pa.RecordBatch]) -> Slices:
             return stack.enter_context(spilled(batches, store.frame, bound, store.backend.check_values))
 
-        slices = from_rows(data, store.frame, reading, spill)
+        def settled(schema: pa.Schema, guessed: Sequence[str]) -> pa.Schema:
+            return store.settled(schema, guessed=guessed)
+
+        slices = from_rows(data, store.frame, reading, spill, settled=settled)
         added = append_spilled(store, slices, writer=writer, commit=commit, recorded=recorded, note=note)
         return added is not None
 

@@ -1,0 +1,43 @@
+"""Texts in keys: a key in a text file has its declared type, or the type in the store, or it is text.
+
+    at                          key at, inferred           key at
+    2024-05-01 10:00:00         one group, a timestamp     two groups, as written
+    2024-05-01T10:00:00Z
+
+Inference reads dates and times in texts, and forgets how they were written. It also depends on the other rows of the
+file. A key that is computed from a time, such as ``date_trunc('day', at)``, still reads a time.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+import pyarrow as pa
+
+from aggr.tables.column_uses import ColumnUses
+from tiltframe.files.read_options import ReadOptions
+
+
+def with_key_texts(schema: pa.Schema, time: str, uses: ColumnUses, reading: ReadOptions) -> pa.Schema:
+    """Return the schema of a text file in which keys that were inferred to be dates or times are text.
+
+    The column of event times, and declared columns and fields, keep their types.
+    """
+    for column, path in uses.key_paths(schema.names):
+        is_event_time = column == time and reading.time is None
+        if is_event_time or column in reading.declared or path in reading.declared:
+            continue
+        at = schema.get_field_index(column)
+        field = schema.field(at)
+        inner = [name for name in path.removeprefix(column).split(".") if name]
+        schema = schema.set(at, field.with_type(_with_text(field.type, inner)))
+    return schema
+
+
+def _with_text(dtype: pa.DataType, path: Sequence[str]) -> pa.DataType:
+    """Return a type in which the dates and times at a path of fields, or in lists there, are text."""
+    if pa.types.is_list(dtype):
+        return pa.list_(_with_text(dtype.value_type, path))
+    if path and pa.types.is_struct(dtype):
+        return pa.struct([f.with_type(_with_text(f.type, path[1:])) if f.name == path[0] else f for f in dtype])
+    return pa.string() if pa.types.is_temporal(dtype) and not path else dtype
