@@ -120,6 +120,7 @@ def hdr(
     digits: int = 3,
     unit: float | None = None,
     method: str = "hdrhistogram",
+    bad_values: str = "error",
     *,
     where: str | None = None,
     weight: str | None = None,

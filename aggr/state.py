@@ -58,6 +58,7 @@ class State(ABC):
     parameters : name -> Arrow type, for the dataclass fields, which are stored in each row; other values raise an error
     optional_parameters : name -> Arrow type, of dataclass fields that are in ``parameters`` unless they have their
         default; states without them keep their layout, and are read as states of the default
+    optional_fields : names of the fields that only states with such parameters have
     versions : the layouts that can be read, ascending; the last one is written, and other versions raise an error
     counted_by : names of the fields that together count a state's rows, each row in exactly one field; rows can be
         subtracted from a state only if it has such fields and each field implements ``subtract``
@@ -73,6 +74,7 @@ class State(ABC):
 
     name: str
     optional_parameters: ClassVar[Mapping[str, pa.DataType]] = {}
+    optional_fields: ClassVar[tuple[str, ...]] = ()
     versions: ClassVar[tuple[int, ...]] = (1,)
     merges_by_field: ClassVar[bool] = True
     # a state is normally read only from its own columns; see `aggr.Function.reads`
@@ -153,6 +155,20 @@ class State(ABC):
         -------
         array of bool, shape (rows,), or None
             None if no state is beyond a limit.
+        """
+        return None
+
+    def refused_counts(self, states: pa.StructArray) -> Whole | None:
+        """Return the number of values that were refused and skipped, for each state; None if none are skipped.
+
+        Parameters
+        ----------
+        states : column of states, shape (rows,)
+            None of them null, and checked.
+
+        Returns
+        -------
+        array of int64, shape (rows,), or None
         """
         return None
 

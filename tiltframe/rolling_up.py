@@ -25,6 +25,7 @@ from tiltframe.instants import take_rows
 from tiltframe.level_chain import climb, joined
 from tiltframe.merged_windows import frame_keys, merge_panes, merge_states, unite_intervals
 from tiltframe.reducing import partial_states
+from tiltframe.refused_values import RefusedCounts
 from tiltframe.tabular import Batches, Settled, consume, rows_of
 
 T = TypeVar("T")
@@ -60,6 +61,8 @@ def rollup(data: Any, frame: TiltFrame, reading: ReadOptions | None = None) -> p
     -----
     BeyondLimit
         For each measure with ``beyond="null"`` that has groups of more values than its limit, with their number.
+    RefusedValues
+        For each measure with ``bad_values="skip"`` that has skipped values, with their number.
 
     Examples
     --------
@@ -70,10 +73,11 @@ def rollup(data: Any, frame: TiltFrame, reading: ReadOptions | None = None) -> p
     >>> finish(states, frame).select(["level", "bytes"]).to_pydict()
     {'level': ['1s', '1s', '1m'], 'bytes': [3, 3, 6]}
     """
-    states = from_rows(data, frame, reading, lambda batches: rollup_batches(batches, frame))
+    states, refused = from_rows(data, frame, reading, lambda batches: counted_rollup(batches, frame))
     beyond = GroupsBeyondLimit(frame)
     beyond.add_levels(states)
     beyond.report()
+    refused.report()
     return states
 
 
@@ -103,8 +107,16 @@ def rollup_batches(batches: Iterable[pa.RecordBatch], frame: TiltFrame) -> pa.Ta
     """Roll up a stream of at least one batch, which may be empty. Memory grows with the number of windows, not of
     rows.
     """
+    return counted_rollup(batches, frame)[0]
+
+
+def counted_rollup(batches: Iterable[pa.RecordBatch], frame: TiltFrame) -> tuple[pa.Table, RefusedCounts]:
+    """Roll up as `rollup_batches` does, and count the values that measures have refused and skipped."""
     states = made_here(pa.concat_tables(partial_states(batches, frame)))
-    return joined(climb(merge_panes(states, frame), frame), frame)
+    panes = merge_panes(states, frame)
+    refused = RefusedCounts(frame)
+    refused.add(panes)
+    return joined(climb(panes, frame), frame), refused
 
 
 def rollup_states(data: pa.Table, frame: TiltFrame) -> pa.Table:

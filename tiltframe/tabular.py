@@ -96,8 +96,8 @@ def rows_of(
     dictionaries. ``uses`` states for each column whether its digits matter and whether its texts are read as numbers.
     ``check`` raises an error if the schema of the rows does not fit. For files, the message names the value that is not
     a number. ``settled`` receives the schema of files and the columns whose types are guesses, and returns the schema
-    with the types of a store. Raise ``ValueError`` if ``data`` does not contain a table (messages call it ``what``), or if a file cannot
-    be read.
+    with the types of a store. Raise ``ValueError`` if ``data`` does not contain a table (messages call it ``what``), or
+    if a file cannot be read.
 
     >>> schema, batches, _ = rows_of(pa.table({"ts": [0], "a": [1]}), "data", lambda names: ["ts", "a"], "ts")
     >>> [batch.num_rows for batch in batches]

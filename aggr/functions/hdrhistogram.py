@@ -23,9 +23,19 @@ from aggr.arrow.damaged_state import DamagedState, field_of_type
 from aggr.asked_quantiles import DEFAULT, check_quantiles, record
 from aggr.compiling.jit import Int, compiled
 from aggr.exact.expression import ExactNumbers
-from aggr.exact.multiples import has_exact_doubles, multiples_of
+from aggr.exact.multiples import has_exact_doubles, multiples_of, unscaled
 from aggr.fields import COUNT, GREATEST, LEAST, Field
 from aggr.function import Function
+from aggr.functions.limits import ERROR
+from aggr.functions.refused_values import (
+    REFUSED,
+    SKIP,
+    STORED,
+    check_bad_values,
+    count_field,
+    stored_reaction,
+    without_refused,
+)
 from aggr.groups.numbers import Numbers
 from aggr.histograms.bucket_ranges import BucketRanges
 from aggr.histograms.bucket_state import BucketState
@@ -115,14 +125,26 @@ def _indices(x: Floats, unit: float, half: int) -> NDArray[np.int32]:
 
 @dataclass(frozen=True)
 class HdrState(BucketState):
-    """An HdrHistogram of whole units, with a separate count of NaN, and the smallest and greatest value."""
+    """An HdrHistogram of whole units, with a separate count of NaN, and the smallest and greatest value.
+
+    ``bad_values`` is the reaction to values that cannot be counted in units.
+    """
 
     digits: int
     unit: float | None
+    bad_values: str = ERROR
 
     name = "hdr"
-    parameters: ClassVar[Mapping[str, pa.DataType]] = {"digits": pa.int8(), "unit": pa.float64()}
-    counted_by: ClassVar[tuple[str, ...]] = ("nan", "buckets")
+    optional_parameters = STORED
+    optional_fields = (REFUSED,)
+
+    @property
+    def parameters(self) -> Mapping[str, pa.DataType]:
+        return {"digits": pa.int8(), "unit": pa.float64(), **stored_reaction(self.bad_values)}
+
+    @property
+    def counted_by(self) -> tuple[str, ...]:
+        return ("nan", "buckets", *count_field(self.bad_values))
 
     @property
     def layout(self) -> Layout:
@@ -131,7 +153,11 @@ class HdrState(BucketState):
 
     @property
     def fields(self) -> Mapping[str, Field]:
-        return {"nan": COUNT, "min": LEAST, "max": GREATEST, "buckets": self.histogram}
+        count = count_field(self.bad_values)
+        return {"nan": COUNT, "min": LEAST, "max": GREATEST, "buckets": self.histogram, **count}
+
+    def refused_counts(self, states: pa.StructArray) -> Whole | None:
+        return states.field(REFUSED).to_numpy() if self.bad_values == SKIP else None
 
     @property
     def histogram(self) -> Buckets:
@@ -148,6 +174,24 @@ class HdrState(BucketState):
                 raise DamagedState(f"its {name} and its buckets contradict each other")
 
     def reduce_values(self, values: Values) -> Mapping[str, pa.Array]:
+        if self.bad_values != SKIP:
+            return self._counted(values)
+        values, refused = without_refused(values, self._refused(values))
+        return {**self._counted(values), REFUSED: refused}
+
+    def _refused(self, values: Values) -> Flags:
+        """Return which values cannot be counted in units; NaN can."""
+        if not pa.types.is_floating(values.array.type):
+            units, between = multiples_of(values.array, self._exact_unit)
+            refused: Flags = ((unscaled(values.array) < 0) | (units >= 2**63)).astype(np.bool_)
+            return refused | between if self.unit is None else refused
+        x = values.floats.array
+        with np.errstate(over="ignore"):
+            refused = (x < 0) | np.isinf(x) | (x / (self.unit or 1.0) >= 2.0**63)
+        return refused | ((np.rint(x) != x) & ~np.isnan(x)) if self.unit is None else refused
+
+    def _counted(self, values: Values) -> Mapping[str, pa.Array]:
+        """Reduce values that can be counted in units; raise ``ValueError`` for others."""
         nan = pa.array(np.zeros(values.groups.n, np.int64))
         if (pa.types.is_integer(values.array.type) and self.unit is None) or not has_exact_doubles(
             values.array, self._exact_unit
@@ -185,7 +229,7 @@ class HdrState(BucketState):
         if pa.types.is_integer(values.type) and self.unit is None:
             return _whole_numbers(values)
         units, between = multiples_of(values, self._exact_unit)
-        if units.min() < 0:
+        if unscaled(values).min() < 0:
             raise ValueError(f"hdr takes numbers from 0; got {pc.min(values)}; dds takes numbers of both signs")
         if self.unit is None and between.any():
             raise ValueError(_FRACTION.format(values[int(np.argmax(between))]))
@@ -286,12 +330,15 @@ class Hdr(Function):
         The rule that locates a quantile among n sorted values, by numpy's names: "lower", "higher", "nearest",
         "linear", "midpoint", "inverted_cdf" (the rule of HdrHistogram in Java and JavaScript), and numpy's others, or
         "hdrhistogram". It affects results only.
+    bad_values : "error" or "skip"
+        The reaction to negative and infinite numbers, numbers of 2^63 units or more, and fractions without a ``unit``:
+        an error, or they are skipped, and counted in the state. It shapes the state.
 
     Raises
     ------
     ValueError
-        If a quantile is outside [0, 1] or occurs twice, ``digits`` or ``unit`` is outside its range, or ``method`` is
-        unknown.
+        If a quantile is outside [0, 1] or occurs twice, ``digits`` or ``unit`` is outside its range, or ``method`` or
+        ``bad_values`` is unknown.
 
     References
     ----------
@@ -308,11 +355,12 @@ class Hdr(Function):
     digits: int = 3
     unit: float | None = None
     method: str = field(default=HDR_HISTOGRAM, kw_only=True)
+    bad_values: str = field(default=ERROR, kw_only=True)
 
     name = "hdr"
     takes = NUMBERS
     about: ClassVar[Mapping[str, str]] = {
-        "value": "Of integers, floats or decimals from 0; others are refused by name."
+        "value": "Of integers, floats or decimals from 0; others are refused by name, or skipped and counted."
     }
     keeps = "HdrHistogram buckets, min, max"
     returns = "record: count, min, max, mean, stdev, var, quantiles; null if there are no values"
@@ -327,10 +375,11 @@ class Hdr(Function):
                 raise ValueError(f"unit must be a number above 0, say 0.001; got {self.unit!r}")
             object.__setattr__(self, "unit", float(self.unit))
         check_method(self.method)
+        check_bad_values(self.bad_values)
 
     @property
     def own_state(self) -> HdrState:
-        return HdrState(self.digits, self.unit)
+        return HdrState(self.digits, self.unit, self.bad_values)
 
     @property
     def layout(self) -> Layout:

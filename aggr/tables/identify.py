@@ -97,6 +97,7 @@ def _has_layout(function: type[Function], fields: frozenset[str]) -> bool:
 
 @lru_cache(maxsize=256)
 def _fields_of(function: type[Function]) -> tuple[frozenset[str], frozenset[str]]:
-    """Return the fields that all states of a function have, and the names of its optional parameters."""
+    """Return the fields that all states of a function have, and those that only some have."""
     state = function().own_state
-    return frozenset({FUNCTION, VERSION, *state.parameters, *state.fields}), frozenset(state.optional_parameters)
+    optional = frozenset({*state.optional_parameters, *state.optional_fields})
+    return frozenset({FUNCTION, VERSION, *state.parameters, *state.fields}), optional

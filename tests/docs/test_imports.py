@@ -128,6 +128,7 @@ LAYERS = [
         "tiltframe.reducing",
         "tiltframe.level_chain",
         "tiltframe.beyond_limit",
+        "tiltframe.refused_values",
     ],
     ["tiltframe.rolling_up", "tiltframe.results", "tiltframe.spilled_states"],
     ["tiltframe.ordered"],

@@ -34,6 +34,7 @@ from tiltframe.frame import TiltFrame
 from tiltframe.names import LEVEL, START
 from tiltframe.ranges import Range, align_outward, as_text, minus, range_text, union
 from tiltframe.reducing import reduce_rows
+from tiltframe.refused_values import RefusedCounts
 from tiltframe.rolling_up import rollup_batches
 from tiltframe.spilled_states import Slices, spilled
 from tiltframe.store import FrameStore, Query
@@ -242,6 +243,9 @@ def replace_in(
     beyond = GroupsBeyondLimit(store.frame)
     beyond.add(store.frame.levels[0].name, inside)
     beyond.report(partial(click.echo, err=True))
+    refused = RefusedCounts(store.frame)
+    refused.add(inside)
+    refused.report(partial(click.echo, err=True))
     message = f"{store.display_uri}: replaced {within}, {inside.num_rows:,} states from {len(came)} files"
     left = finest.num_rows - inside.num_rows
     click.echo(message + (f"; {left:,} states outside of it were left out" if left else ""), err=True)

@@ -33,7 +33,7 @@ from tiltframe.store.log.errors import MissingStore, OtherFrame
 from tiltframe.store.log.manifest import Manifest, check_levels, check_name, check_types, checked_retention, schema_of
 from tiltframe.store.log.records import checked_records, expected_texts, values_of
 from tiltframe.store.log.run import Attempt, run
-from tiltframe.store.log.writers import check_writer, last_commits
+from tiltframe.store.log.writers import check_writer, last_commits, refused_of_commits
 from tiltframe.store.query.execution import Answer
 from tiltframe.store.query.join import Join
 from tiltframe.store.query.join_keys import On
@@ -547,6 +547,44 @@ class FrameStore:
         snapshot = self._backend.snapshot([f"{OWN}writer {writer}"])
         last = -1 if snapshot is None else last_commits(snapshot, writer)[0]
         return None if last < 0 else last
+
+    def refused_values(self, writer: str) -> dict[int, dict[str, int]]:
+        """Return how many values measures with ``bad_values="skip"`` have skipped in the commits of a writer.
+
+        Parameters
+        ----------
+        writer : str
+            The name of the writer.
+
+        Returns
+        -------
+        dict of commit number -> column of states -> number of values
+            Of the last 64 commits; those without skipped values are left out.
+
+        Raises
+        ------
+        ValueError
+            If ``writer`` cannot be the name of a writer.
+        StoreError
+            If the store cannot be read.
+
+        Examples
+        --------
+        >>> import aggr, tempfile, warnings, pyarrow as pa
+        >>> from tiltframe import FrameStore, TiltFrame
+        >>> frame = TiltFrame(["1m"], "ts", {"ms": aggr.hdr("ms", bad_values="skip")})
+        >>> store = FrameStore(tempfile.mkdtemp(), frame)
+        >>> with warnings.catch_warnings():
+        ...     warnings.simplefilter("ignore")
+        ...     store.append_rows(pa.table({"ts": [0, 0], "ms": [5, -1]}), writer="docs", commit=1)
+        True
+        >>> store.refused_values("docs")
+        {1: {'ms': 1}}
+        """
+        check_writer(writer, 0)
+        snapshot = self._backend.snapshot([f"{OWN}writer {writer}"])
+        counts = {} if snapshot is None else refused_of_commits(snapshot, writer)
+        return {int(number): by_column for number, by_column in counts.items()}
 
     def recorded(self, names: Iterable[str]) -> dict[str, Any]:
         """Return the records that commits have stored with the states.

@@ -13,9 +13,10 @@ from aggr.state_checks import made_here
 from tiltframe.beyond_limit import GroupsBeyondLimit, Note
 from tiltframe.files.read_options import ReadOptions
 from tiltframe.level_chain import labelled
+from tiltframe.refused_values import RefusedCounts
 from tiltframe.rolling_up import from_rows
 from tiltframe.spilled_states import HELD_BYTES, Slices, spilled
-from tiltframe.store.changes.commit import Commit, begin_commit, by_level, read_receipts
+from tiltframe.store.changes.commit import Commit, begin_commit, by_level, read_receipts, read_refused
 from tiltframe.store.checked_states import check_readable, checked, doubtful_frame
 from tiltframe.store.log.records import checked_records, expected_texts
 from tiltframe.store.log.writers import check_writer
@@ -52,8 +53,9 @@ def append(
         The values that `recorded` returned for the names in ``recorded``. If the records have changed since, nothing
         is written. By default, the names must not have records yet.
     note : function of a text, optional
-        Receives a sentence for each measure with ``beyond="null"`` that has groups of more values than its limit, with
-        their number; by default these are `BeyondLimit` warnings.
+        Receives a sentence for each measure with ``beyond="null"`` that has groups of more values than its limit, and
+        for each measure with ``bad_values="skip"`` that has skipped values, with their number; by default these are
+        `BeyondLimit` and `RefusedValues` warnings.
 
     Returns
     -------
@@ -77,11 +79,13 @@ def append(
     check_readable(states, store.frame)
     store.backend.check_values(states)
     pending = begin_with(store, states.schema, writer, commit, recorded=recorded, replacing=replacing)
-    is_added = pending.commit([pending.write_checked(by_level(states, store.frame))])
+    receipt = pending.write_checked(by_level(states, store.frame))
+    is_added = pending.commit([receipt])
     if is_added:
         beyond = GroupsBeyondLimit(store.frame)
         beyond.add_levels(states)
         beyond.report(note)
+        RefusedCounts(store.frame, read_refused([receipt])).report(note)
     return is_added
 
 
@@ -189,6 +193,7 @@ def append_spilled(
     if not pending.commit([receipt]):
         return None
     beyond.report(note, stacklevel=3)
+    RefusedCounts(store.frame, read_refused([receipt])).report(note, stacklevel=3)
     parts, _ = read_receipts([receipt])
     return sum(part.rows for part in parts)
 

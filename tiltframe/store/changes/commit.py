@@ -8,15 +8,18 @@ two-phase sinks work in the same way.)
 from __future__ import annotations
 
 import json
+from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import asdict, dataclass, field
+from types import MappingProxyType
 
 import pyarrow as pa
 
 from aggr.arrow import compute as pc
 from tiltframe.frame import TiltFrame
 from tiltframe.names import LEVEL
+from tiltframe.refused_values import RefusedCounts
 from tiltframe.store.backends.protocol import EXPIRED, OWN, Backend, Part, Transaction
 from tiltframe.store.changes.on_frame import check_frame
 from tiltframe.store.checked_states import check_readable, checked
@@ -24,7 +27,15 @@ from tiltframe.store.log.errors import CommitConflict, OtherFrame
 from tiltframe.store.log.manifest import Manifest
 from tiltframe.store.log.records import snapshot_of
 from tiltframe.store.log.run import Attempt, run
-from tiltframe.store.log.writers import Digest, digests_of, fingerprint, last_commits, total
+from tiltframe.store.log.writers import (
+    REFUSED,
+    Digest,
+    digests_of,
+    fingerprint,
+    last_commits,
+    refused_of_commits,
+    total,
+)
 from windows import TimeWindow
 
 KEPT = 64  # the fingerprints kept per writer: a restarted writer repeats few commits, usually one
@@ -88,10 +99,12 @@ class Commit:
         `StoreError` if states cannot be written; states that were already written are then removed.
         """
         parts, digests, waiting = list[Part](), list[list[Digest]](), dict[str, list[pa.Table]]()
+        refused = RefusedCounts(self.frame)
         try:
             for level, states in levels:
                 if level == self.frame.levels[0]:
                     digests.append(digests_of(states, self.manifest, of_earlier=self.there))
+                    refused.add(states)
                 waiting.setdefault(level.name, []).append(states)
                 if sum(table.nbytes for table in waiting[level.name]) >= _WRITTEN_BYTES:
                     parts += self._written(level, waiting.pop(level.name))
@@ -101,7 +114,8 @@ class Commit:
             with suppress(Exception):  # report the first error, not this one
                 self.backend.discard(parts)
             raise
-        return json.dumps({"parts": [asdict(part) for part in parts], "digests": digests})
+        written = {"parts": [asdict(part) for part in parts], "digests": digests, REFUSED: refused.as_record()}
+        return json.dumps(written)
 
     def _written(self, level: TimeWindow, tables: list[pa.Table]) -> list[Part]:
         return [] if self.there else self.backend.write(level, pa.concat_tables(tables))
@@ -113,9 +127,11 @@ class Commit:
         Raise `CommitConflict` if the store has the number with other states, or another writer has written records of
         the same names, and `OtherFrame` if the frame of the store has changed. Written states are then removed.
         """
+        receipts = list(receipts)
         parts, totals = read_receipts(receipts)
+        refused = read_refused(receipts)
         try:
-            is_new = self.commit_once(totals, lambda transaction: transaction.adds(parts))
+            is_new = self.commit_once(totals, lambda transaction: transaction.adds(parts), refused)
         except (CommitConflict, OtherFrame):
             self.backend.discard(parts)
             raise
@@ -123,10 +139,16 @@ class Commit:
             self.backend.discard(parts)
         return is_new
 
-    def commit_once(self, digests: Sequence[Digest], derive: Callable[[Attempt], None]) -> bool:
+    def commit_once(
+        self,
+        digests: Sequence[Digest],
+        derive: Callable[[Attempt], None],
+        refused: Mapping[str, int] = MappingProxyType({}),
+    ) -> bool:
         """Commit a transaction that ``derive`` fills under the commit's number; return whether the number is new.
 
-        ``digests`` are the digests of the states in the commit. Raise the same errors as `commit`.
+        ``digests`` are the digests of the states in the commit, and ``refused`` the numbers of values that their
+        measures have skipped, by column of states. Raise the same errors as `commit`.
         """
         states = [fingerprint(self.number, digest) for digest in digests]
         record = f"{OWN}writer {self.writer}"
@@ -140,7 +162,12 @@ class Commit:
             check_frame(transaction.snapshot, self.manifest, self.backend)
             check_unchanged(transaction, self.replacing)
             newest = dict([*fingerprints.items(), (str(self.number), states[0])][-KEPT:])
-            transaction.records(record, json.dumps({"last": self.number, "states": newest}))
+            counts = refused_of_commits(transaction.snapshot, self.writer)
+            if refused:
+                counts[str(self.number)] = dict(refused)
+            counts = {number: by_column for number, by_column in counts.items() if number in newest}
+            described = {"last": self.number, "states": newest, **({REFUSED: counts} if counts else {})}
+            transaction.records(record, json.dumps(described))
             for name, text in self.recorded.items():
                 transaction.records(name, text)
             derive(transaction)
@@ -155,6 +182,14 @@ def read_receipts(receipts: Iterable[str]) -> tuple[list[Part], list[Digest]]:
     parts = [Part(**part) for text in texts for part in text["parts"]]
     digests = [digests for text in texts for digests in text["digests"]]
     return parts, [total(column) for column in zip(*digests, strict=True)] or [(0, 0)]
+
+
+def read_refused(receipts: Iterable[str]) -> Counter[str]:
+    """Return the number of values that measures have skipped, by column of states, of the receipts of one commit."""
+    refused = Counter[str]()
+    for receipt in receipts:
+        refused.update(json.loads(receipt).get(REFUSED, {}))
+    return refused
 
 
 def by_level(states: pa.Table, frame: TiltFrame) -> Iterator[tuple[TimeWindow, pa.Table]]:

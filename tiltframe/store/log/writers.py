@@ -18,6 +18,7 @@ from tiltframe.store.log.records import OWN
 from tiltframe.store.log.snapshot import Snapshot
 
 Digest: TypeAlias = tuple[int, int]  # a digest of the states of a commit, as two 64-bit numbers
+REFUSED = "refused"  # the numbers of skipped values in the record of a writer and in receipts, by column of states
 
 
 def check_writer(writer: str, commit: int) -> int:
@@ -108,3 +109,9 @@ def last_commits(snapshot: Snapshot, writer: str) -> tuple[int, dict[str, str]]:
         return -1, {}
     commits = json.loads(text)
     return commits["last"], commits["states"]
+
+
+def refused_of_commits(snapshot: Snapshot, writer: str) -> dict[str, dict[str, int]]:
+    """Return the numbers of skipped values of a writer's last commits: commit -> column of states -> number."""
+    text = snapshot.text(f"{OWN}writer {writer}")
+    return {} if text is None else dict(json.loads(text).get(REFUSED, {}))

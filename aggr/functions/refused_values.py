@@ -1,0 +1,49 @@
+"""Refused values: a function rejects values that it cannot take, or skips them and counts them in its state.
+
+    hdr("ms")                       5  -1  7     an error that names the value, the window and the keys
+    hdr("ms", bad_values="skip")    5  -1  7     the state of 5 and 7, and the field ``refused`` is 1
+
+The count is a field of the state: it is merged and subtracted like the other counts, so that it is right after any
+merge, retry and retraction. States of functions that reject values do not have it, and keep their layout.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+
+import numpy as np
+import pyarrow as pa
+
+from aggr.arguments import shown
+from aggr.arrays import Flags
+from aggr.fields import COUNT, Field
+from aggr.functions.limits import ERROR
+from aggr.values import Values
+
+SKIP = "skip"
+REACTIONS = (ERROR, SKIP)
+REFUSED = "refused"  # the field with the number of refused values, weighted
+STORED: Mapping[str, pa.DataType] = {"bad_values": pa.string()}  # only in states that count refused values
+
+
+def check_bad_values(bad_values: object) -> None:
+    """Raise ``ValueError`` unless the reaction to refused values is an allowed word."""
+    if not isinstance(bad_values, str) or bad_values not in REACTIONS:
+        raise ValueError(f"bad_values must be 'error' or 'skip'; got {shown(bad_values)}")
+
+
+def stored_reaction(bad_values: str) -> Mapping[str, pa.DataType]:
+    """Return the parameter of a state that may count refused values."""
+    return STORED if bad_values == SKIP else {}
+
+
+def count_field(bad_values: str) -> Mapping[str, Field]:
+    """Return the field of a state that may count refused values."""
+    return {REFUSED: COUNT} if bad_values == SKIP else {}
+
+
+def without_refused(values: Values, is_refused: Flags) -> tuple[Values, pa.Array]:
+    """Return the values that are not refused, and the weighted number of refused ones of each group."""
+    if not is_refused.any():
+        return values, pa.array(np.zeros(values.groups.n, np.int64))
+    return values.filter(~is_refused), pa.array(values.filter(is_refused).counts)
