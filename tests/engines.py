@@ -1,7 +1,6 @@
 """One engine a process: roll up a Parquet file on a kind of Spark, and print the digests of what comes out.
 
-python -m tests.engines classic|connect|cluster|sail FILE PARTITIONS…
-python -m tests.engines classic|connect|cluster|sail FILE store FOLDER      and what a store there holds after jobs
+python -m tests.engines connect|cluster|sail FILE [PARTITIONS…] [store FOLDER]      and what stores hold after jobs
 """
 
 from __future__ import annotations
@@ -11,7 +10,7 @@ import json
 import os
 import sys
 import tempfile
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
@@ -273,7 +272,9 @@ def session(kind: str, more: Mapping[str, str] | None = None) -> Iterator[Any]:
         "spark.sql.session.timeZone": "Asia/Tokyo",  # must not matter
         "spark.driver.host": "127.0.0.1",
     }
-    if kind == "classic":
+    if kind == "cluster":  # its tests are about executors, and keep Spark's own daemon
+        settings["spark.executor.extraJavaOptions"] = os.environ.get("SPARK_SUBMIT_OPTS", "")
+    else:
         settings["spark.python.daemon.module"] = "spark_udaf.daemon"  # a second less for each worker
     for name, value in {**settings, **(more or {})}.items():
         builder = builder.config(name, value)
@@ -284,20 +285,29 @@ def session(kind: str, more: Mapping[str, str] | None = None) -> Iterator[Any]:
         spark.stop()
 
 
-def main(kind: str, file: str, *partitions: str) -> None:
-    """Print one line of digests for each number of partitions."""
+def rollups(spark: Any, file: str, partitions: Iterable[int]) -> Iterator[dict[str, str]]:
+    """Roll up a file in each number of partitions, and its rows in the order of time; digest states and results."""
     import spark_udaf as su
 
+    frames = [spark.read.parquet(file).repartition(count) for count in partitions]
+    for rows in [*frames, su.scan_parquet(spark, in_order(file), rows_per_task=7000)]:
+        states = su.rollup(rows, FRAME)
+        results = su.finish(states, FRAME)
+        yield digests(states.toArrow(), results.toArrow())
+
+
+def main(kind: str, file: str, *words: str) -> None:
+    """Print one line of digests for each number of partitions, and one for each of the other comparisons."""
+    partitions = [int(word) for word in words if word.isdigit()]
     with session(kind) as spark:
-        if partitions[0] == "store":
-            print("store", json.dumps(store(spark, file, partitions[1], kind)), flush=True)
-            return
-        frames = [spark.read.parquet(file).repartition(int(count)) for count in partitions]
-        for rows in [*frames, su.scan_parquet(spark, in_order(file), rows_per_task=7000)]:
-            states = su.rollup(rows, FRAME)
-            results = su.finish(states, FRAME)
-            print("digests", json.dumps(digests(states.toArrow(), results.toArrow())), flush=True)
-        print("others", json.dumps(digests_of_others(spark, frames[-1], file)), flush=True)
+        if partitions:
+            for digests_of_rollup in rollups(spark, file, partitions):
+                print("digests", json.dumps(digests_of_rollup), flush=True)
+            if kind != "cluster":  # calls of the driver, which are those of classic Spark
+                df = spark.read.parquet(file).repartition(partitions[-1])
+                print("others", json.dumps(digests_of_others(spark, df, file)), flush=True)
+        if "store" in words:
+            print("store", json.dumps(store(spark, file, words[-1], kind)), flush=True)
 
 
 if __name__ == "__main__":

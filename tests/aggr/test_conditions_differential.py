@@ -279,8 +279,8 @@ def spark_view(spark):
 @pytest.mark.slow
 @pytest.mark.long
 def test_random_conditions_choose_the_rows_that_spark_chooses(spark, spark_view):
-    make, refused = Conditions(3, spark=True), 0
-    for _ in range(10):
+    make, refused, batch_count = Conditions(3, spark=True), 0, 5  # DuckDB answers 4,000, by the same code of ours
+    for _ in range(batch_count):
         conditions = [make.condition() for _ in range(100)]
         columns = ", ".join(f"coalesce(({text}), false) c{i}" for i, text in enumerate(conditions))
         result = spark.sql(f"SELECT row, {columns} FROM conditions_rows").toArrow().sort_by("row")
@@ -290,7 +290,7 @@ def test_random_conditions_choose_the_rows_that_spark_chooses(spark, spark_view)
                 refused += 1
             else:
                 assert np.array_equal(ours, result.column(f"c{i}").to_numpy()), text
-    assert refused <= MOST_REFUSED * 1000
+    assert refused <= MOST_REFUSED * 100 * batch_count
 
 
 @pytest.mark.spark

@@ -84,7 +84,7 @@ TAKES: dict[str, list[tuple[Function, pa.DataType]]] = {
 
 
 def chosen_cases() -> list[Any]:
-    """Return each state with each type, by one of its functions; other functions and parameters with each third type.
+    """Return each state with each type, by one of its functions; other functions and parameters with each sixth type.
 
     Types are read alike by all parameters, and functions of one state differ in `finish` alone.
     """
@@ -98,7 +98,7 @@ def chosen_cases() -> list[Any]:
         for i, (function, kind) in enumerate(cases):
             kind_number, variant = divmod(i, variant_count)
             of_all_types = all_types and variant == kind_number % variant_count
-            if of_all_types or kind_number % 3 == 0:
+            if of_all_types or kind_number % 6 == 0:
                 marks = [pytest.mark.long] if i else []
                 chosen.append(pytest.param(function, kind, marks=marks, id=f"{name}-{kind}-{i}"[:60]))
     return chosen
@@ -228,6 +228,9 @@ def exact_var(values, ddof=1):
     return rounded(sum((v - mean) ** 2 for v in exact) / (len(exact) - ddof))
 
 
+ORACLE_ROUNDS = 12  # each also checks all laws, which is most of its time; tests/aggr/test_exactness.py has more sums
+
+
 @pytest.mark.long
 @pytest.mark.slow
 @pytest.mark.parametrize(
@@ -242,7 +245,7 @@ def exact_var(values, ddof=1):
     ids=["count", "sum", "avg", "var", "var0"],
 )
 def test_oracle_floats(function, oracle):
-    check(function, pa.float64(), oracle=oracle, rounds=30, seed=7)
+    check(function, pa.float64(), oracle=oracle, rounds=ORACLE_ROUNDS, seed=7)
 
 
 def exact_stdev(values):
@@ -258,7 +261,7 @@ def test_oracle_stdev():
         aggr.Stdev(),
         pa.float64(),
         oracle=exact_stdev,
-        rounds=30,
+        rounds=ORACLE_ROUNDS,
         seed=3,
         source=lambda size, seed: edge_cases(pa.float64(), size, seed, special=True),
     )
@@ -273,9 +276,9 @@ def test_oracle_stdev():
 def test_oracle_whole_numbers(kind):
     source = source_of(aggr.Sum(), kind)
     with localcontext(prec=60):
-        check(aggr.Sum(), kind, oracle=lambda v: sum(v) if v else None, source=source, rounds=20)
-    check(aggr.Avg(), kind, oracle=exact_avg_of_whole, source=source, rounds=20)
-    check(aggr.Var(), kind, oracle=exact_var_of_whole, source=source, rounds=20)
+        check(aggr.Sum(), kind, oracle=lambda v: sum(v) if v else None, source=source, rounds=ORACLE_ROUNDS)
+    check(aggr.Avg(), kind, oracle=exact_avg_of_whole, source=source, rounds=ORACLE_ROUNDS)
+    check(aggr.Var(), kind, oracle=exact_var_of_whole, source=source, rounds=ORACLE_ROUNDS)
 
 
 def exact_avg_of_whole(values):
@@ -300,7 +303,7 @@ def test_oracle_extremes(function, choose):
     def oracle(values):
         return choose(values, key=spark_order) if values else None
 
-    check(function, pa.float64(), oracle=oracle, rounds=30)
+    check(function, pa.float64(), oracle=oracle, rounds=ORACLE_ROUNDS)
 
 
 @pytest.mark.long
@@ -308,7 +311,7 @@ def test_oracle_extremes(function, choose):
 @pytest.mark.parametrize("kind", [pa.string(), pa.int64(), pa.uint64(), pa.decimal128(10, 2), pa.date32()], ids=str)
 def test_oracle_extremes_of_other_types(kind):
     for function, choose in ((aggr.Min(), min), (aggr.Max(), max)):
-        check(function, kind, oracle=lambda v, choose=choose: choose(v) if v else None, rounds=30)
+        check(function, kind, oracle=lambda v, choose=choose: choose(v) if v else None, rounds=ORACLE_ROUNDS)
 
 
 @pytest.mark.long
@@ -321,7 +324,7 @@ def test_oracle_first_and_last():
             complete = [(e["time"], e["value"]) for e in events if e["time"] is not None and e["value"] is not None]
             return choose(complete)[1] if complete else None
 
-        check(function, kind, oracle=oracle, rounds=30)
+        check(function, kind, oracle=oracle, rounds=ORACLE_ROUNDS)
 
 
 def test_ugly_values_appear():

@@ -3,8 +3,7 @@
 from __future__ import annotations
 
 import json
-import subprocess
-import sys
+from functools import partial
 
 import pytest
 
@@ -14,16 +13,20 @@ ROWS = [{"ts": "2024-05-01T10:00:00Z", "ms": 1.5}, {"ts": "2024-05-01T10:00:30Z"
 LATER = [{"ts": "2024-05-02T10:00:00Z", "ms": 8.0}]
 
 
-def run(folder, *args, status=0):
+@pytest.fixture
+def run(forked):
+    return partial(run_command, forked)
+
+
+def run_command(forked, folder, *args, status=0):
     """Run the command in a process of its own; return its output, or its errors where it must fail."""
-    command = [sys.executable, "-m", "tiltframe.cli", *args]
-    done = subprocess.run(command, capture_output=True, text=True, cwd=folder)
-    assert done.returncode == status, done.stderr
-    return done.stderr if status else done.stdout
+    ended, output, errors = forked.run(args, folder=folder)
+    assert ended == status, errors
+    return errors if status else output
 
 
 @pytest.fixture
-def folder(tmp_path):
+def folder(tmp_path, run):
     """A folder with a store of two rows."""
     for name, rows in (("first", ROWS), ("later", LATER)):
         (tmp_path / f"{name}.jsonl").write_text("".join(json.dumps(row) + "\n" for row in rows))
@@ -34,7 +37,7 @@ def folder(tmp_path):
 
 @pytest.mark.slow
 @pytest.mark.long
-def test_measures_and_levels_are_added_and_dropped(folder):
+def test_measures_and_levels_are_added_and_dropped(folder, run):
     more = ("--measure", "total=sum(ms)", "--measure", "most=max(ms)", "--type", "ms=float64")
     run(folder, "evolve", "web", *more, "--drop", "n", "--levels", "1d")
     options = ("--time", "ts", "--measure", "mean=avg(ms)", "--measure", "total=sum(ms)", "--measure", "most=max(ms)")
@@ -47,7 +50,7 @@ def test_measures_and_levels_are_added_and_dropped(folder):
 
 @pytest.mark.slow
 @pytest.mark.long
-def test_mistakes_are_one_sentence_and_change_nothing(folder):
+def test_mistakes_are_one_sentence_and_change_nothing(folder, run):
     before = run(folder, "inspect", "web")
     for message, arguments in {
         "the store has no measure 'm'": ("--drop", "m"),

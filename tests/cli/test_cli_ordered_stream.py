@@ -5,8 +5,7 @@ from __future__ import annotations
 import json
 import os
 import random
-import subprocess
-import sys
+from functools import partial
 
 import pyarrow as pa
 import pytest
@@ -14,15 +13,20 @@ import pytest
 import aggr
 from tiltframe import OrderedFrame, finish_ordered, ordered_rollup, running
 
-COMMAND = [sys.executable, "-m", "tiltframe.cli", "stream", "--time", "ts", "--key", "k", "--measure", "n=sum(x)"]
+COMMAND = ["stream", "--time", "ts", "--key", "k", "--measure", "n=sum(x)"]
 SEED = int(os.environ.get("TILTFRAME_SEED", random.randrange(10**6)))
 
 
-def run(rows: list[dict], *options: str, status: int = 0) -> list[dict] | str:
+@pytest.fixture
+def run(forked):
+    return partial(run_command, forked)
+
+
+def run_command(forked, rows: list[dict], *options: str, status: int = 0) -> list[dict] | str:
     text = "".join(json.dumps(row) + "\n" for row in rows)
-    done = subprocess.run([*COMMAND, *options], input=text, capture_output=True, text=True, check=False)
-    assert done.returncode == status, done.stderr
-    return [json.loads(line) for line in done.stdout.splitlines()] if status == 0 else done.stderr
+    ended, output, errors = forked.run([*COMMAND, *options], text=text)
+    assert ended == status, errors
+    return [json.loads(line) for line in output.splitlines()] if status == 0 else errors
 
 
 def input_rows(n: int = 60) -> list[dict]:
@@ -35,7 +39,7 @@ def input_rows(n: int = 60) -> list[dict]:
 
 @pytest.mark.slow
 @pytest.mark.long
-def test_a_window_and_a_chain_are_those_of_the_batch_job_also_over_restarts(tmp_path):
+def test_a_window_and_a_chain_are_those_of_the_batch_job_also_over_restarts(tmp_path, run):
     rows = input_rows()
     table = pa.Table.from_pylist(rows)
     emitted = run(rows, "--ordered", "sliding(3)", "--disorder", "20s")
@@ -53,7 +57,7 @@ def test_a_window_and_a_chain_are_those_of_the_batch_job_also_over_restarts(tmp_
 
 @pytest.mark.slow
 @pytest.mark.long
-def test_late_and_bad_rows_are_kept_apart(tmp_path):
+def test_late_and_bad_rows_are_kept_apart(tmp_path, run):
     options = [
         "--ordered",
         "since(minutely())",
@@ -74,7 +78,7 @@ def test_late_and_bad_rows_are_kept_apart(tmp_path):
 
 @pytest.mark.slow
 @pytest.mark.long
-def test_mistakes_are_one_sentence(tmp_path):
+def test_mistakes_are_one_sentence(tmp_path, run):
     mistakes = {
         "windows are given by --levels": [],
         "leave out --emit": ["--ordered", "count(2)", "--emit", "on_update"],

@@ -9,6 +9,7 @@ import signal
 import subprocess
 import sys
 import time
+from functools import partial
 from pathlib import Path
 
 import numpy as np
@@ -33,10 +34,15 @@ def lines(*times_and_hosts: tuple[float, str]) -> str:
     return "".join(json.dumps({"ts": int(t * 1000), "k": k, "other": [1]}) + "\n" for t, k in times_and_hosts)
 
 
-def run(text: str, *options: str, status: int = 0) -> list[tuple]:
-    done = subprocess.run([*COMMAND, *options], input=text, capture_output=True, text=True, timeout=120, check=False)
-    assert done.returncode == status, done.stderr
-    return counts_of(done.stdout) if status == 0 else done.stderr
+@pytest.fixture
+def run(forked):
+    return partial(run_command, forked)
+
+
+def run_command(forked, text: str, *options: str, status: int = 0) -> list[tuple] | str:
+    ended, output, errors = forked.run([*COMMAND[3:], *options], text=text)
+    assert ended == status, errors
+    return counts_of(output) if status == 0 else errors
 
 
 def counts_of(out: str) -> list[tuple]:
@@ -45,7 +51,7 @@ def counts_of(out: str) -> list[tuple]:
 
 
 @pytest.mark.slow
-def test_lines_to_windows():
+def test_lines_to_windows(run):
     got = run(lines((1, "a"), (2, "b"), (61, "a")).rstrip("\n"), "--levels", "10s,1m")
     first, second = "1970-01-01T00:00:00Z", "1970-01-01T00:01:00Z"
     assert sorted(got) == [
@@ -60,7 +66,7 @@ def test_lines_to_windows():
 
 @pytest.mark.slow
 @pytest.mark.long
-def test_late_rows_go_to_a_file_of_their_own(tmp_path):
+def test_late_rows_go_to_a_file_of_their_own(tmp_path, run):
     dropped = tmp_path / "late.jsonl"
     options = ["--levels", "10s", "--emit", "on_update", "--dropped", str(dropped)]
     run(lines((1, "a")), *options, "--state", str(tmp_path / "state"))
@@ -73,7 +79,7 @@ def test_late_rows_go_to_a_file_of_their_own(tmp_path):
 
 @pytest.mark.slow
 @pytest.mark.long
-def test_a_state_goes_on(tmp_path):
+def test_a_state_goes_on(tmp_path, run):
     state = tmp_path / "state"
     options = [
         "--levels",
@@ -120,7 +126,7 @@ def test_ctrl_c_saves_what_was_read(tmp_path):
         ("", ["--state", "."], "there is a folder"),
     ],
 )
-def test_mistakes_are_one_sentence(text, options, message):
+def test_mistakes_are_one_sentence(text, options, message, run):
     err = run(text, "--levels", "10s", *options, status=2)
     assert message in err
     assert err.count("\n") == 1

@@ -15,6 +15,8 @@ from pathlib import Path
 
 import pytest
 
+from tests.forked_commands import ForkedCommands
+
 pytestmark = [pytest.mark.slow, pytest.mark.store]
 
 LINES = [
@@ -40,6 +42,9 @@ ONE_BY_ONE = [
     (False, False, True),
     (True, True, True),
 ]
+
+
+OWN_PROCESSES = ("stream", "query")  # commands whose output in pipes is that of an interpreter of its own
 
 
 @pytest.fixture(scope="module")
@@ -71,23 +76,31 @@ class _Reader(threading.Thread):
             self.found += piece
 
 
-def run(folder: Path, arguments: list[str], terminals: tuple[bool, bool, bool]) -> tuple[int, str, str]:
-    """Run a command with each of its streams a terminal or a pipe; return its status, and what it wrote to both."""
+def run(
+    folder: Path, arguments: list[str], terminals: tuple[bool, bool, bool], forked: ForkedCommands | None = None
+) -> tuple[int, str, str]:
+    """Run a command with each of its streams a terminal or a pipe; return its status, and what it wrote to both.
+
+    With `forked`, the process is forked; otherwise, a new interpreter is started.
+    """
     ours, terminal_output = [], []
     for place, terminal in enumerate(terminals):
         own, other = pty.openpty() if terminal else os.pipe() if place else os.pipe()[::-1]
         ours.append(own)
         terminal_output.append(other)
     environment = {**os.environ, "TERM": "xterm", "COLUMNS": "200", "NO_COLOR": "1"}
-    command = [sys.executable, "-m", "tiltframe.cli", *arguments]
-    program = subprocess.Popen(
-        command,
-        stdin=terminal_output[0],
-        stdout=terminal_output[1],
-        stderr=terminal_output[2],
-        cwd=folder,
-        env=environment,
-    )
+    if forked is not None:
+        forked.start(arguments, terminal_output, folder=folder, environment=environment)
+    else:
+        command = [sys.executable, "-m", "tiltframe.cli", *arguments]
+        program = subprocess.Popen(
+            command,
+            stdin=terminal_output[0],
+            stdout=terminal_output[1],
+            stderr=terminal_output[2],
+            cwd=folder,
+            env=environment,
+        )
     for end in terminal_output:
         os.close(end)
     readers = [_Reader(end) for end in ours[1:]]
@@ -96,7 +109,7 @@ def run(folder: Path, arguments: list[str], terminals: tuple[bool, bool, bool]) 
             os.write(ours[0], line.encode() + b"\n")
         time.sleep(0.5)  # a line of progress is shown meanwhile
     os.write(ours[0], b"\x04") if terminals[0] else os.close(ours[0])
-    status = program.wait(timeout=120)
+    status = program.wait(timeout=120) if forked is None else forked.wait()
     for reader in readers:
         reader.join(timeout=10)
     out, err = (reader.found.decode().replace("\r\n", "\n") for reader in readers)
@@ -111,11 +124,13 @@ def plain(text: str) -> list[str]:
 
 @pytest.mark.parametrize("name", COMMANDS)
 @pytest.mark.long
-def test_standard_output_is_the_same_on_a_terminal_and_in_a_pipe(name, folder):
+def test_standard_output_is_the_same_on_a_terminal_and_in_a_pipe(name, folder, forked):
     outputs = {}
     for place, terminals in enumerate(ALL if name == "stream" else ONE_BY_ONE):
         new = f"new{name.replace(' ', '')}{place}"
-        outputs[terminals] = run(folder, [part.format(new=new) for part in COMMANDS[name]], terminals)
+        is_own_process = name in OWN_PROCESSES and not any(terminals)
+        arguments = [part.format(new=new) for part in COMMANDS[name]]
+        outputs[terminals] = run(folder, arguments, terminals, None if is_own_process else forked)
     status, expected, _ = outputs[False, False, False]
     assert status == (2 if name == "a mistake" else 0)
     assert expected or name in ("rollup into a store", "compact", "a mistake")

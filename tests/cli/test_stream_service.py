@@ -10,6 +10,7 @@ import signal
 import subprocess
 import sys
 import time
+from functools import partial
 from pathlib import Path
 
 import pytest
@@ -26,10 +27,15 @@ def line(seconds: float, **more: object) -> str:
     return json.dumps({"ts": (BEGIN + dt.timedelta(seconds=seconds)).isoformat(), **more}) + "\n"
 
 
-def run(text: str, *options: str, status: int = 0) -> tuple[list[dict], str]:
-    done = subprocess.run([*STREAM, *options], input=text, capture_output=True, text=True, timeout=300, check=False)
-    assert done.returncode == status, done.stderr
-    return [json.loads(row) for row in done.stdout.splitlines()], done.stderr
+@pytest.fixture
+def run(forked):
+    return partial(run_command, forked)
+
+
+def run_command(forked, text: str, *options: str, status: int = 0) -> tuple[list[dict], str]:
+    ended, output, errors = forked.run([*STREAM[3:], *options], text=text)
+    assert ended == status, errors
+    return [json.loads(row) for row in output.splitlines()], errors
 
 
 def one_by_one(process: subprocess.Popen, *texts: str) -> None:
@@ -42,7 +48,7 @@ def one_by_one(process: subprocess.Popen, *texts: str) -> None:
 
 @pytest.mark.long
 @pytest.mark.parametrize("windows", [["--levels", "10s"], ["--ordered", "count(1)"]])
-def test_a_row_of_a_wrong_clock_is_a_bad_row(tmp_path, windows):
+def test_a_row_of_a_wrong_clock_is_a_bad_row(tmp_path, windows, run):
     state = str(tmp_path / "state")
     ahead = line(10 * 366 * 86_400)
     _, error_text = run(line(1) + ahead + line(2), *windows, "--state", state, status=2)
@@ -56,7 +62,7 @@ def test_a_row_of_a_wrong_clock_is_a_bad_row(tmp_path, windows):
 
 
 @pytest.mark.long
-def test_files_of_a_wrong_clock(tmp_path):
+def test_files_of_a_wrong_clock(tmp_path, run):
     (tmp_path / "in").mkdir()
     (tmp_path / "in" / "1.jsonl").write_text(line(1) + line(10 * 366 * 86_400))
     _, error_text = run("", str(tmp_path / "in"), "--once", "--levels", "10s", status=2)
@@ -137,7 +143,7 @@ def test_signals_save_what_was_read(tmp_path, number, status):
 
 
 @pytest.mark.long
-def test_a_closed_pipe_says_what_to_send_again(tmp_path):
+def test_a_closed_pipe_says_what_to_send_again(tmp_path, run):
     """The rows that are told to be sent again, and those of the state, are all rows."""
     state = tmp_path / "state"
     options = ["--levels", "10s", "--emit", "on_update", "--state", str(state)]

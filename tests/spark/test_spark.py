@@ -15,33 +15,45 @@ import pytest
 from spark_udaf.plan.conservation import Message
 from spark_udaf.plan.shard_messages import Content
 from tests import engines
+from tiltframe import FrameStore, rollup
 
 pytestmark = pytest.mark.spark
 
 
-@pytest.fixture(scope="module")
-def file(tmp_path_factory):
-    path = tmp_path_factory.mktemp("spark") / "rows.parquet"
-    pq.write_table(engines.rows(), path)
-    return path
-
-
-@pytest.mark.parametrize(
-    ("kind", "partitions"),
-    [("classic", [17]), ("connect", [5]), ("cluster", [4])],
-    ids=["classic", "connect", "cluster"],
-)
 @pytest.mark.long
-def test_engines_agree_to_the_bit(kind, partitions, file):
-    command = [sys.executable, "-m", "tests.engines", kind, str(file), *map(str, partitions)]
+def test_engines_agree_to_the_bit(spark, tmp_path):
+    table = engines.rows()
+    file = str(tmp_path / "rows.parquet")
+    pq.write_table(table, file)
+    expected = [engines.local(table), engines.local(pq.read_table(engines.in_order(file)))]
+    assert list(engines.rollups(spark, file, [17])) == expected
+    df = spark.read.parquet(file).repartition(17)
+    assert engines.digests_of_others(spark, df, file) == engines.others_local(table)
+
+
+@pytest.mark.parametrize(("kind", "partitions"), [("connect", 5), ("cluster", 4)])
+@pytest.mark.long
+def test_other_kinds_of_spark_agree_to_the_bit_and_fill_stores(kind, partitions, tmp_path):
+    """One session for rollups and stores, and fewer rows: its start and the first jobs take most of the time."""
+    file, table = str(tmp_path / "rows.parquet"), engines.rows(6000)
+    pq.write_table(table, file, row_group_size=1500)
+    command = [sys.executable, "-m", "tests.engines", kind, file, str(partitions), "store", str(tmp_path)]
     done = subprocess.run(command, capture_output=True, text=True, timeout=600, check=False)
-    lines = [line for line in done.stdout.splitlines() if line.startswith("digests ")]
-    assert len(lines) == len(partitions) + 1, done.stderr[-3000:]  # and files in the order of time
-    expected = [engines.local(pq.read_table(file))] * len(partitions)
-    close = engines.local(pq.read_table(engines.in_order(str(file))))
-    assert [json.loads(line.removeprefix("digests ")) for line in lines] == [*expected, close]
-    (other_digests,) = [line for line in done.stdout.splitlines() if line.startswith("others ")]
-    assert json.loads(other_digests.removeprefix("others ")) == engines.others_local(pq.read_table(file))
+    answers = [line.partition(" ") for line in done.stdout.splitlines()]
+    parsed = [(name, json.loads(text)) for name, _, text in answers if name in ("digests", "others", "store")]
+    close = engines.local(pq.read_table(engines.in_order(file)))
+    expected = [("digests", engines.local(table)), ("digests", close)]
+    if kind == "connect":
+        expected.append(("others", engines.others_local(table)))
+    assert parsed[:-1] == expected, done.stderr[-3000:]
+    name, outcome = parsed[-1]
+    assert name == "store", done.stderr[-3000:]
+    assert outcome["new"] == [True] * len(outcome["stores"]) + [False]
+    assert outcome["read"]
+    assert outcome["seen"] > 10
+    store = FrameStore(tmp_path / "local", engines.STORE_FRAME)
+    store.append(rollup(table, engines.STORE_FRAME), "w", 1)
+    assert list(outcome["stores"].values()) == [engines.digests_of_store(store)] * len(outcome["stores"])
 
 
 def test_batch_bytes_are_set_unless_the_user_has(spark):

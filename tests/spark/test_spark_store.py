@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import pickle
 import subprocess
 import sys
@@ -47,23 +46,6 @@ def local(rows, tmp_path_factory):
 @pytest.fixture(scope="module")
 def local_digests(local):
     return digests_of_store(local)
-
-
-@pytest.mark.spark
-@pytest.mark.parametrize("kind", ["connect", "cluster"])
-@pytest.mark.long
-def test_every_spark_writes_and_reads_the_same(kind, rows, local_digests, tmp_path):
-    file = str(tmp_path / "rows.parquet")
-    pq.write_table(rows, file, row_group_size=1500)
-    command = [sys.executable, "-m", "tests.engines", kind, file, "store", str(tmp_path)]
-    done = subprocess.run(command, capture_output=True, text=True, timeout=600, check=False)
-    lines = [line for line in done.stdout.splitlines() if line.startswith("store ")]
-    assert lines, done.stderr[-3000:]
-    digests = json.loads(lines[0].removeprefix("store "))
-    assert digests["new"] == [True] * len(digests["stores"]) + [False]
-    assert digests["read"]
-    assert digests["seen"] > 10
-    assert all(digest == local_digests for digest in digests["stores"].values())
 
 
 @pytest.mark.long

@@ -156,27 +156,37 @@ def test_decimals_are_never_read_as_doubles(spark, in_sql):
     assert refused <= {(name, True) for name in ("sum", "min", "max", "collect_set")}
 
 
-@pytest.mark.parametrize("name", dict.fromkeys(name for name, _ in calls()))
-def test_every_function_and_type_gives_the_local_answer(name, df):
-    """All columns that a function takes, in one job; their types told, and taken from the schema."""
+JOBS = 9
+NAMES = list(dict.fromkeys(name for name, _ in calls()))
+
+
+@pytest.mark.parametrize("names", [NAMES[i::JOBS] for i in range(JOBS)], ids=" ".join)
+def test_every_function_and_type_gives_the_local_answer(names, df):
+    """All columns that functions take, several functions in one job; types are stated, or taken from the schema.
+
+    Most of the time of a job of one function is Spark's planning and code generation.
+    """
     from spark_udaf import functions as A
 
-    parameters, other_inputs = PARAMETERS.get(name, ()), OTHER_INPUTS.get(name, {})
-    columns = [column for function, column in calls() if function == name]
-    by_type, by_schema = getattr(A, name), getattr(A.of(df), name)
-    columns_of_spark = [
-        by_type(column, *parameters, type=TYPES[column], **other_inputs).alias(column) for column in columns
-    ]
-    columns_of_spark += [by_schema(column, *parameters, **other_inputs).alias(f"{column} known") for column in columns]
+    functions_of_schema = A.of(df)
+    chosen = [(name, column) for name, column in calls() if name in names]
+    columns_of_spark = []
+    for name, column in chosen:
+        parameters = PARAMETERS.get(name, ())
+        other_inputs = OTHER_INPUTS.get(name, {})
+        by_type = getattr(A, name)(column, *parameters, type=TYPES[column], **other_inputs)
+        by_schema = getattr(functions_of_schema, name)(column, *parameters, **other_inputs)
+        columns_of_spark += [by_type.alias(f"{name} {column}"), by_schema.alias(f"{name} {column} known")]
     answers = df.groupBy("host").agg(*columns_of_spark).toArrow()
     hosts = answers["host"].to_pylist()
-    for column in columns:
-        expected_values = expected(name, column, parameters)
-        assert all(map(same, answers[column].to_pylist(), answers[f"{column} known"].to_pylist()))
-        result = dict(zip(hosts, answers[column].to_pylist(), strict=True))
+    for name, column in chosen:
+        expected_values = expected(name, column, PARAMETERS.get(name, ()))
+        values = answers[f"{name} {column}"].to_pylist()
+        assert all(map(same, values, answers[f"{name} {column} known"].to_pylist())), (name, column)
+        result = dict(zip(hosts, values, strict=True))
         assert result.keys() == expected_values.keys()
         for host in expected_values:
-            assert same(result[host], expected_values[host]), (column, host)
+            assert same(result[host], expected_values[host]), (name, column, host)
 
 
 def test_conditions_expressions_and_rows(df):

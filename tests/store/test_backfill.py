@@ -19,7 +19,7 @@ from tests.crash_processes import BEGIN, FRAME, CrashProcesses, append, backfill
 from tiltframe import FrameStore, rollup
 
 pytestmark = [pytest.mark.store, pytest.mark.slow]
-KILLS = int(os.environ.get("TRIALS", "30"))
+KILLS = int(os.environ.get("TRIALS", "12"))  # random moments; test_interleavings.py crashes at each call
 HOUR = 3_600_000
 PAST = BEGIN - 24 * HOUR
 

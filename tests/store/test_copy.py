@@ -17,7 +17,7 @@ from tiltframe.store.changes import copying
 from tiltframe.store.testing import MemoryBackend
 
 pytestmark = [pytest.mark.store, pytest.mark.slow, pytest.mark.filterwarnings("ignore::tiltframe.store.Expired")]
-KILLS = int(os.environ.get("TRIALS", "30"))
+KILLS = int(os.environ.get("TRIALS", "12"))  # random moments; test_interleavings.py crashes at each call
 NOW = "2030-01-01"
 
 

@@ -667,7 +667,8 @@ class Patches:
         self.patch.undo()
 
 
-SEEDS = int(os.environ.get("TRIALS", "120"))  # random schedules of a test
+# Random schedules of a test. The test of each pair of operations tries all moments; these add three actors and crashes.
+SEEDS = int(os.environ.get("TRIALS", "60"))
 
 
 @pytest.fixture

@@ -5,8 +5,6 @@ from __future__ import annotations
 import json
 import os
 import random
-import subprocess
-import sys
 from collections import Counter
 from itertools import pairwise
 
@@ -37,14 +35,14 @@ def stamp(second: int) -> str:
 @pytest.mark.slow
 @pytest.mark.parametrize(("policy", "levels"), CASES)
 @pytest.mark.long
-def test_all_of_a_bounded_input_is_emitted_once(policy, levels):
+def test_all_of_a_bounded_input_is_emitted_once(policy, levels, forked):
     draws = random.Random(SEED)
     rows = sorted((draws.randrange(300), draws.choice("abc")) for _ in range(60))
     lines = "".join(json.dumps({"ts": stamp(second), "k": key}) + "\n" for second, key in rows)
     options = ["--time", "ts", "--key", "k", "--measure", "n=count()", "--levels", levels, "--emit", policy]
-    command = [sys.executable, "-m", "tiltframe.cli", "stream", *options]
-    done = subprocess.run(command, input=lines, capture_output=True, text=True, check=True)
-    emitted = [json.loads(line) for line in done.stdout.splitlines()]
+    status, output, errors = forked.run(["stream", *options], text=lines)
+    assert status == 0, errors
+    emitted = [json.loads(line) for line in output.splitlines()]
     stands: dict[tuple, list[int]] = {}
     for row in emitted:
         window = (row["level"], row["window_start"], row["k"])

@@ -1,0 +1,114 @@
+"""The command line in processes forked from one that has imported it: real streams, without a second of imports.
+
+For tests of what commands read and write. Tests of signals, kills and the start itself need processes of their own.
+"""
+
+from __future__ import annotations
+
+import gc
+import json
+import os
+import socket
+import subprocess
+import sys
+import tempfile
+import threading
+from collections.abc import Sequence
+from contextlib import ExitStack
+from pathlib import Path
+from typing import NoReturn
+
+
+class ForkedCommands:
+    """Starts commands by a server process; `close` ends it."""
+
+    def __init__(self) -> None:
+        self._socket, other = socket.socketpair()
+        with other:
+            command = [sys.executable, "-m", "tests.forked_commands", str(other.fileno())]
+            root = Path(__file__).parents[1]
+            self._server = subprocess.Popen(command, pass_fds=[other.fileno()], cwd=root)
+
+    def start(
+        self, arguments: Sequence[str], streams: Sequence[int], *, folder: Path, environment: dict[str, str]
+    ) -> None:
+        """Start a command whose standard input, output and error are three file descriptors."""
+        request = json.dumps({"arguments": arguments, "folder": str(folder), "environment": environment})
+        socket.send_fds(self._socket, [request.encode()], list(streams))
+
+    def wait(self) -> int:
+        """Return the exit status of the command that was started last."""
+        self._socket.settimeout(300)
+        answer = self._socket.recv(16)
+        assert answer, "the server of commands has ended"
+        return int(answer)
+
+    def run(self, arguments: Sequence[object], *, text: str = "", folder: Path | None = None) -> tuple[int, str, str]:
+        """Run a command with a text as its standard input; return its exit status, its output and its errors."""
+        with ExitStack() as stack:
+            files = [stack.enter_context(tempfile.TemporaryFile("w+")) for _ in range(3)]
+            files[0].write(text)
+            files[0].seek(0)
+            self.start(
+                list(map(str, arguments)),
+                [file.fileno() for file in files],
+                folder=folder or Path.cwd(),
+                environment=dict(os.environ),
+            )
+            status = self.wait()
+            for file in files[1:]:
+                file.seek(0)
+            return status, files[1].read(), files[2].read()
+
+    def close(self) -> None:
+        self._socket.close()
+        self._server.wait()
+
+
+def serve(connection: socket.socket) -> NoReturn:
+    """Fork a process for each command until the other end closes."""
+    import tiltframe.cli.app  # noqa: F401
+
+    gc.freeze()  # the collector would copy the pages that processes share
+    assert threading.active_count() == 1, "a fork copies one thread alone"
+    while True:
+        request, streams, _, _ = socket.recv_fds(connection, 1 << 20, 3)
+        if not request:
+            os._exit(0)  # at a normal end, extension modules would report frozen objects as leaks
+        child = os.fork()
+        if child == 0:
+            run(json.loads(request), streams)
+        for stream in streams:
+            os.close(stream)
+        _, status = os.waitpid(child, 0)
+        connection.sendall(str(os.waitstatus_to_exitcode(status)).encode())
+
+
+def run(request: dict, streams: Sequence[int]) -> NoReturn:
+    """Run a command with these streams, as the interpreter would set them up, and end this process."""
+    from tiltframe.command import main
+
+    for number, stream in enumerate(streams):
+        os.dup2(stream, number)
+        os.close(stream)
+    os.chdir(request["folder"])
+    os.environ.clear()
+    os.environ.update(request["environment"])
+    sys.argv = ["tiltframe", *request["arguments"]]
+    sys.stdin, sys.stdout, sys.stderr = open(0), open(1, "w"), open(2, "w", buffering=1)  # noqa: SIM115
+    status = 1
+    try:
+        main()
+        status = 0
+    except SystemExit as end:
+        status = end.code if isinstance(end.code, int) else int(end.code is not None)
+    except BaseException:
+        sys.excepthook(*sys.exc_info())
+    finally:
+        for stream in (sys.stdout, sys.stderr):
+            stream.flush()
+        os._exit(status)
+
+
+if __name__ == "__main__":
+    serve(socket.socket(fileno=int(sys.argv[1])))
