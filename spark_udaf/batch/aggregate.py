@@ -34,6 +34,7 @@ from aggr.tables.partial_aggregation import MAX_RATIO, adaptive_states, partial_
 from aggr.tables.state_plan import plan
 from spark_udaf.batch.rollup import Levels, plan_rollup
 from spark_udaf.plan.columns import check_distinct
+from spark_udaf.plan.fractions import check_states_of_fractions
 from spark_udaf.plan.scan import ParquetScan
 from spark_udaf.plan.schema import as_schema, check_described, check_identity, with_identity
 from spark_udaf.plan.session import is_sail
@@ -122,6 +123,7 @@ def aggregate(
     states = plan(measures)
     source, input_schema = source_of(df, lambda names: columns_read(keys, states, names), scan)
     check_rows(input_schema, keys, states, pa.timestamp("us", "UTC"))
+    check_states_of_fractions(states, keys, input_schema, pa.timestamp("us", "UTC"))
     schema = with_identity(pa.schema(states_fields(input_schema, keys, states)), states)
     functions = {c.name: c.measure.function for c in states}
     columns = columns_read(keys, states, input_schema.names)

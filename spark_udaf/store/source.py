@@ -16,7 +16,6 @@ from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
 import pyarrow as pa
-from pyspark.errors import AnalysisException
 from pyspark.sql import DataFrame, SparkSession
 
 from spark_udaf.plan.errors import raise_task_error
@@ -24,6 +23,7 @@ from spark_udaf.plan.session import check_is_spark, check_session
 from spark_udaf.store.options import ROWS_PER_TASK, from_options, to_options
 from spark_udaf.store.read_range import SOURCE_NAME, read_range, result_schema
 from spark_udaf.versions.arrow_types import to_arrow_schema
+from spark_udaf.versions.data_sources import register_data_source
 from spark_udaf.versions.features import has_data_source
 from tiltframe.store import Measures, Query
 from windows import TimeWindow
@@ -35,11 +35,7 @@ def register_source(spark: SparkSession) -> None:
     if has_data_source():
         from spark_udaf.store.data_source import TiltframeSource
 
-        try:
-            spark.dataSource.register(TiltframeSource)
-        except AnalysisException as error:  # 4.0, if Spark has already found the module pyspark_tiltframe
-            if "DATA_SOURCE_ALREADY_EXISTS" not in str(error):
-                raise
+        register_data_source(spark, TiltframeSource)
 
 
 def _load(spark: SparkSession, options: dict[str, str]) -> DataFrame:

@@ -15,7 +15,7 @@ from typing import Any
 from pyspark.sql import Column, SparkSession
 from pyspark.sql import functions as F
 
-from spark_udaf.udaf.list_errors import explain_overflow
+from spark_udaf.udaf.list_errors import interval_of, number_of_call
 
 _BYTES_PER_VALUE = 128  # in the JVM: boxed, in an array that grows, and serialized as well
 _LEAST_VALUES = 100_000
@@ -34,14 +34,18 @@ def bounded_list(values: Column, label: str) -> Column:
         The call, for the error.
     """
     limit = most_values(SparkSession.getActiveSession())
-    explain_overflow(label, limit)
-    bound = F.sum(F.when(values.isNotNull(), F.expr(interval_step(limit))))
+    bound = F.sum(F.when(values.isNotNull(), F.expr(interval_step(label, limit))))
     return F.when(bound.isNotNull(), F.collect_list(values)).otherwise(F.array())
 
 
-def interval_step(limit: int) -> str:
-    """Return an interval whose sum overflows after this number of rows, whether or not ``ANSI`` is set."""
-    return f"INTERVAL '{(2**63 - 1) // 1_000_000 // limit}' SECOND"
+def interval_step(label: str, limit: int) -> str:
+    """Return an interval whose sum overflows after this number of rows or very few more, in any ``ANSI`` mode.
+
+    The error names the call ``label``.
+    """
+    most_seconds = (2**63 - 1) // 1_000_000
+    seconds = most_seconds // limit - 1  # the interval is less than a second longer
+    return interval_of(seconds, number_of_call(label, limit))
 
 
 def most_values(spark: SparkSession | None) -> int:

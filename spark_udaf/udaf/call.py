@@ -17,6 +17,7 @@ from aggr.function import EVENT_TIME, WEIGHT, column_keywords
 from aggr.sql.number_columns import Use
 from spark_udaf.plan.attachments import attach, attached
 from spark_udaf.plan.columns import check_collation, compared_by_bytes, compares_text
+from spark_udaf.plan.fractions import check_no_fractions
 from spark_udaf.udaf.aggregate_function import (
     UdafSpec,
     arrow_type,
@@ -27,6 +28,7 @@ from spark_udaf.udaf.aggregate_function import (
     udaf_spec,
 )
 from spark_udaf.udaf.aggregate_function import column as column_named
+from spark_udaf.udaf.job_errors import explain_task_errors
 from spark_udaf.versions.column_text import text_of
 from spark_udaf.versions.features import has_collations
 
@@ -140,6 +142,8 @@ def _reading(call: Call, type: DataType | str | None, df: DataFrame | None) -> U
             check_collation(field)
     if type is None and df is not None and call.columns:
         column_type = df.select(call.columns[0]).schema.fields[0].dataType
+        if isinstance(call.function, aggr.Hdr):
+            check_no_fractions(call.function, arrow_type(column_type), call.label)
         if not has_fixed_result_type(call.function):
             type = column_type
         elif call.function.name != "count":
@@ -149,6 +153,7 @@ def _reading(call: Call, type: DataType | str | None, df: DataFrame | None) -> U
 
 def _column(call: Call, read: UdafSpec, groups: Literal["large"] | None) -> Column:
     """Return the Column. Over a window it uses another function, because Spark has no lists there."""
+    explain_task_errors()
 
     def over(window: Any) -> Column:
         return grouped_udaf(read)(call.input_column, window)

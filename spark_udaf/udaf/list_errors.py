@@ -1,57 +1,85 @@
-"""list_errors: a message for the error with which Spark fails a query whose lists exceed their limit.
+"""list_errors: a sentence for the error with which Spark fails a query whose lists exceed their limit.
 
-Spark's error says that intervals overflow. PySpark converts errors of the JVM in one function, wrapped here: it
-shows the sentence first, then Spark's words. A release of PySpark without that function shows Spark's error alone.
+Spark's error says that intervals overflow, without the query. Each call adds intervals with other microseconds, by
+which it is found in the plan of the query.
 """
 
 from __future__ import annotations
 
-import functools
-import importlib
-from collections.abc import Callable
-from typing import Any
+import re
+from collections.abc import Iterator
+from itertools import count
+
+from pyspark.sql import SparkSession
+
+from spark_udaf.udaf.job_errors import explain_errors
 
 _OVERFLOW = "INTERVAL_ARITHMETIC_OVERFLOW"
-_CONVERTERS = ("pyspark.errors.exceptions.captured", "pyspark.sql.connect.client.core")
+_NUMBERED = re.compile(r"INTERVAL '[\d :]+\.(\d{5}1)'")
+_MOST_NUMBERS = 100_000
 _MOST_LABELS = 3
-_WRAPPED = "_tiltframe_explains"
-_labels: dict[str, int] = {}  # the calls that bound a list in this process -> the bound, the latest last
+_LATEST_QUERIES = 5
+_numbers = count()
+_labels: dict[str, tuple[int, int]] = {}  # the calls that bound a list -> the bound and the number, the latest last
 
 
-def explain_overflow(label: str, limit: int) -> None:
-    """Add a message to the error of a list with more than ``limit`` values: the call, and how to avoid the error."""
-    _labels.pop(label, None)
-    _labels[label] = limit
-    for name in _CONVERTERS:
-        try:
-            module = importlib.import_module(name)
-        except ImportError:  # such as Spark Connect, which needs more packages
-            continue
-        convert = getattr(module, "convert_exception", None)
-        if convert is not None and not hasattr(convert, _WRAPPED):
-            setattr(module, "convert_exception", _explaining(convert))  # noqa: B010
+def number_of_call(label: str, limit: int) -> int:
+    """Return the number of a call whose lists have at most ``limit`` values, by which an error finds its label."""
+    if label in _labels:
+        _, number = _labels.pop(label)
+    else:
+        number = next(_numbers) % _MOST_NUMBERS
+    _labels[label] = (limit, number)
+    explain_errors(_sentence_of_overflow)
+    return number
 
 
-def sentence() -> str:
-    """Return a message that names the calls whose list may be too long, and how to avoid it."""
-    latest = list(_labels.items())[-_MOST_LABELS:]
-    labels = " or ".join(label for label, _ in reversed(latest))
+def interval_of(seconds: int, number: int) -> str:
+    """Return an interval in Spark's SQL, whose microseconds are the number of a call.
+
+    >>> interval_of(7, 12)
+    "INTERVAL '7.000121' SECOND"
+    """
+    return f"INTERVAL '{seconds}.{number:05}1' SECOND"  # the last digit is not 0, which Spark would not print
+
+
+def sentence(plans: Iterator[str]) -> str:
+    """Return a message that names the call whose list is too long, and how to avoid it.
+
+    Parameters
+    ----------
+    plans : iterator of str
+        The latest queries, the latest first. Without a plan that has a bounded list, such as on Spark Connect, the
+        latest calls are named.
+    """
+    limits = {label: limit for label, (limit, _) in _labels.items()}
+    label = next((label for plan in plans for label in _labels_in(plan)), None)
+    labels = [label] if label is not None else list(reversed(limits))[:_MOST_LABELS]
     return (
-        f"{labels}: a group has more than {latest[-1][1]:,} values, too many for a list in the memory of a task; use "
-        "su.group_by(df, …).agg(…), which reduces rows where they are, or groups='large'"
+        f"{' or '.join(labels)}: a group has more than {limits[labels[0]]:,} values, too many for a list in the memory "
+        "of a task; use su.group_by(df, …).agg(…), which reduces rows where they are, or groups='large'"
     )
 
 
-def _explaining(convert: Callable[..., Any]) -> Callable[..., Any]:
-    @functools.wraps(convert)
-    def explained(*arguments: Any, **named: Any) -> Any:
-        error = convert(*arguments, **named)
-        if _labels and _OVERFLOW in str(error):
-            for attribute in ("_desc", "_message"):  # of classic Spark, and of Spark Connect
-                text = getattr(error, attribute, None)
-                if isinstance(text, str) and _OVERFLOW in text:
-                    setattr(error, attribute, f"{sentence()}\n{text}")
-        return error
+def _labels_in(plan: str) -> list[str]:
+    labels = {number: label for label, (_, number) in _labels.items()}
+    numbers = (int(digits[:-1]) for digits in _NUMBERED.findall(plan))
+    return [labels[number] for number in numbers if number in labels]
 
-    setattr(explained, _WRAPPED, True)
-    return explained
+
+def _sentence_of_overflow(text: str) -> str | None:
+    return sentence(_latest_plans()) if _OVERFLOW in text and _labels else None
+
+
+def _latest_plans() -> Iterator[str]:
+    """Return the plans of the latest queries of classic Spark."""
+    java_session = getattr(SparkSession.getActiveSession(), "_jsparkSession", None)
+    if java_session is None:
+        return
+    try:
+        queries = java_session.sharedState().statusStore().executionsList()
+        last = queries.size() - 1
+        for place in range(last, max(last - _LATEST_QUERIES, -1), -1):
+            yield str(queries.apply(place).physicalPlanDescription())
+    except Exception:  # a release may lack any part; the error of the query must not be replaced by another one
+        return

@@ -18,7 +18,6 @@ import aggr
 from aggr.function import WEIGHT, Function
 from spark_udaf.plan.columns import COLLATED, collation_message, compares_text
 from spark_udaf.udaf.bounded_lists import interval_step
-from spark_udaf.udaf.list_errors import explain_overflow
 from spark_udaf.versions.features import has_collations
 
 _OPENING = (TokenType.L_PAREN, TokenType.L_BRACKET, TokenType.L_BRACE)
@@ -186,5 +185,4 @@ def _list_call(call: _Call, arguments: Sequence[str], most_values: int) -> tuple
 
 def _bound(name: str, row: str, most_values: int) -> str:
     """Return an aggregate that fails beyond this number of values."""
-    explain_overflow(name, most_values)
-    return f"sum(IF(({row}) IS NOT NULL, {interval_step(most_values)}, INTERVAL '0' SECOND))"
+    return f"sum(IF(({row}) IS NOT NULL, {interval_step(name, most_values)}, INTERVAL '0' SECOND))"

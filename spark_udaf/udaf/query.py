@@ -10,6 +10,7 @@ from aggr import Function
 from aggr.arguments import is_name, shown
 from spark_udaf.store.rewritten_sql import store_sql
 from spark_udaf.udaf.bounded_lists import most_values
+from spark_udaf.udaf.job_errors import explain_task_errors
 from spark_udaf.udaf.list_sql import with_lists
 from spark_udaf.udaf.sql import Family, families
 from spark_udaf.versions.sql_udfs import sql_udf
@@ -69,6 +70,7 @@ def sql(
         return store_sql(first, second, spark)
     if not hasattr(first, "createDataFrame") or isinstance(first, type) or not is_name(second):
         raise TypeError(f"give su.sql(spark, query), or su.sql(query, store); got {shown(first)} and {shown(second)}")
+    explain_task_errors()
     functions, makers = _functions()
     text, called = with_lists(str(second), functions, most_values(first))
     for family in {id(makers[name]): makers[name] for name in called if name in makers}.values():

@@ -10,15 +10,18 @@ aggr_dds_quantile(state, 0.99)       … and read repeatedly
 from __future__ import annotations
 
 import inspect
+import pickle
 import re
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, fields, replace
 from decimal import Decimal
+from functools import cache
 from typing import Any
 
 import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
+from pyspark.serializers import CloudPickleSerializer
 from pyspark.sql import SparkSession
 
 import aggr
@@ -40,9 +43,10 @@ from spark_udaf.udaf.aggregate_function import (
     has_fixed_result_type,
     input_kinds,
 )
+from spark_udaf.udaf.job_errors import explain_task_errors
 from spark_udaf.udaf.list_sql import LIST
+from spark_udaf.versions.registration import register_functions
 from spark_udaf.versions.sql_function import SqlFunction
-from spark_udaf.versions.sql_udfs import sql_udf
 
 _TYPES = ("bigint", "string", "timestamp")
 
@@ -55,7 +59,8 @@ def register(spark: SparkSession, *names: str, types: Sequence[str] = _TYPES) ->
     spark : SparkSession
         Classic or Connect.
     names : str
-        Functions such as ``"dds"`` and ``"hdr"``. The default is all functions, which takes some seconds.
+        Functions such as ``"dds"`` and ``"hdr"``. The default is all functions, which are
+        registered by one call to the JVM. On Spark Connect each function is one request.
     types : names of Spark types
         Functions whose result has the type of their column (min, max, sum, first, last, …) read it as double. Each
         type adds functions that read the column in that type, such as ``aggr_min_string`` and ``aggr_sum_bigint``.
@@ -92,8 +97,8 @@ def register(spark: SparkSession, *names: str, types: Sequence[str] = _TYPES) ->
     kinds = {name: arrow_type(name) for name in types}
     families = [family for name in names or _all_names() for family in _families(name, kinds, is_chosen=bool(names))]
     udfs = {name: udf for family in families for name, udf in family.udfs().items()}
-    for name, udf in udfs.items():
-        spark.udf.register(name, sql_udf(udf))
+    explain_task_errors()
+    register_functions(spark, list(udfs.values()))
     register_source(spark)
     return sorted(udfs)
 
@@ -125,6 +130,9 @@ class Family:
 
     def udfs(self) -> dict[str, SqlFunction]:
         """Return the functions by their names in SQL."""
+        return _udfs_of(self)
+
+    def _make_udfs(self) -> dict[str, SqlFunction]:
         udfs = _family(self.name, self.function, self.dtype)
         if self.name != f"aggr_{aggr.ApproxCountDistinct.name}":
             return udfs
@@ -135,6 +143,38 @@ class Family:
                 name, set_operation(operation), dtype, is_aggregate=False, returns_states=returns_states
             )
         return udfs
+
+
+@dataclass(frozen=True)
+class _OfFamily(SqlFunction):
+    """A function of a family. Workers make it from the family, so that its pickle is small."""
+
+    family: Family | None = None
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        return _function_of, (_pickled(self.family), self.name)
+
+
+@cache
+def _udfs_of(family: Family) -> dict[str, SqlFunction]:
+    return {name: _OfFamily(**vars(udf), family=family) for name, udf in family._make_udfs().items()}
+
+
+@cache
+def _pickled(family: Family) -> bytes:
+    pickler: Any = CloudPickleSerializer()  # type: ignore[no-untyped-call]
+    pickled: bytes = pickler.dumps(family)  # by value if workers cannot import the function
+    return pickled
+
+
+@cache
+def _family_of(pickled: bytes) -> Family:
+    family: Family = pickle.loads(pickled)
+    return family
+
+
+def _function_of(pickled: bytes, name: str) -> SqlFunction:
+    return _udfs_of(_family_of(pickled))[name]
 
 
 def families(types: Sequence[str] = _TYPES) -> list[Family]:

@@ -35,6 +35,7 @@ _BY_ARROW_ID = {dtype.id: kind for kind, dtype in reversed(_SIMPLE_TYPES) if not
     pa.large_binary().id: T.BinaryType,
     pa.binary(1).id: T.BinaryType,
 }
+_PLAIN_NAMES: dict[str, type[T.DataType]] = {"bigint": T.LongType, "string": T.StringType}  # without a call to the JVM
 _VARIANT = pa.struct(
     [
         pa.field("value", pa.binary(), nullable=False),
@@ -99,6 +100,8 @@ def from_arrow_type(dtype: pa.DataType) -> T.DataType:
 
 def parse_type(text: str) -> T.DataType:
     """Return the type of a name in SQL, such as ``"decimal(20,2)"``; Spark parses it and raises its own errors."""
+    if text in _PLAIN_NAMES:
+        return _PLAIN_NAMES[text]()
     schema: Any
     if hasattr(T.StructType, "fromDDL"):  # 4.0
         schema = T.StructType.fromDDL(f"x {text}")

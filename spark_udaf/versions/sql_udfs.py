@@ -23,12 +23,21 @@ def sql_udf(sql: SqlFunction) -> Any:
 
         return pandas_sql.aggregate_udf(sql) if sql.is_aggregate else pandas_sql.scalar_udf(sql)
 
-    def apply(*positional: pa.Array, **named: pa.Array) -> Any:
+    return arrow_udf(ArrowFunction(sql), from_arrow_type(sql.dtype), sql.is_aggregate)
+
+
+class ArrowFunction:
+    """A SQL function of Arrow arrays as PySpark calls it."""
+
+    def __init__(self, sql: SqlFunction) -> None:
+        """Take the function."""
+        self.__name__ = sql.name
+        self._sql = sql
+
+    def __call__(self, *positional: pa.Array, **named: pa.Array) -> Any:
+        """Return an array, or a scalar if the function aggregates."""
         inputs = [
             single_values(column) if pa.types.is_list(column.type) else column
-            for column in positional[: sql.input_count]
+            for column in positional[: self._sql.input_count]
         ]
-        return sql.function(*inputs, *positional[sql.input_count :], **named)
-
-    apply.__name__ = sql.name
-    return arrow_udf(apply, from_arrow_type(sql.dtype), sql.is_aggregate)
+        return self._sql.function(*inputs, *positional[self._sql.input_count :], **named)

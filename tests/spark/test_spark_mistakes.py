@@ -113,6 +113,13 @@ CALLS = {  # what is called -> how the sentence begins
     "A.dds('x', [])": "name at least one quantile",
     "A.dds('x', [0.5], max_bins=0)": "max_bins must be",
     "A.hdr('x', digits=2.5)": "digits must be a whole number",
+    "A.of(df).hdr('x')": "hdr(x): hdr counts whole numbers, and its column is double; give the size of one as unit",
+    "A.of(df).hdr('price')": "hdr(price): hdr counts whole numbers, and its column is decimal(21,2); give the size",
+    "su.group_by(df, 'host').agg(A.hdr(F.col('x') + 1))": "hdr(+(x, 1)): hdr counts whole numbers, and its column is",
+    "su.group_by(df).rollup('host').agg(p=aggr.hdr('x', where='x > 0'))": "p: hdr counts whole numbers, and its column",
+    "su.aggregate(df, ['host'], {'p': aggr.hdr('i / 2.0')})": "p: hdr counts whole numbers, and its column is double",
+    "su.rollup(df, TiltFrame(['1h'], 'ts', {'p': aggr.hdr('x')}))": "p: hdr counts whole numbers, and its column is",
+    "su.rollup_into(df, OF_FRACTIONS, 'w', 7)": "p: hdr counts whole numbers, and its column is double",
     "A.hdr('x', unit=-1)": "unit must be",
     "A.var('x', '1')": "ddof must be a whole number",
     "su.register(3)": "give a SparkSession; got 3",
@@ -201,6 +208,8 @@ def names(spark, tmp_path_factory):
     df.createOrReplaceTempView("mistaken")
     namespace = {"spark": spark, "df": df, "rows": rows, "store": store, "states": su.rollup(df, FRAME).drop("level")}
     namespace |= {"file": str(folder / "rows.parquet"), "stream": spark.readStream.format("rate").load()}
+    namespace["OF_FRACTIONS"] = FrameStore(folder / "f", TiltFrame(["1h"], "ts", {"p": aggr.hdr("x")}))
+    namespace["TiltFrame"] = TiltFrame
     return namespace | {"su": su, "A": A, "F": F, "aggr": aggr, "FRAME": FRAME, "MEASURES": {"n": aggr.count()}}
 
 
@@ -251,6 +260,27 @@ def test_a_task_says_what_is_wrong_in_a_sentence(query, spark, names):
     with pytest.raises((ValueError, TypeError)) as caught, raise_task_error():
         spark.sql(f"SELECT {text}").collect()
     check(caught.value, SQL[query])
+
+
+def test_the_error_of_a_task_begins_with_its_sentence(spark, names):
+    jobs = {
+        "agg": lambda: names["df"].agg(names["A"].sum("word")),
+        "groups": lambda: names["df"].groupBy("host").agg(names["A"].sum("word", groups="large")),
+        "SQL": lambda: spark.sql("SELECT aggr_sum(word) FROM mistaken"),
+        "su.sql": lambda: names["su"].sql(spark, "SELECT aggr_sum(word), max(x) FROM mistaken"),
+    }
+    calls = {"agg": "sum(word)", "groups": "sum(word)", "SQL": "aggr_sum", "su.sql": "aggr_sum"}
+    for way, job in jobs.items():
+        with pytest.raises(Exception, match="Traceback") as caught:  # behind the sentence
+            job().collect()
+        check_first(
+            str(caught.value), f"{calls[way]}: the column holds string, and is read as double; say type='string'"
+        )
+
+
+def check_first(message: str, start: str) -> None:
+    assert message.startswith(start), message
+    assert not any(word in message.splitlines()[0] for word in INTERNALS), message
 
 
 @pytest.mark.parametrize(

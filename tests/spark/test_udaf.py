@@ -5,6 +5,7 @@ from __future__ import annotations
 import math
 import re
 from decimal import Decimal
+from fractions import Fraction
 
 import numpy as np
 import pyarrow as pa
@@ -187,6 +188,65 @@ def test_every_function_and_type_gives_the_local_answer(names, df):
         assert result.keys() == expected_values.keys()
         for host in expected_values:
             assert same(result[host], expected_values[host]), (name, column, host)
+
+
+CORE = ("count", "sum", "min", "max", "avg", "var", "stdev", "dds", "hdr")
+NUMERIC_TYPES = ("tinyint", "smallint", "int", "bigint", "float", "double", "decimal(10,2)", "decimal(38,6)")
+VALUES_BY_KEY = {"a": [7, 0, None, 120, 44, 7, 3, 101], "b": [5], "c": [None]}
+
+
+@pytest.mark.long
+def test_the_core_functions_take_every_numeric_type_without_its_name(spark):
+    """Expected values are exact fractions; hdr, which counts whole numbers, reads them without the quarter."""
+    from spark_udaf import functions as A
+
+    columns = []
+    for place, dtype in enumerate(NUMERIC_TYPES):
+        quarter = "0.25" if dtype[:3] in ("flo", "dou", "dec") else "0"
+        columns += [f"CAST(v AS {dtype}) AS whole{place}", f"CAST(v + {quarter} AS {dtype}) AS x{place}"]
+    rows = [(key, value) for key, values in VALUES_BY_KEY.items() for value in values]
+    df = spark.createDataFrame(rows, "k string, v int").selectExpr("k", *columns)
+    calls = []
+    for place in range(len(NUMERIC_TYPES)):
+        plain = [getattr(A, name)(f"x{place}").alias(f"{name}{place}") for name in CORE if name not in ("dds", "hdr")]
+        sketches = [A.dds(f"x{place}", [0.5]).alias(f"dds{place}"), A.hdr(f"whole{place}", [0.5]).alias(f"hdr{place}")]
+        calls += [*plain, *sketches]
+    answers = {row.k: row for row in df.groupBy("k").agg(*calls).collect()}
+    assert answers.keys() == VALUES_BY_KEY.keys()
+    for key, values in VALUES_BY_KEY.items():
+        whole_values = sorted(value for value in values if value is not None)
+        for place, dtype in enumerate(NUMERIC_TYPES):
+            quarter = Fraction(1, 4) if dtype[:3] in ("flo", "dou", "dec") else 0
+            results = {name: answers[key][f"{name}{place}"] for name in CORE}
+            dds, hdr = results.pop("dds"), results.pop("hdr")
+            assert results == exact_results([value + quarter for value in whole_values]), (key, dtype)
+            if not whole_values:
+                assert dds is hdr is None
+                continue
+            median = whole_values[
+                len(whole_values) // 2
+            ]  # of an odd number of values, so that every method has the same median
+            assert dds["count"] == hdr["count"] == len(whole_values)
+            assert dds["quantiles"]["0.5"] == pytest.approx(float(median + quarter), rel=0.01), (key, dtype)
+            assert hdr["quantiles"]["0.5"] == median, (key, dtype)
+
+
+def exact_results(numbers: list[Fraction]) -> dict[str, float | int | None]:
+    """Compute what the functions return for one group, rounded once."""
+    n = len(numbers)
+    if not n:
+        return {"count": 0, **dict.fromkeys(("sum", "min", "max", "avg", "var", "stdev"))}
+    mean = Fraction(sum(numbers), n)
+    variance = None if n == 1 else sum((number - mean) ** 2 for number in numbers) / (n - 1)
+    return {
+        "count": n,
+        "sum": float(sum(numbers)),
+        "min": float(min(numbers)),
+        "max": float(max(numbers)),
+        "avg": float(mean),
+        "var": None if variance is None else float(variance),
+        "stdev": None if variance is None else pytest.approx(math.sqrt(variance), rel=1e-15),
+    }
 
 
 def test_conditions_expressions_and_rows(df):

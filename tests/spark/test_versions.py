@@ -233,6 +233,25 @@ def sql(spark, odd):
 
 
 @pytest.mark.slow
+def test_all_functions_are_registered_by_one_call_to_the_jvm(spark, monkeypatch):
+    import spark_udaf as su
+
+    registered_one_by_one = []
+    register = type(spark.udf).register
+
+    def recorded(registration, name, *arguments):
+        registered_one_by_one.append(name)
+        return register(registration, name, *arguments)
+
+    monkeypatch.setattr(type(spark.udf), "register", recorded)
+    session = spark.newSession()  # in which no function is registered yet
+    names = su.register(session)
+    rows = session.sql("SHOW USER FUNCTIONS LIKE 'aggr_*'").collect()
+    assert len(registered_one_by_one) == 1
+    assert sorted(row[0] for row in rows) == names
+    assert len(names) > 1000
+
+
 def test_sql_keeps_null_nan_and_big_numbers(sql):
     x, i = "array_compact(array(x))", "array_compact(array(i))"
     query = f"""SELECT k, aggr_sum_bigint({i}), aggr_count({x}), aggr_max_string(w), aggr_last_bigint({i}, ts)

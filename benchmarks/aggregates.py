@@ -1,0 +1,117 @@
+"""Aggregates in a job that exists already, next to Spark's own: one group, many groups in SQL, half a million rows.
+
+    python -m benchmarks.aggregates [--rounds N] [--out FILE]
+
+All sides alternate in one session, and ratios of medians are compared, because the speed of a machine varies.
+"""
+
+from __future__ import annotations
+
+import json
+import tempfile
+import time
+from dataclasses import asdict
+from pathlib import Path
+from statistics import median
+from typing import TYPE_CHECKING
+
+import click
+from pyspark.sql import functions as F
+
+import aggr
+import spark_udaf as su
+from aggr.bench.timing import circumstances
+from benchmarks.jobs import session, throw_away
+from benchmarks.musthold import MustHold, show_must_hold
+from benchmarks.samples import QUANTILES
+from benchmarks.spark import PACKAGES, measure, show
+from spark_udaf import functions as A
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Mapping
+
+    from pyspark.sql import SparkSession
+
+ROWS = 500_000
+SQL_GROUPS = 20_000
+HOSTS = 100
+AVG_SECONDS = 0.3  # may be added to the time of Spark's avg
+
+
+def jobs(spark: SparkSession, folder: str) -> dict[str, Callable[[], None]]:
+    """Name the jobs over a file of ``ROWS`` rows with the keys ``k`` and ``host``."""
+    random = f"exp(3 + randn(1)) AS x, id % {SQL_GROUPS} AS k, id % {HOSTS} AS host"
+    spark.range(0, ROWS, 1, 2).selectExpr(random).write.parquet(folder)
+    df = spark.read.parquet(folder)
+    df.createOrReplaceTempView("bench_rows")
+    built_in = [F.count("x"), F.min("x"), F.max("x"), F.sum("x"), F.avg("x"), F.stddev("x"), F.variance("x")]
+    own = [aggr.count("x"), aggr.min("x"), aggr.max("x"), aggr.sum("x"), aggr.avg("x"), aggr.stdev("x"), aggr.var("x")]
+    quantiles = ", ".join(map(str, QUANTILES))
+    query = "SELECT k, {} FROM bench_rows GROUP BY k"
+    return {
+        "one group: percentile_approx": lambda: throw_away(df.agg(F.percentile_approx("x", QUANTILES))),
+        "one group: A.dds": lambda: throw_away(df.agg(A.dds("x", QUANTILES))),
+        "one group: A.dds, groups='large'": lambda: throw_away(df.agg(A.dds("x", QUANTILES, groups="large"))),
+        "one group: su.group_by of dds": lambda: throw_away(su.group_by(df).agg(aggr.dds("x", QUANTILES))),
+        "SQL: percentile_approx": lambda: throw_away(
+            spark.sql(query.format(f"percentile_approx(x, array({quantiles}))"))
+        ),
+        "SQL: aggr_dds": lambda: throw_away(su.sql(spark, query.format(f"aggr_dds(x, array({quantiles}))"))),
+        "SQL: avg": lambda: throw_away(spark.sql(query.format("avg(x)"))),
+        "SQL: aggr_avg": lambda: throw_away(su.sql(spark, query.format("aggr_avg(x)"))),
+        "count … variance": lambda: throw_away(df.groupBy("host").agg(*built_in)),
+        "su.group_by of count … variance": lambda: throw_away(su.group_by(df, "host").agg(*own)),
+        "su.group_by of dds": lambda: throw_away(su.group_by(df, "host").agg(aggr.dds("x", QUANTILES))),
+    }
+
+
+def must_hold(seconds: Mapping[str, float]) -> list[MustHold]:
+    """Compare medians."""
+
+    def line(own: str, built_in: str, limit: float) -> MustHold:
+        return MustHold(f"{own} / {built_in}", limit, seconds[own] / seconds[built_in])
+
+    avg = seconds["SQL: avg"]
+    return [
+        line("one group: A.dds", "one group: percentile_approx", 5),
+        line("SQL: aggr_dds", "SQL: percentile_approx", 3),
+        MustHold("SQL: aggr_avg / (avg + 0.1 s)", 3, seconds["SQL: aggr_avg"] / (avg + AVG_SECONDS / 3)),
+        line("su.group_by of count … variance", "count … variance", 1.3),
+        line("su.group_by of dds", "count … variance", 1.3),
+    ]
+
+
+def registration_seconds(spark: SparkSession, rounds: int) -> list[float]:
+    """Register all functions in new sessions; the first seconds include the start of everything involved."""
+    seconds = []
+    for _ in range(rounds + 1):
+        other = spark.newSession()
+        began = time.perf_counter()
+        su.register(other)
+        seconds.append(time.perf_counter() - began)
+    return seconds
+
+
+@click.command()
+@click.option("--rounds", default=7, help="Rounds after the first, which only warms up.")
+@click.option("--out", type=click.Path(path_type=Path, dir_okay=False), help="A JSON file for the figures.")
+def main(rounds: int, out: Path | None) -> None:
+    """Measure, print and write the figures."""
+    with tempfile.TemporaryDirectory() as folder, session() as spark:
+        first, *others = registration_seconds(spark, rounds)
+        times = measure(jobs(spark, f"{folder}/rows"), rounds)
+    medians = {name: median(seconds) for name, seconds in times.items()}
+    registration = {"su.register, first": first, "su.register, later": median(others)}
+    show(medians, ROWS, f"{SQL_GROUPS:,} groups in SQL, {HOSTS} hosts")
+    for name, seconds in registration.items():
+        click.echo(f"{name}: {seconds:.2f} s")
+    lines = [*must_hold(medians), MustHold("su.register of all functions, s", 0.5, registration["su.register, later"])]
+    show_must_hold(lines)
+    if out is not None:
+        limits = [{**asdict(line), "verdict": line.verdict} for line in lines]
+        figures = {"rows": ROWS, "rounds": rounds, "seconds": medians | registration, "all": times, "must_hold": limits}
+        out.write_text(json.dumps({**circumstances(PACKAGES), **figures}, indent=1) + "\n")
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,43 @@
+"""Columns of fractions, which hdr cannot count without a unit: refused before a task meets a fraction."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+import pyarrow as pa
+
+from aggr import Function, Hdr
+from aggr.functions.refused_values import SKIP
+from aggr.tables.keys import Keys, schema_with_keys
+from aggr.tables.state_plan import StateColumn
+from spark_udaf.versions.arrow_types import from_arrow_type
+
+
+def check_no_fractions(function: Function, dtype: pa.DataType, label: str) -> None:
+    """Raise ``TypeError`` if a function counts whole numbers and the type of its column has fractions.
+
+    Parameters
+    ----------
+    function : Function
+    dtype : pa.DataType
+        Of the column.
+    label : str
+        The measure or call, for the message.
+    """
+    if not isinstance(function, Hdr) or function.unit is not None or function.bad_values == SKIP:
+        return
+    if pa.types.is_floating(dtype) or (pa.types.is_decimal(dtype) and dtype.scale > 0):
+        kind = from_arrow_type(dtype).simpleString()
+        raise TypeError(
+            f"{label}: hdr counts whole numbers, and its column is {kind}; give the size of one as unit, say "
+            "unit=0.001, or cast the column to bigint if its values are whole; bad_values='skip' skips fractions"
+        )
+
+
+def check_states_of_fractions(states: Sequence[StateColumn], keys: Keys, schema: pa.Schema, time: pa.DataType) -> None:
+    """Apply `check_no_fractions` to every measure for rows of a schema."""
+    readable = schema_with_keys(keys, schema) if keys else schema
+    for column in states:
+        if isinstance(column.measure.function, Hdr):
+            dtype = column.measure.input_type(readable, time)
+            check_no_fractions(column.measure.function, dtype, ", ".join(column.serves))

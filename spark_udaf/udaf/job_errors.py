@@ -1,0 +1,70 @@
+"""job_errors: sentences before the errors with which Spark fails a job, such as a traceback of a task.
+
+PySpark converts errors of the JVM in one function, wrapped here: a sentence comes first, then Spark's words. A release
+of PySpark without that function shows Spark's error alone.
+"""
+
+from __future__ import annotations
+
+import functools
+import importlib
+from collections.abc import Callable
+from typing import Any, TypeAlias
+
+from spark_udaf.plan.errors import task_sentence
+
+Explanation: TypeAlias = Callable[[str], str | None]
+
+_CONVERTERS = ("pyspark.errors.exceptions.captured", "pyspark.sql.connect.client.core")
+_LABELLED = "in error_label"  # in a traceback: the frame in which our functions add their call to an error
+_WRAPPED = "_tiltframe_explains"
+_explanations: list[Explanation] = []
+
+
+def explain_errors(explanation: Explanation) -> None:
+    """Add a function that returns a sentence for the text of an error of Spark, or None for other errors."""
+    if explanation not in _explanations:
+        _explanations.append(explanation)
+    for name in _CONVERTERS:
+        try:
+            module = importlib.import_module(name)
+        except ImportError:  # such as Spark Connect, which needs more packages
+            continue
+        convert = getattr(module, "convert_exception", None)
+        if convert is not None and not hasattr(convert, _WRAPPED):
+            setattr(module, "convert_exception", _explaining(convert))  # noqa: B010
+
+
+def explain_task_errors() -> None:
+    """Let errors of our functions in tasks begin with their sentence, before Python's traceback."""
+    explain_errors(_sentence_of_task)
+
+
+def _sentence_of_task(text: str) -> str | None:
+    sentence = task_sentence(text) if _LABELLED in text else None
+    return None if sentence is None else sentence[1]
+
+
+def _explaining(convert: Callable[..., Any]) -> Callable[..., Any]:
+    @functools.wraps(convert)
+    def explained(*arguments: Any, **named: Any) -> Any:
+        error = convert(*arguments, **named)
+        text = str(error)
+        sentences = (explanation(text) for explanation in _explanations)
+        sentence = next((sentence for sentence in sentences if sentence is not None), None)
+        if sentence is not None:
+            _begin_with(error, sentence)
+        return error
+
+    setattr(explained, _WRAPPED, True)
+    return explained
+
+
+def _begin_with(error: Exception, sentence: str) -> None:
+    """Let an error begin with a sentence: PySpark computes the text of some errors when it is read."""
+    kind = type(error)
+
+    def text_of(self: Exception) -> str:
+        return f"{sentence}\n{kind.__str__(self)}"
+
+    error.__class__ = type(kind.__name__, (kind,), {"__str__": text_of, "__module__": kind.__module__})

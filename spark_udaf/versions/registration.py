@@ -1,0 +1,168 @@
+"""Registration of many SQL functions: one call to the JVM of classic Spark, otherwise one call per function.
+
+PySpark registers a function with twenty calls to the JVM, which takes seconds for a thousand functions. Only the name,
+the pickled function, the result type and the kind of call differ between functions, so PySpark registers the first one,
+and a method in Java, compiled by Spark's own compiler, copies it for the others.
+"""
+
+from __future__ import annotations
+
+import logging
+import pickle
+import struct
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import pyarrow as pa
+from pyspark.serializers import CloudPickleSerializer
+from pyspark.sql import SparkSession
+from pyspark.sql.types import DataType
+
+from spark_udaf.versions.arrow_types import from_arrow_type
+from spark_udaf.versions.features import has_arrow_udf
+from spark_udaf.versions.sql_function import SqlFunction
+from spark_udaf.versions.sql_udfs import ArrowFunction, sql_udf
+
+# Constructors of Spark's case classes have other parameters in other versions: they are called by reflection.
+_JAVA = """
+import java.io.ByteArrayInputStream;
+import java.io.DataInputStream;
+import java.io.IOException;
+import java.lang.reflect.Constructor;
+import java.lang.reflect.Method;
+import java.nio.charset.StandardCharsets;
+import org.apache.spark.sql.execution.python.UserDefinedPythonFunction;
+import org.apache.spark.sql.types.DataType;
+
+public class Registration {
+    private static byte[] bytes(DataInputStream in) throws IOException {
+        byte[] read = new byte[in.readInt()];
+        in.readFully(read);
+        return read;
+    }
+
+    private static String text(DataInputStream in) throws IOException {
+        return new String(bytes(in), StandardCharsets.UTF_8);
+    }
+
+    private static Object copy(scala.Product original, Object[] firstFields) throws Exception {
+        Object[] fields = new Object[original.productArity()];
+        for (int i = 0; i < fields.length; i++)
+            fields[i] = i < firstFields.length ? firstFields[i] : original.productElement(i);
+        Constructor[] constructors = original.getClass().getConstructors();
+        for (int i = 0; i < constructors.length; i++) {
+            Class[] types = constructors[i].getParameterTypes();
+            if (types.length == fields.length && types[0].isInstance(fields[0]))
+                return constructors[i].newInstance(fields);
+        }
+        throw new NoSuchMethodException(original.getClass().getName());
+    }
+
+    public static void register(Object registration, UserDefinedPythonFunction first, byte[] message) throws Exception {
+        Method method = registration.getClass().getMethod(
+            "registerPython", new Class[] {String.class, UserDefinedPythonFunction.class});
+        scala.Product firstCommand = (scala.Product) first.func();
+        DataInputStream in = new DataInputStream(new ByteArrayInputStream(message));
+        DataType[] types = new DataType[in.readInt()];
+        for (int i = 0; i < types.length; i++)
+            types[i] = DataType.fromJson(text(in));
+        int functions = in.readInt();
+        for (int i = 0; i < functions; i++) {
+            String name = text(in);
+            Object command = copy(firstCommand, new Object[] {bytes(in)});
+            DataType type = types[in.readInt()];
+            Integer evalType = Integer.valueOf(in.readInt());
+            Object function = copy((scala.Product) first, new Object[] {name, command, type, evalType});
+            method.invoke(registration, new Object[] {name, function});
+        }
+    }
+}
+"""
+
+
+def register_functions(spark: SparkSession, functions: Sequence[SqlFunction]) -> None:
+    """Register functions for SQL in a session."""
+    first, *remaining = functions
+    registered = spark.udf.register(first.name, sql_udf(first))
+    if not remaining:
+        return
+    if hasattr(spark, "_jsparkSession"):
+        try:
+            _register_at_once(spark, registered, remaining)
+            return
+        except Exception as error:  # a release or a cluster may lack any part, and the way below is PySpark's own
+            log = logging.getLogger("spark_udaf")
+            log.info("su.register registers %d functions one by one: %s", len(remaining), str(error).splitlines()[0])
+    for function in remaining:
+        spark.udf.register(function.name, sql_udf(function))
+
+
+def _register_at_once(spark: Any, registered: Any, functions: Sequence[SqlFunction]) -> None:
+    """Register functions by one call to the JVM, as copies of a function that PySpark has registered."""
+    first = registered._judf
+    compiler = getattr(spark.sparkContext._jvm, "org.codehaus.janino.SimpleCompiler")()
+    compiler.setParentClassLoader(first.getClass().getClassLoader())
+    compiler.cook(_JAVA)
+    compiled = compiler.getClassLoader().loadClass("Registration")
+    (register,) = [method for method in compiled.getMethods() if method.getName() == "register"]
+    arguments = spark.sparkContext._gateway.new_array(spark.sparkContext._jvm.java.lang.Object, 3)
+    arguments[0] = spark._jsparkSession.udf()
+    arguments[1] = first
+    arguments[2] = _message(functions)
+    register.invoke(None, arguments)
+
+
+def _message(functions: Sequence[SqlFunction]) -> bytes:
+    """Return the result types, and of each function its name, its command, the place of its type and its kind."""
+    places: dict[str, int] = {}
+    parts: list[bytes] = [_number(len(functions))]
+    commands = _arrow_commands(functions) if has_arrow_udf() else _pandas_commands(functions)
+    for name, command, dtype, eval_type in commands:
+        place = places.setdefault(dtype, len(places))
+        parts += [_text(name.encode()), _text(command), _number(place), _number(eval_type)]
+    types = [_number(len(places)), *(_text(dtype.encode()) for dtype in places)]
+    return b"".join([*types, *parts])
+
+
+def _pandas_commands(functions: Sequence[SqlFunction]) -> Iterator[tuple[str, bytes, str, int]]:
+    """Return name, command, result type as JSON and PySpark's kind of each function."""
+    pickler: Any = CloudPickleSerializer()  # type: ignore[no-untyped-call]
+    for function in functions:
+        udf = sql_udf(function)
+        yield function.name, pickler.dumps((udf.func, udf.returnType)), udf.returnType.json(), udf.evalType
+
+
+def _arrow_commands(functions: Sequence[SqlFunction]) -> Iterator[tuple[str, bytes, str, int]]:
+    """Return the same for `ArrowFunction`, which needs neither PySpark's wrapper nor its slow pickler."""
+    types: dict[pa.DataType, str] = {}
+    kinds: dict[bool, int] = {}
+    for function in functions:
+        if function.is_aggregate not in kinds:
+            kinds[function.is_aggregate] = sql_udf(function).evalType
+        if function.dtype not in types:
+            types[function.dtype] = from_arrow_type(function.dtype).json()
+        command = pickle.dumps((ArrowFunction(function), _ResultType(function)))
+        yield function.name, command, types[function.dtype], kinds[function.is_aggregate]
+
+
+@dataclass(frozen=True)
+class _ResultType:
+    """The result type of a function, which is unpickled as Spark's type: Spark logs every byte of a command."""
+
+    function: SqlFunction
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        return _result_type, (self.function,)
+
+
+def _result_type(function: SqlFunction) -> DataType:
+    return from_arrow_type(function.dtype)
+
+
+def _number(value: int) -> bytes:
+    return struct.pack(">i", value)
+
+
+def _text(value: bytes) -> bytes:
+    return _number(len(value)) + value
