@@ -98,10 +98,10 @@ def registration_seconds(spark: SparkSession, rounds: int) -> list[float]:
 def main(rounds: int, out: Path | None) -> None:
     """Measure, print and write the figures."""
     with tempfile.TemporaryDirectory() as folder, session() as spark:
-        first, *others = registration_seconds(spark, rounds)
+        first, *later = registration_seconds(spark, rounds)
         times = measure(jobs(spark, f"{folder}/rows"), rounds)
     medians = {name: median(seconds) for name, seconds in times.items()}
-    registration = {"su.register, first": first, "su.register, later": median(others)}
+    registration = {"su.register, first": first, "su.register, later": median(later)}
     show(medians, ROWS, f"{SQL_GROUPS:,} groups in SQL, {HOSTS} hosts")
     for name, seconds in registration.items():
         click.echo(f"{name}: {seconds:.2f} s")
