@@ -11,6 +11,8 @@ QUICK_SPARKS := 3.5 4.0
 PYTHONS ?= 3.12 3.13
 # Without --no-compile, pip compiles every module of every package, which is a third of its time.
 INSTALL := -m pip install -qq --disable-pip-version-check --no-compile --constraint
+# Environments that are set up at the same time must not write into the same tiltframe.egg-info.
+OWN_METADATA = printf '[egg_info]\negg_base = %s\n' "$(CURDIR)/$(@D)" >$(@D)/build.cfg && DIST_EXTRA_CONFIG="$(CURDIR)/$(@D)/build.cfg"
 PYTEST := $(BIN)/python -m pytest -n $(JOBS) --dist worksteal
 
 .DEFAULT_GOAL := help
@@ -56,7 +58,7 @@ test-spark-versions-quick: ## The same on PySpark 3.5 and 4.0 alone, at the same
 .venv-spark-%/.ready: pyproject.toml constraints.txt
 	@$(PYTHON) -m venv .venv-spark-$*
 	@grep -vE '^(pyspark|pyspark-client|py4j)==' constraints.txt >.venv-spark-$*/constraints.txt
-	@.venv-spark-$*/bin/python -m pip install --quiet --disable-pip-version-check --no-compile \
+	@$(OWN_METADATA) .venv-spark-$*/bin/python -m pip install --quiet --disable-pip-version-check --no-compile \
 	  --constraint .venv-spark-$*/constraints.txt --editable '.[spark-local,delta,sketches]' 'pyspark==$*.*' pytest hypothesis
 	@touch $@
 
@@ -78,7 +80,7 @@ environment-%:
 
 .venv-oldest/.ready: pyproject.toml constraints-oldest.txt Makefile
 	@$(PYTHON) -m venv .venv-oldest
-	@.venv-oldest/bin/python $(INSTALL) constraints-oldest.txt --editable '.[test]' pytest-xdist
+	@$(OWN_METADATA) .venv-oldest/bin/python $(INSTALL) constraints-oldest.txt --editable '.[test]' pytest-xdist
 	@touch $@
 
 fast: $(READY) ## Run the tests that need neither Spark nor a store nor patience, with three parameters each (half a minute)
@@ -144,5 +146,5 @@ $(READY): pyproject.toml constraints.txt
 	  echo "tiltframe needs Python 3.11 or newer: install it, and name it, say make PYTHON=python3.11." >&2; exit 1; }
 	@echo "setting up $(VENV) …"
 	@$(PYTHON) -m venv $(VENV)
-	@$(BIN)/python $(INSTALL) constraints.txt --editable '.[dev]'
+	@$(OWN_METADATA) $(BIN)/python $(INSTALL) constraints.txt --editable '.[dev]'
 	@touch $(READY)
