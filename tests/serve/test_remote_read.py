@@ -319,6 +319,7 @@ def test_gauges_are_read_from_coarser_windows_only_if_the_finest_do_not_cover_th
         assert samples_of(**hourly) == expected(60)
         in_ten_hours = {"start": BEGIN - 36_000, "step": 3600, "span": 36_000, "end": BEGIN + hours * 3600}
         assert samples_of(**in_ten_hours, function="max_over_time") == expected(60)
+        assert samples_of(**hourly | {"start": BEGIN - 307}, function="series"), "of any level"
         for refused in (
             hourly | {"start": BEGIN - 307},  # moments that are within windows
             in_ten_hours | {"function": "min_over_time"},

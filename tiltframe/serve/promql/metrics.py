@@ -13,6 +13,7 @@ import re
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from functools import lru_cache, partial
+from itertools import compress
 
 import numpy as np
 import promql_parser
@@ -262,7 +263,8 @@ class Metric:
         of_le = [matcher for matcher in on_keys if matcher.label == LE]
         requested = [text for matcher in of_le if not matcher.negated for text in matcher.choices]
         bounds = {**self.bounds, **more_bounds(requested, self.bounds, self.reader)}
-        bounds = {text: bound for text, bound in bounds.items() if all(matcher.takes(text) for matcher in of_le)}
+        is_chosen = chosen({LE: pa.array(list(bounds), pa.string())}, of_le, len(bounds))
+        bounds = dict(compress(bounds.items(), is_chosen))
         return replace(self, bounds=bounds), tuple(matcher for matcher in on_keys if matcher.label != LE)
 
     def has_value(self, states: pa.StructArray) -> NDArray[np.bool_]:

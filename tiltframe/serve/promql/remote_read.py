@@ -210,6 +210,8 @@ def _levels(metric: Metric, query: _ReadQuery, *, is_total: bool) -> list[TimeWi
     only needs the value at each moment, or merges values as the coarser windows do.
     """
     frame = metric.view.frame
+    if query.function == "series":  # a list of series, whose samples do not matter
+        return list(frame.levels)
     finest = frame.levels[0]
     longest = query.span // 10 or LOOKBACK  # without a range, the next sample must come before one is stale
     moments = [query.start + (query.span or LOOKBACK)]
