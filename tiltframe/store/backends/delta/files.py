@@ -248,15 +248,66 @@ def _read(
     if not parts:
         return schema.empty_table()
     read_schema = stored_schema(schema)
+    fragments = [_opened(part.name, folder) for part in parts]
+    is_local = isinstance(folder, fs.SubTreeFileSystem)  # of other files, a dataset requests several at a time
+    if is_local and not bounds and all(_has_columns(fragment, read_schema) for fragment in fragments):
+        tables = [
+            _read_directly(part, fragment, folder, read_schema=read_schema, span=span)
+            for part, fragment in zip(parts, fragments, strict=True)
+        ]
+        return pa.concat_tables([_in_types(table, schema) for table in tables])
     for bound in bounds:
         if bound.key not in read_schema.names:
             read_schema = read_schema.append(pa.field(bound.key, bound.dtype))
-    files = ds.FileSystemDataset([_opened(part.name, folder) for part in parts], read_schema, _FORMAT, folder)
+    files = ds.FileSystemDataset(fragments, read_schema, _FORMAT, folder)
     conditions = [*([] if span is None else [_between(span)]), *(_within(bound) for bound in bounds)]
     rows = files.to_table(columns=schema.names, filter=reduce(and_, conditions) if conditions else None)
     row_count = files.count_rows() if conditions else rows.num_rows  # the number of rows in the footers of the files
     if row_count != sum(part.rows for part in parts):
-        raise DamagedStore("the store is damaged: files have lost rows")
+        raise _lost_rows()
+    return _in_types(rows, schema)
+
+
+def _lost_rows() -> DamagedStore:
+    return DamagedStore("the store is damaged: files have lost rows")
+
+
+def _has_columns(fragment: ds.ParquetFileFragment, read_schema: pa.Schema) -> bool:
+    """Return whether a file has all columns of a schema, in the same types; files of other tools may not."""
+    own = fragment.physical_schema
+    return all(
+        own.get_field_index(field.name) >= 0 and own.field(field.name).type == field.type for field in read_schema
+    )
+
+
+def _read_directly(
+    part: Part,
+    fragment: ds.ParquetFileFragment,
+    folder: fs.FileSystem,
+    read_schema: pa.Schema,
+    span: Range | None,
+) -> pa.Table:
+    """Read the rows of a file whose windows start in a range, without the batches per row group of a dataset.
+
+    Every column is one array, so that thousands of small arrays need not be converted and joined.
+    """
+    if fragment.metadata.num_rows != part.rows:
+        raise _lost_rows()
+    needed = fragment if span is None else fragment.subset(_between(span), schema=fragment.physical_schema)
+    with folder.open_input_file(part.name) as source:
+        file = pq.ParquetFile(source, metadata=fragment.metadata, page_checksum_verification=True)
+        names = list(dict.fromkeys([START, *read_schema.names]))
+        rows = file.read_row_groups([group.id for group in needed.row_groups], columns=names).select(names)
+    if span is not None:
+        starts = instants_of(rows)
+        is_inside = (starts >= span[0]) & (starts < span[1])
+        if not is_inside.all():
+            rows = rows.filter(pa.array(is_inside))
+    return rows.select(read_schema.names)
+
+
+def _in_types(rows: pa.Table, schema: pa.Schema) -> pa.Table:
+    """Return rows in the types of a schema, which are stored in other types."""
     columns = [
         pa.chunked_array([cast(chunk, field.type) for chunk in rows.column(field.name).chunks], field.type)
         for field in schema
