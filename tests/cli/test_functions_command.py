@@ -35,7 +35,9 @@ def test_json_has_every_function_with_what_it_declares():
         assert entry["takes_weights"] == ("weight" in inspect.signature(aggr.caller(name)).parameters) or (
             "weight" in function.inputs
         )
-        assert set(entry["state_parameters"]) == set(function().own_state.parameters) & set(entry["parameters"])
+        state = function().own_state
+        shaping = {*state.parameters, *state.optional_parameters}
+        assert set(entry["state_parameters"]) == shaping & set(entry["parameters"])
         assert set(entry["state"]) == set(function().own_state.fields)
 
 
