@@ -26,10 +26,12 @@ from tiltframe.store import FrameStore
 @click.argument("inputs", nargs=-1, required=True, metavar="INPUT…", type=click.Path(path_type=Path))
 @with_frame
 @with_store(required=True)
-@click.option("--chunk", default="1d", show_default=True, metavar="SIZE", help="A commit has rows of so long a time.")
-@click.option("--newest-first", is_flag=True, help="Begin with the last range.")
+@click.option(
+    "--chunk", default="1d", show_default=True, metavar="SIZE", help="The length of the time range of one commit."
+)
+@click.option("--newest-first", is_flag=True, help="Start with the latest range.")
 @click.option("--within", metavar="START,END", help="Roll up only rows with times in this range.")
-@click.option("--plan", "only_plan", is_flag=True, help="Print the ranges that are left; read times only.")
+@click.option("--plan", "only_plan", is_flag=True, help="Only read times, and print the remaining ranges.")
 def backfill(
     inputs: tuple[Path, ...],
     frame: TiltFrame,

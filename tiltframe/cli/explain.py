@@ -21,12 +21,31 @@ from tiltframe.frame import TiltFrame
 )
 @click.argument("inputs", nargs=-1, required=True, metavar="SAMPLE…", type=click.Path(path_type=Path))
 @with_frame
-@click.option("--rows-per-day", type=float, metavar="N", help="How many there will be; the sample's rate unless given.")
-@click.option("--key-count", type=float, metavar="N", help="How many there will be; the sample's unless given.")
 @click.option(
-    "--commits-per-day", type=float, metavar="N", default=1, show_default=True, help="How many commits bring the rows."
+    "--rows-per-day",
+    type=float,
+    metavar="N",
+    help="The expected number of rows per day. By default it is estimated from the sample.",
 )
-@click.option("--retention", metavar="SIZE=TIME,…", help="How long levels are kept: 10s=1d,1m=7d; others a year here.")
+@click.option(
+    "--key-count",
+    type=float,
+    metavar="N",
+    help="The expected number of keys. By default it is the number in the sample.",
+)
+@click.option(
+    "--commits-per-day",
+    type=float,
+    metavar="N",
+    default=1,
+    show_default=True,
+    help="The expected number of commits per day.",
+)
+@click.option(
+    "--retention",
+    metavar="SIZE=TIME,…",
+    help="How long each level is kept: 10s=1d,1m=7d. The estimate assumes a year for other levels.",
+)
 @click.option("--format", "form", type=click.Choice(("table", "json")), default="table", show_default=True)
 def explain(
     inputs: tuple[Path, ...],

@@ -21,13 +21,13 @@ from tiltframe.time_range import read_age
 from windows import read_windows
 
 _STORE = click.argument("uri", metavar="STORE")
-_NAME = click.option("--name", metavar="NAME", help="Which store of a database.")
+_NAME = click.option("--name", metavar="NAME", help="The name of the store in its database.")
 _CLEAN = click.option(
     "--clean",
     default="1d",
     show_default=True,
     metavar="TIME",
-    help="Then remove files that were replaced so long ago: longer than any query or write takes; 0s for all.",
+    help="Remove files that were replaced before this time span, which must exceed any query or write; 0s removes all.",
 )
 
 
@@ -47,7 +47,7 @@ def inspect(uri: str, name: str | None, form: str) -> None:
 @click.command(epilog="\b\nExamples:\n  tiltframe compact web\n  tiltframe compact web --before 2024-05-01")
 @_STORE
 @_NAME
-@click.option("--before", metavar="TIME", help="Windows that end later are still open; now unless given.")
+@click.option("--before", metavar="TIME", help="Windows that end after this time are still open. The default is now.")
 @_CLEAN
 def compact(uri: str, name: str | None, before: str | None, clean: str) -> None:
     """Merge the commits of closed windows, and remove files that no reader needs any more."""
@@ -67,8 +67,10 @@ def compact(uri: str, name: str | None, before: str | None, clean: str) -> None:
 @click.command(epilog="\b\nExamples:\n  tiltframe expire web\n  tiltframe expire web --retention 10s=1d,1m=7d")
 @_STORE
 @_NAME
-@click.option("--retention", metavar="SIZE=TIME,…", help="From now on keep levels so long: 10s=1d,1m=7d,1h=none.")
-@click.option("--now", metavar="TIME", help="Count back from this moment; from the clock's unless given.")
+@click.option(
+    "--retention", metavar="SIZE=TIME,…", help="Set how long each level is kept from now on: 10s=1d,1m=7d,1h=none."
+)
+@click.option("--now", metavar="TIME", help="The moment from which retention counts back. The default is the clock.")
 @_CLEAN
 def expire(uri: str, name: str | None, retention: str | None, now: str | None, clean: str) -> None:
     """Remove windows that are older than their level's retention; coarser levels hold them."""
@@ -106,7 +108,7 @@ def _kept_text(removed: Vacuumed) -> str:
     epilog="\b\nExamples:\n  tiltframe check web\n  tiltframe check postgresql://user@host/database --format json"
 )
 @click.argument("uri", metavar="STORE")
-@click.option("--name", metavar="NAME", help="Which store of a database.")
+@click.option("--name", metavar="NAME", help="The name of the store in its database.")
 @click.option("--format", "form", type=click.Choice(("table", "json")), default="table", show_default=True)
 def check(uri: str, name: str | None, form: str) -> None:
     """Check a whole store: its log, files, states, and its levels against each other.
@@ -138,9 +140,9 @@ def check(uri: str, name: str | None, form: str) -> None:
 )
 @click.argument("uri", metavar="STORE")
 @click.argument("to", metavar="STORE")
-@click.option("--name", metavar="NAME", help="Which store of a database is copied.")
-@click.option("--to-name", metavar="NAME", help="Of the copy; that of the store unless given.")
-@click.option("--durable", is_flag=True, help="Have the copy on the disk before it is acknowledged.")
+@click.option("--name", metavar="NAME", help="The name of the store in its database.")
+@click.option("--to-name", metavar="NAME", help="The name of the copy. The default is the name of the store.")
+@click.option("--durable", is_flag=True, help="Write the copy through to the disk (fsync) before this command ends.")
 def copy(uri: str, to: str, name: str | None, to_name: str | None, durable: bool) -> None:
     """Copy a store into a folder, object store or PostgreSQL, or bring a copy up to date.
 
@@ -160,12 +162,14 @@ def copy(uri: str, to: str, name: str | None, to_name: str | None, durable: bool
     "tiltframe evolve web --measure 'ms=dds(ms)' --type ms=float64 --drop bytes"
 )
 @click.argument("uri", metavar="STORE")
-@click.option("--name", metavar="NAME", help="Which store of a database.")
-@click.option("--measure", "measures", multiple=True, metavar="NAME=CALL", help="To add, such as p=dds(x); may repeat.")
-@click.option("--drop", "drops", multiple=True, metavar="NAME", help="A measure to drop; may repeat.")
-@click.option("--levels", metavar="SIZES", help="To add above the coarsest one, from fine to coarse: 1d,1mo.")
+@click.option("--name", metavar="NAME", help="The name of the store in its database.")
 @click.option(
-    "--type", "types", multiple=True, metavar="COL=TYPE", help="What a column of the rows to come is; may repeat."
+    "--measure", "measures", multiple=True, metavar="NAME=CALL", help="A measure to add, such as p=dds(x); may repeat."
+)
+@click.option("--drop", "drops", multiple=True, metavar="NAME", help="A measure to drop; may repeat.")
+@click.option("--levels", metavar="SIZES", help="Levels to add above the coarsest level, from fine to coarse: 1d,1mo.")
+@click.option(
+    "--type", "types", multiple=True, metavar="COL=TYPE", help="The type of a column of future rows; may repeat."
 )
 def evolve(
     uri: str,

@@ -32,21 +32,38 @@ _FRAME = (
         "keys",
         multiple=True,
         metavar="KEY",
-        help="Keep windows per value of a column, or NAME=EXPRESSION; may repeat.",
+        help="Compute windows for each value of a column, or of NAME=EXPRESSION; may repeat.",
     ),
     click.option(
-        "--measure", "measures", multiple=True, required=True, metavar="NAME=CALL", help="Such as p=dds(x); may repeat."
+        "--measure",
+        "measures",
+        multiple=True,
+        required=True,
+        metavar="NAME=CALL",
+        help="A result to compute, such as p=dds(x); may repeat.",
     ),
     click.option(
-        "--timezone", default="UTC", show_default=True, metavar="ZONE", help="Zone of the windows: IANA or +05:30."
+        "--timezone",
+        default="UTC",
+        show_default=True,
+        metavar="ZONE",
+        help="The timezone of the windows: an IANA name, or an offset such as +05:30.",
     ),
 )
-_LEVELS = "From fine to coarse: 10s,1m,10m,1h, or 'sec ... year'."
+_LEVELS = "The window sizes from fine to coarse: 10s,1m,10m,1h, or 'sec ... year'."
 _ORDERED = (
     click.option("--levels", metavar="SIZES", help=f"{_LEVELS[:-1]}; or --ordered."),
-    click.option("--ordered", metavar="WINDOWS", help="Of rows in order: sliding(10), since(hourly()); or a chain."),
-    click.option("--until", metavar="next|TIME", help="Of --ordered: the last tick after the end of the input."),
-    click.option("--fill", type=click.Choice(["zero"]), help="Of --ordered: all keys have all ticks, with 0 for null."),
+    click.option(
+        "--ordered", metavar="WINDOWS", help="Windows over rows in order: sliding(10), since(hourly()); or a chain."
+    ),
+    click.option(
+        "--until", metavar="next|TIME", help="With --ordered: the time of the last tick after the end of the input."
+    ),
+    click.option(
+        "--fill",
+        type=click.Choice(["zero"]),
+        help="With --ordered: emit all ticks for all keys, with 0 in place of null.",
+    ),
 )
 _READING = (
     click.option(
@@ -54,24 +71,34 @@ _READING = (
         "types",
         multiple=True,
         metavar="COL=TYPE",
-        help="What a column is, where a file does not say; may repeat.",
+        help="The type of a column, for files that do not declare types; may repeat.",
     ),
     click.option("--text", "texts", multiple=True, metavar="COL", help="Short for --type COL=text; may repeat."),
-    click.option("--encoding", default="utf-8", show_default=True, metavar="NAME", help="Of CSV and JSON files."),
-    click.option("--delimiter", metavar="SIGN", help="The separator of CSV fields; by the file's ending unless given."),
+    click.option(
+        "--encoding", default="utf-8", show_default=True, metavar="NAME", help="The encoding of CSV and JSON files."
+    ),
+    click.option(
+        "--delimiter", metavar="SIGN", help="The separator of CSV fields. The default depends on the file's ending."
+    ),
     click.option(
         "--skip-rows",
         type=int,
         default=0,
         metavar="N",
-        help="Lines of CSV above the names of columns, such as a title.",
+        help="The number of lines above the names of columns in CSV, such as a title.",
     ),
-    click.option("--decimal-comma", is_flag=True, help="Numbers in CSV are written 1,5."),
-    click.option("--thousands", metavar="SIGN", help="What parts groups of digits in CSV: . in 1.234,5."),
-    click.option("--null", multiple=True, metavar="TEXT", help="What stands for nothing, such as -; may repeat."),
-    click.option("--time-format", metavar="FORMAT", help="Of times, if not ISO 8601: '%d.%m.%Y %H:%M'."),
-    click.option("--clock", metavar="ZONE", help="IANA zone of times without one, such as Europe/Berlin."),
-    click.option("--where", metavar="CONDITION", help="Only rows for which it is true count: 'status < 500'."),
+    click.option("--decimal-comma", is_flag=True, help="Read the comma in numbers of CSV as the decimal sign: 1,5."),
+    click.option("--thousands", metavar="SIGN", help="The sign between groups of digits in CSV: . in 1.234,5."),
+    click.option("--null", multiple=True, metavar="TEXT", help="A text that means null, such as -; may repeat."),
+    click.option(
+        "--time-format", metavar="FORMAT", help="The format of times that are not ISO 8601: '%d.%m.%Y %H:%M'."
+    ),
+    click.option(
+        "--clock", metavar="ZONE", help="The IANA timezone of times without a timezone, such as Europe/Berlin."
+    ),
+    click.option(
+        "--where", metavar="CONDITION", help="Count only rows for which this condition is true: 'status < 500'."
+    ),
 )
 _AS_GIVEN = (
     "encoding",
@@ -90,7 +117,7 @@ with_bad_rows = click.option(
     default="fail",
     show_default=True,
     metavar="fail|skip|FILE",
-    help="What becomes of rows that cannot be read: FILE takes them, with line and reason, as JSON lines.",
+    help="What to do with rows that cannot be read. FILE receives them as JSON lines, with line and reason.",
 )
 
 
@@ -229,7 +256,9 @@ def with_store(required: bool) -> Callable[[Callable[..., Any]], Callable[..., A
         click.option(
             "--store", "uri", required=required, metavar="STORE", help="A folder, or postgresql://user@host/database."
         ),
-        click.option("--name", metavar="NAME", help="Of the store: what the names of its tables begin with."),
+        click.option(
+            "--name", metavar="NAME", help="The store's name in the database, with which the names of its tables begin."
+        ),
         click.option(
             "--durable", is_flag=True, help="Write commits through to the disk (fsync) before this command ends."
         ),

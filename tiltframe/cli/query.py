@@ -45,23 +45,30 @@ def _read_number(context: click.Context, option: click.Parameter, text: str | No
     help="A level, a coarser window, hopping(1h, 10m), or all for one result; may repeat.",
 )
 @click.option(
-    "--points", callback=_read_number, metavar="N", help="In place of --per: the finest of at most N windows."
+    "--points",
+    callback=_read_number,
+    metavar="N",
+    help="Choose the finest windows that divide the range into at most N, in place of --per.",
 )
 @click.option(
-    "--within", metavar="RANGE", help="Windows that start in START,END or START, (no end), in 2026-03, or since -24h."
+    "--within",
+    metavar="RANGE",
+    help="Select windows that start in START,END; in START, (without an end); in 2026-03; or since -24h.",
 )
 @click.option("--where", metavar="EXPR", help="A condition on the keys: \"host = 'a'\".")
 @click.option("--having", metavar="EXPR", help="A condition on results: 'requests > 100 AND latency_p99 > 0.5'.")
 @click.option(
-    "--timezone", metavar="ZONE", help="Read --within in this zone, ask per its windows, and print them in it."
+    "--timezone", metavar="ZONE", help="Use this timezone to read --within, to choose windows, and to print times."
 )
-@click.option("--now", metavar="TIME", help="Count back from this moment; from the clock's unless given.")
+@click.option(
+    "--now", metavar="TIME", help="The moment from which relative times count back. The default is the clock."
+)
 @click.option(
     "--key",
     "keys",
     multiple=True,
     metavar="NAME[=LOOKUP]",
-    help="Keep apart by this key only, or by what a file has for it: 'site=lookup(device, sites.csv)'; may repeat.",
+    help="Group by this key only, or by its value in a file: 'site=lookup(device, sites.csv)'; may repeat.",
 )
 @click.option("--no-keys", is_flag=True, help="Merge over all keys.")
 @click.option(
@@ -69,29 +76,40 @@ def _read_number(context: click.Context, option: click.Parameter, text: str | No
     "measures",
     multiple=True,
     metavar="NAME[=CALL]",
-    help="Only this one, or a new one, or an expression, NAME='errors / n'; may repeat.",
+    help="Return only this measure, a new measure, or an expression, NAME='errors / n'; may repeat.",
 )
-@click.option("--flat", is_flag=True, help="Plain columns in place of records: latency_p99; CSV always has them.")
+@click.option(
+    "--flat", is_flag=True, help="Write plain columns such as latency_p99 in place of records, like CSV always does."
+)
 @click.option(
     "--fill",
     is_flag=False,
     flag_value="null",
     type=click.Choice(FILLS),
-    help="Windows without events too, with nulls and counts of 0, or the chosen fill.",
+    help="Return windows without events too, with nulls and counts of 0, or with the chosen fill.",
 )
-@click.option("--latest", is_flag=True, help="Of each key only the window that begins last.")
-@click.option("--closed", is_flag=True, help="Without windows that are partial.")
-@click.option("--edges", metavar="LENGTH", help="Points of other windows count up to edges if no further apart: 1h.")
-@click.option("--order-by", multiple=True, metavar="COL [desc]", help="Such as 'latency_p99 desc'; may repeat.")
-@click.option("--limit", callback=_read_number, metavar="N", help="At most so many rows.")
+@click.option("--latest", is_flag=True, help="Return only the last window of each key.")
+@click.option("--closed", is_flag=True, help="Leave out partial windows.")
+@click.option(
+    "--edges",
+    metavar="LENGTH",
+    help="Extend curves to the edges of a window by points of other windows within this distance: 1h.",
+)
+@click.option(
+    "--order-by",
+    multiple=True,
+    metavar="COL [desc]",
+    help="Sort rows by this column, such as 'latency_p99 desc'; may repeat.",
+)
+@click.option("--limit", callback=_read_number, metavar="N", help="Return at most N rows.")
 @click.option(
     "--with-open",
     "saved",
     multiple=True,
     metavar="STATE",
-    help="With the newest windows, which a stream that saves its --state here still holds; may repeat.",
+    help="Include the open windows of a stream that saves its --state to this file; may repeat.",
 )
-@click.option("--name", metavar="NAME", help="Which store of a database.")
+@click.option("--name", metavar="NAME", help="The name of the store in its database.")
 @click.option("--format", "form", type=Form(), default="table", show_default=True)
 @click.option(
     "--out", metavar="FILE", type=click.Path(path_type=Path, dir_okay=False), help="Write here instead of printing."
@@ -164,15 +182,17 @@ def _opened(out: Path | None) -> Iterator[BinaryIO]:
 
 @click.command(epilog="\b\nExamples:\n  tiltframe watch web --every 5s\n  tiltframe watch web --since seen.json --once")
 @click.argument("uri", metavar="STORE")
-@click.option("--name", metavar="NAME", help="Which store of a database.")
+@click.option("--name", metavar="NAME", help="The name of the store in its database.")
 @click.option(
     "--since",
     metavar="FILE",
     type=click.Path(path_type=Path, dir_okay=False),
-    help="Go on from what this file says was printed, and keep it there; without it, from now on.",
+    help="Continue from the version in this file, and save the last printed version there. By default start now.",
 )
-@click.option("--every", default="1s", show_default=True, metavar="TIME", help="How often to look.")
-@click.option("--once", is_flag=True, help="Look once, and end.")
+@click.option(
+    "--every", default="1s", show_default=True, metavar="TIME", help="The time between two checks for changes."
+)
+@click.option("--once", is_flag=True, help="Check for changes once, and end.")
 def watch(uri: str, name: str | None, since: Path | None, every: str, once: bool) -> None:
     """Print the windows that change, as JSON lines: version, level, window_start, window_end and keys.
 

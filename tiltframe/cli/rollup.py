@@ -54,19 +54,27 @@ _Check: TypeAlias = Callable[[pa.Table], object]  # raises an error if a functio
 @click.argument("inputs", nargs=-1, required=True, metavar="INPUT…", type=click.Path(path_type=Path))
 @with_frame
 @with_store(required=True)
-@click.option("--retention", metavar="SIZE=TIME,…", help="How long expire keeps levels: 10s=1d,1m=7d; others for ever.")
 @click.option(
-    "--replace-within", metavar="START,END", help="Derive this range again, from the inputs alone, instead of adding."
+    "--retention",
+    metavar="SIZE=TIME,…",
+    help="How long `expire` keeps each level: 10s=1d,1m=7d. Other levels are kept forever.",
+)
+@click.option(
+    "--replace-within",
+    metavar="START,END",
+    help="Replace the windows in this range by those of the inputs, instead of adding rows.",
 )
 @with_bad_rows
 @click.option(
     "--memory",
     callback=memory_bytes,
     metavar="SIZE",
-    help="What it may take, about: 1GB unless given; states beyond it wait on the disk.",
+    help="The approximate limit of memory, by default 1GB. Further states are written to the disk.",
 )
 @click.option(
-    "--input-format", type=click.Choice(INPUT_FORMATS), help="Of standard input; by its first bytes unless given."
+    "--input-format",
+    type=click.Choice(INPUT_FORMATS),
+    help="The format of standard input. By default it is detected from the first bytes.",
 )
 def rollup(
     inputs: tuple[Path, ...],

@@ -19,22 +19,31 @@ from aggr.extras import MissingExtra
     default="127.0.0.1:9464",
     show_default=True,
     metavar="HOST:PORT",
-    help="Beyond loopback with --token only.",
+    help="The address to listen on. Addresses other than loopback require --token.",
 )
 @click.option(
-    "--token", type=click.Path(path_type=Path), metavar="FILE", help="That holds what requests must bring as a bearer."
+    "--token",
+    type=click.Path(path_type=Path),
+    metavar="FILE",
+    help="The file with the bearer token that requests must send.",
 )
-@click.option("--cors", "origins", multiple=True, metavar="ORIGIN", help="Whose pages' scripts may ask; may repeat.")
+@click.option(
+    "--cors",
+    "origins",
+    multiple=True,
+    metavar="ORIGIN",
+    help="An origin whose pages may send requests from scripts; may repeat.",
+)
 @click.option(
     "--writable/--read-only",
-    help="Take events, and acknowledge them once they are on the disk; or change nothing.  [default: read-only]",
+    help="Accept events, and acknowledge them when they are on the disk; or change nothing.  [default: read-only]",
 )
 @click.option("--maintain", is_flag=True, help="Compact, expire and clean the stores while serving.")
 @click.option(
     "--with-open",
     multiple=True,
     metavar="[NAME=]STATE",
-    help="Read a store with the newest windows, which a stream that saves its --state here still holds; may repeat.",
+    help="Include the open windows of a stream that saves its --state to this file; may repeat.",
 )
 @click.option(
     "--buckets",
@@ -43,10 +52,20 @@ from aggr.extras import MissingExtra
     help="Upper bounds of the series x_bucket of sketches in PromQL, of one measure or of all others; may repeat.  "
     "[default: 0.005,0.01,0.025,0.05,0.1,0.25,0.5,1,2.5,5,10]",
 )
-@click.option("--max-rows", default=10_000_000, show_default=True, help="Of states that one query reads, about.")
-@click.option("--max-windows", default=100_000, show_default=True, help="That one query asks for.")
-@click.option("--max-seconds", default=30, show_default=True, help="That one query takes.")
-@click.option("--max-queries", default=4, show_default=True, help="That run at once; others wait.")
+@click.option(
+    "--max-rows",
+    default=10_000_000,
+    show_default=True,
+    help="The approximate maximum number of rows of states that one query reads.",
+)
+@click.option("--max-windows", default=100_000, show_default=True, help="The maximum number of windows of one query.")
+@click.option("--max-seconds", default=30, show_default=True, help="The maximum duration of one query.")
+@click.option(
+    "--max-queries",
+    default=4,
+    show_default=True,
+    help="The maximum number of queries that run at once. Further queries wait.",
+)
 def serve(
     stores: tuple[str, ...],
     listen: str,

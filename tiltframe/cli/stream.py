@@ -48,27 +48,36 @@ _NOT_ON_SPARK = {
 @click.option(
     "--emit",
     metavar="POLICY",
-    help="When windows are emitted: after_close by default, periodic(2s) if the only level is all.",
+    help="When to emit windows. The default is after_close, or periodic(2s) if the only level is all.",
 )
 @click.option(
-    "--late", metavar="POLICY", help="What becomes of late events: drop by default, true_window with --store."
+    "--late", metavar="POLICY", help="What to do with late events. The default is drop, or true_window with --store."
 )
 @click.option(
-    "--disorder", default="0s", show_default=True, metavar="TIME", help="How far the watermark stays behind the events."
+    "--disorder",
+    default="0s",
+    show_default=True,
+    metavar="TIME",
+    help="The time by which the watermark stays behind the newest event.",
 )
 @click.option(
     "--ahead",
     default="1h",
     show_default=True,
     metavar="TIME",
-    help="How far an event may be ahead of the clock, or none for any time; beyond it is a bad row.",
+    help="An event that is further ahead of the clock is a bad row. Give none to allow any time.",
 )
-@click.option("--arrival", is_flag=True, help="The event time of a row is its arrival: --time names the new column.")
 @click.option(
-    "--dropped", type=click.Path(path_type=Path), metavar="FILE", help="Append events that are dropped, as JSON lines."
+    "--arrival", is_flag=True, help="Use the arrival of a row as its event time. --time names the new column."
+)
+@click.option(
+    "--dropped",
+    type=click.Path(path_type=Path),
+    metavar="FILE",
+    help="Append dropped events to this file, as JSON lines.",
 )
 @with_bad_rows
-@click.option("--max-keys", type=int, metavar="N", help="How many distinct keys may be held at once.")
+@click.option("--max-keys", type=int, metavar="N", help="The maximum number of distinct keys in memory.")
 @click.option(
     "--input",
     "inputs",
@@ -76,20 +85,35 @@ _NOT_ON_SPARK = {
     metavar="NAME=PATH",
     help="A folder, file or named pipe, or - for standard input; may repeat. Each has a watermark of its own.",
 )
-@click.option("--idle", metavar="TIME", help="An input without rows for this time does not hold the watermark back.")
-@click.option("--drain", is_flag=True, help="At the end, also with --state or after a signal, emit open windows.")
+@click.option("--idle", metavar="TIME", help="The watermark ignores inputs that had no rows for this time.")
+@click.option("--drain", is_flag=True, help="Emit open windows at the end, even with --state or after a signal.")
 @click.option(
     "--metrics", metavar="HOST:PORT", help="Serve /metrics for Prometheus, and /healthz, while the stream runs."
 )
-@click.option("--state", type=click.Path(path_type=Path), metavar="FILE", help="Go on from here, and save at the end.")
-@with_store(required=False)
-@click.option("--stream", "stream_name", metavar="NAME", help="Of this stream, among all that go into the store.")
-@click.option("--once", is_flag=True, help="Of a folder or a Spark source: take the present rows, and end.")
-@click.option("--spark", is_flag=True, help="Read a source of Spark Structured Streaming.")
-@click.option("--format", "source", metavar="NAME", help="Of the Spark source: kafka, json, rate, …")
-@click.option("--option", "options", multiple=True, metavar="KEY=VALUE", help="Of the Spark source; may repeat.")
 @click.option(
-    "--shards", type=int, metavar="N", help="Of keys, with --spark: each a task's work. The cores by default."
+    "--state",
+    type=click.Path(path_type=Path),
+    metavar="FILE",
+    help="Continue from the state in this file, and save the state there at the end.",
+)
+@with_store(required=False)
+@click.option(
+    "--stream",
+    "stream_name",
+    metavar="NAME",
+    help="The name of this stream, which is unique among the streams that write to the store.",
+)
+@click.option("--once", is_flag=True, help="Read the rows that a folder or a Spark source has now, and end.")
+@click.option("--spark", is_flag=True, help="Read a source of Spark Structured Streaming.")
+@click.option("--format", "source", metavar="NAME", help="The format of the Spark source: kafka, json, rate, …")
+@click.option(
+    "--option", "options", multiple=True, metavar="KEY=VALUE", help="An option of the Spark source; may repeat."
+)
+@click.option(
+    "--shards",
+    type=int,
+    metavar="N",
+    help="With --spark: the number of groups of keys, each for one task. By default the number of cores.",
 )
 def stream(
     folder: Path | None, spark: bool, source: str | None, options: tuple[str, ...], shards: int | None, **settings: Any

@@ -15,7 +15,7 @@ def gauges_of(stores: Stores, pool: WorkerPool) -> list[Gauge]:
     """Return the gauges. A store that cannot be read has no age."""
     return [
         Gauge("build_info", "The release of the server.", {f'{{version="{version("tiltframe")}"}}': 1}),
-        Gauge("queries_unfinished", "Queries and look-ups that run or wait.", {"": pool.unfinished}),
+        Gauge("queries_unfinished", "Number of queries and look-ups that run or wait.", {"": pool.unfinished}),
         Gauge("newest_window_age_seconds", "Seconds since the end of the newest window, by store.", _ages(stores)),
     ]
 

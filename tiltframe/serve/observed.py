@@ -23,12 +23,12 @@ from tiltframe.metrics_text import metric_lines
 from tiltframe.serve.errors import failure, place_of, sentence_of, status_of
 
 _HELP = {
-    "requests_total": "Requests that were answered, by route and status.",
-    "rows_read_total": "Rows of states that queries have read, about, by store.",
-    "cache_hits_total": "Answers that the server or the client had already.",
-    "cache_misses_total": "Answers that were computed.",
-    "maintenance_rounds_total": "Rounds of compaction, expiry and removal of old files, by store.",
-    "maintenance_failures_total": "Rounds that an error ended, by store.",
+    "requests_total": "Number of answered requests, by route and status.",
+    "rows_read_total": "Approximate number of rows of states that queries have read, by store.",
+    "cache_hits_total": "Number of answers that the server or the client had in its cache.",
+    "cache_misses_total": "Number of computed answers.",
+    "maintenance_rounds_total": "Number of rounds of compaction, expiry and removal of old files, by store.",
+    "maintenance_failures_total": "Number of rounds of maintenance that ended with an error, by store.",
 }
 _SECONDS = "request_seconds"
 _BOUNDS = (0.005, 0.025, 0.1, 0.25, 1.0, 2.5, 10.0, 30.0)  # the bucket bounds of the histogram of latency, in seconds
@@ -89,7 +89,7 @@ class Gauge(NamedTuple):
 def _histogram_lines(seconds: Mapping[str, list[float]]) -> list[str]:
     """Return the lines of the histogram of the durations of requests, by route."""
     name = f"tiltframe_{_SECONDS}"
-    lines = [f"# HELP {name} Seconds that requests took, by route.", f"# TYPE {name} histogram"]
+    lines = [f"# HELP {name} Duration of requests in seconds, by route.", f"# TYPE {name} histogram"]
     for route, (*counts, total) in sorted(seconds.items()):
         cumulative = list(accumulate(counts))
         bounds = [*(f"{bound:g}" for bound in _BOUNDS), "+Inf"]

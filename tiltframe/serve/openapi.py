@@ -17,11 +17,11 @@ _ERRORS = {
     "400": "The request cannot be read, or the store cannot answer it.",
     "401": "The server's token is missing.",
     "404": "No store, or no key, has this name.",
-    "409": "The writer's number has been used for others.",
+    "409": "The writer has used this number for other events.",
     "413": "The body is too long.",
-    "415": "The body is of another media type, or packed.",
-    "422": "It is beyond the server's limits, or the store cannot do it.",
-    "503": "It took too long, or too many queries run.",
+    "415": "The body has another media type, or is compressed.",
+    "422": "The request exceeds the server's limits, or the store does not support it.",
+    "503": "The query took too long, or too many queries are running.",
 }
 _IN_BODY = {"per": ["string", "array", "object"], "order_by": ["string", "array"]}  # types of values in a body
 _IN_BODY |= {"measures": ["array", "object"], "keys": ["array", "object"]}
@@ -33,16 +33,16 @@ def openapi(writable: bool) -> dict[str, Any]:
     words = [_word(word, "query", meanings[word], schema=_schema(word), required=word == "store") for word in WORDS]
     members = {word: _schema(word, in_body=True) | {"description": meanings[word]} for word in WORDS}
     query = {"type": "object", "required": ["store"], "properties": members, "additionalProperties": False}
-    results = "A row a window and key; in JSON, decimals, NaN, infinities and whole numbers beyond 2^53 are text."
+    results = "One row per window and key. In JSON, decimals, NaN, infinities and integers beyond 2^53 are text."
     forms = (JSON, CSV, ARROW)
-    name = _word("name", "path", "Of the store.")
+    name = _word("name", "path", "The name of the store.")
     key = _word("key", "path", "One of the store's keys.")
     within = _word("within", "query", meanings["within"], required=False)
-    tag = _word("If-None-Match", "header", "An ETag from before.", required=False)
+    tag = _word("If-None-Match", "header", "The ETag of an earlier response.", required=False)
     paths = {
         "/v1/query": {
-            "get": _operation("Ask a store for results.", [*words, tag], results, *forms),
-            "post": _operation("Ask by a query as JSON, as `Query.to_json` writes it.", [tag], results, *forms)
+            "get": _operation("Query a store.", [*words, tag], results, *forms),
+            "post": _operation("Query a store by JSON that `Query.to_json` wrote.", [tag], results, *forms)
             | _takes({JSON: {"schema": query}}),
         }
     }
@@ -56,14 +56,20 @@ def openapi(writable: bool) -> dict[str, Any]:
         },
         "additionalProperties": False,
     }
-    joined = "A row for each row and result; rows without results have nulls, or are left out."
+    joined = "One row for each pair of a row and a result. Rows without results have nulls, or are left out."
     paths["/v1/join"] = {
         "post": _operation("Join rows with a store.", [tag], joined, *forms) | _takes({JSON: {"schema": join}})
     }
     events = "Server-sent events, one per commit: the id is the version, the data one JSON object per window."
     pushed = [
         _word("per", "query", "A level; by default all levels.", required=False),
-        _word("since", "query", "A version to go on from; by default now.", {"type": "integer"}, required=False),
+        _word(
+            "since",
+            "query",
+            "The version after which changes are sent; by default the current version.",
+            {"type": "integer"},
+            required=False,
+        ),
         _word("Last-Event-ID", "header", "The id of the last event, in place of `since`.", required=False),
     ]
     listed = "At most 1,000, null last; are there more?"
@@ -73,16 +79,20 @@ def openapi(writable: bool) -> dict[str, Any]:
         "/v1/stores/{name}/keys/{key}": _operation("List the values of a key.", [name, key, within, tag], listed),
         "/v1/stores/{name}/changes": _operation("Push the windows that change.", [name, *pushed], events, EVENTS),
         "/metrics": _operation("Count requests, seconds, rows read, cache hits.", [], "Counters.", "text/plain"),
-        "/healthz": _operation("Say that the server runs.", [], "It does.") | {"security": []},
+        "/healthz": _operation("Check whether the server runs.", [], "The server runs.") | {"security": []},
     }.items():
         paths[path] = {"get": read}
     if writable:
         writer = _word("writer", "query", "Name of the writer.")
-        grows = "Grows with each request of a writer; a repeated request counts once."
+        grows = "A number that grows with each request of a writer. A repeated request counts once."
         number = _word("number", "query", grows, {"type": "integer"})
-        written = _operation("Add events, all or none.", [name, writer, number], "Whether they were not there before.")
+        written = _operation(
+            "Add all events, or none if there is an error.", [name, writer, number], "Whether the events are new."
+        )
         paths["/v1/stores/{name}/events"] = {"post": written | _takes({LINES: {}, ARROW: {}})}
-        exported = _operation("Add metrics of OpenTelemetry, as OTLP/HTTP sends them.", [name], "They are there.")
+        exported = _operation(
+            "Add metrics of OpenTelemetry, as OTLP/HTTP sends them.", [name], "The metrics are stored."
+        )
         paths["/v1/stores/{name}/metrics"] = {"post": exported | _takes({PROTOBUF: {}, JSON: {}})}
     return {
         "openapi": "3.1.0",
