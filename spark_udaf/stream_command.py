@@ -27,7 +27,7 @@ from tiltframe.text.results import json_lines
 if TYPE_CHECKING:
     from pyspark.sql.streaming.query import StreamingQuery
 
-_UNSUPPORTED = {"dropped": None, "bad_rows": "fail"}  # options without a meaning for a source of Spark
+_UNSUPPORTED = {"dropped": None, "bad_rows": "fail"}  # Options that have no meaning for a source of Spark.
 _OF_EMITTED = {
     "emit": None, "late": None, "disorder": "0s", "ahead": "1h", "max_keys": None, "shards": None
 }  # fmt: skip

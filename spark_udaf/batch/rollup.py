@@ -121,7 +121,7 @@ def plan_rollup(
     together = [COARSE] * frame.disjoint
     nested = frame.disjoint and frame.panes.contiguous
     alone = source.exclusive_times(frame.time, frame.timezone) if finishes and nested else None
-    climbed = [] if alone is None else [pa.field(LEVEL, pa.int8())]  # the number of the level of states
+    climbed = [] if alone is None else [pa.field(LEVEL, pa.int8())]  # The number of the level of states.
     partial = pa.schema([*(pa.field(name, INSTANT) for name in together), *climbed, *panes])
 
     def reduce(batches: Batches, number: int) -> _Contents:
@@ -175,9 +175,9 @@ def _finished(
     Yield the results, and the states that must still be merged with those of other partitions.
     """
     head = list(islice(contents, 2))
-    if alone is None or len(head) != 1 or head[0][0] is not Content.STATES:  # windows may be in several tables
+    if alone is None or len(head) != 1 or head[0][0] is not Content.STATES:  # There may be several tables of windows.
         every = chain(head, contents)
-        del head  # frees the memory of the first two
+        del head  # This frees the memory of the first two.
         for content, table in every:
             yield content, _numbered(table, 0) if content is Content.STATES else table
         return

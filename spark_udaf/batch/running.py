@@ -168,7 +168,7 @@ def _streamed(
         raise ValueError(f"the column name {reserved[0]!r} is needed here; rename that column")
     rows = df.select(*[quoted_column(name) for name in columns]).withColumn(_ARRIVAL, F.monotonically_increasing_id())
     rows = _with_instants(_with_keys(rows, order), order.time)
-    if has_ticks:  # ticks continue until the end of the data, and may begin with it
+    if has_ticks:  # Ticks continue until the end of the data, and may start with the data.
         rows = rows.crossJoin(F.broadcast(rows.agg(F.max(_AT).alias(_END), F.min(_AT).alias(_FIRST))))
     keys = [quoted_column(text) for text in inside.keyed_by.values()]
     together = rows.repartition(*keys) if keys else rows.repartition(1)

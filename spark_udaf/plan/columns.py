@@ -25,7 +25,7 @@ if TYPE_CHECKING:
     from pyspark.sql import Column, DataFrame, SparkSession
 
 Batches = Iterator[pa.RecordBatch]
-COLLATED = " collate (?!UTF8_BINARY(,|>|$))"  # in the name of a type that has strings of such a collation
+COLLATED = " collate (?!UTF8_BINARY(,|>|$))"  # The type of strings with a collation contains this text.
 
 
 def arrow_schema(df: DataFrame, read: Sequence[str] | None = None) -> pa.Schema:
@@ -147,7 +147,7 @@ def map_columns(
     if _plain(names, df.columns):
         same = df.select(
             *(name for name in df.columns if name in names)
-        )  # in the order of the DataFrame, no renaming is needed
+        )  # Columns in the order of the DataFrame need not be renamed.
         return same.mapInArrow(function, spark_schema(schema))
     names = list(names)
 

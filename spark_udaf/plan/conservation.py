@@ -23,7 +23,7 @@ from numpy.typing import NDArray
 
 from spark_udaf.plan.shard_messages import MESSAGE, Content, read_message
 
-_RECEIPT = struct.Struct("<qq")  # the task, and the number of its messages to a shard
+_RECEIPT = struct.Struct("<qq")  # The number of a task, and the number of messages that it sent to a shard.
 
 
 class NotConserved(RuntimeError):

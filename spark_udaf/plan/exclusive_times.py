@@ -68,7 +68,7 @@ def span_of(groups: Iterable[RowGroup], time: str, dtype: pa.DataType, timezone:
     timezone : the zone of the windows, in which dates are days
     """
     if not (pa.types.is_timestamp(dtype) or pa.types.is_date(dtype) or pa.types.is_integer(dtype)):
-        return None  # texts are not in the order of their times
+        return None  # The order of texts is not the order of their times.
     times_by_file = []
     for file, its in groupby(groups, key=itemgetter(0)):
         times = _row_group_times(file, [group for _, group in its], time, timezone)
@@ -84,7 +84,8 @@ def _row_group_times(
 ) -> NDArray[np.int64] | None:
     """Return the least and the greatest time of each row group with rows, or None without statistics of one."""
     metadata, place = file.metadata, file.physical_schema.get_field_index(time)
-    if metadata.num_columns != len(file.physical_schema):  # nested columns before it may shift its position
+    # Nested columns before the time column may shift its position.
+    if metadata.num_columns != len(file.physical_schema):
         place = next((i for i in range(metadata.num_columns) if metadata.schema.column(i).path == time), -1)
     if place < 0:
         return None
@@ -98,5 +99,6 @@ def _row_group_times(
                 return None
             extremes += (statistics.min, statistics.max)
         return event_times(pa.array(extremes, file.physical_schema.field(time).type), time, timezone)
-    except (ValueError, OverflowError, pa.ArrowException):  # beyond the range of Python's or Arrow's types
+    # The value is outside the range of Python's or Arrow's types.
+    except (ValueError, OverflowError, pa.ArrowException):
         return None

@@ -11,7 +11,7 @@ import pyarrow.parquet as pq
 
 _WRITER = b"org.apache.spark.version"
 _LEGACY = (b"org.apache.spark.legacyDateTime", b"org.apache.spark.legacyINT96")
-_FIRST_GREGORIAN = 3  # the first major version of Spark that writes dates of the proleptic Gregorian calendar
+_FIRST_GREGORIAN = 3  # The first major version of Spark that writes dates of the proleptic Gregorian calendar.
 
 
 def instants_of_int96(footer: pq.FileMetaData) -> list[str]:

@@ -34,7 +34,7 @@ _COMPARED = {
     "GreaterThanOrEqual": operator.ge,
 }
 _TURNED = {operator.lt: operator.gt, operator.le: operator.ge, operator.gt: operator.lt, operator.ge: operator.le}
-_MOST_VALUES = 100  # of an IN
+_MOST_VALUES = 100  # The maximum number of values of an IN.
 _PARQUET = "org.apache.spark.sql.execution.datasources.parquet.ParquetFileFormat"
 _LISTED = "org.apache.spark.sql.execution.datasources.InMemoryFileIndex"
 
@@ -105,7 +105,8 @@ def scan_of(df: DataFrame) -> ParquetScan:
     if not conditions:
         return scan
     for column in (column for condition in conditions for column in _listed(condition.references().toSeq())):
-        if column.name() not in scan.schema.names:  # for example another case, which Spark considers equal
+        # The case of the name may differ, for example, because Spark ignores it.
+        if column.name() not in scan.schema.names:
             raise NotPlain(
                 f"its condition says {column.name()!r}, and the files have {', '.join(scan.schema.names)}"[:300]
             )

@@ -37,11 +37,12 @@ from spark_udaf.plan.session import check_session, parallelism
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
 
-_MAX_ROWS = 10_000_000  # per task, so that a failed task is quickly repeated, and faster cores run more tasks
-_MIN_ROWS = 250_000  # per task: their reduction takes as long as starting the task
-_DEFAULT_ROWS = 5_000_000  # per task, if the number of cores is unknown
+# The maximum number of rows per task, so that a failed task is quickly repeated, and faster cores run more tasks.
+_MAX_ROWS = 10_000_000
+_MIN_ROWS = 250_000  # The minimum number of rows per task, which take as long to reduce as a task takes to start.
+_DEFAULT_ROWS = 5_000_000  # The number of rows per task if the number of cores is unknown.
 _REBASE_SETTING = "spark.sql.parquet.datetimeRebaseModeInRead"
-_READERS = 16  # threads that read footers: they wait for an object store, not for the processor
+_READERS = 16  # The number of threads that read footers. They wait for an object store, not for the processor.
 
 
 @dataclass(frozen=True)
@@ -104,7 +105,7 @@ class ParquetScan:
         """The row groups of each task."""
         self.check_times()
         fragments = self._fragments
-        with ThreadPoolExecutor(_READERS) as pool:  # reads the files' footers
+        with ThreadPoolExecutor(_READERS) as pool:  # This reads the files' footers.
             groups = [
                 (f, group)
                 for f, row_groups in zip(fragments, pool.map(self._groups, fragments), strict=True)
@@ -243,7 +244,8 @@ def scan_parquet(
     try:
         dataset = dataset_of(files, filesystem, partitioning)
         scan = ParquetScan(spark, dataset, filters, rows_per_task)
-        scanner(dataset, scan.schema, scan.schema.names, filters)  # raises if a filter names a missing column
+        # This raises an error if a filter names a missing column.
+        scanner(dataset, scan.schema, scan.schema.names, filters)
     except (pa.ArrowInvalid, pa.ArrowTypeError) as error:
         raise ValueError(f"cannot scan {', '.join(places)}: {str(error).splitlines()[0]}") from None
     return scan

@@ -104,15 +104,15 @@ def has_java() -> bool:
 @contextmanager
 def interruptible(spark: SparkSession) -> Iterator[None]:
     """Return a context in which Ctrl-C raises ``KeyboardInterrupt``, also while PySpark waits, without log messages."""
-    logging.getLogger().addHandler(logging.NullHandler())  # suppresses the traceback that Py4J logs
+    logging.getLogger().addHandler(logging.NullHandler())  # This suppresses the traceback that Py4J logs.
     before = signal.getsignal(signal.SIGINT)
 
     def interrupt(number: int, frame: FrameType | None) -> None:
         if hasattr(spark, "sparkContext"):  # Spark Connect has no context, and logs elsewhere
             quieten = threading.Thread(target=spark.sparkContext.setLogLevel, args=("OFF",))
-            quieten.start()  # in another thread, because the main thread may be waiting for the JVM
+            quieten.start()  # Cancel in another thread, because the main thread may be waiting for the JVM.
             quieten.join()
-        if callable(before):  # the handler of Spark, which cancels its jobs
+        if callable(before):  # The handler of Spark, which cancels its jobs.
             before(number, frame)
 
     is_main = threading.current_thread() is threading.main_thread()  # other threads cannot set handlers

@@ -24,9 +24,9 @@ class Content(IntEnum):
 
     ROWS = 0  # input rows
     STATES = 1  # partial states, to be merged with others
-    RESULTS = 2  # complete results of the plan
-    RECEIPT = 3  # no rows: the number of messages of a task, see `spark_udaf.plan.conservation`
-    EMPTY = 4  # no rows: the shard has a result even if it receives no rows
+    RESULTS = 2  # Complete results of the plan.
+    RECEIPT = 3  # A message without rows: the number of messages of a task, see `spark_udaf.plan.conservation`.
+    EMPTY = 4  # A message without rows: the shard has a result even if it receives no rows.
 
 
 def read_message(message: pa.Buffer | bytes, schema: pa.Schema) -> pa.RecordBatch:

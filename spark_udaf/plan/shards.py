@@ -16,7 +16,7 @@ from numpy.typing import NDArray
 Words = NDArray[np.uint64]
 
 _NULL = np.uint64(0x9E3779B97F4A7C15)  # 2^64 divided by the golden ratio
-_BASE = 0x100000001B3  # FNV's prime for 64 bits; odd, so that it has an inverse modulo 2^64
+_BASE = 0x100000001B3  # FNV's prime for 64 bits. The prime is odd, so that it has an inverse modulo 2^64.
 _INVERSE = pow(_BASE, -1, 1 << 64)
 
 

@@ -47,10 +47,10 @@ from spark_udaf.plan.worker import task_number, tune_worker
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
 
-MOST_BYTES = 1 << 26  # states that a task holds before it sends them: 64 MiB, for each core of a worker
-_MIN_SHARDS = 64  # so that the states of a shard fit into memory for any number of partitions
-SHARDS = "shards"  # a column of results with the shards that they were merged from
-_ROWS_PER_BATCH = 2000  # states passed to the JVM at once: some megabytes
+MOST_BYTES = 1 << 26  # The size of the states that a task holds before it sends them: 64 MiB for each core of a worker.
+_MIN_SHARDS = 64  # With this number of shards, the states of a shard fit into memory for any number of partitions.
+SHARDS = "shards"  # The column of the shards from which results were merged.
+_ROWS_PER_BATCH = 2000  # The number of states that are passed to the JVM at once. They take some megabytes.
 
 Batches = Iterator[pa.RecordBatch]
 
@@ -200,7 +200,7 @@ class TwoPhases:
     finishes: bool = False
     read: Callable[[pa.Table], pa.Table] = identity
     one_group: bool = False
-    sharded: DataFrame | None = None  # the shuffled messages, if they are planned already
+    sharded: DataFrame | None = None  # The shuffled messages. None if they are not planned yet.
 
     @cached_property
     def partitions(self) -> int:

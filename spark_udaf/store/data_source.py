@@ -40,7 +40,7 @@ class TiltframeSource(DataSource):
         """Plan the query of the options; raises ``ValueError`` for a schema that the results do not have."""
         query, rows_per_task = from_options(self.options)
         if warns(self.options):
-            query.warn_of_missing()  # on standard error, because Spark plans in another process
+            query.warn_of_missing()  # Write to standard error, because Spark plans in another process.
         types = {f.name: f.dataType.simpleString() for f in result_schema(query)}
         for f in schema:
             if types.get(f.name) != f.dataType.simpleString():

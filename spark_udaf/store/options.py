@@ -19,11 +19,11 @@ STORAGE = "storage."
 _TRUTHS = ("flat", "latest", "closed")
 _TEXTS = ("per", "within", "where", "keys", "measures", "having", "points", "timezone", "now", "fill", "edges")
 _QUERY_FIELDS = (*_TEXTS, *_TRUTHS)
-_STATES_FIELDS = ("per", "within", "where", "now")  # allowed in queries of states
+_STATES_FIELDS = ("per", "within", "where", "now")  # Functions that are allowed in queries of states.
 WARN = "warn"
 OPTIONS = ("path", *_QUERY_FIELDS, "states", "name", "rows_per_task", WARN)
-ROWS_PER_TASK = 50_000  # states of some kilobytes: some hundred megabytes per task
-_TABLE = {"owner", "provider"}  # options that Spark adds in CREATE TABLE
+ROWS_PER_TASK = 50_000  # The number of states per task. States of some kilobytes take some hundred megabytes.
+_TABLE = {"owner", "provider"}  # Options that Spark adds in CREATE TABLE.
 
 
 def to_options(

@@ -14,13 +14,13 @@ from tiltframe.ranges import Range
 from tiltframe.store import PlannedQuery
 
 SOURCE_NAME = "tiltframe"
-_BATCH_ROWS = 10_000  # results passed to the JVM at once: the default size of Spark's batches
+_BATCH_ROWS = 10_000  # The number of results that are passed to the JVM at once: the default size of Spark's batches.
 
 
 def read_range(query: PlannedQuery, within: Range, schema: pa.Schema) -> Iterator[pa.RecordBatch]:
     """Read the results, or states, of the windows that start in a range, as batches of a schema."""
     tune_worker()
-    results = query.read(within)  # the column partial marks expired windows
+    results = query.read(within)  # The column `partial` marks expired windows.
     yield from unsliced_batches(as_schema(results, schema), _BATCH_ROWS)
 
 

@@ -45,11 +45,11 @@ _CALLS: dict[type[exp.Expr], Callable[[str], Measure]] = {
     exp.Min: aggr.min,
     exp.Max: aggr.max,
 }
-_COMPARING = (  # allowed in a condition on keys
+_COMPARING = (  # Expressions that are allowed in a condition on keys.
     *(exp.Column, exp.Identifier, exp.Literal, exp.Paren, exp.Null, exp.And, exp.Or, exp.Not, exp.Is, exp.In),
     *(exp.Between, exp.EQ, exp.NEQ, exp.GT, exp.GTE, exp.LT, exp.LTE),
 )
-_SUPPORTED = (  # allowed around groups and aggregates
+_SUPPORTED = (  # Expressions that are allowed around groups and aggregates.
     *(*_COMPARING, exp.Alias, exp.Boolean, exp.Dot, exp.Ordered, exp.Add, exp.Sub, exp.Mul, exp.Div, exp.Neg),
     *(exp.Order, exp.Having, exp.Limit, exp.Coalesce),
 )

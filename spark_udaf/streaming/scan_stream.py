@@ -43,8 +43,10 @@ from spark_udaf.plan.session import check_is_spark, check_session, shuffle_parti
 from spark_udaf.plan.shards import shard_numbers
 from tiltframe.event_time import INSTANT, event_times
 
-Reduce: TypeAlias = Callable[[Batches, int], Batches]  # batches and number of a task -> messages
-Read: TypeAlias = Callable[[Sequence[str]], Sequence[str]]  # existing columns -> columns to read
+# A function that converts batches and the number of a task to messages.
+Reduce: TypeAlias = Callable[[Batches, int], Batches]
+# A function that selects the columns to read from the existing columns.
+Read: TypeAlias = Callable[[Sequence[str]], Sequence[str]]
 _FILE = (
     "path string, modificationTime timestamp, length bigint, content binary"  # the schema of Spark's source binaryFile
 )
@@ -56,11 +58,11 @@ _LATEST = pa.field("latest", INSTANT)
 class Arriving:
     """The files that arrive in a folder, and the columns and rows to read; it pickles."""
 
-    folder: str  # a path or URI for Spark
-    place: str  # its path in ``filesystem``
+    folder: str  # A path or URI for Spark.
+    place: str  # The path of the file in ``filesystem``.
     filesystem: fs.FileSystem
-    schema: pa.Schema  # of the rows, including columns of partitioned folders
-    filters: pc.Expression | None  # a condition on rows; None selects all rows
+    schema: pa.Schema  # The schema of the rows, including columns of partitioned folders.
+    filters: pc.Expression | None  # A condition on rows. None selects all rows.
     partitioning: Partitioning  # the conversion of folder names to columns
 
     def dataset(self, paths: Iterable[str]) -> ds.FileSystemDataset:
@@ -300,7 +302,7 @@ def scan_parquet_stream(
     )
     try:
         empty = arriving.dataset([])
-        scanner(empty, schema, schema.names, condition)  # raises if a filter names a missing column
+        scanner(empty, schema, schema.names, condition)  # This raises an error if a filter names a missing column.
     except (pa.ArrowInvalid, pa.ArrowTypeError) as error:
         raise ValueError(f"cannot scan {path}: {str(error).splitlines()[0]}") from None
     texts = {name: str(value) for name, value in settings.items()}

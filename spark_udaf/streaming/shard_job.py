@@ -34,11 +34,11 @@ from tiltframe.streaming import EmitPolicy, LatePolicy, OpenWindows, OrderedStre
 from tiltframe.streaming.saved import Saved
 from tiltframe.streaming.stream_rules import CHANGE, DROPPED
 
-NUMBER = "number"  # a column of messages: the newest window of a batch, or the order of messages
+NUMBER = "number"  # The column of messages that contains the newest window of a batch, or the order of messages.
 IN = MESSAGE.append(pa.field(NUMBER, pa.int64()))  # the schema of messages to a shard
 OUT = "message"  # the column of messages from a shard, next to its metrics
 
-_MESSAGE_BYTES = 1 << 24  # of emitted states
+_MESSAGE_BYTES = 1 << 24  # The maximum size of a message with emitted states.
 OBSERVED = "tiltframe"  # the name of a stream's metrics in Spark's progress
 WATERMARK = "watermark"
 

@@ -26,8 +26,8 @@ from spark_udaf.streaming.shard_job import ARRIVAL, EVENT, OUT, ShardJob, names_
 from tiltframe.streaming.saved import Saved, of_head
 from tiltframe.streaming.stored import StoredTable
 
-_PIECE_BYTES = 1 << 22  # per value of Spark's state
-_SMALL_BYTES = 1 << 18  # smaller blocks are stored together in one value, because a call costs more than their bytes
+_PIECE_BYTES = 1 << 22  # The maximum size of one value in Spark's state.
+_SMALL_BYTES = 1 << 18  # Smaller blocks are stored together in one value, because a call costs more than their bytes.
 _PLACE = StructType([StructField("block", StringType()), StructField("piece", IntegerType())])
 _PIECE = StructType([StructField("piece", BinaryType())])
 _SHARD_STATE = StructType().add("shards", "integer").add("timer", "long").add("head", "binary").add("small", "binary")
@@ -77,7 +77,7 @@ class ShardWindows(StatefulProcessor):
         shards, timer, head, small = value
         state = of_head(bytes(head), self._block)
         state = Saved(state.said, {**state.blocks, **_unpacked(state.blocks, memoryview(small))})
-        windows = self._job.loaded(state)  # raises if keys have changed
+        windows = self._job.loaded(state)  # This raises an error if keys have changed.
         if shards != self._job.shards:
             raise ValueError(
                 f"the checkpoint has {shards} shards of keys, and this stream {self._job.shards}; "
@@ -99,7 +99,7 @@ class ShardWindows(StatefulProcessor):
         small, were_small = _small(state.blocks), _small(before)
         together = b"".join(
             block.data for name, block in state.blocks.items() if name in small
-        )  # fetches missing blocks
+        )  # This reads missing blocks from Spark's state.
         for name, block in state.blocks.items():
             if name not in small and (block is not before.get(name) or name in were_small):
                 for number in range(_pieces(block.size)):

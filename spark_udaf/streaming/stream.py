@@ -39,9 +39,9 @@ from tiltframe.streaming.ahead import NONE, check_ahead, read_ahead
 _PROVIDER = "spark.sql.streaming.stateStore.providerClass"
 _ROCKS = "org.apache.spark.sql.execution.streaming.state.RocksDBStateStoreProvider"
 _CHANGELOG = "spark.sql.streaming.stateStore.rocksdb.changelogCheckpointing.enabled"
-_ROWS_PER_BATCH = 2000  # emitted rows passed to the JVM at once
-_numbers = itertools.count(1)  # numbers of the streams of this process
-_WATERMARK = "spark.watermarkDelayMs"  # key of the metadata of a column
+_ROWS_PER_BATCH = 2000  # The number of emitted rows that are passed to the JVM at once.
+_numbers = itertools.count(1)  # Numbers for the streams of this process.
+_WATERMARK = "spark.watermarkDelayMs"  # The key of the metadata of a column.
 
 
 def stream(

@@ -32,7 +32,8 @@ if TYPE_CHECKING:
     from pyspark.sql.streaming.query import StreamingQuery
 
 ALL_THERE = "available_now"
-COMPACT_EVERY = 50  # batches; with a few tasks per batch, at most some hundred parts per level are not compacted
+# The number of batches between compactions. With few tasks per batch, at most some hundred parts per level remain.
+COMPACT_EVERY = 50
 
 
 def stream_into(
@@ -142,7 +143,7 @@ class _Batches:
         ids = {record_of(self.stream): [*recorded_ids(self.store, self.stream), own_id]} if last is None else None
         rollup_into(rows, self.store, writer=writer, commit=number, recorded=ids)
         if self.compact_every is not None and (number + 1) % self.compact_every == 0:
-            compact_or_warn(self.store)  # including open windows, which have most of the parts
+            compact_or_warn(self.store)  # Open windows, which have most of the parts, are compacted too.
 
 
 def _missing_batches(into: _Batches, writer: str, number: int, last: int | None) -> str:

@@ -19,7 +19,7 @@ from spark_udaf.udaf.list_errors import interval_of, number_of_call
 
 _BYTES_PER_VALUE = 128  # in the JVM: boxed, in an array that grows, and serialized as well
 _LEAST_VALUES = 100_000
-_DEFAULT_HEAP = "1g"  # of an executor, by Spark's documentation
+_DEFAULT_HEAP = "1g"  # The default memory of an executor, by Spark's documentation.
 _UNITS = {"": 1, "b": 1, "k": 1 << 10, "m": 1 << 20, "g": 1 << 30, "t": 1 << 40}
 
 

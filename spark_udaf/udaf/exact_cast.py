@@ -7,8 +7,8 @@ from decimal import Decimal
 import numpy as np
 import pyarrow as pa
 
-_DIGITS_OF_INT64 = 18  # the digits of decimals that fit into int64
-_EXACT_WHOLE = 2**53  # doubles hold every whole number up to it
+_DIGITS_OF_INT64 = 18  # The digits of decimals that fit into int64.
+_EXACT_WHOLE = 2**53  # Doubles represent every integer up to this limit.
 
 
 def exact_cast(values: pa.Array, target: pa.DataType) -> pa.Array:
@@ -67,7 +67,8 @@ def _doubles_of_decimals(decimals: pa.Array) -> pa.Array:
     if dtype.precision > _DIGITS_OF_INT64 or scale < 0:
         return pa.array([None if value is None else _double(value) for value in decimals.to_pylist()], pa.float64())
     plain = decimals.cast(pa.decimal128(dtype.precision, scale)).fill_null(Decimal(0).scaleb(-scale))
-    words = np.frombuffer(plain.buffers()[1], np.int64).reshape(-1, 2)  # of 128 bits, the low half first
+    # The two 64-bit halves of 128-bit integers, the low half first.
+    words = np.frombuffer(plain.buffers()[1], np.int64).reshape(-1, 2)
     unscaled = words[plain.offset : plain.offset + len(plain), 0]
     quotients, remainders = np.divmod(unscaled, 5**scale)
     is_inexact = (remainders != 0) | (np.abs(quotients) > _EXACT_WHOLE)

@@ -29,7 +29,7 @@ from spark_udaf.udaf.grouping_sets import cube_sets, rollup_sets, spread_states
 from spark_udaf.versions.column_text import text_of
 
 _SET = "grouping set"
-_SESSION = "spark.sessionWindow"  # metadata key of the column of a session window
+_SESSION = "spark.sessionWindow"  # The metadata key of the column of a session window.
 
 
 @dataclass(frozen=True)
@@ -340,7 +340,7 @@ class _Columns:
         self._inputs: list[str] = []
         self._texts: dict[str, str] = {}  # the text of an input -> its column
         read = {name for call in calls if isinstance(call, Measure) for name in _names_in_condition(call)}
-        self._read = read.intersection(df.columns)  # which keep their names
+        self._read = read.intersection(df.columns)  # Columns that keep their names.
 
     def keys(self, columns: Sequence[Column]) -> list[_Key]:
         """Evaluate the keys first, because a window among them may repeat rows."""

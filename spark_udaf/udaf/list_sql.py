@@ -71,7 +71,7 @@ def with_lists(query: str, functions: Mapping[str, Function], most_values: int) 
             called.add(name)
             continue
         call = _read_call(query, tokens, place, functions[name])
-        if call is None:  # over a window, where Spark has no lists
+        if call is None:  # The function is used over a window, for which Spark has no lists.
             called.add(name)
             continue
         inner = [with_lists(argument, functions, most_values) for argument in call.arguments]
@@ -89,7 +89,7 @@ def with_lists(query: str, functions: Mapping[str, Function], most_values: int) 
 def _starts_of_results(tokens: Sequence[Token]) -> set[int]:
     """Return the places in SELECT clauses at which a result begins."""
     starts: set[int] = set()
-    is_select = [False]  # of each open bracket, whether it is in a SELECT clause
+    is_select = [False]  # For each open bracket, whether it is in a SELECT clause.
     for place, token in enumerate(tokens):
         if token.token_type in _OPENING:
             is_select.append(False)

@@ -219,7 +219,8 @@ def _family(name: str, function: Function, dtype: pa.DataType | None) -> dict[st
     states = UdafSpec(function, f"{name}_state", dtype, states=True)
     result, state = sql_type(plain.result), states.result
     inputs = len(function.inputs)
-    parameters = [f.name for f in sorted(fields(function), key=lambda f: bool(f.kw_only))]  # in the order of the call
+    # The inputs are in the order of the call.
+    parameters = [f.name for f in sorted(fields(function), key=lambda f: bool(f.kw_only))]
     shaping = [parameter for parameter in function.own_state.parameters if parameter in parameters]
     reads = [parameter for parameter in parameters if parameter not in shaping]
 
@@ -339,7 +340,7 @@ def _accessor(name: str) -> Callable[..., pa.Array]:
                 raise TypeError(f"{parameters[0].name} must be a number; got {values.type}")
             distinct_values = pc.unique(values).drop_null()
             results = pa.nulls(len(states), result_type(name))
-            for value in distinct_values:  # usually one value
+            for value in distinct_values:  # There is usually one value.
                 rows = pc.fill_null(pc.equal(values, value), False)
                 its = with_nulls(read(states.filter(rows), _number(value.as_py())), rows)
                 results = pc.if_else(rows, its, results)

@@ -12,5 +12,6 @@ def text_of(column: Column | str) -> str:
         return column
     try:
         return str(column).removeprefix("Column<'").removesuffix("'>")
-    except AnalysisException:  # 3.5 cannot show an expression that is not resolved yet and has a field taken from it
+    # Spark 3.5 cannot show an expression that is not resolved yet and has a field taken from it.
+    except AnalysisException:
         return "expression"

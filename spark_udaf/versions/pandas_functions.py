@@ -103,7 +103,7 @@ def _with_type(column: Column) -> tuple[Column, Column]:
 
 def _as_columns(lists: Column, has_nulls: bool) -> tuple[Column, Column, Column, Column]:
     """Return the values of lists that pandas keeps exact, which of them are null, other lists as text, and the type."""
-    is_exact = F.typeof(lists).isin(_EXACT_LISTS)  # folded when the query is planned
+    is_exact = F.typeof(lists).isin(_EXACT_LISTS)  # Constants are folded when the query is planned.
     values = F.when(is_exact, F.array_compact(lists) if has_nulls else lists)
     if has_nulls:
         nulls = F.when(is_exact, F.transform(lists, lambda value: value.isNull()))

@@ -56,7 +56,7 @@ def aggregate_udf(sql: SqlFunction) -> Any:
         return pack_states(value)[0] if sql.returns_states else _plain_value(sql, value.cast(sql.dtype))
 
     aggregate.__name__ = sql.name
-    if is_record:  # of a type from which any field can be asked, so that the query gets as far as the refusal
+    if is_record:  # Any field can be taken from this type, so that the query reaches the error message.
         kind: Any = MapType(StringType(), MapType(StringType(), DoubleType()))
     else:
         kind = BinaryType() if sql.returns_states else from_arrow_type(sql.dtype)
