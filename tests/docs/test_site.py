@@ -12,7 +12,9 @@ from pathlib import Path
 
 import pytest
 
-DOCS = Path(__file__).parents[2] / "docs"
+ROOT = Path(__file__).parents[2]
+DOCS = ROOT / "docs"
+SITE = ROOT / "build" / "site"  # where `make docs` makes it: pages that have not changed since are not made again
 CHROMIUM = shutil.which("chromium") or shutil.which("google-chrome")
 WIDTHS = [1280, 1366, 1440]
 LOOK = """<pre id=out></pre><script>
@@ -44,17 +46,16 @@ const look = (page, width) => new Promise((done) => {
 @pytest.mark.skipif(CHROMIUM is None, reason="no Chromium is installed")
 def test_no_text_is_cut_in_windows_of_common_widths(tmp_path):
     pytest.importorskip("sphinx")
-    site = tmp_path / "site"
-    build = [sys.executable, "-m", "sphinx", "-b", "html", "-q", "-d", str(tmp_path / "d"), str(DOCS), str(site)]
-    subprocess.run(build, check=True, capture_output=True)
-    pages = [str(page.relative_to(site)) for page in site.rglob("*.html") if "_static" not in page.parts]
+    build = [sys.executable, "-m", "sphinx", "-b", "html", "-q", "-d", str(ROOT / "build" / "docs")]
+    subprocess.run([*build, str(DOCS), str(SITE)], check=True, capture_output=True)
+    pages = [page.as_uri() for page in SITE.rglob("*.html") if "_static" not in page.parts]
     assert len(pages) > len(list(DOCS.rglob("*.md")))
-    (site / "look.html").write_text(LOOK.replace("WIDTHS", str(WIDTHS)).replace("PAGES", json.dumps(pages)))
-    command = [CHROMIUM, "--headless", "--no-sandbox", "--disable-gpu", "--disable-web-security"]
+    look = tmp_path / "look.html"
+    look.write_text(LOOK.replace("WIDTHS", str(WIDTHS)).replace("PAGES", json.dumps(pages)))
+    command = [CHROMIUM, "--headless", "--no-sandbox", "--disable-gpu"]
+    command += ["--disable-web-security", "--allow-file-access-from-files"]
     command += [f"--user-data-dir={tmp_path}/browser", "--window-size=1600,1000", "--virtual-time-budget=600000"]
-    done = subprocess.run(
-        [*command, "--dump-dom", (site / "look.html").as_uri()], capture_output=True, text=True, check=True
-    )
+    done = subprocess.run([*command, "--dump-dom", look.as_uri()], capture_output=True, text=True, check=True)
     looked = re.search("looked at all: (.*?)</pre>", done.stdout)
     assert looked, done.stderr[-2000:]
     assert json.loads(html.unescape(looked[1])) == []
