@@ -40,8 +40,8 @@ AVG_SECONDS = 0.3  # may be added to the time of Spark's avg
 
 def jobs(spark: SparkSession, folder: str) -> dict[str, Callable[[], None]]:
     """Name the jobs over a file of ``ROWS`` rows with the keys ``k`` and ``host``."""
-    random = f"exp(3 + randn(1)) AS x, id % {SQL_GROUPS} AS k, id % {HOSTS} AS host"
-    spark.range(0, ROWS, 1, 2).selectExpr(random).write.parquet(folder)
+    columns = ["exp(3 + randn(1)) AS x", f"id % {SQL_GROUPS} AS k", f"id % {HOSTS} AS host"]
+    spark.range(0, ROWS, 1, 2).selectExpr(*columns).write.parquet(folder)
     df = spark.read.parquet(folder)
     df.createOrReplaceTempView("bench_rows")
     built_in = [F.count("x"), F.min("x"), F.max("x"), F.sum("x"), F.avg("x"), F.stddev("x"), F.variance("x")]
