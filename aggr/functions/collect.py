@@ -28,8 +28,8 @@ class Collect(EventLists):
         The values to keep if there are more than ``max``: "earliest" and "latest" keep ``max`` values, and "all" does
         as ``beyond`` says.
     beyond : "error" or "null"
-        The reaction to more than ``max`` values: an error, or no result. A group with too many values stays beyond the
-        limit in every merge and is stored without values. It shapes the state.
+        What to do with more than ``max`` values: raise an error, or return no result. A group with too many values
+        stays beyond the limit in every merge and is stored without values. The state depends on it.
     nested : str or sequence of str
         Lengths of time from the finest on, such as ``["10s", "1m"]``. The result then has one list for each such period
         that has values, aligned to UTC. Lists of longer periods contain those of shorter ones. It affects results only,

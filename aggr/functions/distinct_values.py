@@ -25,7 +25,7 @@ from aggr.state_checks import made_here
 
 @dataclass(frozen=True)
 class SetState(State):
-    """Up to ``max`` distinct values; ``beyond`` is the reaction to more."""
+    """Up to ``max`` distinct values; ``beyond`` says what to do with more."""
 
     max: int
     beyond: str = ERROR
@@ -55,8 +55,8 @@ class CollectSet(Function):
     max : int
         The greatest number of distinct values per group, at every level. The state depends on it.
     beyond : "error" or "null"
-        The reaction to more: an error, or no result. A group with too many values stays beyond the limit in every merge
-        and is stored without values. The state depends on it.
+        What to do with more values: raise an error, or return no result. A group with too many values stays beyond the
+        limit in every merge and is stored without values. The state depends on it.
 
     Raises
     ------
@@ -100,11 +100,12 @@ class CountDistinct(CollectSet):
     Parameters
     ----------
     max : int
-        The greatest number of distinct values per group, at every level. It shapes the state.
+        The greatest number of distinct values per group, at every level. The state depends on it.
     beyond : "error", "null" or "estimate"
-        The reaction to more: an error, no result, or, in calls, an estimate of all groups by `approx_count_distinct`
-        with ``k=max``, of 4,096 by default, which is exact up to ``k``. With "null", a group with too many values stays
-        beyond the limit in every merge and is stored without values. The state depends on it.
+        What to do with more values: raise an error, return no result, or, in calls, estimate all groups by
+        `approx_count_distinct` with ``k=max``, of 4,096 by default, which is exact up to ``k``. With "null", a group
+        with too many values stays beyond the limit in every merge and is stored without values. The state depends on
+        it.
 
     Raises
     ------
@@ -138,10 +139,10 @@ class SumDistinct(CollectSet):
     Parameters
     ----------
     max : int
-        The greatest number of distinct values per group, at every level. It shapes the state.
+        The greatest number of distinct values per group, at every level. The state depends on it.
     beyond : "error" or "null"
-        The reaction to more: an error, or no result. A group with too many values stays beyond the limit in every merge
-        and is stored without values. The state depends on it.
+        What to do with more values: raise an error, or return no result. A group with too many values stays beyond the
+        limit in every merge and is stored without values. The state depends on it.
 
     Raises
     ------
@@ -174,10 +175,10 @@ class AvgDistinct(SumDistinct):
     Parameters
     ----------
     max : int
-        The greatest number of distinct values per group, at every level. It shapes the state.
+        The greatest number of distinct values per group, at every level. The state depends on it.
     beyond : "error" or "null"
-        The reaction to more: an error, or no result. A group with too many values stays beyond the limit in every merge
-        and is stored without values. It shapes the state.
+        What to do with more values: raise an error, or return no result. A group with too many values stays beyond the
+        limit in every merge and is stored without values. The state depends on it.
 
     Raises
     ------

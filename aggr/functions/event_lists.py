@@ -32,7 +32,7 @@ ORDERED_AT_TIMES: Mapping[str, InputTypes] = {"value": ORDERED, EVENT_TIME: TIME
 class EventsState(State):
     """Lists of up to ``max`` values and their event times, ordered by both.
 
-    ``keep`` selects among more, and ``beyond`` is the reaction to more if all are kept.
+    ``keep`` selects the values to keep. If all are kept, ``beyond`` says what to do with more than ``max``.
     """
 
     max: int

@@ -127,7 +127,7 @@ def _indices(x: Floats, unit: float, half: int) -> NDArray[np.int32]:
 class HdrState(BucketState):
     """An HdrHistogram of whole units, with a separate count of NaN, and the smallest and greatest value.
 
-    ``bad_values`` is the reaction to values that cannot be counted in units.
+    ``bad_values`` says what to do with values that cannot be counted in units.
     """
 
     digits: int
@@ -331,8 +331,8 @@ class Hdr(Function):
         "linear", "midpoint", "inverted_cdf" (the rule of HdrHistogram in Java and JavaScript), and numpy's others, or
         "hdrhistogram". It affects results only.
     bad_values : "error" or "skip"
-        The reaction to negative and infinite numbers, numbers of 2^63 units or more, and fractions without a ``unit``:
-        an error, or they are skipped, and counted in the state. It shapes the state.
+        What to do with negative and infinite numbers, numbers of 2^63 units or more, and fractions without a ``unit``:
+        raise an error, or skip them and count them in the state. The state depends on it.
 
     Raises
     ------

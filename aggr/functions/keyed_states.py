@@ -53,7 +53,9 @@ class KeyGroups(NamedTuple):
 
 @dataclass(frozen=True)
 class KeyedStates(Field):
-    """The field of a state that maps up to ``max`` keys to states of functions; ``beyond`` is the reaction to more."""
+    """The field of a state that maps up to ``max`` keys to states of functions; ``beyond`` says
+    what to do with more.
+    """
 
     functions: tuple[tuple[str, Function], ...]
     max: int

@@ -29,7 +29,7 @@ STORED: Mapping[str, pa.DataType] = {BEYOND: pa.string()}  # only in states whos
 
 @dataclass(frozen=True)
 class Limit:
-    """The greatest number of values of a group, and the reaction to more: an error, or an absorbing state.
+    """The maximum number of values of a group, and what to do with more: raise an error, or return an absorbing state.
 
     >>> Limit(3, NULL).exceeded(np.array([2, 5]), "the list", "or keep fewer")
     array([False,  True])
@@ -68,7 +68,7 @@ def check_max(size: int) -> None:
 
 
 def check_beyond(beyond: object, allowed: Sequence[str] = REACTIONS) -> None:
-    """Raise ``ValueError`` unless the reaction to more values is an allowed word."""
+    """Raise ``ValueError`` unless ``beyond`` is an allowed word."""
     if not isinstance(beyond, str) or beyond not in allowed:
         words = f"{', '.join(map(repr, allowed[:-1]))} or {allowed[-1]!r}"
         raise ValueError(f"beyond must be {words}; got {shown(beyond)}")

@@ -40,7 +40,7 @@ class Measures(dict[str, Measure]):
 
 @dataclass(frozen=True)
 class MapState(State):
-    """A map from each of up to ``max`` keys to states of measures; ``beyond`` is the reaction to more."""
+    """A map from each of up to ``max`` keys to states of measures; ``beyond`` says what to do with more."""
 
     of: Measures
     max: int
@@ -97,11 +97,11 @@ class Per(Function):
     max : int
         The greatest number of keys per group, at every level. The state depends on it and on ``beyond``.
     beyond : "error", "sample" or "null"
-        The reaction to more keys: an error, a sample, or no result. A sample contains the ``max`` keys with the
-        smallest hashes, each with the results of all its rows. ``share`` is the estimated share of all keys. A sum over
-        its keys, divided by ``share``, is an unbiased estimate of the sum over all keys, with a standard error of about
-        ``sqrt((1 / share - 1) Σx²)`` over all keys. With "null", a group with too many keys stays beyond the limit in
-        every merge and is stored without keys.
+        What to do with more keys: raise an error, keep a sample, or return no result. A sample contains the ``max``
+        keys with the smallest hashes, each with the results of all its rows. ``share`` is the estimated share of all
+        keys. A sum over its keys, divided by ``share``, is an unbiased estimate of the sum over all keys, with a
+        standard error of about ``sqrt((1 / share - 1) Σx²)`` over all keys. With "null", a group with too many keys
+        stays beyond the limit in every merge and is stored without keys.
     top : int, optional
         The number of keys to list: those with the greatest result ``by``, in descending order. Among equal results, the
         smallest keys come first. It affects results only, as does ``by``.

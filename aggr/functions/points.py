@@ -28,8 +28,8 @@ class Points(SeriesFunction):
         The values to keep if there are more than ``max``: "earliest" and "latest" keep ``max`` values, and "all" does
         as ``beyond`` says.
     beyond : "error" or "null"
-        The reaction to more than ``max`` values: an error, or no result. A group with too many values stays beyond the
-        limit in every merge and is stored without values. It shapes the state.
+        What to do with more than ``max`` values: raise an error, or return no result. A group with too many values
+        stays beyond the limit in every merge and is stored without values. The state depends on it.
 
     Raises
     ------

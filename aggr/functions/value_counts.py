@@ -30,7 +30,7 @@ from aggr.values import Values
 
 @dataclass(frozen=True)
 class CountsState(State):
-    """A map from each of up to ``max`` distinct values to its count; ``beyond`` is the reaction to more."""
+    """A map from each of up to ``max`` distinct values to its count; ``beyond`` says what to do with more."""
 
     max: int
     beyond: str = ERROR
@@ -101,8 +101,8 @@ class Mode(_Counted):
     max : int
         The greatest number of distinct values per group, at every level. The state depends on it.
     beyond : "error" or "null"
-        The reaction to more: an error, or no result. A group with too many values stays beyond the limit in every merge
-        and is stored without values. The state depends on it.
+        What to do with more values: raise an error, or return no result. A group with too many values stays beyond the
+        limit in every merge and is stored without values. The state depends on it.
 
     Raises
     ------
@@ -140,12 +140,12 @@ class ValueCounts(_Counted):
     Parameters
     ----------
     max : int
-        The greatest number of distinct values per group, at every level. It shapes the state.
+        The greatest number of distinct values per group, at every level. The state depends on it.
     top : int, optional
         The number of values to list; by default all. It affects results only.
     beyond : "error" or "null"
-        The reaction to more: an error, or no result. A group with too many values stays beyond the limit in every merge
-        and is stored without values. The state depends on it.
+        What to do with more values: raise an error, or return no result. A group with too many values stays beyond the
+        limit in every merge and is stored without values. The state depends on it.
 
     Raises
     ------
@@ -192,10 +192,10 @@ class Entropy(_Counted):
     Parameters
     ----------
     max : int
-        The greatest number of distinct values per group, at every level. It shapes the state.
+        The greatest number of distinct values per group, at every level. The state depends on it.
     beyond : "error" or "null"
-        The reaction to more: an error, or no result. A group with too many values stays beyond the limit in every merge
-        and is stored without values. The state depends on it.
+        What to do with more values: raise an error, or return no result. A group with too many values stays beyond the
+        limit in every merge and is stored without values. The state depends on it.
 
     Raises
     ------
@@ -237,13 +237,13 @@ class ExactQuantiles(_Counted):
     quantiles : sequence of float in [0, 1]
         The quantiles to compute. They affect results only.
     max : int
-        The greatest number of distinct values per group, at every level. It shapes the state.
+        The greatest number of distinct values per group, at every level. The state depends on it.
     method : str
         The rule that locates a quantile among n sorted values, by numpy's names: "lower", "higher", "nearest",
         "linear", "midpoint", "inverted_cdf" and numpy's others, or "hdrhistogram". It affects results only.
     beyond : "error" or "null"
-        The reaction to more: an error, or no result. A group with too many values stays beyond the limit in every merge
-        and is stored without values. It shapes the state.
+        What to do with more values: raise an error, or return no result. A group with too many values stays beyond the
+        limit in every merge and is stored without values. The state depends on it.
 
     Raises
     ------

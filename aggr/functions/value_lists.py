@@ -76,7 +76,7 @@ class OrderedRows(Field):
 
 @dataclass(frozen=True)
 class ValueSet(Field):
-    """The field of a state that lists up to ``max`` distinct values in order; ``beyond`` is the reaction to more."""
+    """The field of a state that lists up to ``max`` distinct values in order; ``beyond`` says what to do with more."""
 
     max: int
     beyond: str = ERROR

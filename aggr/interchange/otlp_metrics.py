@@ -24,7 +24,7 @@ from aggr.extras import MissingExtra
 from aggr.functions.exponential import Exponential
 from aggr.interchange.otlp import bucket_values, from_otlp
 
-_ALL_BUCKETS = Exponential(max_buckets=2**31 - 1)  # with the scale of each message
+_ALL_BUCKETS = Exponential(max_buckets=2**31 - 1)  # keeps the scale of each message
 _DELTA, _NO_VALUE = 1, 1  # the values AGGREGATION_TEMPORALITY_DELTA and those of DataPointFlags
 _EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
 
