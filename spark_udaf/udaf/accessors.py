@@ -201,7 +201,7 @@ def union(left: Column | str, right: Column | str) -> Column:
     Parameters
     ----------
     left, right : Column or str
-        States of approx_count_distinct, of one k.
+        States of approx_count_distinct with the same ``k``.
 
     Returns
     -------
@@ -217,7 +217,7 @@ def intersection(left: Column | str, right: Column | str) -> Column:
     Parameters
     ----------
     left, right : Column or str
-        States of approx_count_distinct, of one k.
+        States of approx_count_distinct with the same ``k``.
 
     Returns
     -------
@@ -233,7 +233,7 @@ def difference(left: Column | str, right: Column | str) -> Column:
     Parameters
     ----------
     left, right : Column or str
-        States of approx_count_distinct, of one k.
+        States of approx_count_distinct with the same ``k``.
 
     Returns
     -------
@@ -249,7 +249,7 @@ def jaccard(left: Column | str, right: Column | str) -> Column:
     Parameters
     ----------
     left, right : Column or str
-        States of approx_count_distinct, of one k.
+        States of approx_count_distinct with the same ``k``.
 
     Returns
     -------
