@@ -129,10 +129,10 @@ def stream(
 
     Several inputs, --input NAME=PATH each, have a watermark each, and the stream follows the earliest of them.
 
-    Of --ordered windows each result comes once, when the watermark has passed the row that brings it about.
+    With --ordered, each result is printed once, when the watermark has passed the row that causes it.
 
-    With --store, windows go into a store once they are closed, each row once, together with --state. Without it, the
-    stream goes on from the store: rows of windows that are committed are not taken again.
+    With --store, closed windows are written to a store. With --state, each row counts exactly once. Without --state,
+    the stream continues from the store, and skips rows of committed windows.
 
     \b
     POLICY of --emit: after_close(delay=10s, timeout=5m), periodic(1m, repeat), on_update(batch=2s),

@@ -57,7 +57,7 @@ class ReadOptions:
     time : str, optional
         An expression that computes the time column: ``day || 'T' || clock``.
     where : str, optional
-        An SQL condition. Only rows for which it is true count.
+        An SQL condition. Rows for which the condition is not true are ignored.
 
     Raises
     ------

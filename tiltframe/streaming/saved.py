@@ -27,7 +27,7 @@ from windows import MAX_INSTANT, MIN_INSTANT
 
 COUNTS = ("rows", "late_rows", "moved_rows", "refused_rows", "committed_rows", "emitted_rows")
 VERSION = 5
-_MOST_ADDED = 62  # the number of bits in a mark
+_MOST_ADDED = 62  # each added measure takes one bit of an int64
 _LENGTH, _CHECKSUM = 8, 4  # bytes
 _OPEN, _EMITTED, _FORGOTTEN = "held", "emitted", "forgotten"
 _WINDOWS, _STATES = "windows", "states"  # the names of a level's two blocks

@@ -123,7 +123,7 @@ class States:
     path: tuple[str, ...]  # the fields that lead to the values in the reader's results
     kind: str  # a kind of `tiltframe.serve.promql.metrics`: which aggregation is a merge
     per: float = 1.0  # the divisor of sums: the seconds of a rate
-    bounds: Bounds = field(default_factory=dict)  # of `BUCKETS`: each series is one for each bound
+    bounds: Bounds = field(default_factory=dict)  # for `BUCKETS`: each bound has a series
     known_results: pa.Array | None = None  # the reader's result for each state, if already computed
 
     def is_merged_by(self, aggregation: str, grouping: Grouping) -> bool:

@@ -32,10 +32,10 @@ from windows import TimeWindow
 _MOST_BYTES = 16 << 20  # the maximum bytes of a decompressed request
 _MILLIS = 1000  # microseconds
 _SAMPLES = 0  # a value of ReadRequest.ResponseType
-_MOST_SAMPLES = 5_000_000  # of a response, which has 22 bytes for each
-_CELLS_AT_ONCE = 200_000  # that are encoded at once
+_MOST_SAMPLES = 5_000_000  # the maximum number of samples in a response; each takes 22 bytes
+_CELLS_AT_ONCE = 200_000  # the number of cells that are encoded at once
 _OF_COUNTERS = ("rate", "irate", "increase", "resets")  # treat each decrease as a reset
-_OF_COARSE_WINDOWS = ("", "rate", "increase", "delta")  # of a range, read its ends only
+_OF_COARSE_WINDOWS = ("", "rate", "increase", "delta")  # functions that read only the ends of a range
 _MESSAGES = {
     "Matcher": {"type": (1, "int32"), "name": (2, "string"), "value": (3, "string")},
     "Hints": {"step_ms": (1, "int64"), "func": (2, "string"), "range_ms": (7, "int64")},

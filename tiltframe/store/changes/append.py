@@ -113,9 +113,9 @@ def append_rows(
     max_bytes : int
         The bytes of states in memory at a time; the process needs a multiple of them.
     reading : ReadOptions, optional
-        As for `tiltframe.rollup`.
+        See `tiltframe.rollup`.
     note : function of a text, optional
-        As for `append`.
+        See `append`.
 
     Returns
     -------
@@ -171,7 +171,7 @@ def append_spilled(
     slices : Slices
         Of `spilled` with ``check_values`` of the backend as its check.
     writer, commit, recorded, replacing, note : str, int, mappings and function
-        As for `append`.
+        See `append`.
 
     Returns
     -------

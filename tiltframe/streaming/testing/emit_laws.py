@@ -116,7 +116,7 @@ def order_of_calls(case: EmitCase) -> None:
     first = [repr(ask()) for ask in questions]
     other_windows = replace(windows, new_rows=windows.new_rows[::-1], last_arrival=windows.last_arrival + 90 * _SECOND)
     for _ in range(3):
-        case.policy.emit_open(other_windows)  # of another stream
+        case.policy.emit_open(other_windows)  # emit the open windows of another stream
         case.policy.admits(other_windows)
         order = case.rng.permutation(len(questions)).tolist()
         holds([repr(questions[i]()) for i in order] == [first[i] for i in order], "asking again gives another answer")

@@ -405,7 +405,7 @@ class DeltaBackend:
         if now.version == table.version():
             return
         text = next((f.metadata.get(_MANIFEST) for f in table.schema().fields if f.name == LEVEL), None)
-        text = text or table.metadata().configuration.get(_MANIFEST)  # the location before format 5
+        text = text or table.metadata().configuration.get(_MANIFEST)  # before format 5, the manifest was stored here
         if text != now.text or not now.manifest:
             now.text, now.manifest, now.parsed = text, manifest_in(text, self.uri), None
         now.parts, now.records = files_in(pa.table(table.get_add_actions(flatten=True)), self.uri)

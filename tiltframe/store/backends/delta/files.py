@@ -249,7 +249,7 @@ def _read(
         return schema.empty_table()
     read_schema = stored_schema(schema)
     fragments = [_opened(part.name, folder) for part in parts]
-    is_local = isinstance(folder, fs.SubTreeFileSystem)  # of other files, a dataset requests several at a time
+    is_local = isinstance(folder, fs.SubTreeFileSystem)  # for other files, a dataset sends several requests at a time
     if is_local and not bounds and all(_has_columns(fragment, read_schema) for fragment in fragments):
         tables = [
             _read_directly(part, fragment, folder, read_schema=read_schema, span=span)

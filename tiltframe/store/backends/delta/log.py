@@ -111,7 +111,7 @@ def one_line(error: BaseException) -> str:
     text = re.sub(r"^Kernel error -> ", "", text)
     text = re.sub(r'Os \{[^}]*message: "([^"]*)" \}', r"\1", re.sub(r"Generic [\w ]*error(: |\n)", "", text))
     lines = [line.strip(" \t↳") for line in text.strip().splitlines()]
-    lines = [line for line in lines if not _TRACE.match(line)] or lines  # without the stack trace of Delta Lake
+    lines = [line for line in lines if not _TRACE.match(line)] or lines  # leave out the stack trace of Delta Lake
     lines = [re.sub(r":? ?ParsedLogPath \{.*", "", line) for line in lines]
     lines = [line if len(line) <= _LONGEST else f"{line[:90]}…{line[91 - _LONGEST :]}" for line in lines]
     parts = [line.rstrip(".:") for line in (lines[:1] + lines[-1:] if len(lines) > 1 else lines) if line]
