@@ -149,7 +149,7 @@ class State(ABC):
         Parameters
         ----------
         states : column of states, shape (rows,)
-            None of them null, and checked.
+            States without nulls, which have been checked.
 
         Returns
         -------
@@ -164,7 +164,7 @@ class State(ABC):
         Parameters
         ----------
         states : column of states, shape (rows,)
-            None of them null, and checked.
+            States without nulls, which have been checked.
 
         Returns
         -------
@@ -393,7 +393,7 @@ class State(ABC):
         Parameters
         ----------
         states : column of states, shape (rows,)
-            None of them null.
+            States without nulls.
 
         Returns
         -------

@@ -4,9 +4,9 @@
     state                 hashes = 3 5 7           theta = 9, the least hash that has no room; 2^63 - 1 if all have
 
 A set of values therefore has only one state, however its rows are split. A hash that is among the k smallest of all
-rows is also among the k smallest of every part that contains it. The next larger hash is among the k smallest of some
-part as well, or is the theta of a part. Hashes are uniformly distributed from 0 to 2^63, so ``retained / (theta /
-2^63)`` estimates the number of distinct values.
+rows is also among the k smallest of every part that contains it. The next larger hash, the theta of all rows, is among
+the k smallest of some part as well, or is the theta of a part. Hashes are uniformly distributed from 0 to 2^63, so
+``retained / (theta / 2^63)`` estimates the number of distinct values.
 
 Source: Bar-Yossef et al., "Counting distinct elements in a data stream", 2002; Dasgupta, Lang, Rhodes, Thaler,
 "A framework for estimating stream expression cardinalities", ICDT 2016.

@@ -153,7 +153,7 @@ class Series:
     def crossing(self) -> tuple[Whole, Whole]:
         """The points from which the line to the next point crosses the start, and the end, of the window, shape (n,).
 
-        -1 if there is no such point. A point whose line crosses both is listed only for the start.
+        -1 if there is no such point. If the line from a point crosses both, the point is listed only for the start.
         """
         before, after = self.outside
         after = after & ~(before & (self.lengths == 2))

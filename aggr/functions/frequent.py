@@ -161,8 +161,8 @@ class Frequent(Function):
       a probability of at most e^-5 (0.7 %), so that the true share of a listed value may be a tenth below ``share``;
     - a value that occurs at m different times is missed with the probability ``(1 - looked_at)^m``. For a value that
       has ``share`` of the rows, all at different times, this is at most e^-10 (0.005 %); with twice the share, e^-20.
-      In this context, rows with equal value and time count as one, so a value with rows at only a few times can be
-      missed;
+      For this limit, rows with equal value and time count as one row, so a value whose rows have only a few different
+      times can be missed;
     - as long as there are at most 10 / share distinct values, no value is missed, and ``looked_at`` is 1.
 
     These bounds do not hold if the values were chosen by their hashes.
