@@ -120,8 +120,8 @@ def to_record(
 
 
 def note(store: FrameStore, recorded: Mapping[str, Any], replacing: Mapping[str, Any]) -> None:
-    """Write records into a store without states. A conflict is ignored: then another writer has written the same
-    records.
+    """Write records into a store without states. A conflict is ignored, because it means that another writer
+    has written the same records.
     """
     if recorded:
         try:

@@ -12,8 +12,8 @@ Rows = TypeVar("Rows")
 
 
 class LateType(ValueError):
-    """An error: the inferred type of a column cannot represent a value, or would change it. A wider type can represent
-    the value.
+    """An error: the inferred type of a column cannot represent a value, or would change it. The error contains a wider
+    type that can represent the value.
 
     Callers that can read the rows again use the wider type (see `read_widening`). Others handle it like any other
     error.

@@ -323,7 +323,8 @@ def adopt(levels: Sequence[OpenLevel], rules: StreamRules) -> tuple[OpenLevel, .
     """Prepare restored levels for a policy, which may differ from the policy under which they were saved.
 
     If the policy does not cascade, merge all windows into the next level now. If it cascades, the windows in memory
-    count as merged into the next level, and so do their later rows. Newer windows are merged when they close.
+    count as merged into the next level, and so do their later rows. Windows that are opened later are merged when they
+    close.
     """
     if not rules.remembers_emissions:  # emissions under an earlier policy, which would later no longer be the last ones
         levels = [replace(level, emitted=level.emitted.none()) for level in levels]

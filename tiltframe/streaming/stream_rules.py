@@ -241,7 +241,7 @@ def checked_panes(states: pa.Table, rules: StreamRules) -> pa.Table:
 
 
 def to_window_table(states: pa.Table, rules: StreamRules) -> WindowTable:
-    """Return a table of windows with their states. The number of rows is a mark of each window."""
+    """Return a table of windows with their states. Also store the number of rows of each window."""
     frame = rules.partial_frame
     rows = frame.measures[ROWS].function.finish(states.column(frame.state_of(ROWS))).fill_null(0)
     return new_windows(states.select([START, END, *rules.columns]), new_rows=np.asarray(rows))

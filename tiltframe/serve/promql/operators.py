@@ -56,7 +56,7 @@ def _numbers(side: Scalar | Vector) -> Floats:
 def _matched(operate: Operation, left: Vector, right: Vector, *, filters: bool, grouping: Grouping) -> Vector:
     """Apply an operator to each left value and the right value that matches it at its moment.
 
-    As in Prometheus, only the left values that a comparison keeps count as matches.
+    As in Prometheus, a left value that the comparison removes does not count as a match.
     """
     ids, groups = grouping.groups([*left.series, *right.series])
     on_left = ids[: len(left.series)]
