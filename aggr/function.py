@@ -410,21 +410,18 @@ class Function(ABC):
         readable = column.drop_null() if column.null_count else column
         if not is_checked:
             check_states(self.own_state, readable, self, is_named, in_full=False)
-        is_readable = column.is_valid()
         beyond = self.own_state.beyond_limit(readable)
         if beyond is not None:
             readable = readable.filter(pa.array(~beyond))
-            is_readable = _without(is_readable, beyond)
         try:
             if neighbours is None:
                 results = self.finish_states(readable)
             else:
-                results = self.finish_with_neighbours(
-                    readable, neighbours.filter(is_readable.to_numpy(zero_copy_only=False))
-                )
+                is_readable = _readable(column, beyond).to_numpy(zero_copy_only=False)
+                results = self.finish_with_neighbours(readable, neighbours.filter(is_readable))
         except DamagedState as damage:
             raise DamagedState(f"a damaged state of {self.name}: {damage}") from None
-        return with_nulls(results, is_readable)
+        return results if len(readable) == len(column) else with_nulls(results, _readable(column, beyond))
 
     def state_type(self, input_type: pa.DataType) -> pa.StructType:
         """Return the type of the states for inputs of a type.
@@ -524,10 +521,12 @@ def input_rule(function: Function | type[Function], role: str) -> InputTypes:
     return takes if isinstance(takes, InputTypes) else takes.get(role, ANY)
 
 
-def _without(valid: pa.Array, removed: Flags) -> pa.Array:
-    """Clear some of the true flags of ``valid``; ``removed`` has one flag for each true flag."""
-    flags = valid.to_numpy(zero_copy_only=False).copy()
-    flags[flags] = ~removed
+def _readable(states: pa.Array, beyond: Flags | None) -> pa.Array:
+    """Return which states have a result: those that are neither null nor, by the flags ``beyond``, beyond a limit."""
+    if beyond is None:
+        return states.is_valid()
+    flags = states.is_valid().to_numpy(zero_copy_only=False).copy()
+    flags[flags] = ~beyond
     return pa.array(flags)
 
 
