@@ -122,7 +122,7 @@ def from_prometheus(messages: pa.Array, function: Exponential) -> pa.StructArray
     Every count is read into its own bucket, or into the coarser bucket that contains it. The same is true for whole
     counts of float type, which Prometheus forwards. Values that a message counts as zero, up to its threshold, become
     0. Min and max, and a sum that is missing or not finite, are computed from the values of the buckets, which are
-       within the relative accuracy of the scale.
+    within the relative accuracy of the scale.
 
     Examples
     --------

@@ -227,7 +227,7 @@ def test_figures_of_answers_are_those_of_the_results():
         assert shown(seconds[many][job] / seconds[many][f"many keys: {PEER}"], figures[1]), label
     ratios = [s["rollup of files, to answers"] / s["count … variance"] for s in (texts, integer_keys)]
     both = " and ".join(f"{ratio:.2f}" for ratio in ratios)
-    assert f"Files to answers takes {both} of Spark's count … variance" in FIGURES
+    assert f"Files to answers takes {both} of the time of Spark's count … variance" in FIGURES
 
 
 STREAMS = {
