@@ -44,7 +44,7 @@ test-oldest: java .venv-oldest/.ready ## Run part of the tests without Spark and
 
 test-oldest-quick: .venv-oldest/.ready ## The first part alone, without slow tests and with one parameter each
 	@.venv-oldest/bin/python -m pytest -n $(JOBS) --dist worksteal -m "not spark and not slow and not long" --few 1 \
-	  --ignore tests/cli/test_bad_inputs.py tests aggr windows tiltframe
+	  --ignore tests/cli/test_bad_inputs.py --ignore tests/docs --ignore tests/spark tests aggr windows tiltframe
 
 test-spark-versions: $(SPARKS:%=test-spark-%) ## Run what every version of Spark must do alike on each of SPARKS, with its newest patch
 

@@ -1,7 +1,8 @@
 """Registration of a data source in Python, without the search for data sources that Spark makes at the first one.
 
-The search starts a Python worker, which takes seconds. On classic Spark, the source is put where Spark's own method
-puts it, so that the search happens when a data source is read for the first time.
+The search starts a Python worker, which takes seconds. On classic Spark from 4.2 on, the source is put where Spark's
+own method puts it, so that the search happens when a data source is read for the first time. On 4.0 the copy of the
+session that a stream makes refuses a source that the search finds too.
 """
 
 from __future__ import annotations
@@ -12,10 +13,12 @@ from typing import Any
 from pyspark.errors import AnalysisException
 from pyspark.sql import SparkSession
 
+from spark_udaf.versions.features import has_iterating_aggregate
+
 
 def register_data_source(spark: SparkSession, source: Any) -> None:
     """Register a subclass of ``pyspark.sql.datasource.DataSource`` in a session; again has no effect."""
-    if hasattr(spark, "_jsparkSession"):
+    if hasattr(spark, "_jsparkSession") and has_iterating_aggregate():  # 4.2 has no feature of data sources to ask for
         try:
             _put(spark, source)
             return

@@ -7,6 +7,7 @@ import json
 import uuid
 from decimal import Decimal
 
+import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 import pytest
@@ -44,7 +45,7 @@ TYPES: dict[str, tuple[pa.Array, pa.Array | None]] = {
         for t in (pa.int8(), pa.int16(), pa.int32(), pa.int64(), pa.uint8(), pa.uint16())
     },
     **{str(t): (INT64_VALUES.cast(t), None) for t in (pa.uint32(), pa.uint64(), pa.float32(), pa.float64())},
-    "halffloat": (convert_integers(pa.float16(), float), INT64_VALUES.cast(pa.float32())),
+    "halffloat": (convert_integers(pa.float16(), np.float16), INT64_VALUES.cast(pa.float32())),
     **{
         str(t): (convert_integers(t, Decimal), convert_integers(pa.decimal128(t.precision, t.scale), Decimal))
         for t in (pa.decimal32(5, 1), pa.decimal64(10, 1), pa.decimal128(20, 2))

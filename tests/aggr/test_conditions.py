@@ -346,7 +346,8 @@ def test_a_text_that_is_written_out_is_cast_as_one_in_a_column():
     for kind in ("DECIMAL(9, 2)", "DOUBLE", "FLOAT"):
         assert evaluate(f"TRY_CAST('1e5' AS {kind})", rows) == evaluate(f"TRY_CAST(s AS {kind})", rows)
     assert evaluate("CAST('1e5' AS DECIMAL(9, 2))", rows).to_pylist() == [Decimal(100000)]
-    assert evaluate("u % u", pa.table({"u": pa.array([2**64 - 1], pa.uint64())})).to_pylist() == [0]
+    if hasattr(pc, "remainder"):  # pyarrow 26
+        assert evaluate("u % u", pa.table({"u": pa.array([2**64 - 1], pa.uint64())})).to_pylist() == [0]
 
 
 def test_values_and_their_types():

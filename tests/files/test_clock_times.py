@@ -76,7 +76,7 @@ def test_clock_times_at_every_door(tmp_path, monkeypatch):
         frame = TiltFrame(["1s"], "ts", {"n": aggr.count()}, timezone=zone)
         for door, results in doors(local, tmp_path, frame, zone, monkeypatch):
             assert results == [start], (door, local, zone)
-            assert results[0].tzinfo == ZoneInfo(zone)
+            assert str(results[0].tzinfo) == zone  # pyarrow 20 returns zones of pytz
 
 
 def test_without_a_clock_it_is_asked_for(tmp_path, capfd, monkeypatch):

@@ -13,7 +13,6 @@ from decimal import Decimal
 import pandas as pd
 import pyarrow as pa
 import pytest
-import zstandard
 
 import aggr
 from aggr.arrow.bit_equality import same_bits
@@ -21,6 +20,7 @@ from tests.serve.servers import FRAME, make_store, rows, serving
 from tiltframe import FrameStore, Query, TiltFrame
 
 pytestmark = [pytest.mark.store, pytest.mark.slow]
+zstandard = pytest.importorskip("zstandard")
 
 ARROW = "application/vnd.apache.arrow.stream"
 NOW = "2024-06-01T00:00:00Z"

@@ -18,7 +18,7 @@ import threading
 import time
 import traceback
 from collections import Counter
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass, field
 from functools import partial
 from types import SimpleNamespace
@@ -28,6 +28,7 @@ import numpy as np
 import pyarrow as pa
 import pytest
 
+import aggr
 from aggr.fields import NOT_THERE, CannotSubtract
 from tiltframe.ranges import EVER, Range
 from tiltframe.store import CommitConflict, OtherFrame, StoreError
@@ -81,7 +82,9 @@ BUCKET = Fixed("4s", 4 * SECOND)
 @dataclass(frozen=True)
 class Column:
     name: str
-    measure = SimpleNamespace(function=None)  # which subtracts; here `subtract_by` does
+    measure = SimpleNamespace(
+        function=aggr.count().function
+    )  # without limits or refused values; `subtract_by` subtracts
 
 
 @dataclass(frozen=True)
@@ -179,6 +182,12 @@ def merge_level(rows: pa.Table, frame: Any, level: Fixed, unknown: bool = True) 
 
 def instants_of(rows: pa.Table) -> np.ndarray:
     return rows.column("window_start").to_numpy()
+
+
+def split_by_bucket(states: pa.Table, level: Any) -> Iterator[tuple[str, pa.Table]]:
+    begins = BUCKET.starts(instants_of(states))
+    for begin in np.unique(begins).tolist():
+        yield str(begin), states.filter(pa.array(begins == begin))
 
 
 class Crash(BaseException):
@@ -650,8 +659,9 @@ class Patches:
 
     def __enter__(self):
         self.patch = pytest.MonkeyPatch()
-        for module in (merging, copying, memory):
+        for module in (merging, copying):
             self.patch.setattr(module, "bucket_of", lambda level: BUCKET)
+        self.patch.setattr(memory, "split_by_bucket", split_by_bucket)
         for module in (memory, retraction):
             self.patch.setattr(module, "instants_of", instants_of)
         for module in (merging, retraction):

@@ -18,7 +18,6 @@ import aggr
 from aggr.arrow.bit_equality import digest
 from aggr.sql import bounds, rows_where
 from benchmarks.narrowing import bytes_read, month_of_hours, share_of_a_key
-from spark_udaf.store.data_source import TiltframeReader
 from spark_udaf.store.options import from_options, to_options
 from tests.random_conditions import Conditions, table
 from tiltframe import FrameStore, Query, StoreError, TiltFrame, rollup
@@ -27,6 +26,7 @@ from tiltframe.store.backends.key_bounds import key_bounds
 from tiltframe.store.backends.stored_types import stored
 
 pytestmark = pytest.mark.store
+TiltframeReader = pytest.importorskip("spark_udaf.store.data_source").TiltframeReader  # PySpark 3.5 has no data sources
 
 RANDOM = int(os.environ.get("TILTFRAME_CONDITIONS", "1500"))
 HOUR = 3_600_000_000

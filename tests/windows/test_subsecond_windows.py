@@ -102,6 +102,7 @@ def test_a_zone_with_a_fixed_offset_is_one_zone_however_it_is_written(text, tmp_
     assert reopened.query("1d", within="2014-02-19", timezone=text).num_rows == 0
 
 
+@pytest.mark.skipif(int(pa.__version__.split(".")[0]) < 21, reason="pyarrow 20 finds no zone for an offset")
 def test_at_time_zone_takes_an_offset():
     at = pa.table({"ts": pa.array([0], pa.timestamp("us", "UTC"))})
     assert sql.rows_where(
