@@ -19,7 +19,7 @@ import pytest
 from prometheus_client.parser import text_string_to_metric_families
 
 import tiltframe.cli as cli
-from tests.cli.test_stream_service import PIPES, STREAM, line, one_by_one, run
+from tests.cli.test_stream_service import PIPES, STREAM, line, one_by_one, run_command
 from tiltframe import FrameStore
 from tiltframe.streaming import OpenWindows
 
@@ -27,14 +27,14 @@ STEPS = 20
 
 
 @pytest.mark.long
-def test_an_input_behind_the_others_loses_nothing(tmp_path):
+def test_an_input_behind_the_others_loses_nothing(tmp_path, forked):
     """One input is a minute behind. As one input its rows are late; as two, none is."""
     (tmp_path / "a").mkdir()
     (tmp_path / "a" / "1.jsonl").write_text("".join(map(line, range(60, 120, 2))))
     behind = tmp_path / "behind.jsonl"
     behind.write_text("".join(map(line, range(0, 60, 2))))
     inputs = ["--input", f"a={tmp_path / 'a'}", "--input", f"b={behind}"]
-    rows, error_text = run("", *inputs, "--once", "--levels", "10s")
+    rows, error_text = run_command(forked, "", *inputs, "--once", "--levels", "10s")
     assert (sum(row["n"] for row in rows), {row["revision"] for row in rows}, error_text) == (60, {0}, "")
     assert [row["n"] for row in rows] == [5] * 12
 
@@ -57,16 +57,16 @@ def test_an_idle_input_no_longer_holds_the_watermark_back(tmp_path):
 
 
 @pytest.mark.long
-def test_a_drained_state_goes_on_with_another_frame(tmp_path):
+def test_a_drained_state_goes_on_with_another_frame(tmp_path, forked):
     (tmp_path / "in").mkdir()
     (tmp_path / "in" / "1.jsonl").write_text(line(1) + line(12) + line(25))
     options = [str(tmp_path / "in"), "--once", "--state", str(tmp_path / "state")]
-    rows, _ = run("", *options, "--levels", "10s,1m")
+    rows, _ = run_command(forked, "", *options, "--levels", "10s,1m")
     assert [row["n"] for row in rows] == [1, 1]
-    rows, _ = run("", *options, "--levels", "10s,1m", "--drain")
+    rows, _ = run_command(forked, "", *options, "--levels", "10s,1m", "--drain")
     assert [(row["level"], row["n"]) for row in rows] == [("10s", 1), ("1m", 3)]
     (tmp_path / "in" / "2.jsonl").write_text(line(2) + line(26) + line(40))
-    rows, error_text = run("", *options, "--levels", "5s", "--drain")
+    rows, error_text = run_command(forked, "", *options, "--levels", "5s", "--drain")
     assert [(row["window_start"][-6:-1], row["n"]) for row in rows] == [("00:25", 1), ("00:40", 1)]
     assert "1 late rows were dropped" in error_text
 
@@ -79,7 +79,7 @@ def scraped(port: int) -> dict[tuple, float]:
 
 
 @pytest.mark.long
-def test_a_stream_is_seen_from_outside(tmp_path):
+def test_a_stream_is_seen_from_outside(tmp_path, forked):
     """Prometheus' own parser reads the numbers; a second stream at the same address is refused in one sentence."""
     with socket.create_server(("127.0.0.1", 0)) as free:
         port = free.getsockname()[1]
@@ -103,7 +103,7 @@ def test_a_stream_is_seen_from_outside(tmp_path):
             assert json.load(answer) == {"status": "ok"}
         with pytest.raises(urllib.error.HTTPError, match="404"):
             urllib.request.urlopen(f"http://127.0.0.1:{port}/", timeout=10)
-        _, error_text = run("", *options, status=2)
+        _, error_text = run_command(forked, "", *options, status=2)
         assert f"--metrics cannot listen at 127.0.0.1:{port}" in error_text
         process.communicate(timeout=60)
 
