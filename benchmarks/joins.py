@@ -47,7 +47,7 @@ def store_of_a_year(folder: Path, rows: int) -> FrameStore:
 
 
 def days_or_seconds(count: int) -> pa.Table:
-    """Return events of which nine of ten ask for a year of days, and the others for an hour of seconds."""
+    """Return events: nine of ten ask for a year of days, and the others for an hour of seconds."""
     rng = np.random.default_rng(2)
     is_year = rng.random(count) < 0.9
     return pa.table(
@@ -82,12 +82,12 @@ def queried(store: FrameStore, events: pa.Table) -> list[pa.Table]:
 
 def check(store: FrameStore, events: pa.Table) -> None:
     """Compare the answers of some events with one query each; raise ``AssertionError`` where they differ."""
-    some = events.slice(0, 20)
+    sample = events.slice(0, 20)
     expected: list[dict[str, Any]] = []
-    for event in some.to_pylist():
+    for event in sample.to_pylist():
         results = store.query(event["size"], (event["start"], event["end"]), where=f"host = {event['host']}")
         expected += [event | result for result in results.to_pylist()] or [event]
-    results_of_join = joined(store, some).to_pylist()
+    results_of_join = joined(store, sample).to_pylist()
     assert [row["total"] for row in results_of_join] == [row.get("total") for row in expected]
     assert [row["window_start"] for row in results_of_join] == [row.get("window_start") for row in expected]
 

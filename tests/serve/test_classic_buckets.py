@@ -123,9 +123,9 @@ def test_buckets_count_rows_up_to_bounds_within_the_accuracy(server, measure):
 
 
 def test_whole_numbers_and_edges_are_counted_exactly(server):
-    whole = counts_by_le(server.query("sum by (le) (increase(whole_bucket[20m]))", AT))
+    by_le = counts_by_le(server.query("sum by (le) (increase(whole_bucket[20m]))", AT))
     millis = ROWS["millis"].to_numpy()[in_range(1200)]
-    assert whole == {"10": (millis <= 10).sum(), "500": (millis <= 500).sum(), "+Inf": len(millis)}
+    assert by_le == {"10": (millis <= 10).sum(), "500": (millis <= 500).sum(), "+Inf": len(millis)}
     edges = counts_by_le(server.query('increase(edges_bucket{host="a"}[20m])', AT))
     values = SECONDS[in_range(1200, "a")]
     assert {float(le): n for le, n in edges.items()} == counts_at((0.5, 1, 2, 4), values, below=True)

@@ -51,20 +51,19 @@ def match_rows(
         row_ids, result_ids, key_count = _common_ids(keys_of_rows, results)
         is_used = np.zeros(key_count, np.bool_)
         is_used[row_ids[row_ids >= 0]] = True
-        kept = np.flatnonzero(is_used[result_ids])
-        begun, place = np.unique(instants_of(results)[kept], return_inverse=True)
-        sort_keys = result_ids[kept] * (len(begun) + 1) + place  # by key, then by window
+        with_used_key = np.flatnonzero(is_used[result_ids])
+        begun, place = np.unique(instants_of(results)[with_used_key], return_inverse=True)
+        sort_keys = result_ids[with_used_key] * (len(begun) + 1) + place  # by key, then by window
         order = np.argsort(sort_keys, kind="stable")
         of_keys = row_ids * (len(begun) + 1)
-        begins, ends = (
-            np.searchsorted(sort_keys[order], of_keys + np.searchsorted(begun, bounds))
-            for bounds in (ranges_read.low, ranges_read.high)
-        )
+        sorted_keys = sort_keys[order]
+        range_first = np.searchsorted(sorted_keys, of_keys + np.searchsorted(begun, ranges_read.low))
+        range_end = np.searchsorted(sorted_keys, of_keys + np.searchsorted(begun, ranges_read.high))
         has_key = row_ids >= 0
         numbers = ranges_read.rows[has_key]
-        first[numbers] = begins[has_key] + offset
-        count[numbers] = ends[has_key] - begins[has_key]
-        tables.append(results.take(pa.array(kept[order])))
+        first[numbers] = range_first[has_key] + offset
+        count[numbers] = (range_end - range_first)[has_key]
+        tables.append(results.take(pa.array(with_used_key[order])))
         offset += len(order)
     return Matched(pa.concat_tables(tables).combine_chunks(), first, count)
 

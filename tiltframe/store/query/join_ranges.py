@@ -56,7 +56,9 @@ def ranges_of_rows(rows: pa.Table, join: Join, frame: TiltFrame, now: int) -> li
         numbers = np.flatnonzero(has_range & has_windows)
         of_rows = numbers, low[numbers], high[numbers]
         queries += (
-            _united(join, per, *of_rows) if _is_range_independent(join, per, frame) else _each(join, per, *of_rows)
+            _of_united_ranges(join, per, *of_rows)
+            if _is_range_independent(join, per, frame)
+            else _of_distinct_ranges(join, per, *of_rows)
         )
     return queries
 
@@ -68,26 +70,25 @@ def is_column(value: object, schema: pa.Schema) -> bool:
 
 def _range_of_rows(rows: pa.Table, within: Any, zone: str, now: int) -> tuple[Positions, Positions, NDArray[np.bool_]]:
     """Return the start and the end of each row's range, microseconds UTC, and which rows have one."""
-    if isinstance(within, tuple | list):
-        ends = [_moments(rows, end, open_end, zone, now) for end, open_end in zip(within, EVER, strict=True)]
-        (low, has_low), (high, has_high) = ends
-        _check_not_empty(rows, within, low, high, has_low & has_high)
-        return low, high, has_low & has_high
-    if within is None:
-        bounds, has_range = np.array([EVER]), np.ones(rows.num_rows, np.bool_)
-        return np.repeat(bounds[:, 0], rows.num_rows), np.repeat(bounds[:, 1], rows.num_rows), has_range
+    if isinstance(within, tuple | list) and len(within) == 2 and any(is_column(end, rows.schema) for end in within):
+        first, last = within
+        low, has_low = _moments(rows, first, EVER[0], zone=zone, now=now)
+        high, has_high = _moments(rows, last, EVER[1], zone=zone, now=now)
+        has_range = has_low & has_high
+        _check_not_empty(rows, within, low=low, high=high, has_range=has_range)
+        return low, high, has_range
 
     def read(value: Any) -> Range:
         return read_time_range(value, zone, now, open_ends=True)
 
-    if not is_column(within, rows.schema):
-        bounds, has_range = np.array([read(within)]), np.ones(rows.num_rows, np.bool_)
-        return np.repeat(bounds[:, 0], rows.num_rows), np.repeat(bounds[:, 1], rows.num_rows), has_range
-    bounds, has_range = _read_column(rows, within, read)
-    return bounds[:, 0], bounds[:, 1], has_range
+    if is_column(within, rows.schema):
+        bounds, has_range = _read_column(rows, within, read)
+        return bounds[:, 0], bounds[:, 1], has_range
+    start, end = EVER if within is None else read(within)
+    return np.full(rows.num_rows, start), np.full(rows.num_rows, end), np.ones(rows.num_rows, np.bool_)
 
 
-def _moments(rows: pa.Table, moment: Any, open_end: int, zone: str, now: int) -> tuple[Positions, NDArray[np.bool_]]:
+def _moments(rows: pa.Table, moment: Any, open_end: int, *, zone: str, now: int) -> tuple[Positions, NDArray[np.bool_]]:
     """Return one end of the range of each row, and which rows have one."""
     if is_column(moment, rows.schema):
         micros, has_moment = _read_column(rows, moment, lambda value: (read_moment(value, zone, now),))
@@ -125,19 +126,17 @@ def _in_microseconds(column: pa.Array) -> pa.Array:
 
 
 def _check_not_empty(
-    rows: pa.Table, within: Any, low: Positions, high: Positions, has_range: NDArray[np.bool_]
+    rows: pa.Table, within: Any, *, low: Positions, high: Positions, has_range: NDArray[np.bool_]
 ) -> None:
     """Raise ``ValueError`` with the values of the first row whose range ends before it begins."""
     empty = np.flatnonzero((high <= low) & has_range)
     if not len(empty):
         return
     row = int(empty[0])
-    ends = tuple(rows.column(end)[row].as_py() if is_column(end, rows.schema) else end for end in within)
-    named = ", ".join(
-        f"{name}={shown(end)}" for name, end in zip(within, ends, strict=True) if is_column(name, rows.schema)
-    )
-    where = f"the row with {named}: " if named else ""
-    raise ValueError(f"{where}the range {shown(ends)} is empty: its end must come after its start")
+    values = {end: rows.column(end)[row].as_py() for end in within if is_column(end, rows.schema)}
+    named = ", ".join(f"{name}={shown(value)}" for name, value in values.items())
+    row_range = tuple(values.get(end, end) for end in within)
+    raise ValueError(f"the row with {named}: the range {shown(row_range)} is empty: its end must come after its start")
 
 
 def _windows_of_rows(rows: pa.Table, join: Join) -> Iterator[tuple[Any, NDArray[np.bool_]]]:
@@ -168,7 +167,7 @@ def _is_range_independent(join: Join, per: Any, frame: TiltFrame) -> bool:
     return all(window != AllTime() and window.max_overlap == 1 for window in windows)
 
 
-def _united(join: Join, per: Any, numbers: Positions, low: Positions, high: Positions) -> Iterator[RowRanges]:
+def _of_united_ranges(join: Join, per: Any, numbers: Positions, low: Positions, high: Positions) -> Iterator[RowRanges]:
     """Yield one query for the rows whose ranges overlap.
 
     Ranges are also united over a gap that is not longer than the mean range: reading at most twice the windows is
@@ -177,15 +176,17 @@ def _united(join: Join, per: Any, numbers: Positions, low: Positions, high: Posi
     if not len(numbers):
         return
     order = np.argsort(low, kind="stable")
-    ends_so_far = np.maximum.accumulate(high[order])
+    latest_end = np.maximum.accumulate(high[order])
     lengths = high.astype(np.float64) - low  # open ranges are longer than int64 holds
-    is_new = low[order][1:] - ends_so_far[:-1] > np.mean(lengths)
+    is_new = low[order][1:] - latest_end[:-1] > np.mean(lengths)
     for members in np.split(order, np.flatnonzero(is_new) + 1):
         query = _query(join, per, int(low[members].min()), int(high[members].max()))
         yield RowRanges(query, numbers[members], low[members], high[members])
 
 
-def _each(join: Join, per: Any, numbers: Positions, low: Positions, high: Positions) -> Iterator[RowRanges]:
+def _of_distinct_ranges(
+    join: Join, per: Any, numbers: Positions, low: Positions, high: Positions
+) -> Iterator[RowRanges]:
     """Yield one query for each distinct range; its rows take all results."""
     groups, row_of_group = group_by([pa.array(low), pa.array(high)], len(numbers))
     order = np.argsort(groups.ids, kind="stable")
@@ -197,5 +198,5 @@ def _each(join: Join, per: Any, numbers: Positions, low: Positions, high: Positi
 
 
 def _query(join: Join, per: Any, low: int, high: int) -> Query:
-    ends = [None if at in EVER else as_text(at) for at in (low, high)]
-    return join.query(None if ends == [None, None] else tuple(ends), per)
+    start, end = (None if at in EVER else as_text(at) for at in (low, high))
+    return join.query(None if start is None and end is None else (start, end), per)
