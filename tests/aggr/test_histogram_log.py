@@ -222,10 +222,13 @@ from aggr import Groups, Hdr
 from aggr.interchange.histogram_log import write_histogram_log
 states = Hdr().reduce(pa.array([5] * 1000), Groups.each(1000))
 at = pa.array([1_000_000] * 1000, pa.timestamp("us", "UTC"))
+table = pa.table({{"start": at, "end": at, "histogram": states}})
+# Loops are compiled now: they are saved to files too.
+write_histogram_log({str(tmp_path.with_name("compiled.hlog"))!r}, table, Hdr())
 signal.signal(signal.SIGXFSZ, signal.SIG_IGN)
 resource.setrlimit(resource.RLIMIT_FSIZE, (1000, 1000))
 try:
-    write_histogram_log({str(path)!r}, pa.table({{"start": at, "end": at, "histogram": states}}), Hdr())
+    write_histogram_log({str(path)!r}, table, Hdr())
 except ValueError as error:
     print(error)
 """
