@@ -93,7 +93,7 @@ def register_functions(spark: SparkSession, functions: Sequence[SqlFunction]) ->
             return
         except Exception as error:  # a release or a cluster may lack any part, and the way below is PySpark's own
             log = logging.getLogger("spark_udaf")
-            log.info("su.register registers %d functions one by one: %s", len(remaining), str(error).splitlines()[0])
+            log.info("su.register registers %d functions one by one: %s", len(remaining), str(error).partition("\n")[0])
     for function in remaining:
         spark.udf.register(function.name, sql_udf(function))
 
