@@ -8,6 +8,7 @@ JOBS ?= 2
 FEW ?= 3
 SPARKS ?= 3.5 4.0 4.1
 QUICK_SPARKS := 3.5 4.0
+FUZZ_FILES := $(addprefix tests/,aggr/test_fuzz.py aggr/test_buckets.py aggr/test_groups.py store/test_store_fuzz.py)
 PYTHONS ?= 3.12 3.13
 # Without --no-compile, pip compiles every module of every package, which is a third of its time.
 INSTALL := -m pip install -qq --disable-pip-version-check --no-compile --constraint
@@ -35,8 +36,8 @@ demo: ## Roll up a year of real flights through Spark, or Sail if there is no Ja
 test: java $(READY) ## Run a representative part of the tests of every folder (six minutes on two cores; JOBS=1 for one process)
 	@$(PYTEST) -m "not long" --few $(FEW)
 
-test-all: java $(VENV)/.docs ## Run all tests, also the long ones: kills, several engines, pages, random trials (what CI runs)
-	@$(PYTEST) --durations=25
+test-all: java $(VENV)/.docs fuzz ## Run all tests, also the long ones: kills, several engines, pages, random trials (what CI runs)
+	@$(PYTEST) $(FUZZ_FILES:%=--ignore %) --durations=25
 
 test-oldest: java .venv-oldest/.ready ## Run part of the tests without Spark and those of Spark versions with the oldest versions that are allowed
 	@.venv-oldest/bin/python -m pytest -n $(JOBS) --dist worksteal -m "not spark and not long" --few 3 tests aggr windows tiltframe
@@ -44,7 +45,7 @@ test-oldest: java .venv-oldest/.ready ## Run part of the tests without Spark and
 
 test-oldest-quick: .venv-oldest/.ready ## The first part alone, without slow tests and with one parameter each
 	@.venv-oldest/bin/python -m pytest -n $(JOBS) --dist worksteal -m "not spark and not slow and not long" --few 1 \
-	  --ignore tests/cli/test_bad_inputs.py --ignore tests/docs --ignore tests/spark tests aggr windows tiltframe
+	  --ignore tests/cli --ignore tests/docs --ignore tests/serve --ignore tests/spark tests aggr windows tiltframe
 
 test-spark-versions: $(SPARKS:%=test-spark-%) ## Run what every version of Spark must do alike on each of SPARKS, with its newest patch
 
@@ -66,7 +67,7 @@ test-pythons: ## Run the fast tests, with one parameter each, on each version of
 	@for version in $(PYTHONS); do \
 	  if python=$$(.ci/find_python $$version); then \
 	    echo "Python $$version:"; \
-	    $(MAKE) --no-print-directory fast FEW=1 PYTHON=$$python VENV=.venv-$$version || exit 1; \
+	    $(MAKE) --no-print-directory fast FEW=1 LEAVE_OUT=tests/docs PYTHON=$$python VENV=.venv-$$version || exit 1; \
 	  else echo "Python $$version is not installed."; fi; \
 	done
 
@@ -85,11 +86,10 @@ environment-%:
 
 fast: $(READY) ## Run the tests that need neither Spark nor a store nor patience, with three parameters each (half a minute)
 	@$(PYTEST) -m "not spark and not slow and not store and not long" --few $(FEW) \
-	  --ignore tests/cli/test_bad_inputs.py -x tests aggr windows tiltframe
+	  --ignore tests/cli/test_bad_inputs.py $(LEAVE_OUT:%=--ignore %) -x tests aggr windows tiltframe
 
 fuzz: $(READY) ## Run damaged states, messages and stores with checked indices (FUZZ=100 for a hundred times as many)
-	@NUMBA_BOUNDSCHECK=1 $(BIN)/python -m pytest -n $(JOBS) tests/aggr/test_fuzz.py tests/aggr/test_buckets.py tests/aggr/test_groups.py \
-	  tests/store/test_store_fuzz.py tests/store/test_store_damage.py -k "fuzz or buckets or groups or flipped"
+	@NUMBA_BOUNDSCHECK=1 $(PYTEST) $(FUZZ_FILES)
 
 mutation: $(VENV)/.mutation ## Change the code of merges, exact sums and the read path at sampled places; tests must notice (half an hour; AGAIN=1 tries survivors)
 	@$(BIN)/python -m tests.mutation $(if $(AGAIN),--again)
