@@ -18,6 +18,7 @@ Import everything that a function needs from this module, not from other modules
 [25.0]
 """
 
+from aggr.accessor import accessor
 from aggr.arrow.damaged_state import DamagedState
 from aggr.compiling.jit import compiled
 from aggr.exact.expression import ExactNumbers
@@ -32,6 +33,7 @@ from aggr.groups.groups import Groups
 from aggr.groups.numbers import Numbers
 from aggr.histograms.bucket_state import BucketState
 from aggr.histograms.buckets import Buckets
+from aggr.histograms.column import Histograms
 from aggr.input_types import ANY, NUMBERS, ORDERED, SUMMABLE, InputTypes, unsupported_input
 from aggr.state import PlainState, State
 from aggr.values import Values
@@ -39,6 +41,6 @@ from aggr.values import Values
 __all__ = [
     "ADD", "ANY", "COUNT", "EARLIEST", "EXACT", "GREATEST", "LATEST", "LEAST", "NUMBERS", "OR", "ORDERED", "SUMMABLE",
     "BucketState", "Buckets", "DamagedState", "Exact", "ExactNumbers", "ExactSums", "Field", "Function", "Groups",
-    "InputTypes", "Limbs", "MinOrMax", "Numbers", "PerGroup", "PlainState", "State", "Sums", "SumsState", "ValueBy",
-    "Values", "compiled", "quotient", "sum_exactly", "sum_products", "sum_squares", "unsupported_input",
+    "Histograms", "InputTypes", "Limbs", "MinOrMax", "Numbers", "PerGroup", "PlainState", "State", "Sums", "SumsState",
+    "ValueBy", "Values", "accessor", "compiled", "quotient", "sum_exactly", "sum_products", "sum_squares", "unsupported_input",
 ]  # fmt: skip

@@ -12,6 +12,7 @@ from dataclasses import fields
 from functools import cache
 from keyword import iskeyword
 
+from aggr.accessor import accessor_methods
 from aggr.arguments import checked_name, nearest, shown
 from aggr.entry_points import load_group
 from aggr.function import WEIGHT, Function, column_keywords, keyword
@@ -98,6 +99,7 @@ def _check(name: str, function: type[Function]) -> None:
     if clashes := {"column", "where", FUNCTION, VERSION, *column_keywords(function)} & set(parameters):
         raise ValueError(f"{name} has a parameter {clashes.pop()!r}, a name that is taken; choose another")
     _check_inputs(name, function)
+    accessor_methods(function)  # raises an error for accessors with a reserved name or too many parameters
     if function.takes_weights and WEIGHT in function.inputs:
         raise ValueError(f"{name} takes weights, and has an input {WEIGHT!r} of its own; choose another name")
     try:

@@ -19,6 +19,7 @@ from spark_udaf.udaf.accessors import (
     min,
     quantile,
     rank,
+    read_accessor,
     stdev,
     union,
 )
@@ -34,6 +35,7 @@ __all__ = [
     "min",
     "quantile",
     "rank",
+    "read_accessor",
     "stdev",
     "union",
 ]

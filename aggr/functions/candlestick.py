@@ -78,7 +78,7 @@ class Candlestick(WeightedAvg):
 
     def finish_states(self, states: pa.StructArray) -> pa.Array:
         present = states.field("count").to_numpy() > 0
-        volumes, special = self._sums(states)["weights"], states.field("weight_special").to_numpy()
+        volumes, special = self.sums(states)["weights"], states.field("weight_special").to_numpy()
         columns = point_columns(states, open="earliest", high="highest", low="lowest", close="latest")
         columns["volume"] = float_results(volumes.limbs, special, present, volumes.scale)
         columns["vwap"] = super().finish_states(states)

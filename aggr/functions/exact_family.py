@@ -212,13 +212,25 @@ class ExactSums(Function):
         enough = states.field("count").to_numpy() >= self.least_count()
         few = states if enough.all() else states.filter(pa.array(enough))
         results = np.full(len(states), np.nan)
-        results[enough] = self.result(self._sums(few))
+        results[enough] = self.result(self.sums(few))
         special = np.any([states.field(name).to_numpy() != 0 for name in self.own_state.special], axis=0)
         undefined = np.isnan(results) & ~special
         results[special] = np.nan
         return pa.array(results, mask=~enough | undefined)
 
-    def _sums(self, states: pa.StructArray) -> Sums:
+    def sums(self, states: pa.StructArray) -> Sums:
+        """Return the exact sums of states, for implementations of `finish_states` and accessors.
+
+        Parameters
+        ----------
+        states : column of states, shape (n,)
+            Checked states without nulls.
+
+        Returns
+        -------
+        Sums
+            ``sums[name]`` are the exact numbers of a field, ``sums.n`` the numbers of rows.
+        """
         return Sums(states, self.own_state.monomials, self.own_state.units)
 
 

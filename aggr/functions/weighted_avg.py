@@ -39,7 +39,7 @@ class WeightedAvg(ExactSums):
     )
 
     def finish_states(self, states: pa.StructArray) -> pa.Array:
-        sums = self._sums(states)
+        sums = self.sums(states)
         special, weight_special = (states.field(name).to_numpy() for name in ("special", "weight_special"))
         means, signs = sums["products"].over(sums["weights"]), sums["weights"].signs()
         infinite = np.where(special & POSITIVE, np.inf, -np.inf) * np.where(signs == 0, np.nan, signs)

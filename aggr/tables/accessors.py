@@ -1,21 +1,25 @@
-"""Accessors: one or several numbers per state, computed from the states of any function that provides them.
+"""Accessors: values that are computed from the states of any function that provides them, one per state.
 
     quantile   rank   mean   stdev   count   min   max   bounds
 
-Accessors do not change states, so that other results can be computed from the same states later.
+A function can declare further accessors (`aggr.extend.accessor`), which `read_accessor` calls by name. Accessors do not
+change states, so that other results can be computed from the same states later.
 """
 
 from __future__ import annotations
 
+import inspect
 import math
 from collections.abc import Callable
 from dataclasses import replace
-from functools import cache
+from functools import cache, wraps
 from numbers import Real
+from typing import Any
 
 import pyarrow as pa
 
-from aggr.arguments import shown
+from aggr.accessor import AccessorMethod, accessor_methods
+from aggr.arguments import nearest, shown
 from aggr.arrow import compute as pc
 from aggr.arrow.normalize import with_nulls
 from aggr.asked_quantiles import check_quantiles
@@ -25,10 +29,83 @@ from aggr.functions.approx_count_distinct import HashesState
 from aggr.functions.count import Count
 from aggr.functions.moments import Avg, Stdev
 from aggr.histograms.bucket_state import BucketState
+from aggr.registry import get, names
 from aggr.state_checks import checked
 from aggr.tables.identify import function_of
 
+Accessor = Callable[..., pa.Array]
 
+
+def read_accessor(states: pa.Array, accessor: str, *arguments: Any) -> pa.Array:
+    """Call an accessor by name, for example one that a user-defined function declares.
+
+    Parameters
+    ----------
+    states : column of states, shape (n,)
+    accessor : str
+        The name of the accessor, such as ``"quantile"``, or a method that is declared by `aggr.extend.accessor`.
+    *arguments
+        The argument of the accessor, if it takes one.
+
+    Returns
+    -------
+    array, shape (n,)
+        One value per state, null if the state is null.
+
+    Raises
+    ------
+    TypeError
+        If the function of the states does not have this accessor, or the accessor takes other arguments.
+
+    Examples
+    --------
+    >>> from aggr import Dds, Groups
+    >>> read_accessor(Dds().reduce(pa.array([1.0, 2.0]), Groups.single(2)), "count").to_pylist()
+    [2]
+    """
+    function = function_of(states)
+    declared = accessor_methods(type(function))
+    if accessor in declared:
+        return _call(function, declared[accessor], states, arguments)
+    if accessor not in accessors_of(type(function)):
+        raise _cannot(accessor, function)
+    return ACCESSORS[accessor](states, *arguments)
+
+
+def _or_declared(accessor: Accessor) -> Accessor:
+    """Call the function's own method in place of an accessor if the function declares one of the same name."""
+    name = accessor.__name__
+
+    @wraps(accessor)
+    def read(states: pa.Array, *arguments: Any, **named: Any) -> pa.Array:
+        function = function_of(states)
+        method = accessor_methods(type(function)).get(name)
+        if method is None:
+            return accessor(states, *arguments, **named)
+        return _call(function, method, states, (*arguments, *named.values()))
+
+    return read
+
+
+def _call(function: Function, method: AccessorMethod, states: pa.Array, arguments: tuple[Any, ...]) -> pa.Array:
+    """Call an accessor that the function declares, and check its result."""
+    required_count = 0 if method.is_optional else 1
+    allowed_count = 0 if method.parameter is None else 1
+    if not required_count <= len(arguments) <= allowed_count:
+        raise TypeError(f"{method.name} takes {method.parameter or 'only states'}; got {len(arguments)} arguments")
+    column = checked(function, states).states
+    present = column.drop_null()
+    values = getattr(function, method.name)(present, *arguments)
+    if not isinstance(values, pa.Array) or values.type != method.result_type or len(values) != len(present):
+        returned = f"{len(values)} values of {values.type}" if isinstance(values, pa.Array) else shown(values)
+        raise TypeError(
+            f"the accessor {method.name!r} of {function.name} must return {len(present)} values of "
+            f"{method.result_type}, one per state; it returned {returned}"
+        )
+    return with_nulls(values, column.is_valid())
+
+
+@_or_declared
 def quantile(states: pa.Array, q: float) -> pa.Array:
     """Return one quantile of each state of dds, hdr or another sketch as float64, null if a state is null or empty.
 
@@ -46,6 +123,7 @@ def quantile(states: pa.Array, q: float) -> pa.Array:
     return pc.struct_field(results, ["quantiles", 0]).cast(pa.float64(), safe=False)
 
 
+@_or_declared
 def rank(states: pa.Array, value: float) -> pa.Array:
     """Return the share of values that are at most ``value``, in [0, 1]: the cumulative distribution.
 
@@ -67,6 +145,7 @@ def number(value: float) -> float:
     return float(value)
 
 
+@_or_declared
 def mean(states: pa.Array) -> pa.Array:
     """Return the mean of each state as float64, null if there are no values."""
     function = function_of(states)
@@ -77,6 +156,7 @@ def mean(states: pa.Array) -> pa.Array:
     return _field(states, function, "mean")
 
 
+@_or_declared
 def stdev(states: pa.Array, ddof: int = 1) -> pa.Array:
     """Return the standard deviation of each state, for a sample (ddof=1) or a population (ddof=0).
 
@@ -90,6 +170,7 @@ def stdev(states: pa.Array, ddof: int = 1) -> pa.Array:
     return pc.multiply(population, pc.sqrt(pc.divide(counts.cast(pa.float64()), free.cast(pa.float64()))))
 
 
+@_or_declared
 def count(states: pa.Array) -> pa.Array:
     """Return the number of values of each state as int64. NaN counts only if it makes the results NaN."""
     function = function_of(states)
@@ -99,11 +180,13 @@ def count(states: pa.Array) -> pa.Array:
     return pc.if_else(pc.is_valid(states), pc.fill_null(counts, 0), None)
 
 
+@_or_declared
 def min(states: pa.Array) -> pa.Array:
     """Return the smallest value of each state as float64, null if there are no values."""
     return _field(states, function_of(states), "min").cast(pa.float64(), safe=False)
 
 
+@_or_declared
 def max(states: pa.Array) -> pa.Array:
     """Return the greatest value of each state as float64, null if there are no values.
 
@@ -114,6 +197,7 @@ def max(states: pa.Array) -> pa.Array:
     return _field(states, function_of(states), "max").cast(pa.float64(), safe=False)
 
 
+@_or_declared
 def bounds(states: pa.Array, sigmas: float = 2.0) -> pa.Array:
     """Return the estimate of each state of approx_count_distinct, with bounds of the true number.
 
@@ -163,12 +247,45 @@ ACCESSORS: dict[str, Callable[..., pa.Array]] = {
 }
 
 
-def result_type(accessor: str) -> pa.DataType:
-    """Return the type of an accessor's results.
+def parameters_of(accessor: str, function: type[Function]) -> dict[str, bool]:
+    """Return the names of an accessor's parameters after the states, each with whether it is optional.
+
+    >>> parameters_of("quantile", get("dds")), parameters_of("bounds", get("approx_count_distinct"))
+    ({'q': False}, {'sigmas': True})
+    """
+    method = accessor_methods(function).get(accessor)
+    if method is not None:
+        return {} if method.parameter is None else {method.parameter: method.is_optional}
+    parameters = list(inspect.signature(ACCESSORS[accessor]).parameters.values())[1:]
+    return {p.name: p.default is not p.empty for p in parameters}
+
+
+def functions_with(accessor: str) -> list[str]:
+    """Return the names of the registered functions whose states an accessor can read.
+
+    Raises
+    ------
+    ValueError
+        If there is no function with this accessor.
+    """
+    able = [name for name in names() if accessor in accessors_of(get(name))]
+    if not able:
+        all_accessors = sorted({word for name in names() for word in accessors_of(get(name))})
+        raise ValueError(
+            f"no registered function has the accessor {shown(accessor)}; {nearest(accessor, all_accessors)}"
+        )
+    return able
+
+
+def result_type(accessor: str, function: type[Function] | None = None) -> pa.DataType:
+    """Return the type of an accessor's results. The function is required for accessors that it declares itself.
 
     >>> result_type("count")
     DataType(int64)
     """
+    method = accessor_methods(function).get(accessor) if function is not None else None
+    if method is not None:
+        return method.result_type
     return {"count": pa.int64(), "bounds": BOUNDS_TYPE}.get(accessor, pa.float64())
 
 
@@ -187,7 +304,8 @@ def accessors_of(function: type[Function]) -> list[str]:
         "max": "max" in record,
         "bounds": isinstance(instance.own_state, HashesState),
     }
-    return [name for name, can in able.items() if can]
+    declared = accessor_methods(function)
+    return [*(name for name, can in able.items() if can and name not in declared), *declared]
 
 
 @cache

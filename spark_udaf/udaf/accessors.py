@@ -13,6 +13,7 @@ from aggr import ApproxCountDistinct
 from aggr.asked_quantiles import check_quantiles
 from aggr.distinct.least_hashes import BOUNDS_TYPE
 from aggr.functions.moments import Stdev
+from aggr.registry import get
 from aggr.tables import accessors, set_operations
 from spark_udaf.udaf.aggregate_function import column, error_label
 from spark_udaf.versions.arrow_types import from_arrow_type
@@ -185,6 +186,53 @@ def bounds(states: Column | str, sigmas: float = 2.0) -> Column:
         If ``sigmas`` is not a number above 0. States of a function without estimates fail the job, by name.
     """
     return _read(from_arrow_type(BOUNDS_TYPE), states, accessors.bounds, accessors.standard_errors(sigmas))
+
+
+def read_accessor(states: Column | str, accessor: str, *arguments: Any, function: str | None = None) -> Column:
+    """Call an accessor by name, for example one that a user-defined function declares.
+
+    Parameters
+    ----------
+    states : Column or str
+    accessor : str
+        The name of the accessor, such as ``"quantile"``, or a method that is declared by `aggr.extend.accessor`.
+    *arguments
+        The argument of the accessor, if it takes one: the same for all states.
+    function : str, optional
+        The name of the function of the states. It is required only if accessors of several functions have this name and
+        return different types.
+
+    Returns
+    -------
+    Column
+        One value per state, of the type that the accessor declares. Null if a state is null.
+
+    Raises
+    ------
+    ValueError
+        If no registered function has the accessor, or its type depends on the function. States of a function without it
+        fail the job, by name.
+
+    Examples
+    --------
+    The documentation has a tested example::
+
+        states.select(su.states.read_accessor("spread", "covers", 5.0))
+    """
+    owners = accessors.functions_with(accessor)
+    if function is not None and function not in owners:
+        raise ValueError(f"states of {function} have no {accessor}; those of {', '.join(owners)} do")
+    types = {accessors.result_type(accessor, get(name)): name for name in ([function] if function else owners)}
+    if len(types) > 1:
+        choices = " or ".join(f"function={name!r}" for name in types.values())
+        raise ValueError(f"{accessor} returns {', '.join(map(str, types))}, depending on the function; pass {choices}")
+    (dtype,) = types
+
+    def read(values: pa.Array) -> pa.Array:
+        return accessors.read_accessor(values, accessor, *arguments)
+
+    read.__name__ = accessor  # Spark names the column after it
+    return scalar_function(read, from_arrow_type(dtype))(column(states))
 
 
 def _read(dtype: DataType | str, states: Column | str, accessor: Callable[..., pa.Array], *arguments: Any) -> Column:

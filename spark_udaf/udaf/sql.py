@@ -9,7 +9,6 @@ aggr_dds_quantile(state, 0.99)       … and read repeatedly
 
 from __future__ import annotations
 
-import inspect
 import pickle
 import re
 from collections.abc import Callable, Mapping, Sequence
@@ -30,7 +29,7 @@ from aggr.arguments import is_name, shown
 from aggr.arrow.normalize import with_nulls
 from aggr.function import EVENT_TIME, WEIGHT
 from aggr.registry import aliases
-from aggr.tables.accessors import ACCESSORS, accessors_of, result_type
+from aggr.tables.accessors import accessors_of, parameters_of, read_accessor, result_type
 from aggr.tables.identify import function_of
 from spark_udaf.plan.session import check_session
 from spark_udaf.store.source import register_source
@@ -281,7 +280,12 @@ def _family(name: str, function: Function, dtype: pa.DataType | None) -> dict[st
     family |= {function_of_lists.name: function_of_lists for function_of_lists in of_lists}
     accessors = {f"{name}_{accessor}": accessor for accessor in accessors_of(type(function))}
     return family | {
-        full_name: SqlFunction(full_name, _accessor(accessor), result_type(accessor), is_aggregate=False)
+        full_name: SqlFunction(
+            full_name,
+            _accessor(accessor, type(function)),
+            result_type(accessor, type(function)),
+            is_aggregate=False,
+        )
         for full_name, accessor in accessors.items()
     }
 
@@ -323,26 +327,25 @@ def _own(function: Function, states: pa.Array) -> Function:
     return replace(function, **shaped)
 
 
-def _accessor(name: str) -> Callable[..., pa.Array]:
-    read = ACCESSORS[name]
-    parameters = list(inspect.signature(read).parameters.values())[1:]
+def _accessor(name: str, function: type[Function]) -> Callable[..., pa.Array]:
+    parameters = parameters_of(name, function)
 
     def accessor(*positional: pa.Array, **named: pa.Array) -> pa.Array:
         with error_label(name):
             states, columns = _column(positional)
-            asks = _arguments([p.name for p in parameters], columns, named)
-            if not asks and any(p.default is p.empty for p in parameters):
-                raise ValueError(f"it needs {parameters[0].name} after the states")
+            asks = _arguments(list(parameters), columns, named)
+            if not asks and not all(parameters.values()):
+                raise ValueError(f"it needs {next(iter(parameters))} after the states")
             if not asks:
-                return read(states)
-            (values,) = asks.values()
+                return read_accessor(states, name)
+            ((parameter, values),) = asks.items()
             if pa.types.is_nested(values.type):
-                raise TypeError(f"{parameters[0].name} must be a number; got {values.type}")
+                raise TypeError(f"{parameter} must be a single value, such as a number; got {values.type}")
             distinct_values = pc.unique(values).drop_null()
-            results = pa.nulls(len(states), result_type(name))
+            results = pa.nulls(len(states), result_type(name, function))
             for value in distinct_values:  # There is usually one value.
                 rows = pc.fill_null(pc.equal(values, value), False)
-                its = with_nulls(read(states.filter(rows), _number(value.as_py())), rows)
+                its = with_nulls(read_accessor(states.filter(rows), name, _number(value.as_py())), rows)
                 results = pc.if_else(rows, its, results)
             return results
 

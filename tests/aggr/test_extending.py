@@ -7,7 +7,7 @@ import random
 import statistics
 import threading
 import time
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from decimal import Decimal
 from fractions import Fraction
@@ -15,6 +15,7 @@ from typing import Any, ClassVar
 
 import numpy as np
 import pyarrow as pa
+import pyarrow.compute as pc
 import pytest
 
 import aggr
@@ -25,6 +26,8 @@ from aggr.distinct import registers
 from aggr.errors import with_text
 from aggr.extend import (
     COUNT,
+    GREATEST,
+    LEAST,
     NUMBERS,
     BucketState,
     ExactSums,
@@ -33,7 +36,10 @@ from aggr.extend import (
     State,
     SumsState,
     Values,
+    accessor,
 )
+from aggr.tables import accessors
+from aggr.tables.accessors import accessors_of, read_accessor
 from aggr.tables.identify import function_of
 from aggr.tables.partial_aggregation import partial_states
 from aggr.tables.state_plan import plan
@@ -317,12 +323,85 @@ class MiddleMean(Function):
 
 
 def buckets_within(states: pa.Array, low: float, high: float) -> list[int]:
-    """Count the rows of each state in buckets that lie between two numbers: an accessor of one's own."""
+    """Count the rows of each state in buckets that lie between two numbers, in a function of states."""
     state = function_of(states).own_state
     assert isinstance(state, BucketState)
     ranges = state.buckets(states)
     is_inside = (ranges.low >= low) & (ranges.high <= high)
     return np.bincount(ranges.rows[is_inside], ranges.counts[is_inside], len(states)).astype(int).tolist()
+
+
+@dataclass(frozen=True)
+class LeastValue(Function):
+    """The least value, with accessors of its own: one without a parameter, one in the place of a usual one."""
+
+    name, keeps, returns, guarantee = "ends", "least and greatest value", "the input's type", "exact"
+    own_state = PlainState("ends", {"low": LEAST, "high": GREATEST})
+
+    def finish_states(self, states: pa.StructArray) -> pa.Array:
+        return states.field("low")
+
+    @accessor(pa.bool_())
+    def covers(self, states: pa.StructArray, value: float) -> pa.Array:
+        return pc.and_(pc.less_equal(states.field("low"), value), pc.greater_equal(states.field("high"), value))
+
+    @accessor(pa.float64())
+    def quantile(self, states: pa.StructArray, q: float = 0.5) -> pa.Array:
+        low, high = (states.field(name).cast(pa.float64()) for name in ("low", "high"))
+        return pc.add(low, pc.multiply(pc.subtract(high, low), q))
+
+    @accessor(pa.int64())
+    def broken(self, states: pa.StructArray) -> pa.Array:
+        return pa.array([1.0] * len(states))
+
+
+def test_accessors_that_a_function_declares_read_its_states():
+    aggr.register(LeastValue)
+    try:
+        states = LeastValue().reduce(pa.array([1, 9, 5]), Groups.of([0, 0, 2], 4))
+        states = pc.if_else(pa.array([True, True, True, False]), states, None)
+        assert accessors_of(LeastValue) == ["broken", "covers", "quantile"]
+        assert read_accessor(states, "covers", 5).to_pylist() == [True, None, True, None]
+        assert read_accessor(states, "quantile").to_pylist() == [5.0, None, 5.0, None]
+        assert accessors.quantile(states, 0.25).to_pylist() == [3.0, None, 5.0, None]
+        for arguments, message in {
+            ("covers",): "covers takes value; got 0 arguments",
+            ("covers", 1, 2): "covers takes value; got 2 arguments",
+            ("broken", 1): "broken takes only states; got 1 arguments",
+            ("broken",): "must return 3 values of int64, one per state; it returned 3 values of double",
+            ("mean",): "states of ends have no mean; they have broken, covers, quantile",
+        }.items():
+            with pytest.raises(TypeError, match=message):
+                read_accessor(states, *arguments)
+        assert accessors.functions_with("covers") == ["ends"]
+        with pytest.raises(ValueError, match="no registered function has the accessor 'cover'; did you mean 'covers'"):
+            accessors.functions_with("cover")
+    finally:
+        aggr.unregister(LeastValue)
+
+
+def _with_accessor(method: Callable[..., pa.Array]) -> type[Function]:
+    method.__name__ = method.__name__.strip("_")
+    declared = accessor(pa.bool_())(method)
+    return type("Named", (LeastValue,), {"name": "named", method.__name__: declared})
+
+
+def test_accessors_that_could_not_be_called_are_refused_at_registration():
+    def state(self: Function, states: pa.StructArray) -> pa.Array: ...
+    def within(self: Function, states: pa.StructArray, low: float, high: float) -> pa.Array: ...
+    def among(self: Function, states: pa.StructArray, *values: float) -> pa.Array: ...
+
+    with pytest.raises(ValueError, match="accessor 'state'; choose another name than state, merge, finish, list"):
+        aggr.register(_with_accessor(state))
+    with pytest.raises(ValueError, match=r"'within' of Named has 2 parameters after the states: low.*, high"):
+        aggr.register(_with_accessor(within))
+    with pytest.raises(ValueError, match=r"'among' of Named has 1 parameters after the states: \*values"):
+        aggr.register(_with_accessor(among))
+    with pytest.raises(
+        TypeError, match=r"accessor takes the Arrow type of its values, such as pa.bool_\(\); got 'bool'"
+    ):
+        accessor("bool")
+    assert "named" not in aggr.names()
 
 
 def test_a_plug_in_and_a_built_in_share_one_column():

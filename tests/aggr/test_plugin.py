@@ -87,6 +87,12 @@ with session("classic") as spark:
     asked = f"SELECT aggr_geomean_finish(aggr_geomean_merge(s)) FROM {states}"
     assert math.isclose(spark.sql(asked).first()[0], 80 ** (1 / 3))
     assert spark.sql("SELECT aggr_prefix(s) FROM rows").first()[0] == ""
+    prefixes = "(SELECT k, aggr_prefix_state(s) s FROM rows GROUP BY k)"
+    starts = f"SELECT k, aggr_prefix_starts_with(s, 'x') FROM {prefixes} ORDER BY k"
+    assert [tuple(row) for row in spark.sql(starts).collect()] == [("a", True), ("b", False)]
+    of_states = su.aggregate(df, ["k"], {"p": aggr.prefix("s")}).orderBy("k")
+    read = of_states.select(su.states.read_accessor("p", "starts_with", "q"))
+    assert [row[0] for row in read.collect()] == [False, True]
     measures = {"g": aggr.geomean("x"), "p": aggr.prefix("s")}
     states = su.aggregate(df, ["k"], measures)
     assert math.isclose(su.finish(su.merge(states, []), measures).first().g, 80 ** (1 / 3))

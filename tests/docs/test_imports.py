@@ -88,7 +88,7 @@ LAYERS = [
     ],
     ["aggr.state"],
     ["aggr.histograms", "aggr.distinct"],
-    ["aggr.function", "aggr.registry"],
+    ["aggr.function", "aggr.accessor", "aggr.registry"],
     ["aggr.measure"],
     ["aggr.functions"],
     ["aggr.tables"],

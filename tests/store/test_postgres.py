@@ -5,6 +5,7 @@ from __future__ import annotations
 import base64
 import contextlib
 import datetime as dt
+import importlib
 import math
 import multiprocessing
 import pickle
@@ -32,7 +33,7 @@ from tiltframe.level_chain import labelled
 from tiltframe.merged_windows import merge_level
 from tiltframe.names import END, LEVEL, START
 from tiltframe.store.backends import Transaction
-from tiltframe.store.backends.postgres import schema
+from tiltframe.store.backends.postgres import schema, sql_results
 from tiltframe.store.backends.postgres.backend import PostgresBackend
 from tiltframe.store.backends.postgres.session import session
 from tiltframe.store.log.errors import Conflict, DamagedStore, MissingStore, StoreError
@@ -452,6 +453,54 @@ def test_the_current_view_names_what_it_leaves_out(postgres):
     with session(postgres) as db:
         (comment,) = db.rows("SELECT obj_description('web_1s_current'::regclass) AS text")
     assert comment["text"] == "Not in this view: d (dds): d_min; d (dds): d_p50"
+
+
+SPREAD = """
+from dataclasses import dataclass
+import aggr, pyarrow.compute as pc
+from aggr.extend import GREATEST, LEAST, PlainState
+
+@dataclass(frozen=True)
+class Spread(aggr.Function):
+    name, keeps, returns, guarantee = "spread_of_pg", "least and greatest value", "the input's type", "exact"
+    own_state = PlainState("spread_of_pg", {"low": LEAST, "high": GREATEST})
+
+    def finish_states(self, states):
+        return pc.subtract(states.field("high"), states.field("low"))
+"""
+SPREAD_IN_SQL = """
+from spread_of_pg import Spread
+from tiltframe.store.backends.postgres.sql_results import register_sql
+from tiltframe.store.backends.postgres.sql_terms import column_of
+
+@register_sql(Spread)
+def spread(function, merged, state, dtype):
+    low, high = merged(f"min({column_of(state, 'low')})"), merged(f"max({column_of(state, 'high')})")
+    return {"": f"{high} - {low}"}
+"""
+
+
+def test_the_current_view_computes_functions_of_other_distributions(postgres, tmp_path, monkeypatch):
+    """Two commits of one window are merged in SQL, without an export of results."""
+    folder = tmp_path / "spread_of_pg-1.0.dist-info"
+    folder.mkdir()
+    (folder / "METADATA").write_text("Metadata-Version: 2.1\nName: spread-of-pg\nVersion: 1.0\n")
+    (folder / "entry_points.txt").write_text("[tiltframe.sql_results]\nspread = spread_in_sql_of_pg\n")
+    (tmp_path / "spread_of_pg.py").write_text(SPREAD)
+    (tmp_path / "spread_in_sql_of_pg.py").write_text(SPREAD_IN_SQL)
+    monkeypatch.syspath_prepend(tmp_path)
+    sql_results._load_others.cache_clear()
+    function = aggr.register(importlib.import_module("spread_of_pg").Spread)
+    try:
+        frame = TiltFrame(["1s"], "ts", {"s": aggr.caller("spread_of_pg")("x")}, ["k"])
+        commits = [states_of(frame, pa.table({"ts": [0, 1], "x": x, "k": ["a", "a"]}), "1s") for x in ([3, 9], [-2, 4])]
+        tables = store(postgres, frame, commits[0].schema)
+        for states in commits:
+            commit(tables, tables.write(FINE, states))
+        with session(postgres) as db:
+            assert db.ask("SELECT s FROM web_1s_current").to_pylist() == [{"s": 11}]
+    finally:
+        aggr.unregister(function)
 
 
 def _task(tables: PostgresBackend, i: int) -> list:

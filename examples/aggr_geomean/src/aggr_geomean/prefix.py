@@ -5,8 +5,10 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 import pyarrow as pa
+import pyarrow.compute as pc
 
 from aggr import PerGroup
+from aggr.extend import accessor
 
 
 @dataclass(frozen=True)
@@ -43,3 +45,8 @@ class Prefix(PerGroup):
     def result(self, state: str | None) -> str | None:
         """Return the prefix unchanged."""
         return state
+
+    @accessor(pa.bool_())
+    def starts_with(self, states: pa.StructArray, text: str) -> pa.Array:
+        """Return whether all values start with a text; null if there are no values."""
+        return pc.starts_with(states.field("state"), text)

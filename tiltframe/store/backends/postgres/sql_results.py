@@ -1,17 +1,22 @@
 """SQL results: expressions in plain SQL that compute the result of each function from merged states.
 
 There is one entry per function. A function without an entry has no column in the view of `sql_view`. `register_sql`
-adds entries, which may be for functions of other packages.
+adds entries. Distributions name the modules that call it by entry points of the group ``tiltframe.sql_results``::
+
+    [project.entry-points."tiltframe.sql_results"]
+    geomean = "aggr_geomean.sql"
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable
+from functools import cache
 from typing import Any, TypeAlias
 
 import pyarrow as pa
 
 import aggr
+from aggr.entry_points import load_group
 from tiltframe.store.backends.postgres.sql_terms import (
     Merged,
     column_of,
@@ -23,6 +28,7 @@ from tiltframe.store.backends.postgres.sql_terms import (
 )
 from tiltframe.store.backends.sql.literals import moment
 
+GROUP = "tiltframe.sql_results"
 _MICROSECONDS = {"s": 1_000_000, "ms": 1_000, "us": 1}
 _WITHOUT_ZONE = " AT TIME ZONE 'UTC'"
 
@@ -34,7 +40,24 @@ _READERS: dict[type[aggr.Function], Reader] = {}
 
 
 def register_sql(*functions: type[aggr.Function]) -> Callable[[Reader], Reader]:
-    """Register a function that reads results in SQL for exactly these classes. Subclasses are not included."""
+    """Register a function that returns expressions in SQL for the results of functions.
+
+    Parameters
+    ----------
+    *functions : subclasses of Function
+        Exactly these classes. Their subclasses are not included.
+
+    Returns
+    -------
+    callable
+        A decorator for ``(function, merged, state, dtype)``: the function with its parameters, the merged fields of the
+        view (`Merged`), the name of the state's column, and the Arrow type of the state. It returns a mapping from the
+        suffixes of the view's columns to expressions. An empty mapping leaves the results to the last export.
+
+    Examples
+    --------
+    docs/adding-a-function.md has a tested example.
+    """
 
     def registered(reader: Reader) -> Reader:
         _READERS.update(dict.fromkeys(functions, reader))
@@ -45,8 +68,16 @@ def register_sql(*functions: type[aggr.Function]) -> Callable[[Reader], Reader]:
 
 def sql_result(function: aggr.Function, merged: Merged, state: str, dtype: pa.DataType) -> dict[str, str]:
     """Return the view's expressions for a function's result, or an empty dict if the function is not registered."""
+    if type(function) not in _READERS:
+        _load_others()
     reader = _READERS.get(type(function))
     return {} if reader is None else reader(function, merged, state, dtype)
+
+
+@cache
+def _load_others() -> None:
+    """Import the modules of other distributions, which call `register_sql`."""
+    load_group(GROUP, "SQL result", lambda module: None)
 
 
 @register_sql(aggr.Count)

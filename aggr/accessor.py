@@ -1,0 +1,127 @@
+"""Accessors of functions: methods that compute one value per state, besides the result of the function.
+
+>>> import aggr, pyarrow as pa, pyarrow.compute as pc
+>>> from dataclasses import dataclass
+>>> from aggr.extend import GREATEST, LEAST, PlainState, accessor
+>>> @dataclass(frozen=True)
+... class Spread(aggr.Function):
+...     name, keeps, returns, guarantee = "spread", "least and greatest value", "the input's type", "exact"
+...     own_state = PlainState("spread", {"low": LEAST, "high": GREATEST})
+...     def finish_states(self, states):
+...         return pc.subtract(states.field("high"), states.field("low"))
+...     @accessor(pa.bool_())
+...     def covers(self, states, value):
+...         return pc.and_(pc.less_equal(states.field("low"), value), pc.greater_equal(states.field("high"), value))
+>>> accessor_methods(Spread)["covers"].parameter
+'value'
+"""
+
+from __future__ import annotations
+
+import inspect
+from collections.abc import Callable
+from dataclasses import dataclass
+from functools import cache
+from typing import Any, TypeVar
+
+import pyarrow as pa
+
+from aggr.arguments import shown
+from aggr.function import Function
+
+Method = TypeVar("Method", bound=Callable[..., pa.Array])
+
+_MARK = "_accessor_result_type"
+# SQL functions with these endings exist for every function: aggr_NAME_state, …
+_RESERVED_NAMES = ("state", "merge", "finish", "list")
+
+
+@dataclass(frozen=True)
+class AccessorMethod:
+    """An accessor that a function declares.
+
+    Parameters
+    ----------
+    name : str
+    result_type : pa.DataType
+    parameter : str or None
+        The name of its parameter after the states, or None if it has none.
+    is_optional : bool
+        Whether the parameter has a default.
+    """
+
+    name: str
+    result_type: pa.DataType
+    parameter: str | None
+    is_optional: bool
+
+
+def accessor(result_type: pa.DataType) -> Callable[[Method], Method]:
+    """Declare a method of a function as an accessor, which computes one value per state.
+
+    Parameters
+    ----------
+    result_type : pa.DataType
+        The type of the values.
+
+    Returns
+    -------
+    callable
+        A decorator for a method ``(self, states)`` or ``(self, states, value)``. ``states`` is a struct array without
+        nulls, which has been checked; the method returns an array of ``result_type`` with one value per state. In SQL
+        it is ``aggr_FUNCTION_METHOD(states, value)``, on Spark also `spark_udaf.states.read_accessor`, and in Python
+        `aggr.tables.accessors.read_accessor`.
+
+    Raises
+    ------
+    TypeError
+        If ``result_type`` is not an Arrow type.
+
+    Examples
+    --------
+    The module has an example.
+    """
+    if not isinstance(result_type, pa.DataType):
+        raise TypeError(f"accessor takes the Arrow type of its values, such as pa.bool_(); got {shown(result_type)}")
+
+    def declare(method: Method) -> Method:
+        setattr(method, _MARK, result_type)
+        return method
+
+    return declare
+
+
+@cache
+def accessor_methods(function: type[Function]) -> dict[str, AccessorMethod]:
+    """Return the accessors that a function declares, by name.
+
+    Raises
+    ------
+    ValueError
+        If an accessor has a reserved name, or more than one parameter after the states.
+    """
+    methods: dict[str, AccessorMethod] = {}
+    for name in dir(function):
+        method = inspect.getattr_static(function, name)
+        result_type = getattr(method, _MARK, None)
+        if result_type is not None:
+            methods[name] = _accessor_method(function, method, result_type)
+    return methods
+
+
+def _accessor_method(function: type[Function], method: Any, result_type: pa.DataType) -> AccessorMethod:
+    name = method.__name__
+    if name in _RESERVED_NAMES:
+        raise ValueError(
+            f"{function.__name__} has an accessor {name!r}; choose another name than {', '.join(_RESERVED_NAMES)}"
+        )
+    parameters = list(inspect.signature(method).parameters.values())[2:]
+    if len(parameters) > 1 or any(p.kind in (p.VAR_POSITIONAL, p.VAR_KEYWORD) for p in parameters):
+        raise ValueError(
+            f"the accessor {name!r} of {function.__name__} has {len(parameters)} parameters after the states: "
+            f"{', '.join(map(str, parameters))}; declare one or none"
+        )
+    if not parameters:
+        return AccessorMethod(name, result_type, parameter=None, is_optional=True)
+    is_optional = parameters[0].default is not inspect.Parameter.empty
+    return AccessorMethod(name, result_type, parameter=parameters[0].name, is_optional=is_optional)
