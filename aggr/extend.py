@@ -39,8 +39,9 @@ from aggr.state import PlainState, State
 from aggr.values import Values
 
 __all__ = [
-    "ADD", "ANY", "COUNT", "EARLIEST", "EXACT", "GREATEST", "LATEST", "LEAST", "NUMBERS", "OR", "ORDERED", "SUMMABLE",
-    "BucketState", "Buckets", "DamagedState", "Exact", "ExactNumbers", "ExactSums", "Field", "Function", "Groups",
-    "Histograms", "InputTypes", "Limbs", "MinOrMax", "Numbers", "PerGroup", "PlainState", "State", "Sums", "SumsState",
-    "ValueBy", "Values", "accessor", "compiled", "quotient", "sum_exactly", "sum_products", "sum_squares", "unsupported_input",
+    "ADD", "ANY", "COUNT", "EARLIEST", "EXACT", "GREATEST", "LATEST", "LEAST", "NUMBERS", "OR", "ORDERED",
+    "SUMMABLE", "BucketState", "Buckets", "DamagedState", "Exact", "ExactNumbers", "ExactSums", "Field", "Function",
+    "Groups", "Histograms", "InputTypes", "Limbs", "MinOrMax", "Numbers", "PerGroup", "PlainState", "State", "Sums",
+    "SumsState", "ValueBy", "Values", "accessor", "compiled", "quotient", "sum_exactly", "sum_products",
+    "sum_squares", "unsupported_input",
 ]  # fmt: skip
