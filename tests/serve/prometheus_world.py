@@ -18,10 +18,11 @@ from starlette.applications import Starlette
 
 import aggr
 from tiltframe import FrameStore, TiltFrame
-from tiltframe.serve.answers import Answers, WorkerPool
+from tiltframe.serve.answers import Answers
 from tiltframe.serve.cost import Budget, Limits
 from tiltframe.serve.observed import Metrics
 from tiltframe.serve.prometheus import routes
+from tiltframe.serve.workers import WorkerPool
 
 BEGIN = 1_774_656_000  # 2026-03-28T00:00:00Z
 HOSTS = ("a", "b", "web-1", "w.2", "ü", None)

@@ -119,6 +119,17 @@ def test_systemd_takes_the_unit(tmp_path, page):
     assert (done.returncode, done.stderr) == (0, "")
 
 
+@pytest.mark.skipif(shutil.which("systemd-analyze") is None, reason="no systemd is installed")
+def test_the_unit_of_the_server_is_hardened(tmp_path):
+    unit = tmp_path / "tiltframe.service"
+    text = block("how-to/serve-in-production.md", "[Unit]")
+    assert re.search(r"^MemoryMax=\d+G$", text, re.M)
+    unit.write_text(text)
+    command = ["systemd-analyze", "security", "--offline=true", "--threshold=20", unit]  # tenths of exposure
+    done = subprocess.run(command, capture_output=True, text=True, check=False)
+    assert done.returncode == 0, done.stdout
+
+
 @pytest.mark.skipif(shutil.which("promtool") is None, reason="no promtool is installed")
 def test_promtool_takes_the_alert_rules():
     subprocess.run(["promtool", "check", "rules", DOCS.parent / "examples/grafana/alerts.yaml"], check=True)

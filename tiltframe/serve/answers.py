@@ -4,16 +4,13 @@ bounded memory.
 
 from __future__ import annotations
 
-import asyncio
 import hashlib
 import json
 import sys
 import threading
 from collections import OrderedDict
 from collections.abc import AsyncIterator, Callable, Iterator, Mapping
-from concurrent.futures import Future, ThreadPoolExecutor
 from dataclasses import dataclass
-from typing import Any, ParamSpec, TypeVar
 
 import pyarrow as pa
 from starlette.requests import Request
@@ -21,17 +18,15 @@ from starlette.responses import Response, StreamingResponse
 
 from tiltframe.serve.cost import Limits
 from tiltframe.serve.deadline import Deadline
-from tiltframe.serve.errors import Refused
 from tiltframe.serve.forms import JSON, packing_of
 from tiltframe.serve.observed import Metrics
+from tiltframe.serve.workers import WorkerPool
 
 _BUFFERED_BYTES = 1 << 20  # bytes; longer answers are sent while they are computed
 _CACHE_BYTES = 64 << 20  # the bytes of memory for cached answers
 _ENTRY = 440  # the measured overhead of a cached answer in bytes: objects, dicts, tag
 _CHUNK = 1 << 16  # bytes sent at once, and thus the maximum that a slow client keeps in memory
 _LIVES = "private, no-cache"  # caches must revalidate an answer before they use it
-P = ParamSpec("P")
-T = TypeVar("T")
 
 
 @dataclass(frozen=True)
@@ -155,53 +150,3 @@ def _packed(text: bytes, packing: str) -> bytes:
     with pa.CompressedOutputStream(out, packing) as stream:
         stream.write(text)
     return bytes(out.getvalue())
-
-
-class WorkerPool:
-    """Threads for queries, one per concurrent query, and as many threads for look-ups, so that look-ups do not wait for
-    queries.
-    """
-
-    def __init__(self, limits: Limits) -> None:
-        """Create the pool without starting a thread."""
-        self._limits = limits
-        self._computing, self._looking = (ThreadPoolExecutor(limits.queries, name) for name in ("query", "look-up"))
-        self._begun: set[Future[Any]] = set()
-
-    async def run(self, function: Callable[P, T], *args: P.args, **kwargs: P.kwargs) -> T:
-        """Run a function in a thread, and wait at most the time limit of a query; raise `Refused` after that time.
-
-        A thread cannot be stopped. It completes its call, and other calls wait for the thread until then.
-        """
-        return await self._awaited(self._computing.submit(function, *args, **kwargs))
-
-    async def look_up(self, function: Callable[P, T], *args: P.args, **kwargs: P.kwargs) -> T:
-        """Run a function that only looks up values, like `run` but without waiting for queries."""
-        return await self._awaited(self._looking.submit(function, *args, **kwargs))
-
-    async def _awaited(self, future: Future[T]) -> T:
-        self._begun.add(future)
-        future.add_done_callback(self._begun.discard)
-        seconds = self._limits.seconds
-        try:
-            return await asyncio.wait_for(asyncio.wrap_future(future), seconds)
-        except TimeoutError:
-            if future.cancelled():
-                message = (
-                    f"{self._limits.queries} queries are running, and none has ended for {seconds} s; ask again later"
-                )
-                raise Refused(503, message, {"retry-after": "5"}) from None
-            raise Refused(
-                503, f"this took longer than {seconds} s; take less at once: a shorter range, fewer keys, fewer windows"
-            ) from None
-
-    @property
-    def unfinished(self) -> int:
-        """The number of calls that are running or waiting."""
-        return len(self._begun)
-
-    def close(self) -> bool:
-        """Accept no further calls, and return whether a thread is still running a call."""
-        for threads in (self._computing, self._looking):
-            threads.shutdown(wait=False, cancel_futures=True)
-        return bool(self._begun)

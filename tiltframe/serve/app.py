@@ -21,8 +21,9 @@ from starlette.routing import Route
 from aggr.arguments import because, shown
 from tiltframe.serve import prometheus
 from tiltframe.serve.access import Access, is_loopback
-from tiltframe.serve.answers import Answers, WorkerPool
+from tiltframe.serve.answers import Answers
 from tiltframe.serve.asking import Asking
+from tiltframe.serve.connections import bounded_connections
 from tiltframe.serve.cost import Budget, Limits
 from tiltframe.serve.errors import Refused, place_of
 from tiltframe.serve.gauges import gauges_of
@@ -32,7 +33,9 @@ from tiltframe.serve.observed import LOG, Metrics, Observed, log_to_stderr
 from tiltframe.serve.openapi import openapi, page
 from tiltframe.serve.promql.classic_buckets import DEFAULT_BOUNDS, BucketBounds
 from tiltframe.serve.pushed import Pushed
+from tiltframe.serve.redaction import Redaction
 from tiltframe.serve.stores import Stores
+from tiltframe.serve.workers import WorkerPool
 from tiltframe.serve.writing import Writing
 from tiltframe.store import StoreError
 
@@ -164,10 +167,11 @@ def run(
     maintenance = Maintenance(stores, metrics)
     host, port = address
     listening = _listening(host, port)
-    log_to_stderr()
+    log_to_stderr(Redaction(token))
     config = uvicorn.Config(
-        app, log_config=None, access_log=False, lifespan="off", ws="none", server_header=False, proxy_headers=False,
-        timeout_graceful_shutdown=_GRACE, h11_max_incomplete_event_size=1 << 16,
+        app, http=bounded_connections(limits.seconds), log_config=None, access_log=False, lifespan="off", ws="none",
+        server_header=False, proxy_headers=False, timeout_graceful_shutdown=_GRACE,
+        h11_max_incomplete_event_size=1 << 16,
     )  # fmt: skip
     for signum in (signal.SIGINT, signal.SIGTERM):
         signal.signal(signum, lambda *_: None)  # uvicorn raises the signal again after it has stopped

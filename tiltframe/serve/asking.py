@@ -22,7 +22,7 @@ from tiltframe.serve.cost import QUERY_BYTES, Budget
 from tiltframe.serve.deadline import Deadline
 from tiltframe.serve.errors import Refused
 from tiltframe.serve.forms import form_of, written_results
-from tiltframe.serve.http import read_body, read_members, take_store
+from tiltframe.serve.http import check_words, read_body, read_members, take_store
 from tiltframe.serve.promql.catalogue import columns_in_promql
 from tiltframe.serve.promql.metrics import label_of
 from tiltframe.serve.stores import Stores
@@ -66,6 +66,7 @@ def from_body(body: bytes) -> tuple[str, Query]:
 
 
 def _store_and_query(members: dict[str, Any]) -> tuple[str, Query]:
+    check_words(members)
     store = take_store(members)
     query = Query.from_dict(members)
     if query.per is None and query.points is None:

@@ -5,9 +5,9 @@ from __future__ import annotations
 import time
 from importlib.metadata import version
 
-from tiltframe.serve.answers import WorkerPool
 from tiltframe.serve.observed import Gauge
 from tiltframe.serve.stores import Stores
+from tiltframe.serve.workers import WorkerPool
 from tiltframe.store import StoreError
 
 

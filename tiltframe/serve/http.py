@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import json
+import re
 from collections.abc import Mapping, Sequence
 from typing import Any
 
@@ -11,6 +12,9 @@ from starlette.requests import Request
 
 from aggr.arguments import shown
 from tiltframe.serve.errors import Refused
+
+_MOST_WORDS = 2_000
+_WORDS = re.compile(r"""'(?:''|[^'])*'|"[^"]*"|\w+|[^\w\s]""")
 
 
 async def read_body(request: Request, max_bytes: int, seconds: int, packings: Sequence[str] = ("identity",)) -> bytes:
@@ -54,6 +58,26 @@ def read_members(body: bytes, example: str) -> dict[str, Any]:
     if not isinstance(members, Mapping):
         raise ValueError(f"the body must be an object, {example}; got {shown(members)}")
     return dict(members)
+
+
+def check_words(members: object) -> None:
+    """Raise `Refused` with status 413 if the texts of a query have too many words, numbers and signs together.
+
+    Parsing expressions takes a tenth of a millisecond for each.
+    """
+    texts, waiting = [], [members]
+    while waiting:
+        value = waiting.pop()
+        if isinstance(value, Mapping):
+            waiting += [*value, *value.values()]
+        elif isinstance(value, list | tuple):
+            waiting += value
+        elif isinstance(value, str):
+            texts.append(value)
+    words = len(_WORDS.findall(" ".join(texts)))
+    if words > _MOST_WORDS:
+        message = f"a query has at most {_MOST_WORDS:,} words, numbers and signs; this one has {words:,}"
+        raise Refused(413, f"{message}; ask for several queries")
 
 
 def take_store(members: dict[str, Any]) -> str:

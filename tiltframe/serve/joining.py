@@ -19,7 +19,7 @@ from tiltframe.serve.answers import Answers, Question
 from tiltframe.serve.cost import BODY_BYTES, Budget
 from tiltframe.serve.deadline import Deadline
 from tiltframe.serve.forms import form_of, written_results
-from tiltframe.serve.http import read_body, read_members, take_store
+from tiltframe.serve.http import check_words, read_body, read_members, take_store
 from tiltframe.serve.stores import Stores
 from tiltframe.store import Join
 
@@ -77,7 +77,9 @@ def _from_body(body: bytes) -> tuple[str, pa.Table, Join]:
     """Return the store's name, the rows and the join from a JSON body; raise ``ValueError`` if it cannot be read."""
     members = read_members(body, _EXAMPLE)
     store = take_store(members)
-    return store, _table(members.pop("rows", None)), Join.from_dict(members)
+    rows = members.pop("rows", None)
+    check_words(members)
+    return store, _table(rows), Join.from_dict(members)
 
 
 def _table(rows: object) -> pa.Table:

@@ -21,6 +21,7 @@ from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
 from tiltframe.metrics_text import metric_lines
 from tiltframe.serve.errors import failure, place_of, sentence_of, status_of
+from tiltframe.serve.redaction import Redaction
 
 _HELP = {
     "requests_total": "Number of answered requests, by route and status.",
@@ -34,7 +35,7 @@ _SECONDS = "request_seconds"
 _BOUNDS = (0.005, 0.025, 0.1, 0.25, 1.0, 2.5, 10.0, 30.0)  # the bucket bounds of the histogram of latency, in seconds
 LOG = logging.getLogger("tiltframe.serve")
 _SEND_SECONDS = 30  # seconds after which a client that reads nothing is disconnected
-_LONGEST = 1000  # the maximum length of a URL in the log
+_LONGEST = 1000  # the maximum length of a text in the log
 _POLICY = b"default-src 'self'; img-src 'self' data:; frame-ancestors 'none'; base-uri 'none'; form-action 'none'"
 _HEADERS = [(b"x-content-type-options", b"nosniff"), (b"referrer-policy", b"no-referrer")]
 _HEADERS += [(b"content-security-policy", _POLICY)]
@@ -147,23 +148,32 @@ class Observed:
         self.metrics.add_seconds(route, seconds)
         address = scope["path"] + (f"?{scope['query_string'].decode('latin-1')}" if scope["query_string"] else "")
         client = (scope.get("client") or ["?"])[0]
-        request = {"method": scope["method"], "address": address[:_LONGEST], "client": client}
+        request = {"method": scope["method"], "address": address, "client": client}
         LOG.info({**request, "seconds": round(seconds, 6), **seen})
 
 
 class _Lines(logging.Formatter):
-    """A log formatter that writes one JSON object per line."""
+    """A log formatter that writes one JSON object per line, without secrets."""
+
+    def __init__(self, redact: Redaction) -> None:
+        super().__init__()
+        self._redact = redact
 
     def format(self, record: logging.LogRecord) -> str:
         fields = record.msg if isinstance(record.msg, dict) else {"message": record.getMessage().splitlines()[0]}
+        fields = {name: self._short(value) if isinstance(value, str) else value for name, value in fields.items()}
         at = datetime.fromtimestamp(record.created, UTC).isoformat(timespec="milliseconds")
         return json.dumps({"time": at.replace("+00:00", "Z"), **fields}, ensure_ascii=True, default=str)
 
+    def _short(self, text: str) -> str:
+        """Return the beginning of a text without secrets. It is redacted first, so that no secret is cut in two."""
+        return self._redact(text[: 2 * _LONGEST])[:_LONGEST]
 
-def log_to_stderr() -> None:
-    """Write the log of this server and of uvicorn to standard error."""
+
+def log_to_stderr(redact: Redaction) -> None:
+    """Write the log of this server and of uvicorn to standard error, without secrets."""
     handler = logging.StreamHandler(sys.stderr)
-    handler.setFormatter(_Lines())
+    handler.setFormatter(_Lines(redact))
     levels = {"tiltframe.serve": logging.INFO, "uvicorn.error": logging.WARNING, "asyncio": logging.ERROR}
     for name, level in levels.items():
         logger = logging.getLogger(name)

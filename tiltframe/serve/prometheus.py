@@ -15,7 +15,7 @@ from starlette.responses import Response
 from starlette.routing import Route
 
 from aggr.arguments import shown
-from tiltframe.serve.answers import Answers, Question, WorkerPool, written
+from tiltframe.serve.answers import Answers, Question, written
 from tiltframe.serve.cost import QUERY_BYTES, Budget
 from tiltframe.serve.deadline import Deadline
 from tiltframe.serve.errors import BadData, prometheus_failure, status_of
@@ -30,6 +30,7 @@ from tiltframe.serve.promql.remote_read import remote_read
 from tiltframe.serve.promql.select import LOOKBACK, Evaluation
 from tiltframe.serve.promql.status import CONSTANT_ANSWERS, database_statistics, flags_of, runtime_information
 from tiltframe.serve.promql.syntax_tree import syntax_tree
+from tiltframe.serve.workers import WorkerPool
 from tiltframe.store import StoreError, StoreView
 from windows.timezone import Instants
 

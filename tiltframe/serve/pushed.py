@@ -21,9 +21,9 @@ from starlette.routing import Route
 
 from aggr.arguments import nearest, shown
 from tiltframe.names import LEVEL
-from tiltframe.serve.answers import WorkerPool
 from tiltframe.serve.errors import Refused
 from tiltframe.serve.stores import Stores
+from tiltframe.serve.workers import WorkerPool
 from tiltframe.store import Seen
 from tiltframe.text.results import json_lines
 

@@ -15,7 +15,6 @@ from starlette.routing import Route
 
 from aggr.arguments import shown
 from tiltframe.files.inputs import open_source
-from tiltframe.serve.answers import WorkerPool
 from tiltframe.serve.appended_once import append_once
 from tiltframe.serve.arrow_bodies import read_stream
 from tiltframe.serve.cost import BODY_BYTES, Limits
@@ -24,6 +23,7 @@ from tiltframe.serve.forms import ARROW, JSON, LINES, PROTOBUF
 from tiltframe.serve.http import read_body
 from tiltframe.serve.otlp_rows import table_of
 from tiltframe.serve.stores import Stores
+from tiltframe.serve.workers import WorkerPool
 from tiltframe.store import FrameStore, StoreError, check_writer
 
 _CALLED = "the events"  # what messages say in place of a file's name
@@ -58,7 +58,7 @@ class Writing:
             with _called(store, name):
                 return store.append_rows(rows, writer, number, note=notes.append)
 
-        added = await self._pool.run(append)
+        added = await self._pool.write(append)
         return JSONResponse({"added": added, **({"warnings": notes} if notes else {})})
 
     async def metrics(self, request: Request) -> Response:
@@ -90,7 +90,7 @@ class Writing:
                 else:
                     append_once(store, events, message)
 
-        await self._pool.run(append)
+        await self._pool.write(append)
         reasons = _reasons(refused) if refused else ""
         return Response(response_of(len(refused), reasons, kind == JSON), media_type=kind)
 

@@ -10,6 +10,7 @@ import promql_parser
 
 from aggr.arguments import shown
 from aggr.iso8601 import read_time
+from aggr.sql.regular_expressions import count_steps, plain_texts
 from tiltframe.serve.errors import BadData, Unanswerable
 from tiltframe.serve.promql.function_table import WAY, register_older_functions
 
@@ -20,11 +21,17 @@ Expression: TypeAlias = promql_parser.Expr
 SECOND = 1_000_000
 _MOST_CHARACTERS = 1_000_000
 _MOST_CODE = 2_000  # the maximum number of characters outside strings, because parsing and evaluation are recursive
+_MOST_LEVELS = 500  # of nested operators, because the time of parsing grows with the square of the levels
+_MOST_REGEX_STEPS = 3_000  # of all regular expressions; the parser compiles them, which blocks all threads
 _STRINGS = re.compile(r"""#[^\n]*|"(?:\\.|[^"\\])*"|'(?:\\.|[^'\\])*'|`[^`]*`""")
 # syntax that the parser does not support: modifiers of ranges, trimmed histograms, arithmetic of durations
 _NEWER_SYNTAX = re.compile(
     r"\b(anchored|smoothed)\b|</|>/|\[[^\]]*(\b(step|range|min|max|min_of|max_of)\s*\(|[-+*/%^])|\boffset\s*-?\("
 )
+_LEVELS = re.compile(r"[(+\-*/%^<>]|==|!=|\b(?:and|or|unless|atan2)\b", re.IGNORECASE)
+_REGEXES = re.compile(r"""[=!]~\s*("(?:\\.|[^"\\])*"|'(?:\\.|[^'\\])*'|`[^`]*`)""")
+# a Unicode class, which the parser compiles to some hundred bytes ranges, is weighted like three of RE2
+_UNICODE_CLASS = re.compile(r"\\(?:[pP](?:\{[^}]*\}|.)|[wWdDsS])")
 _EARLIEST, _LATEST = -62_000_000_000, 253_000_000_000  # the years 5 to 9987, which are within the range of windows
 
 
@@ -32,12 +39,37 @@ def read_expression(text: str) -> Expression:
     """Return the parsed PromQL expression; raise `BadData` if it is not valid."""
     if len(text) > _MOST_CHARACTERS or len(_STRINGS.sub("", text)) > _MOST_CODE:
         raise BadData(f"an expression has at most {_MOST_CODE:,} characters outside of strings; this one has more")
+    _check_nesting(text)
+    _check_regexes(text)
     try:
         return promql_parser.parse(_STRINGS.sub(_without_backquotes, text))
     except ValueError as error:
         if _NEWER_SYNTAX.search(_STRINGS.sub("", text)):
             raise Unanswerable(f"{shown(text)} has syntax of newer releases of Prometheus; {WAY}") from None
         raise BadData(f"cannot read {shown(text)} as PromQL: {' '.join(str(error).split())[:150]}") from None
+
+
+def _check_nesting(text: str) -> None:
+    """Raise `BadData` if an expression has too many operators and parentheses, which may be nested."""
+    levels = len(_LEVELS.findall(_STRINGS.sub("", text)))
+    if levels > _MOST_LEVELS:
+        raise BadData(
+            f"an expression has at most {_MOST_LEVELS} operators and parentheses; this one has {levels:,}; ask for "
+            "several expressions"
+        )
+
+
+def _check_regexes(text: str) -> None:
+    """Raise `BadData` if the regular expressions in the text of an expression are too large together."""
+    quoted = [literal for literal in _REGEXES.findall(text) if literal]
+    regexes = [literal[1:-1] if literal[0] == "`" else literal[1:-1].replace("\\\\", "\\") for literal in quoted]
+    weighted = [_UNICODE_CLASS.sub(r"(?:\\pL\\pL\\pL)", regex) for regex in regexes if plain_texts(regex) is None]
+    steps = sum(map(count_steps, weighted))
+    if steps > _MOST_REGEX_STEPS:
+        raise BadData(
+            f"the regular expressions of {shown(text)} have about {steps:,} steps together; at most "
+            f"{_MOST_REGEX_STEPS:,} are allowed: shorten them, repeat less, or list plain texts, a|b|c"
+        )
 
 
 def _without_backquotes(string: re.Match[str]) -> str:

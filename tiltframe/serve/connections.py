@@ -1,0 +1,90 @@
+"""Connections of clients: requests that arrive too slowly are cut off, on every route, and their number is limited.
+
+                   headers complete              body complete
+connected ──────────────▶ reading a body ──────────────▶ answered ──▶ next request
+    │ _HEADER_SECONDS           │ the seconds of a body               │ keep-alive of uvicorn
+    ▼                           ▼                                     ▼
+  closed                      closed                                closed
+"""
+
+from __future__ import annotations
+
+import asyncio
+import resource
+from collections import OrderedDict
+from typing import Any
+
+from uvicorn.protocols.http.h11_impl import H11Protocol
+
+_HEADER_SECONDS = 10.0  # the maximum seconds from the first byte of a request, or of a new connection, to its headers
+_BODY_MARGIN_SECONDS = 2.0  # routes that read a body end it with an answer; the connection is closed after that
+_MOST_CONNECTIONS = 1000
+_OTHER_FILES = 200  # file descriptors of the process that are not connections
+
+
+class BoundedConnection(H11Protocol):
+    """An HTTP/1.1 connection whose requests must arrive in time. Subclasses belong to one server."""
+
+    body_seconds: float
+    most_connections: int
+    reading: OrderedDict[BoundedConnection, asyncio.TimerHandle]  # the connections that await a request, oldest first
+
+    def connection_made(self, transport: asyncio.Transport) -> None:  # type: ignore[override]
+        """Start the time for the headers. If there are too many connections, close the one that has waited longest."""
+        super().connection_made(transport)
+        self._awaits_body = False
+        self._await(_HEADER_SECONDS)
+        if len(self.connections) > self.most_connections:
+            next(iter(self.reading)).transport.abort()
+
+    def connection_lost(self, exc: Exception | None) -> None:
+        """End the time."""
+        self._end_waiting()
+        super().connection_lost(exc)
+
+    def data_received(self, data: bytes) -> None:
+        """Take bytes, and start, continue or end the time of a request."""
+        cycle = self.cycle
+        super().data_received(data)
+        if self.cycle is not None and not self.cycle.response_complete and not self.cycle.more_body:
+            self._end_waiting()
+            return
+        has_headers = self.cycle is not cycle
+        if has_headers:
+            self._end_waiting()
+            self._await(self.body_seconds + _BODY_MARGIN_SECONDS)
+        elif self not in self.reading:
+            self._await(_HEADER_SECONDS)
+
+    def _await(self, seconds: float) -> None:
+        self.reading[self] = self.loop.call_later(seconds, self.transport.abort)
+
+    def _end_waiting(self) -> None:
+        if timer := self.reading.pop(self, None):
+            timer.cancel()
+
+
+def bounded_connections(body_seconds: float) -> type[BoundedConnection]:
+    """Return the class of the connections of a server.
+
+    Parameters
+    ----------
+    body_seconds : float
+        The maximum seconds from the headers of a request to the end of its body.
+    """
+    members: dict[str, Any] = {
+        "body_seconds": body_seconds,
+        "most_connections": min(_MOST_CONNECTIONS, _open_files() - _OTHER_FILES),
+        "reading": OrderedDict(),
+    }
+    return type("ServerConnection", (BoundedConnection,), members)
+
+
+def _open_files() -> int:
+    """Raise the soft limit of open files to what the connections need, and return it."""
+    soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
+    needed_files = 4 * _MOST_CONNECTIONS
+    if soft != resource.RLIM_INFINITY and soft < needed_files:
+        soft = needed_files if hard == resource.RLIM_INFINITY else min(needed_files, hard)
+        resource.setrlimit(resource.RLIMIT_NOFILE, (soft, hard))
+    return needed_files if soft == resource.RLIM_INFINITY else soft

@@ -1,0 +1,58 @@
+"""Redaction of the log: it contains neither the server's token, nor secrets that clients send in addresses."""
+
+from __future__ import annotations
+
+import re
+from urllib.parse import unquote_plus
+
+_PART = 8  # the length of the parts of a token that are redacted, because messages quote texts shortened
+_REPLACEMENT = "[redacted]"
+_NAMED = re.compile(
+    r"([\w.-]*(?:token|secret|passw(?:or)?d|credentials?|authorization|api[_-]?key|signature)[\w.-]*=)[^&\s\"',;}]+",
+    re.IGNORECASE,
+)
+_BEARER = re.compile(r"(\b(?:bearer|basic) +)(?!TOKEN\b)[^\s\"',;]+", re.IGNORECASE)
+_PASSWORD = re.compile(r"(://[^/@\s:]*:)[^/@\s]+(?=@)")
+
+
+class Redaction:
+    """Replaces secrets in texts: parameters with names such as ``token`` or ``api_key``, credentials of headers and
+    addresses, and the server's token wherever it is, also in part or percent-encoded.
+
+    Parameters
+    ----------
+    token : bytes, optional
+        The server's token, of at least 8 ASCII characters.
+
+    >>> Redaction(b"0123456789abcdef")("/v1/stores?x=0123456789abcdef&token=wrong")
+    '/v1/stores?x=[redacted]&token=[redacted]'
+    """
+
+    def __init__(self, token: bytes | None = None) -> None:
+        """Create the redaction for a token."""
+        text = "" if token is None else token.decode("ascii")
+        self._parts = {text[i : i + _PART] for i in range(len(text) - _PART + 1)}
+
+    def __call__(self, text: str) -> str:
+        """Return a text without secrets."""
+        for pattern in (_NAMED, _BEARER, _PASSWORD):
+            text = pattern.sub(rf"\1{_REPLACEMENT}", text)
+        decoded = unquote_plus(text) if self._parts and ("%" in text or "+" in text) else text
+        if self._places(decoded) and not self._places(text):
+            text = decoded  # in this form the token can be replaced
+        return self._without_token(text)
+
+    def _places(self, text: str) -> list[int]:
+        """Return the positions at which a part of the token begins."""
+        if not self._parts:
+            return []
+        return [i for i in range(len(text) - _PART + 1) if text[i : i + _PART] in self._parts]
+
+    def _without_token(self, text: str) -> str:
+        pieces: list[str] = []
+        end = 0
+        for place in self._places(text):
+            if place >= end:
+                pieces += [text[end:place], _REPLACEMENT]
+            end = place + _PART
+        return "".join([*pieces, text[end:]])

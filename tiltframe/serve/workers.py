@@ -1,0 +1,78 @@
+"""Worker threads for the requests of the server."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable
+from concurrent.futures import Future, ThreadPoolExecutor
+from functools import partial
+from typing import Any, ParamSpec, TypeVar
+
+from tiltframe.serve.cost import Limits
+from tiltframe.serve.errors import Refused
+from tiltframe.serve.interruptible import InterruptibleCall
+
+P = ParamSpec("P")
+T = TypeVar("T")
+
+
+class WorkerPool:
+    """Threads for queries, one per concurrent query, and as many threads for look-ups, so that look-ups do not wait for
+    queries.
+    """
+
+    def __init__(self, limits: Limits) -> None:
+        """Create the pool without starting a thread."""
+        self._limits = limits
+        self._computing, self._looking = (ThreadPoolExecutor(limits.queries, name) for name in ("query", "look-up"))
+        self._begun: set[Future[Any]] = set()
+
+    async def run(self, function: Callable[P, T], *args: P.args, **kwargs: P.kwargs) -> T:
+        """Run a function in a thread, and wait at most the time limit of a query. After that time, stop the function
+        and raise `Refused`.
+        """
+        return await self._computed(self._computing, partial(function, *args, **kwargs))
+
+    async def look_up(self, function: Callable[P, T], *args: P.args, **kwargs: P.kwargs) -> T:
+        """Run a function that only looks up values, like `run` but without waiting for queries."""
+        return await self._computed(self._looking, partial(function, *args, **kwargs))
+
+    async def write(self, function: Callable[P, T], *args: P.args, **kwargs: P.kwargs) -> T:
+        """Run a function that commits, like `run`, but without stopping it: after the time limit it still ends."""
+        return await self._awaited(self._computing.submit(function, *args, **kwargs))
+
+    async def _computed(self, threads: ThreadPoolExecutor, function: Callable[[], T]) -> T:
+        call = InterruptibleCall(function)
+        future = threads.submit(call)
+        try:
+            return await self._awaited(future)
+        finally:
+            if not future.done():
+                call.stop()
+
+    async def _awaited(self, future: Future[T]) -> T:
+        self._begun.add(future)
+        future.add_done_callback(self._begun.discard)
+        seconds = self._limits.seconds
+        try:
+            return await asyncio.wait_for(asyncio.wrap_future(future), seconds)
+        except TimeoutError:
+            if future.cancelled():
+                message = (
+                    f"{self._limits.queries} queries are running, and none has ended for {seconds} s; ask again later"
+                )
+                raise Refused(503, message, {"retry-after": "5"}) from None
+            raise Refused(
+                503, f"this took longer than {seconds} s; take less at once: a shorter range, fewer keys, fewer windows"
+            ) from None
+
+    @property
+    def unfinished(self) -> int:
+        """The number of calls that are running or waiting."""
+        return len(self._begun)
+
+    def close(self) -> bool:
+        """Accept no further calls, and return whether a thread is still running a call."""
+        for threads in (self._computing, self._looking):
+            threads.shutdown(wait=False, cancel_futures=True)
+        return bool(self._begun)
