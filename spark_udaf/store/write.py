@@ -264,6 +264,36 @@ def rollup_into(
 
         su.rollup_into(df, store, writer="nightly", commit=20240501)
     """
+    return _roll_up_into(rows, store, writer, commit, recorded=recorded, on_null_time=on_null_time, scan=scan)
+
+
+def rollup_batch_into(
+    rows: DataFrame | ParquetScan,
+    store: FrameStore,
+    *,
+    writer: str,
+    commit: int,
+    recorded: Mapping[str, Any] | None,
+    stream: str,
+    delay_us: int | None,
+) -> bool:
+    """Roll up a micro-batch into a frame store like `rollup_into`. With a delay, record the watermark of the stream."""
+    watermark = None if delay_us is None else (stream, delay_us)
+    return _roll_up_into(rows, store, writer, commit, recorded=recorded, watermark=watermark)
+
+
+def _roll_up_into(
+    rows: DataFrame | ParquetScan,
+    store: FrameStore,
+    writer: str,
+    commit: int,
+    *,
+    recorded: Mapping[str, Any] | None,
+    on_null_time: str | Observation = "fail",
+    scan: Literal["auto"] | None = None,
+    watermark: tuple[str, int] | None = None,
+) -> bool:
+    """Roll up rows, whose states the tasks write, and commit. ``watermark`` is the name of a stream and its delay."""
     check_store(store)
     source, schema = source_of(with_times(rows, store.frame.time, on_null_time), store.frame.columns_in, scan)
     store.frame.check(schema)
@@ -276,7 +306,11 @@ def rollup_into(
         # a task before the shuffle may be repeated after some of its output was read, so it must not write
         return plan_rollup(source, schema, change.frame, then=then, result=RECEIPTS, finishes=False)
 
-    return change.commit(_receipts(plan))
+    receipts = _receipts(plan)
+    if watermark is not None:
+        stream, delay_us = watermark
+        change = change.of_stream(stream, receipts, delay_us)
+    return change.commit(receipts)
 
 
 def check_store(store: FrameStore) -> None:

@@ -274,7 +274,13 @@ class StreamRows:
     @property
     def has_watermark(self) -> bool:
         """Whether a column has a watermark."""
-        return any(_WATERMARK in (field.metadata or {}) for field in self.df.schema)
+        return self.delay_us is not None
+
+    @property
+    def delay_us(self) -> int | None:
+        """How far the watermark stays behind the newest rows, in microseconds; None without a watermark."""
+        delays = [field.metadata[_WATERMARK] for field in self.df.schema if _WATERMARK in (field.metadata or {})]
+        return int(max(delays)) * 1000 if delays else None
 
     def input_schema(self, read: Read) -> pa.Schema:
         """Return the schema of the rows; columns that are not read may have any type."""

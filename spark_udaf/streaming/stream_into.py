@@ -18,7 +18,7 @@ from aggr.duration import read_duration
 from spark_udaf.batch.rollup import with_times
 from spark_udaf.plan.session import prepare
 from spark_udaf.plan.two_phase import source_of
-from spark_udaf.store.write import check_store, rollup_into
+from spark_udaf.store.write import check_store, rollup_batch_into
 from spark_udaf.streaming.progress import query_id, record_of, recorded_ids, remember, writer_of
 from spark_udaf.streaming.scan_stream import Arriving, ParquetStream
 from spark_udaf.streaming.shard_job import OBSERVED
@@ -88,7 +88,8 @@ def stream_into(
     Guarantee
     ---------
     The states of the store equal, bit for bit, those of a rollup of all rows, for any batches, failures and restarts. A
-    late row is merged into its window. If completed batches of the checkpoint are missing from the store, the query
+    late row is merged into its window. If ``df`` has a watermark, each batch records it in the store, for queries of
+    closed windows. If completed batches of the checkpoint are missing from the store, the query
     fails with a message.
 
     Examples
@@ -110,7 +111,14 @@ def stream_into(
     store.check_states(store.frame.states_schema(source.input_schema(store.frame.columns_in)))
     former = recorded_ids(store, name)
     arriving, batches = (df.arriving, df.paths()) if isinstance(df, ParquetStream) else (None, df)
-    into = _Batches(store=store, stream=name, checkpoint=folder, compact_every=compact_every, arriving=arriving)
+    into = _Batches(
+        store=store,
+        stream=name,
+        checkpoint=folder,
+        compact_every=compact_every,
+        arriving=arriving,
+        delay_us=source.delay_us,
+    )
     if arriving is None:
         batches = batches.observe(OBSERVED, F.count(F.lit(1)).alias("rows"))
     writer = batches.writeStream.queryName(name).option("checkpointLocation", folder).foreachBatch(into)
@@ -130,6 +138,7 @@ class _Batches:
     checkpoint: str
     compact_every: int | None
     arriving: Arriving | None  # set if batches are paths of files that the tasks read
+    delay_us: int | None  # of the watermark; None if there is none
 
     def __call__(self, batch: DataFrame, number: int) -> None:
         spark = batch.sparkSession
@@ -141,7 +150,15 @@ class _Batches:
         if (-1 if last is None else last) < number - 1:
             raise StoreError(_missing_batches(self, writer, number, last))
         ids = {record_of(self.stream): [*recorded_ids(self.store, self.stream), own_id]} if last is None else None
-        rollup_into(rows, self.store, writer=writer, commit=number, recorded=ids)
+        rollup_batch_into(
+            rows,
+            self.store,
+            writer=writer,
+            commit=number,
+            recorded=ids,
+            stream=self.stream,
+            delay_us=self.delay_us,
+        )
         if self.compact_every is not None and (number + 1) % self.compact_every == 0:
             compact_or_warn(self.store)  # Open windows, which have most of the parts, are compacted too.
 

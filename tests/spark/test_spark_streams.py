@@ -112,10 +112,13 @@ def test_a_registered_function_is_known_in_the_tasks_of_a_stream(spark, tmp_path
         times = pa.array([1_714_543_200_000_000, 1_714_543_201_000_000], pa.timestamp("us", "UTC"))
         pq.write_table(pa.table({"ts": times, "x": [5, 3]}), tmp_path / "rows" / "a.parquet")
         store = FrameStore(tmp_path / "store", frame)
-        stream = spark.readStream.schema("ts timestamp, x bigint").parquet(str(tmp_path / "rows"))
+        rows = spark.readStream.schema("ts timestamp, x bigint").parquet(str(tmp_path / "rows"))
+        stream = rows.withWatermark("ts", "90 seconds")
         query = su.stream_into(stream, store, name="s", checkpoint=tmp_path / "checkpoint", trigger="available_now")
         query.awaitTermination()
         assert store.query("1m").column("low").to_pylist() == [3]
+        assert store.inspect().watermarks == {"s": 1_714_543_200_000_000 - 90_000_000}
+        assert su.read(spark, str(tmp_path / "store"), per="1m", closed=True).collect() == []
     finally:
         aggr.unregister("least_of_mine")
 
@@ -128,9 +131,9 @@ class FailsAfterCommit:
     batch: int
 
     def __call__(self, *arguments: Any, **named: Any) -> bool:
-        from spark_udaf.store.write import rollup_into
+        from spark_udaf.store.write import rollup_batch_into
 
-        added = rollup_into(*arguments, **named)
+        added = rollup_batch_into(*arguments, **named)
         if named["commit"] == self.batch:
             raise OSError("the power went out")
         return added
@@ -143,7 +146,7 @@ def test_a_stream_is_in_the_store_once_over_failures_restarts_and_late_rows(stre
 
     rows = engines.rows(FILES * ROWS)
     with monkeypatch.context() as patched:
-        patched.setattr("spark_udaf.streaming.stream_into.rollup_into", FailsAfterCommit(stream.store, 2))
+        patched.setattr("spark_udaf.streaming.stream_into.rollup_batch_into", FailsAfterCommit(stream.store, 2))
         with pytest.raises(StreamingQueryException, match="the power went out"):
             stream.run(compact_every=None)
     query = stream.run(compact_every=None)  # batch 2 is in the store, and Spark runs it again

@@ -169,6 +169,8 @@ def print_report(report: Report) -> None:
             console.print(f"{level.level}: expired before {as_moment(level.expired)}")
     for name, known_from in report.known_from.items():
         console.print(f"{name}: known from {as_moment(known_from)}, and null before")
+    for stream, closed_before in report.watermarks.items():
+        console.print(f"stream {stream}: windows closed before {as_moment(closed_before)}")
 
 
 def as_moment(micros: int | None) -> str:

@@ -89,7 +89,9 @@ def _read_number(context: click.Context, option: click.Parameter, text: str | No
     help="Return windows without events too, with nulls and counts of 0, or with the chosen fill.",
 )
 @click.option("--latest", is_flag=True, help="Return only the last window of each key.")
-@click.option("--closed", is_flag=True, help="Leave out partial windows.")
+@click.option(
+    "--closed", is_flag=True, help="Leave out windows that are partial, or that a stream into the store keeps open."
+)
 @click.option(
     "--edges",
     metavar="LENGTH",

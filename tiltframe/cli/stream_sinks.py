@@ -137,7 +137,7 @@ class IntoStore(Sink):
 
     def settle(self, state: Path | None, notes: Mapping[str, Any], ended: bool = False) -> None:
         """Save the state and then commit the closed windows: at intervals while rows arrive, and at the end."""
-        came = self.closed.outgoing is not None or (self._unsaved and state is not None)
+        came = self.closed.is_waiting or (self._unsaved and state is not None)
         if not ended and (not came or clock.monotonic() - self._last < self._every):
             return
         if state is not None and came:

@@ -32,8 +32,12 @@ from tiltframe.merged_windows import merge_level
 from tiltframe.names import END, LEVEL, REASON, START
 from tiltframe.ranges import EVER, as_text
 from tiltframe.reducing import reduce_rows
+from tiltframe.store.changes.append import append_of_stream
 from tiltframe.store.frame_store import FrameStore
 from tiltframe.store.log.errors import CommitConflict, MissingStore, StoreError
+from tiltframe.store.log.records import WATERMARKS
+from tiltframe.store.log.run import run
+from tiltframe.store.log.stream_watermarks import StreamWatermark
 from tiltframe.store.log.writers import check_writer
 from tiltframe.store.query.query import Query
 from tiltframe.streaming import AfterClose, Drop, EmitPolicy, LatePolicy, OpenWindows, TrueWindow, read_emit, read_late
@@ -112,7 +116,10 @@ class ClosedWindows:
         self._kept_late = Drop() if self._late == TrueWindow() else self._late
         self.writer, self.number = f"{stream} {uuid.uuid4()}", 0
         self.outgoing: pa.Table | None = None
-        self._owner = store.recorded([_owner(stream)]).get(_owner(stream))
+        self._has_ended = False
+        records = store.recorded([_owner(stream), WATERMARKS])
+        self._owner = records.get(_owner(stream))
+        self._recorded: int | None = records.get(WATERMARKS, {}).get(stream)
         self.committed = committed_before(store, stream)
         if self.committed is None:
             self.windows = OpenWindows(self._frame, self._emit, self._kept_late, **bounds)
@@ -126,6 +133,7 @@ class ClosedWindows:
         """Add a batch of rows in the order of their arrival, like `OpenWindows.add_rows`; return the rows that are
         dropped.
         """
+        self._has_ended = False
         if self._late != TrueWindow() or self.windows.closed_before is None:
             return self.windows.add_rows(rows)
         self._frame.check(rows.schema)
@@ -150,10 +158,13 @@ class ClosedWindows:
             self._send(self.windows.advance(end + self._emit.delay_micros))
 
     def close(self) -> None:
-        """Close all windows, because no more rows will arrive."""
+        """Close all windows, because no more rows will arrive. The next commit removes the stream's watermark from the
+        store.
+        """
         end = self.windows.last_end
         if end is not None:
             self.advance(end + self._emit.delay_micros)
+        self._has_ended = True
 
     def copy(self) -> ClosedWindows:
         """Return an independent copy of the stream in its current state."""
@@ -168,6 +179,12 @@ class ClosedWindows:
         description = {"stream": self.stream, "writer": self.writer, "number": self.number, "notes": dict(notes or {})}
         more = {"committed": self.committed, "owner": self._owner}
         return extended(self.windows.to_ipc(), description | more, self.outgoing)
+
+    @property
+    def is_waiting(self) -> bool:
+        """Whether `commit` has windows or a watermark to write."""
+        watermark = self._watermark()
+        return self.outgoing is not None or (watermark is not None and self._closes_windows(watermark))
 
     @classmethod
     def from_ipc(
@@ -208,10 +225,16 @@ class ClosedWindows:
     def commit(self) -> bool:
         """Write the waiting closed windows to the store under the next number; save `to_ipc` before.
 
-        Return whether the number is new. Raise `StoreError` if the store cannot be written, or has other states under
-        the number because the stream has continued from an outdated state.
+        The commit also records the watermark, less the delay and the lateness, for queries of closed windows. If no
+        windows wait, it is recorded once it closes windows of coarser levels. Return whether the number is new. Raise
+        `StoreError` if the store cannot be written, or has other states under the number because the stream has
+        continued from an outdated state.
         """
+        watermark = self._watermark()
         if self.outgoing is None:
+            if watermark is not None and self._closes_windows(watermark):
+                run(self.store.backend, watermark.record, [WATERMARKS])
+                self._recorded = watermark.closed_before
             return False
         below, levels = self.outgoing, []
         for level in self.store.frame.levels:
@@ -222,11 +245,21 @@ class ClosedWindows:
         self._check_owner(before.get(_owner(self.stream)))
         recorded = {**self._closed_until(before), _owner(self.stream): self.writer}
         try:
-            added = self.store.append(states, self.writer, self.number, recorded=recorded, replacing=before)
+            added = append_of_stream(
+                self.store,
+                states,
+                self.writer,
+                self.number,
+                recorded=recorded,
+                replacing=before,
+                watermark=watermark,
+            )
         except CommitConflict:
             self._check_owner(self.store.recorded([_owner(self.stream)]).get(_owner(self.stream)))
             raise
         self._owner = self.writer
+        if watermark is not None:
+            self._recorded = watermark.closed_before
         self.outgoing, self.number = None, self.number + 1
         if self._compact_every is not None and self.number % self._compact_every == 0:
             compact_or_warn(self.store)
@@ -244,6 +277,28 @@ class ClosedWindows:
         """Return the record of the time before which all rows are in the store. This time never decreases."""
         until, name = self.windows.closed_before, _record(self.stream)
         return {} if until is None or until <= before.get(name, EVER[0]) else {name: until}
+
+    def _watermark(self) -> StreamWatermark | None:
+        """Return the watermark to record, or None if no window has closed yet."""
+        if self._has_ended:
+            return StreamWatermark(self.stream, None)
+        until = self.windows.closed_before
+        if until is None:
+            return None
+        return StreamWatermark(self.stream, until - (self._kept_late.lateness_micros or 0))
+
+    def _closes_windows(self, watermark: StreamWatermark) -> bool:
+        """Return whether a watermark closes windows of coarser levels that the recorded one leaves open.
+
+        The windows may be those of another stream, which this stream would keep open. The finest level does not count,
+        because its windows are committed as they close.
+        """
+        until = watermark.closed_before
+        if self._recorded is None or until is None:
+            return self._recorded is not None
+        levels = self.store.frame.levels
+        times = np.array([self._recorded, max(until, self._recorded)])
+        return any(len(set(level.starts(times).tolist())) > 1 for level in levels[1:] or levels)
 
     def _send(self, states: pa.Table) -> None:
         """Add states of the finest level to the closed windows that wait for a commit."""

@@ -16,7 +16,7 @@ from typing import Any, Concatenate, ParamSpec, TypeVar
 
 import pyarrow as pa
 
-from aggr.arguments import checked_names, checked_truth, checked_type, shown
+from aggr.arguments import checked_name, checked_names, checked_truth, checked_type, nearest, shown
 from aggr.tables.column_uses import ColumnUses
 from tiltframe.frame import TiltFrame
 from tiltframe.store.backends.open import absolute_uri, backend_at, check_options, checked_uri
@@ -31,8 +31,9 @@ from tiltframe.store.checked_states import checked
 from tiltframe.store.log.carried_functions import Carried, carried_functions, register_carried
 from tiltframe.store.log.errors import MissingStore, OtherFrame
 from tiltframe.store.log.manifest import Manifest, check_levels, check_name, check_types, checked_retention, schema_of
-from tiltframe.store.log.records import checked_records, expected_texts, values_of
+from tiltframe.store.log.records import WATERMARKS, checked_records, expected_texts, snapshot_of, values_of
 from tiltframe.store.log.run import Attempt, run
+from tiltframe.store.log.stream_watermarks import StreamWatermark, watermarks_of
 from tiltframe.store.log.writers import check_writer, last_commits, refused_of_commits
 from tiltframe.store.query.execution import Answer
 from tiltframe.store.query.join import Join
@@ -636,6 +637,46 @@ class FrameStore:
 
         _ = self.manifest
         run(self._backend, attempt, unchanged)
+
+    def end_stream(self, stream: str) -> None:
+        """Remove the watermark of a stream that does not continue, so that it no longer keeps windows open.
+
+        A stream that closes its windows at its end, such as ``tiltframe stream --drain``, does this itself. The states
+        of the stream stay in the store. If the stream commits again, it records its watermark again.
+
+        Parameters
+        ----------
+        stream : str
+            The name of the stream, as in ``inspect().watermarks``.
+
+        Raises
+        ------
+        ValueError
+            If the store has no watermark of this stream.
+        StoreError
+            If the store does not exist or cannot be written.
+
+        Examples
+        --------
+        >>> import aggr, tempfile, pyarrow as pa
+        >>> from tiltframe import FrameStore, TiltFrame
+        >>> from tiltframe.store.closed_windows import ClosedWindows
+        >>> store = FrameStore(tempfile.mkdtemp(), TiltFrame(["1m", "1h"], "ts", {"n": aggr.count()}))
+        >>> stream = ClosedWindows(store, "docs")
+        >>> late = stream.add_rows(pa.table({"ts": [0]}))
+        >>> stream.advance(60_000_000)
+        >>> stream.commit(), store.inspect().watermarks
+        (True, {'docs': 60000000})
+        >>> store.query("1h", closed=True).num_rows
+        0
+        >>> store.end_stream("docs")
+        >>> store.query("1h", closed=True)["n"].to_pylist()
+        [1]
+        """
+        streams = watermarks_of(snapshot_of(self._backend))
+        if checked_name(stream, "stream, the name of a stream into the store,") not in streams:
+            raise ValueError(f"the store has no watermark of the stream {shown(stream)}; {nearest(stream, streams)}")
+        run(self._backend, StreamWatermark(stream, None).record, [WATERMARKS])
 
     def ensure_created(self, states: pa.Schema) -> Manifest:
         """Create the store if it does not exist, and check that it accepts states of a schema. `append` does this

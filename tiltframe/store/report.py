@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Mapping
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, field
 
 import numpy as np
 
@@ -14,6 +14,7 @@ from tiltframe.store.backends.protocol import Backend
 from tiltframe.store.log.manifest import Manifest
 from tiltframe.store.log.records import expired_before, known_from, snapshot_of
 from tiltframe.store.log.run import retry_on_conflict
+from tiltframe.store.log.stream_watermarks import watermarks_of
 from tiltframe.store.query.merging import mergeable, pieces_of
 
 _UNTOLD = ("schema", "checksum", "dropped", "earlier")  # the members that only programs read
@@ -65,12 +66,16 @@ class Report:
     known_from : measure -> int
         For each added measure, the time from which on it is known, in microseconds UTC. Earlier results are null.
         Measures that are known in all windows have no entry.
+    watermarks : stream -> int
+        For each stream into the store that has recorded a watermark, the time before which its windows no longer
+        change, in microseconds UTC.
     """
 
     uri: str
     manifest: Manifest
     levels: tuple[LevelReport, ...]
     known_from: Mapping[str, int]
+    watermarks: Mapping[str, int] = field(default_factory=dict)
 
     def __repr__(self) -> str:
         levels = ", ".join(f"{level.level}: {level.windows:,} windows, {level.rows:,} rows" for level in self.levels)
@@ -86,15 +91,23 @@ class Report:
         """Return the report as JSON, with times in microseconds UTC."""
         described = {key: value for key, value in self.manifest.to_dict().items() if key not in _UNTOLD}
         levels = [asdict(level) for level in self.levels]
-        return json.dumps({"uri": self.uri, **described, "known_from": self.known_from, "levels": levels}, indent=1)
+        members = {"known_from": self.known_from, "watermarks": self.watermarks, "levels": levels}
+        return json.dumps({"uri": self.uri, **described, **members}, indent=1)
 
 
 def inspect(backend: Backend, manifest: Manifest) -> Report:
     """Return a report of all levels. Only the starts of windows are read."""
     levels = retry_on_conflict(lambda: tuple(_levels(backend, manifest)))
-    since, frame = known_from(snapshot_of(backend)), manifest.frame
+    snapshot, frame = snapshot_of(backend), manifest.frame
+    since = known_from(snapshot)
     first_known = {name: since[column] for name in frame.measures if (column := frame.state_of(name)) in since}
-    return Report(backend.display_uri, manifest, levels, first_known)
+    return Report(
+        uri=backend.display_uri,
+        manifest=manifest,
+        levels=levels,
+        known_from=first_known,
+        watermarks=watermarks_of(snapshot),
+    )
 
 
 def _levels(backend: Backend, manifest: Manifest) -> list[LevelReport]:

@@ -19,6 +19,7 @@ from tiltframe.spilled_states import HELD_BYTES, Slices, spilled
 from tiltframe.store.changes.commit import Commit, begin_commit, by_level, read_receipts, read_refused
 from tiltframe.store.checked_states import check_readable, checked, doubtful_frame
 from tiltframe.store.log.records import checked_records, expected_texts
+from tiltframe.store.log.stream_watermarks import StreamWatermark
 from tiltframe.store.log.writers import check_writer
 from tiltframe.store.opened import OpenedStore
 from tiltframe.tabular import table_of
@@ -73,19 +74,38 @@ def append(
         If the store has the number with other states, or has a later number and no longer remembers this one, or
         another writer has written records of the same names.
     """
+    return append_of_stream(
+        store, states, writer, commit, recorded=recorded, replacing=replacing, note=note, watermark=None
+    )
+
+
+def append_of_stream(
+    store: OpenedStore,
+    states: Any,
+    writer: str,
+    commit: int,
+    *,
+    recorded: Mapping[str, Any] | None,
+    replacing: Mapping[str, Any] | None,
+    watermark: StreamWatermark | None,
+    note: Note | None = None,
+) -> bool:
+    """Add states like `append`, and record the watermark of the stream that they come from."""
     check_writer(writer, commit)
     checked_records(recorded)
     states = checked(table_of(states, "states"), store.frame)
     check_readable(states, store.frame)
     store.backend.check_values(states)
-    pending = begin_with(store, states.schema, writer, commit, recorded=recorded, replacing=replacing)
+    pending = begin_with(
+        store, states.schema, writer, commit, recorded=recorded, replacing=replacing, watermark=watermark
+    )
     receipt = pending.write_checked(by_level(states, store.frame))
     is_added = pending.commit([receipt])
     if is_added:
         beyond = GroupsBeyondLimit(store.frame)
         beyond.add_levels(states)
-        beyond.report(note)
-        RefusedCounts(store.frame, read_refused([receipt])).report(note)
+        beyond.report(note, stacklevel=3)
+        RefusedCounts(store.frame, read_refused([receipt])).report(note, stacklevel=3)
     return is_added
 
 
@@ -247,6 +267,7 @@ def begin_with(
     *,
     recorded: Mapping[str, Any] | None,
     replacing: Mapping[str, Any] | None,
+    watermark: StreamWatermark | None = None,
 ) -> Commit:
     """Begin a commit of states with a schema that was already checked. The store is created if it does not exist."""
     texts, unchanged = checked_records(recorded), expected_texts(recorded, replacing)
@@ -258,4 +279,5 @@ def begin_with(
         check_writer(writer, commit),
         recorded=texts,
         replacing=unchanged,
+        watermark=watermark,
     )

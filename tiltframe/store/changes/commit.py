@@ -11,7 +11,7 @@ import json
 from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import suppress
-from dataclasses import asdict, dataclass, field
+from dataclasses import asdict, dataclass, field, replace
 from types import MappingProxyType
 
 import pyarrow as pa
@@ -25,8 +25,9 @@ from tiltframe.store.changes.on_frame import check_frame
 from tiltframe.store.checked_states import check_readable, checked
 from tiltframe.store.log.errors import CommitConflict, OtherFrame
 from tiltframe.store.log.manifest import Manifest
-from tiltframe.store.log.records import snapshot_of
+from tiltframe.store.log.records import WATERMARKS, snapshot_of
 from tiltframe.store.log.run import Attempt, run
+from tiltframe.store.log.stream_watermarks import StreamWatermark
 from tiltframe.store.log.writers import (
     REFUSED,
     Digest,
@@ -60,6 +61,8 @@ class Commit:
         Records to store with the commit.
     replacing : name -> text, optional
         The text that each of these records must still have.
+    watermark : StreamWatermark, optional
+        The time to record for the stream whose windows these are.
     """
 
     backend: Backend
@@ -69,6 +72,7 @@ class Commit:
     there: bool
     recorded: Mapping[str, str] = field(default_factory=dict)
     replacing: Mapping[str, str | None] = field(default_factory=dict)
+    watermark: StreamWatermark | None = None
 
     @property
     def frame(self) -> TiltFrame:
@@ -120,6 +124,15 @@ class Commit:
     def _written(self, level: TimeWindow, tables: list[pa.Table]) -> list[Part]:
         return [] if self.there else self.backend.write(level, pa.concat_tables(tables))
 
+    def of_stream(self, stream: str, receipts: Iterable[str], delay: int) -> Commit:
+        """Return the commit with the watermark of a stream, which stays ``delay`` microseconds behind its newest rows.
+
+        The newest row lies at or after the start of the newest window that the receipts name, which is used for it.
+        """
+        parts, _ = read_receipts(receipts)
+        starts = [part.last_start for part in parts if part.level == self.frame.levels[0].name]
+        return replace(self, watermark=StreamWatermark(stream, max(starts) - delay)) if starts else self
+
     def commit(self, receipts: Iterable[str]) -> bool:
         """Commit the written states; return whether the commit is new. ``receipts`` must contain the result of each
         call of `write` once.
@@ -170,10 +183,12 @@ class Commit:
             transaction.records(record, json.dumps(described))
             for name, text in self.recorded.items():
                 transaction.records(name, text)
+            if self.watermark is not None:
+                self.watermark.record(transaction)
             derive(transaction)
             return True
 
-        return run(self.backend, attempt, [EXPIRED, record, *self.recorded, *self.replacing])
+        return run(self.backend, attempt, [EXPIRED, WATERMARKS, record, *self.recorded, *self.replacing])
 
 
 def read_receipts(receipts: Iterable[str]) -> tuple[list[Part], list[Digest]]:
@@ -206,6 +221,7 @@ def begin_commit(
     *,
     recorded: Mapping[str, str],
     replacing: Mapping[str, str | None],
+    watermark: StreamWatermark | None = None,
 ) -> Commit:
     """Begin a commit. The manifest is the one from the opening of the store."""
     last, _ = last_commits(snapshot_of(backend, [f"{OWN}writer {writer}"]), writer)
@@ -217,6 +233,7 @@ def begin_commit(
         there=last >= number,
         recorded=recorded,
         replacing=replacing,
+        watermark=watermark,
     )
 
 

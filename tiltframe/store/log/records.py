@@ -2,6 +2,7 @@
 
 tiltframe:expired     {"10s": 1714500000000000}       by level, the time before which it has no windows, in microseconds
 tiltframe:known       {"high": 1714500000000000}      by added column of states, the time from which all rows have it
+tiltframe:watermarks  {"w": 1714500000000000}          by stream, the time before which its windows no longer change
 tiltframe:writer W    {"last": 7, "states": {…}}      the last number of a writer, digests of its last commits
 any other name        a record of a user's commit
 """
@@ -21,11 +22,12 @@ from tiltframe.store.log.snapshot import Snapshot
 OWN = "tiltframe:"  # the prefix of the names of the store's own records
 KNOWN = f"{OWN}known"  # written when the frame changes, and by replacements of past windows
 EXPIRED = f"{OWN}expired"  # written by every expiry and replacement, so that two concurrent ones conflict
+WATERMARKS = f"{OWN}watermarks"  # written by every commit of a stream with a watermark; see `stream_watermarks`
 
 
 def snapshot_of(backend: Log, recorded: Iterable[str] = ()) -> Snapshot:
     """Return a snapshot of a store with some of its records; raise `MissingStore` if the store does not exist."""
-    snapshot = backend.snapshot([EXPIRED, KNOWN, *recorded])
+    snapshot = backend.snapshot([EXPIRED, KNOWN, WATERMARKS, *recorded])
     if snapshot is None:
         raise MissingStore(f"there is no store {backend.display_uri}")
     return snapshot

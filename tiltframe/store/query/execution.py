@@ -13,17 +13,18 @@ import pyarrow as pa
 
 from tiltframe.level_chain import labelled
 from tiltframe.names import START
-from tiltframe.ranges import Range, align_outward, as_text, common
+from tiltframe.ranges import EVER, Range, align_outward, as_text, common
 from tiltframe.store.backends.protocol import Backend, Snapshot
 from tiltframe.store.log.manifest import Manifest
 from tiltframe.store.log.records import held_from, known_from, snapshot_of
 from tiltframe.store.log.run import retry_on_conflict
+from tiltframe.store.log.stream_watermarks import closed_before
 from tiltframe.store.query.filling import fill_gaps, fill_values, finish_to_edges
 from tiltframe.store.query.lookup import Lookup, noting_unmapped
 from tiltframe.store.query.merging import PartRanges, by_windows, pieces_of
 from tiltframe.store.query.plan import QueryPlan
 from tiltframe.store.query.query import Query
-from tiltframe.store.query.results import finish, latest_of_keys, present, regroup, united, without_partial
+from tiltframe.store.query.results import finish, latest_of_keys, only_closed, present, regroup, united
 from tiltframe.time_range import closed
 from windows import TimeWindow
 
@@ -35,6 +36,7 @@ class Reading:
     plan: QueryPlan
     part_ranges: PartRanges
     held: int  # the time from which on the level has windows
+    closed_before: int = EVER[1]  # the time before which no stream into the store changes windows
     is_filled: bool = False  # whether results include windows without events
 
     @property
@@ -133,7 +135,14 @@ def reading_of(plan: QueryPlan, snapshot: Snapshot, *, is_filled: bool = False) 
     level = planned.frame.levels[planned.level()].name
     first_held = held_from(snapshot, level)
     low, high = planned.span()
-    return Reading(plan, pieces_of(snapshot.of(level), [(max(low, first_held), high)]), first_held, is_filled)
+    part_ranges = pieces_of(snapshot.of(level), [(max(low, first_held), high)])
+    return Reading(
+        plan=plan,
+        part_ranges=part_ranges,
+        held=first_held,
+        closed_before=closed_before(snapshot),
+        is_filled=is_filled,
+    )
 
 
 def read_states(backend: Backend, manifest: Manifest, reading: Reading) -> Iterator[pa.Table]:
@@ -203,18 +212,30 @@ def query_schema(manifest: Manifest, plan: QueryPlan, query: Query) -> pa.Schema
 def finished(slices: Iterator[pa.Table], reading: Reading, query: Query, now: int) -> Iterator[pa.Table]:
     """Yield the results for the states of windows: slice by slice, or in one table if the query has edges."""
     plan, first_held = reading.plan, reading.held
+    if plan.edges is None and not query.fill:
+        return (finish(states, plan, first_held, now) for states in _selected(slices, reading, query, now))
+    states = pa.concat_tables(slices)
     if plan.edges is not None:
-        return iter([finish_to_edges(pa.concat_tables(slices), plan, query=query, known_from=first_held, now=now)])
-    if query.closed and not query.fill:
-        slices = (without_partial(states, first_held, now) for states in slices)
-    if query.latest:
-        slices = iter([reduce(lambda newest, more: latest_of_keys(pa.concat_tables([newest, more]), plan), slices)])
-    elif query.fill:
-        states = pa.concat_tables(slices)
+        results = finish_to_edges(states, plan, fill=query.fill, known_from=first_held, now=now)
+    else:
         results = finish(fill_gaps(states, plan, now), plan, first_held, now)
         results = fill_values(results, states, plan, query.fill)
-        return iter([without_partial(results, first_held, now) if query.closed else results])
-    return (finish(states, plan, first_held, now) for states in slices)
+    return _selected(iter([results]), reading, query, now)
+
+
+def _selected(windows: Iterator[pa.Table], reading: Reading, query: Query, now: int) -> Iterator[pa.Table]:
+    """Select the closed windows, and then the last window of each key, if the query asks for them.
+
+    ``windows`` are states where each result depends on one window, which saves computing the others; otherwise results.
+    """
+    if query.closed:
+        bound = min(now, reading.closed_before)
+        windows = (only_closed(table, reading.held, bound) for table in windows)
+    if not query.latest:
+        return windows
+    plan = reading.plan
+    first = latest_of_keys(next(windows), plan)
+    return iter([reduce(lambda newest, more: latest_of_keys(pa.concat_tables([newest, more]), plan), windows, first)])
 
 
 def missing_in(reading: Reading, snapshot: Snapshot) -> tuple[tuple[str, ...], tuple[str, ...]]:

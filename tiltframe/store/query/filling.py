@@ -21,8 +21,7 @@ from tiltframe.event_time import INSTANT
 from tiltframe.instants import instants_of
 from tiltframe.names import END, FILLED, START
 from tiltframe.store.query.plan import QueryPlan
-from tiltframe.store.query.query import Query
-from tiltframe.store.query.results import MOST_ROWS, finish, latest_of_keys, united, without_partial
+from tiltframe.store.query.results import MOST_ROWS, finish, united
 from tiltframe.time_range import closed
 from windows.timezone import Instants
 
@@ -82,18 +81,14 @@ def fill_values(results: pa.Table, with_events: pa.Table, plan: QueryPlan, fill:
     return results.append_column(FILLED, pa.array(filled))
 
 
-def finish_to_edges(states: pa.Table, plan: QueryPlan, query: Query, known_from: int, now: int) -> pa.Table:
+def finish_to_edges(states: pa.Table, plan: QueryPlan, *, fill: str | bool, known_from: int, now: int) -> pa.Table:
     """Return the results of the requested windows; all other windows that were read contribute their points."""
     begun = instants_of(states)
     is_requested = (begun >= plan.within[0]) & (begun < plan.within[1])
     inside, outside = (states.filter(pa.array(rows)) for rows in (is_requested, ~is_requested))
-    windows = fill_gaps(inside, plan, now) if query.fill else inside
+    windows = fill_gaps(inside, plan, now) if fill else inside
     results = finish(pa.concat_tables([windows, outside]), plan, known_from, now).slice(0, windows.num_rows)
-    if query.fill:
-        results = fill_values(results, inside, plan, query.fill)
-    if query.closed:
-        results = without_partial(results, known_from, now)
-    return latest_of_keys(results, plan) if query.latest else results
+    return fill_values(results, inside, plan, fill) if fill else results
 
 
 @dataclass(frozen=True)

@@ -76,7 +76,9 @@ class Query:
         Whether to return only the last window of each key in the range. ``having`` is applied afterwards.
     closed : bool
         Whether to leave out windows that are `partial`: windows that end after ``now``, and windows whose beginning the
-        level has already removed. They are left out before ``latest`` selects a window.
+        level has already removed. If streams into the store have recorded a watermark, windows that end after it are
+        left out as well, or after the watermark less the stream's delay and lateness; of several streams, the minimum
+        counts. Windows are left out before ``latest`` selects one.
     edges : str, optional
         The maximum distance of two points, as a length of time, for measures that combine points (`time_weighted_avg`,
         `integral`, `duration_in`, `rate`, `increase`, `delta`, `resets`). If two consecutive points of a key lie in

@@ -75,9 +75,9 @@ def latest_of_keys(states: pa.Table, plan: QueryPlan) -> pa.Table:
     return states.filter(pa.array(starts == last[groups.ids]))
 
 
-def without_partial(states: pa.Table, known_from: int, now: int) -> pa.Table:
-    """Return the states, or results, of the windows that are not partial."""
-    return states.filter(pa.array(~_is_partial(states, known_from, now)))
+def only_closed(windows: pa.Table, known_from: int, until: int) -> pa.Table:
+    """Return the states, or results, of the complete windows that end at a time or before."""
+    return windows.filter(pa.array(~_is_partial(windows, known_from, until)))
 
 
 def _is_partial(states: pa.Table, known_from: int, now: int) -> NDArray[np.bool_]:

@@ -1,0 +1,56 @@
+"""Watermarks of the streams into a store: for each stream, the time before which its windows no longer change.
+
+One record has the times of all streams, so that a snapshot of any backend contains them without another read:
+
+tiltframe:watermarks  {"requests": 1714500000000000}  microseconds UTC
+"""
+
+from __future__ import annotations
+
+import json
+from dataclasses import dataclass
+
+from tiltframe.ranges import EVER
+from tiltframe.store.log.records import WATERMARKS
+from tiltframe.store.log.snapshot import Snapshot
+from tiltframe.store.log.transaction import Transaction
+
+
+@dataclass(frozen=True)
+class StreamWatermark:
+    """The time that a stream records with a commit.
+
+    Parameters
+    ----------
+    stream : str
+        The name of the stream.
+    closed_before : int or None
+        The time before which the windows of the stream no longer change, in microseconds UTC: its watermark, less the
+        delay and the lateness. None means that the stream has ended.
+    """
+
+    stream: str
+    closed_before: int | None
+
+    def record(self, transaction: Transaction) -> None:
+        """Write the time to the record of all streams. It never decreases. If the stream has ended, remove it."""
+        times = watermarks_of(transaction.snapshot)
+        transaction.read(WATERMARKS)
+        changed = {name: time for name, time in times.items() if name != self.stream}
+        if self.closed_before is not None:
+            changed[self.stream] = max(self.closed_before, times.get(self.stream, EVER[0]))
+        if changed != times:
+            transaction.records(WATERMARKS, json.dumps(changed))
+
+
+def watermarks_of(snapshot: Snapshot) -> dict[str, int]:
+    """Return, for each stream that has not ended, the time before which its windows no longer change."""
+    times: dict[str, int] = json.loads(snapshot.text(WATERMARKS) or "{}")
+    return times
+
+
+def closed_before(snapshot: Snapshot) -> int:
+    """Return the time before which no stream changes windows: the minimum of all streams, or the end of time if the
+    store has no streams.
+    """
+    return min(watermarks_of(snapshot).values(), default=EVER[1])
