@@ -28,20 +28,24 @@ _FEW_ROWS = 256  # rows per group in a batch; below this number, partitioning ro
 
 
 def partial_states(
-    batches: Iterable[pa.RecordBatch], frame: TiltFrame, max_bytes: int | None = None
+    batches: Iterable[pa.RecordBatch], frame: TiltFrame, max_bytes: int | None = None, jobs: int = 1
 ) -> Iterator[pa.Table]:
     """Reduce a stream of batches to states of the finest panes, as tables with window_start, window_end, keys and
     states.
 
     States are merged as they arrive if that reduces their number. A window may occur in several tables, and a session
     may occur in parts. ``max_bytes`` limits the bytes in memory, as in
-    `aggr.tables.partial_aggregation.partial_states`.
+    `aggr.tables.partial_aggregation.partial_states`. ``jobs`` is the number of threads that reduce.
     """
-    return map(itemgetter(1), adaptive_states(batches, frame, max_bytes, adaptive=False))
+    return map(itemgetter(1), adaptive_states(batches, frame, max_bytes, adaptive=False, jobs=jobs))
 
 
 def adaptive_states(
-    batches: Iterable[pa.RecordBatch], frame: TiltFrame, max_bytes: int | None = None, adaptive: bool = True
+    batches: Iterable[pa.RecordBatch],
+    frame: TiltFrame,
+    max_bytes: int | None = None,
+    adaptive: bool = True,
+    jobs: int = 1,
 ) -> Iterator[tuple[bool, pa.Table]]:
     """Reduce a stream of batches like `partial_states`. If few rows share a state, pass the rows on without reducing
     them.
@@ -75,7 +79,7 @@ def adaptive_states(
     counted = groups if adaptive and frame.panes.contiguous else None
     if frame.panes.contiguous:
         batches = near_in_time(batches, frame.time, few_rows, _HELD_BYTES if max_bytes is None else 4 * max_bytes)
-    return partial_aggregation.adaptive_states(batches, reduce, merge, max_bytes, counted)
+    return partial_aggregation.adaptive_states(batches, reduce, merge, max_bytes, groups=counted, jobs=jobs)
 
 
 def reduce_rows(

@@ -21,6 +21,7 @@ import pyarrow as pa
 
 from aggr.arrow import compute as pc
 from aggr.state_checks import made_here
+from aggr.workers import Workers
 from tiltframe.frame import TiltFrame
 from tiltframe.instants import instants_of
 from tiltframe.merged_windows import merge_level, merge_panes
@@ -109,8 +110,9 @@ def spilled(
     frame: TiltFrame,
     max_bytes: int = HELD_BYTES,
     check: Callable[[pa.Table], None] | None = None,
+    jobs: int = 1,
 ) -> Iterator[Slices]:
-    """Reduce a stream of at least one batch, with about ``max_bytes`` of states in memory at once.
+    """Reduce a stream of at least one batch in ``jobs`` threads, with about ``max_bytes`` of states in memory at once.
 
     All rows have been read when it yields; runs are in the folder for temporary files, and are removed at the end.
     ``check`` is called with the states of each run, and may raise an error.
@@ -122,10 +124,11 @@ def spilled(
             check(merged)
         return merged
 
-    runs = map(run, partial_states(batches, frame, max_bytes))  # unlike a loop, map keeps no reference to the batches
-    states_in_memory = next(runs)
-    schema, blocks = states_in_memory.schema, list[_Block]()
     with ExitStack() as stack:
+        workers = stack.enter_context(Workers(jobs))
+        runs = workers.map(run, partial_states(batches, frame, max_bytes, jobs))
+        states_in_memory = next(runs)
+        schema, blocks = states_in_memory.schema, list[_Block]()
         for number, states in enumerate(runs, start=1):
             if states_in_memory is not None:  # merge only if there is more than one run
                 folder = Path(stack.enter_context(tempfile.TemporaryDirectory(prefix="tiltframe-")))

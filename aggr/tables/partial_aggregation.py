@@ -11,6 +11,8 @@ from queue import SimpleQueue
 import numpy as np
 import pyarrow as pa
 
+from aggr.workers import Workers
+
 REDUCE_ROWS = 1 << 19  # the rows per call of reduce: enough to amortize the call, and few enough to fit into the cache
 _MOST_ROWS = 1 << 20  # the same if groups have few rows, because merging would then cost more than the cache saves
 _MANY = 32  # groups with at least this many rows count as large
@@ -52,6 +54,7 @@ def adaptive_states(
     merge: Callable[[pa.Table], pa.Table],
     max_bytes: int | None = None,
     groups: Callable[[pa.Table], int] | None = None,
+    jobs: int = 1,
 ) -> Iterator[tuple[bool, pa.Table]]:
     """Reduce a stream of batches like `partial_states`, or pass rows on unchanged if reducing would leave too many
     states.
@@ -65,6 +68,8 @@ def adaptive_states(
     ----------
     batches, reduce, merge, max_bytes : as for `partial_states`
     groups : rows -> the number of their groups; None reduces all rows
+    jobs : int
+        The number of threads that reduce. If ``groups`` is passed, the calling thread reduces.
 
     Yields
     ------
@@ -76,7 +81,10 @@ def adaptive_states(
     size, room = 0, least_room
     want = [REDUCE_ROWS if max_bytes is None else _FIRST_ROWS]
     spread, unseen = groups is not None, 0
-    for table in _ahead(_gathered(batches, want)):
+
+    def states_or_rows(table: pa.Table) -> tuple[bool, int, pa.Table]:
+        """Return whether rows were reduced, the number of rows, and their states or the rows."""
+        nonlocal spread, unseen
         if spread and groups is not None:
             if unseen:
                 unseen -= 1
@@ -84,24 +92,32 @@ def adaptive_states(
                 spread = groups(table) > MAX_RATIO * table.num_rows
                 unseen = _UNSEEN if spread else 0
             if spread:
+                return False, table.num_rows, table
+        states = reduce(table)
+        spread = groups is not None and states.num_rows > MAX_RATIO * table.num_rows
+        return True, table.num_rows, states
+
+    with Workers(jobs if groups is None else 1) as workers:
+        for is_reduced, rows, table in workers.map(states_or_rows, _ahead(_gathered(batches, want))):
+            if not is_reduced:
                 yield False, table
                 continue
-        partials.append(reduce(table))
-        size += partials[-1].nbytes
-        spread = groups is not None and partials[-1].num_rows > MAX_RATIO * table.num_rows
-        if table.num_rows < _MANY * partials[-1].num_rows:
-            want[0] = min(2 * want[0], _MOST_ROWS)
-        if max_bytes is not None and table.num_rows:
-            room_for = max_bytes * table.num_rows // max(1, 2 * partials[-1].nbytes)
-            want[0] = min(max(want[0], REDUCE_ROWS), max(room_for, _FIRST_ROWS))
-        if size < room:
-            continue
-        partials = [_joined(partials, merge)]
-        size = partials[0].nbytes
-        room = max(least_room, 2 * size)
-        if max_bytes is not None and size >= max_bytes:
-            yield True, partials.pop()
-            size, room = 0, least_room
+            partials.append(table)
+            del table
+            size += partials[-1].nbytes
+            if rows < _MANY * partials[-1].num_rows:
+                want[0] = min(2 * want[0], _MOST_ROWS)
+            if max_bytes is not None and rows:
+                room_for = max_bytes * rows // max(1, 2 * partials[-1].nbytes)
+                want[0] = min(max(want[0], REDUCE_ROWS), max(room_for, _FIRST_ROWS))
+            if size < room:
+                continue
+            partials = [_joined(partials, merge)]
+            size = partials[0].nbytes
+            room = max(least_room, 2 * size)
+            if max_bytes is not None and size >= max_bytes:
+                yield True, partials.pop()
+                size, room = 0, least_room
     if partials:
         partials = [_joined(partials, merge)]
         yield True, partials.pop()  # popped, so that only the consumer has a reference to the table

@@ -74,7 +74,7 @@ LAYERS = [
     ["aggr.arrow", "aggr.errors"],
     ["aggr.groups"],
     ["aggr.exact"],
-    ["aggr.iso8601"],
+    ["aggr.iso8601", "aggr.workers"],
     ["aggr.sql"],
     ["aggr.neighbours"],
     [

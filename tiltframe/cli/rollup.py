@@ -5,6 +5,7 @@ store.
 from __future__ import annotations
 
 import hashlib
+import sys
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import ExitStack
 from dataclasses import dataclass, field, replace
@@ -19,6 +20,7 @@ from aggr.arguments import shown
 from aggr.arrow import compute as pc
 from aggr.arrow.bit_equality import same_bits
 from aggr.tables.keys import plain_keys
+from aggr.workers import MOST_JOBS, checked_jobs
 from tiltframe.beyond_limit import GroupsBeyondLimit
 from tiltframe.cli.ingested_files import KnownFile, look_up, note, to_record, unchanged
 from tiltframe.cli.interrupts import STEPS, from_now, writing
@@ -41,6 +43,8 @@ from tiltframe.store import FrameStore, Query
 from tiltframe.time_range import read_time_range
 
 _A_STATE_TAKES = 16  # the memory that a state needs with its rows and files, as a multiple of the state's size
+_MORE_PER_THREAD = 10  # what each further thread adds to this multiple
+_SWITCH_INTERVAL = 0.0005  # seconds; with Python's 5 ms, the thread that merges often waits for those that write
 _WHOLE_FILES = "with every file that has rows in it"
 _Reduced = TypeVar("_Reduced")
 _Check: TypeAlias = Callable[[pa.Table], object]  # raises an error if a function rejects rows
@@ -72,6 +76,12 @@ _Check: TypeAlias = Callable[[pa.Table], object]  # raises an error if a functio
     help="The approximate limit of memory, by default 1GB. Further states are written to the disk.",
 )
 @click.option(
+    "--jobs",
+    type=click.IntRange(min=1),
+    metavar="N",
+    help=f"The number of threads, by default one for each core, up to {MOST_JOBS}. States do not depend on it.",
+)
+@click.option(
     "--input-format",
     type=click.Choice(INPUT_FORMATS),
     help="The format of standard input. By default it is detected from the first bytes.",
@@ -87,6 +97,7 @@ def rollup(
     durable: bool,
     bad_rows: str,
     memory: int,
+    jobs: int | None,
     input_format: str | None,
 ) -> None:
     """Roll up Parquet, CSV or JSON lines, files or folders, into a store; - is standard input.
@@ -100,6 +111,9 @@ def rollup(
     """
     bad = read_bad_rows(bad_rows)
     retained = read_retention(retention)
+    threads = checked_jobs(jobs)
+    if threads > 1:
+        sys.setswitchinterval(_SWITCH_INTERVAL)
 
     def writable() -> FrameStore:
         """Open the store again for writing, after all checks have passed. This writes the retention."""
@@ -125,7 +139,8 @@ def rollup(
                 store,
                 writable=writable,
                 bad=bad,
-                max_bytes=max(memory // _A_STATE_TAKES, 1),
+                max_bytes=max(memory // (_A_STATE_TAKES + _MORE_PER_THREAD * (threads - 1)), 1),
+                jobs=threads,
             )
         else:
             replace_in(source, filed, replace_within, store=store, writable=writable, bad=bad)
@@ -165,6 +180,7 @@ def append_new(
     writable: Callable[[], FrameStore],
     bad: BadRows | None,
     max_bytes: int,
+    jobs: int,
 ) -> None:
     """Add the rows of the files that the store does not have; for the other files, only record the path."""
     for known_file in filed:
@@ -189,7 +205,9 @@ def append_new(
         opened = store
 
         def spill(batches: Iterator[pa.RecordBatch]) -> Slices:
-            return locks.enter_context(spilled(batches, opened.frame, max_bytes, opened.backend.check_values))
+            return locks.enter_context(
+                spilled(batches, opened.frame, max_bytes, check=opened.backend.check_values, jobs=jobs)
+            )
 
         slices, seen = _read(files, store.frame, bad, spill)
         for known_file in came:
@@ -204,7 +222,7 @@ def append_new(
         writer = f"rollup {hashlib.sha256(repr(sorted(recorded.items())).encode()).hexdigest()[:16]}"
         with writing(lambda: store.has_commit(writer, 0)):
             added = store.append_spilled(
-                slices, writer, 0, recorded=recorded, replacing=replacing, note=partial(click.echo, err=True)
+                slices, writer, 0, recorded=recorded, replacing=replacing, note=partial(click.echo, err=True), jobs=jobs
             )
     if added is None:
         click.echo(f"nothing new: someone else has added the same files to {store.display_uri} meanwhile", err=True)

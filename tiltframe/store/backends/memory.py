@@ -7,7 +7,7 @@ import secrets
 import threading
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import Any
+from typing import Any, ClassVar
 from weakref import WeakValueDictionary
 
 import pyarrow as pa
@@ -60,6 +60,7 @@ class MemoryBackend:
     [2]
     """
 
+    writes_in_threads: ClassVar[bool] = True
     name: str = field(default_factory=lambda: secrets.token_hex(8))
     retains: bool = True
     tables: _Tables = field(init=False, compare=False, repr=False)

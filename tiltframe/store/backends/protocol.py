@@ -87,6 +87,8 @@ class Backend(Protocol):
     Examples are `tiltframe.store.testing.MemoryBackend`, and those in the folders ``delta`` and ``postgres`` next to
     this file. To support a scheme of URIs, register a class by an entry point of the group ``tiltframe.backends`` with
     the name of the scheme. `FrameStore` then opens URIs with this scheme by `at`.
+
+    If `write` may run in several threads at the same time, the class sets the attribute ``writes_in_threads`` to True.
     """
 
     @classmethod

@@ -10,6 +10,7 @@ import pyarrow as pa
 
 from aggr.arguments import checked_whole
 from aggr.state_checks import made_here
+from aggr.workers import checked_jobs
 from tiltframe.beyond_limit import GroupsBeyondLimit, Note
 from tiltframe.files.read_options import ReadOptions
 from tiltframe.level_chain import labelled
@@ -118,6 +119,7 @@ def append_rows(
     max_bytes: int = HELD_BYTES,
     reading: ReadOptions | None = None,
     note: Note | None = None,
+    jobs: int | None = None,
 ) -> bool:
     """Roll up rows and add their states like `append`. Memory grows neither with the number of rows nor of windows.
 
@@ -136,6 +138,9 @@ def append_rows(
         See `tiltframe.rollup`.
     note : function of a text, optional
         See `append`.
+    jobs : int, optional
+        The number of threads, by default one for each core that the process may use. A small input uses one. The states
+        do not depend on it.
 
     Returns
     -------
@@ -162,16 +167,19 @@ def append_rows(
     check_writer(writer, commit)
     checked_records(recorded)
     bound = checked_whole(max_bytes, "max_bytes", 1)
+    threads = checked_jobs(jobs)
     with ExitStack() as stack:
 
         def spill(batches: Iterator[pa.RecordBatch]) -> Slices:
-            return stack.enter_context(spilled(batches, store.frame, bound, store.backend.check_values))
+            return stack.enter_context(
+                spilled(batches, store.frame, bound, check=store.backend.check_values, jobs=threads)
+            )
 
         def settled(schema: pa.Schema, guessed: Sequence[str]) -> pa.Schema:
             return store.settled(schema, guessed=guessed)
 
         slices = from_rows(data, store.frame, reading, spill, settled=settled)
-        added = append_spilled(store, slices, writer=writer, commit=commit, recorded=recorded, note=note)
+        added = append_spilled(store, slices, writer=writer, commit=commit, recorded=recorded, note=note, jobs=threads)
         return added is not None
 
 
@@ -183,6 +191,7 @@ def append_spilled(
     recorded: Mapping[str, Any] | None = None,
     replacing: Mapping[str, Any] | None = None,
     note: Note | None = None,
+    jobs: int = 1,
 ) -> int | None:
     """Add the states of a rollup that was spilled to disk, like `append_rows`.
 
@@ -192,6 +201,8 @@ def append_spilled(
         Of `spilled` with ``check_values`` of the backend as its check.
     writer, commit, recorded, replacing, note : str, int, mappings and function
         See `append`.
+    jobs : int
+        The number of threads that write.
 
     Returns
     -------
@@ -209,7 +220,7 @@ def append_spilled(
     schema = labelled(slices.schema.empty_table(), store.frame, store.frame.levels[0]).schema
     pending = begin_with(store, schema, writer, commit, recorded=recorded, replacing=replacing)
     beyond = GroupsBeyondLimit(store.frame)
-    receipt = pending.write_checked(beyond.counted(slices.levels()))
+    receipt = pending.write_checked(beyond.counted(slices.levels()), jobs)
     if not pending.commit([receipt]):
         return None
     beyond.report(note, stacklevel=3)

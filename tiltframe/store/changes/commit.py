@@ -17,6 +17,7 @@ from types import MappingProxyType
 import pyarrow as pa
 
 from aggr.arrow import compute as pc
+from aggr.workers import Workers
 from tiltframe.frame import TiltFrame
 from tiltframe.names import LEVEL
 from tiltframe.refused_values import RefusedCounts
@@ -96,33 +97,51 @@ class Commit:
         self.backend.check_values(states)
         return self.write_checked(by_level(states, self.frame))
 
-    def write_checked(self, levels: Iterable[tuple[TimeWindow, pa.Table]]) -> str:
+    def write_checked(self, levels: Iterable[tuple[TimeWindow, pa.Table]], jobs: int = 1) -> str:
         """Write checked states level by level, and combine small tables of a level; return a receipt.
 
-        Levels are ordered from the finest. If there are several slices of keys and time, they follow one another. Raise
+        Levels are ordered from the finest. If there are several slices of keys and time, they follow one another.
+        ``jobs`` threads write, if the backend permits it; parts and receipt do not depend on their number. Raise
         `StoreError` if states cannot be written; states that were already written are then removed.
         """
-        parts, digests, waiting = list[Part](), list[list[Digest]](), dict[str, list[pa.Table]]()
+        parts, digests = list[Part](), list[list[Digest]]()
         refused = RefusedCounts(self.frame)
+        all_written = list[Part]()  # by all threads, including those whose results are not read after an error
+
+        def write(states_of_level: tuple[TimeWindow, list[pa.Table]]) -> tuple[list[Part], list[list[Digest]]]:
+            level, tables = states_of_level
+            finest = tables if level == self.frame.levels[0] else []
+            digests_of_finest = [digests_of(states, self.manifest, of_earlier=self.there) for states in finest]
+            written = [] if self.there else self.backend.write(level, pa.concat_tables(tables))
+            all_written.extend(written)
+            return written, digests_of_finest
+
         try:
-            for level, states in levels:
-                if level == self.frame.levels[0]:
-                    digests.append(digests_of(states, self.manifest, of_earlier=self.there))
-                    refused.add(states)
-                waiting.setdefault(level.name, []).append(states)
-                if sum(table.nbytes for table in waiting[level.name]) >= _WRITTEN_BYTES:
-                    parts += self._written(level, waiting.pop(level.name))
-            for name, tables in waiting.items():
-                parts += self._written(self.frame.level(name), tables)
+            with Workers(jobs if getattr(self.backend, "writes_in_threads", False) else 1) as workers:
+                for written, digests_of_finest in workers.map(write, self._combined(levels, refused)):
+                    parts += written
+                    digests += digests_of_finest
         except BaseException:
             with suppress(Exception):  # report the first error, not this one
-                self.backend.discard(parts)
+                self.backend.discard(all_written)
             raise
-        written = {"parts": [asdict(part) for part in parts], "digests": digests, REFUSED: refused.as_record()}
-        return json.dumps(written)
+        receipt = {"parts": [asdict(part) for part in parts], "digests": digests, REFUSED: refused.as_record()}
+        return json.dumps(receipt)
 
-    def _written(self, level: TimeWindow, tables: list[pa.Table]) -> list[Part]:
-        return [] if self.there else self.backend.write(level, pa.concat_tables(tables))
+    def _combined(
+        self, levels: Iterable[tuple[TimeWindow, pa.Table]], refused: RefusedCounts
+    ) -> Iterator[tuple[TimeWindow, list[pa.Table]]]:
+        """Yield the tables of a level that are written together, and count their refused values."""
+        waiting = dict[str, list[pa.Table]]()
+        for level, states in levels:
+            if level == self.frame.levels[0]:
+                refused.add(states)
+            tables = waiting.setdefault(level.name, [])
+            tables.append(states)
+            if sum(table.nbytes for table in tables) >= _WRITTEN_BYTES:
+                yield level, waiting.pop(level.name)
+        for name, tables in waiting.items():
+            yield self.frame.level(name), tables
 
     def of_stream(self, stream: str, receipts: Iterable[str], delay: int) -> Commit:
         """Return the commit with the watermark of a stream, which stays ``delay`` microseconds behind its newest rows.

@@ -24,7 +24,7 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass, field, replace
 from pathlib import Path
-from typing import Any
+from typing import Any, ClassVar
 from urllib.parse import urlsplit
 
 import pyarrow as pa
@@ -100,6 +100,7 @@ class DeltaBackend:
     # options of the object store, with deltalake's names
     options: tuple[tuple[str, str], ...] = field(default=(), repr=False)
     durable: bool = False  # whether commits to a folder are written to the disk before they are acknowledged
+    writes_in_threads: ClassVar[bool] = True
     _opened: _Opened = field(default_factory=_Opened, compare=False, repr=False)
 
     def __reduce__(self) -> tuple[Any, ...]:

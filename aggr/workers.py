@@ -1,0 +1,96 @@
+"""Workers: threads that run several calls at the same time and return their results in the order of the calls.
+
+Arrow and compiled loops release Python's global lock. Threads therefore use several cores, and share tables without
+copying them.
+"""
+
+from __future__ import annotations
+
+import os
+from collections import deque
+from collections.abc import Callable, Iterable, Iterator
+from itertools import chain, islice
+from typing import TYPE_CHECKING, TypeVar
+
+from aggr.arguments import checked_whole
+
+if TYPE_CHECKING:
+    from concurrent.futures import Future, ThreadPoolExecutor  # slow to import, and only needed for several threads
+
+MOST_JOBS = 4  # more threads would wait for the calling thread, which reads and merges, and need more memory
+T = TypeVar("T")
+R = TypeVar("R")
+
+
+def available_cores() -> int:
+    """Return the number of cores that the process may use.
+
+    >>> available_cores() >= 1
+    True
+    """
+    if hasattr(os, "sched_getaffinity"):  # not on macOS and Windows
+        return len(os.sched_getaffinity(0))
+    return os.cpu_count() or 1
+
+
+def checked_jobs(jobs: int | None) -> int:
+    """Return a number of threads, by default one for each available core, but at most `MOST_JOBS`.
+
+    Raise ``ValueError`` for a number below 1.
+
+    >>> checked_jobs(3)
+    3
+    """
+    return min(available_cores(), MOST_JOBS) if jobs is None else checked_whole(jobs, "jobs", 1)
+
+
+class Workers:
+    """Up to ``jobs`` threads. With one job, or for a single item, calls run in the calling thread.
+
+    When the context has been left, no call is running. Leave it before removing what failed calls have written.
+
+    >>> with Workers(2) as workers:
+    ...     list(workers.map(abs, [-1, 2, -3]))
+    [1, 2, 3]
+    """
+
+    def __init__(self, jobs: int) -> None:
+        """Start no thread yet."""
+        self.jobs = jobs
+        self._pool: ThreadPoolExecutor | None = None
+
+    def __enter__(self) -> Workers:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        if self._pool is not None:
+            self._pool.shutdown(cancel_futures=True)
+
+    def map(self, function: Callable[[T], R], items: Iterable[T]) -> Iterator[R]:
+        """Yield the results of calls in order. At most ``jobs`` results are waiting or being computed.
+
+        Raise the first error in the order of the items. Items are fetched in the calling thread.
+        """
+        items = iter(items)
+        if self.jobs == 1:
+            yield from map(function, items)
+            return
+        first = list(islice(items, 2))
+        if len(first) < 2:
+            yield from map(function, first)
+            return
+        pool = self._started()
+        calls: deque[Future[R]] = deque()
+        for item in chain(first, items):
+            if len(calls) == self.jobs:
+                yield calls.popleft().result()
+            calls.append(pool.submit(function, item))
+        while calls:
+            yield calls.popleft().result()
+
+    def _started(self) -> ThreadPoolExecutor:
+        if self._pool is None:
+            from concurrent.futures import ThreadPoolExecutor
+
+            self._pool = ThreadPoolExecutor(self.jobs, thread_name_prefix="tiltframe-worker")
+        return self._pool
