@@ -17,7 +17,7 @@ OWN_METADATA = printf '[egg_info]\negg_base = %s\n' "$(CURDIR)/$(@D)" >$(@D)/bui
 PYTEST := $(BIN)/python -m pytest -n $(JOBS) --dist worksteal
 
 .DEFAULT_GOAL := help
-.PHONY: help demo test test-all test-oldest test-oldest-quick test-pythons test-spark-versions test-spark-versions-quick environments fast fuzz mutation prometheus lint types docs extras pages bench report dist java clean
+.PHONY: help demo test test-all test-core test-oldest test-oldest-quick test-pythons test-spark-versions test-spark-versions-quick environments fast fuzz mutation prometheus lint types docs extras pages bench report dist java clean
 
 help: ## List the targets
 	@grep -hE '^[a-z-]+:.*## ' $(MAKEFILE_LIST) | sed 's/:.*## /\t/' | expand -t 14
@@ -38,6 +38,9 @@ test: java $(READY) ## Run a representative part of the tests of every folder (s
 
 test-all: java $(VENV)/.docs fuzz ## Run all tests, also the long ones: kills, several engines, pages, random trials (what CI runs)
 	@$(PYTEST) $(FUZZ_FILES:%=--ignore %) --durations=25
+
+test-core: $(READY) ## Export the core without its extensions, and run its fast tests there
+	@$(BIN)/python -m tests.core.export
 
 test-oldest: java .venv-oldest/.ready ## Run part of the tests without Spark and those of Spark versions with the oldest versions that are allowed
 	@.venv-oldest/bin/python -m pytest -n $(JOBS) --dist worksteal -m "not spark and not long" --few 3 tests aggr windows tiltframe

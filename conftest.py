@@ -3,9 +3,14 @@
 import gc
 import os
 import sys
+import tomllib
 from collections import defaultdict
+from importlib.metadata import distributions
+from pathlib import Path
 
 import pytest
+
+ROOT = Path(__file__).parent
 
 LONG_PAGES = {"streams.md", "spark.md", "rerunning.md"}  # of docs, whose examples start streams on Spark
 
@@ -28,6 +33,34 @@ os.environ.setdefault("SPARK_SUBMIT_OPTS", SHORT_LIVED_JVM)  # of drivers
 os.environ.setdefault("SPARK_LAUNCHER_OPTS", SHORT_LIVED_JVM)  # of the process that prints the driver's command
 os.environ.setdefault("SPARK_DAEMON_JAVA_OPTS", SHORT_LIVED_JVM)  # of masters and workers
 os.environ.setdefault("TILTFRAME_COMPILE_FROM", "0")  # but for tests/aggr/test_compiled.py, machine code
+
+
+def refresh_entry_points():
+    """Write the entry points of pyproject.toml into the metadata of an editable installation of this tree.
+
+    An editable installation copies them once, so extensions that pyproject.toml declares later would be missing.
+    """
+    project = tomllib.loads((ROOT / "pyproject.toml").read_text(encoding="utf-8"))["project"]
+    groups = {"console_scripts": project["scripts"], **project["entry-points"]}
+    declared = {(group, name, value) for group, points in groups.items() for name, value in points.items()}
+    sections = [
+        f"[{group}]\n" + "".join(f"{name} = {value}\n" for name, value in sorted(points.items()))
+        for group, points in sorted(groups.items())
+    ]
+    for installed in distributions(name="tiltframe"):
+        if {(point.group, point.name, point.value) for point in installed.entry_points} == declared:
+            continue
+        origin = installed.read_text("direct_url.json") or ""
+        in_tree = Path(str(installed.locate_file(""))).resolve() == ROOT
+        if in_tree or f'"file://{ROOT}"' in origin.replace("localhost", ""):
+            files = [file for file in installed.files or () if file.name == "entry_points.txt"]
+            path = Path(str(files[0].locate())) if files else ROOT / "tiltframe.egg-info" / "entry_points.txt"
+            partial = path.with_name(f"entry_points.{os.getpid()}")
+            partial.write_text("\n".join(sections), encoding="utf-8")
+            partial.replace(path)
+
+
+refresh_entry_points()
 
 
 def pytest_addoption(parser):

@@ -1,10 +1,12 @@
-"""Plug-ins: objects that other distributions declare in a group of entry points."""
+"""Plug-ins: objects that distributions declare in a group of entry points."""
 
 from __future__ import annotations
 
 import warnings
 from collections.abc import Callable
 from typing import Any
+
+NO_OBJECT = object()
 
 
 def load_group(group: str, what: str, register: Callable[[Any], Any]) -> None:
@@ -17,3 +19,14 @@ def load_group(group: str, what: str, register: Callable[[Any], Any]) -> None:
         except Exception as error:  # an error in code of another package must not stop this package
             whose = point.dist.name if point.dist else "an unknown distribution"
             warnings.warn(f"the {what} {point.name!r} of {whose} is left out: {error}", RuntimeWarning, stacklevel=4)
+
+
+def load_name(group: str, name: str) -> Any:
+    """Return the object that a group of entry points declares by a name, or `NO_OBJECT`. Errors of its import are
+    raised.
+    """
+    from importlib.metadata import entry_points  # imported here because it loads email and zipfile
+
+    for point in entry_points(group=group, name=name):
+        return point.load()
+    return NO_OBJECT

@@ -28,7 +28,8 @@ import pyarrow.parquet as pq
 import aggr
 from aggr.bench.timing import circumstances
 from benchmarks.account import account
-from tiltframe import FrameStore, TiltFrame, explain
+from tiltframe import FrameStore, TiltFrame
+from tiltframe.capacity import explain
 
 if TYPE_CHECKING:
     from collections.abc import Iterator

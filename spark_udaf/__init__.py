@@ -25,6 +25,9 @@ Overview::
     su.warm(spark)                                 # compile the loops before the first job
 """
 
+from typing import Any
+
+from aggr.entry_points import NO_OBJECT, load_name
 from aggr.extras import MissingExtra
 
 try:
@@ -51,15 +54,6 @@ from spark_udaf.streaming.scan_stream import scan_parquet_stream
 from spark_udaf.streaming.stream import stream
 from spark_udaf.streaming.stream_into import stream_into
 from spark_udaf.udaf.group_by import group_by
-from spark_udaf.udaf.interchange import (
-    from_dds_proto,
-    from_hdr_v2,
-    from_theta_sketch,
-    to_dds_proto,
-    to_hdr_v2,
-    to_hll_sketch,
-    to_theta_sketch,
-)
 from spark_udaf.udaf.query import sql
 from spark_udaf.udaf.sql import register
 
@@ -68,9 +62,6 @@ __all__ = [
     "append",
     "backfill",
     "finish",
-    "from_dds_proto",
-    "from_hdr_v2",
-    "from_theta_sketch",
     "group_by",
     "merge",
     "ordered_rollup",
@@ -90,10 +81,6 @@ __all__ = [
     "states",
     "stream",
     "stream_into",
-    "to_dds_proto",
-    "to_hdr_v2",
-    "to_hll_sketch",
-    "to_theta_sketch",
     "warm",
 ]
 
@@ -103,8 +90,15 @@ if has_data_source():
     __all__ += ["TiltframeSource"]
 
 
-def __getattr__(name: str) -> object:
-    """Raise ``AttributeError``, which names the new place of functions of states."""
+def __getattr__(name: str) -> Any:
+    """Return a name that an entry point of ``spark_udaf.names`` declares.
+
+    Otherwise raise ``AttributeError``, which names the new place of functions of states.
+    """
+    if not name.startswith("_"):
+        added = load_name("spark_udaf.names", name)
+        if added is not NO_OBJECT:
+            return added
     if name in states.__all__:
         raise AttributeError(
             f"su.{name} is su.states.{name}, which reads a column of states; values of rows are aggregated by "

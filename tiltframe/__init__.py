@@ -7,7 +7,9 @@ added error.
 [2, 1, 2, 1]
 """
 
-from tiltframe.capacity import explain
+from typing import Any
+
+from aggr.entry_points import NO_OBJECT, load_name
 from tiltframe.files.read_options import ReadOptions
 from tiltframe.frame import TiltFrame
 from tiltframe.notebook import load_ipython_extension, show, to_pandas
@@ -18,12 +20,16 @@ from tiltframe.rolling_up import rollup, rollup_states
 from tiltframe.store import FrameStore, Query, StoreError, lookup
 
 
-def __getattr__(name: str) -> str:
-    """Read the version, ``tiltframe.__version__``, from the installed package."""
+def __getattr__(name: str) -> Any:
+    """Return the version, ``tiltframe.__version__``, or a name that an entry point of ``tiltframe.names`` declares."""
     if name == "__version__":
         from importlib.metadata import version  # imported here, because it imports email and zipfile
 
         return version("tiltframe")
+    if not name.startswith("_"):
+        added = load_name("tiltframe.names", name)
+        if added is not NO_OBJECT:
+            return added
     raise AttributeError(f"module 'tiltframe' has no attribute {name!r}")
 
 
@@ -36,7 +42,6 @@ __all__ = [
     "RunningAggregation",
     "StoreError",
     "TiltFrame",
-    "explain",
     "finish",
     "finish_ordered",
     "load_ipython_extension",

@@ -16,7 +16,8 @@ from pathlib import Path
 
 NEED = {
     "tiltframe.cli": "click",
-    "tiltframe.serve": "starlette uvicorn promql_parser",
+    "tiltframe.serve": "click starlette uvicorn promql_parser",
+    "tiltframe.capacity": "click rich",
     "tiltframe.store.backends.delta": "deltalake",
     "spark_udaf": "pyspark",
     "spark_udaf.demo": "click",

@@ -1,6 +1,4 @@
-"""The command line: the built-in commands, and commands that other packages add through the entry point
-``tiltframe.commands``.
-"""
+"""The command line: the commands of the core, and those that entry points of ``tiltframe.commands`` add."""
 
 from __future__ import annotations
 
@@ -21,14 +19,12 @@ from aggr.extras import MissingExtra
 from tiltframe.cli.backfill import backfill
 from tiltframe.cli.bench import bench_command
 from tiltframe.cli.doctor import doctor, warm
-from tiltframe.cli.explain import explain
 from tiltframe.cli.functions import functions
 from tiltframe.cli.interrupts import NOTHING, from_now, interrupted, never_swallowed, too_late_at_exit
 from tiltframe.cli.maintenance import check, compact, copy, evolve, expire, inspect
 from tiltframe.cli.new_function import new_function
 from tiltframe.cli.query import query, watch
 from tiltframe.cli.rollup import rollup
-from tiltframe.cli.serve import serve
 from tiltframe.cli.stream import stream
 
 if TYPE_CHECKING:
@@ -102,7 +98,7 @@ def cli() -> None:
     """Keep mergeable aggregates of event data at every resolution, and ask at any."""
 
 
-_OWN = (rollup, backfill, stream, query, watch, serve, inspect, check, compact, expire, evolve, copy, explain, warm)
+_OWN = (rollup, backfill, stream, query, watch, inspect, check, compact, expire, evolve, copy, warm)
 for _command in (*_OWN, functions, new_function, doctor, bench_command):
     cli.add_command(_command)
 

@@ -11,6 +11,7 @@ from importlib import import_module
 from urllib.parse import urlsplit
 
 from aggr.arguments import checked_mapping, is_name, shown
+from aggr.entry_points import NO_OBJECT, load_name
 from aggr.extras import MissingExtra
 from tiltframe.store.backends.protocol import Backend
 from tiltframe.store.log.errors import StoreError
@@ -20,10 +21,7 @@ GROUP = "tiltframe.backends"
 
 # imported only if needed, because the import takes 0.5 s
 _DELTA = ("tiltframe.store.backends.delta.backend", "DeltaBackend")
-_POSTGRES = ("tiltframe.store.backends.postgres.backend", "PostgresBackend")
-_OWN = {"postgres": _POSTGRES, "postgresql": _POSTGRES} | dict.fromkeys(
-    ("file", "s3", "s3a", "gs", "gcs", "az", "adl", "azure", "abfs", "abfss", "http", "https"), _DELTA
-)
+_OWN = dict.fromkeys(("file", "s3", "s3a", "gs", "gcs", "az", "adl", "azure", "abfs", "abfss", "http", "https"), _DELTA)
 
 
 _FILES = ("file",)  # schemes whose address is a folder
@@ -37,7 +35,7 @@ def checked_uri(uri: str | os.PathLike[str]) -> str:
     scheme = scheme_of(text)
     if scheme and scheme not in _OWN and _registered(scheme):
         return text
-    if re.match(rf"({'|'.join([*_OWN, 'hdfs'])}):(?!//)|postgres(ql)?//", text):
+    if _lacks_slashes_or_colon(text):
         raise ValueError(
             f"{shown(text)} is not the URI of a store; write // after the colon, as in postgresql://host/database"
         )
@@ -45,7 +43,7 @@ def checked_uri(uri: str | os.PathLike[str]) -> str:
         raise ValueError(
             f"{shown(text)} is of a kind that cannot be opened; use a folder, s3://, gs://, az:// or abfss://"
         )
-    if re.match(r"(?!file:|postgres(ql)?:)[a-z][a-z0-9+]*://(/|$)", text):
+    if re.match(r"(?!file:)[a-z][a-z0-9+]*://(/|$)", text):
         raise ValueError(f"{shown(text)} names no bucket; write it after //, as in s3://bucket/path")
     if text.startswith("file:"):
         parts = urlsplit(text)
@@ -62,6 +60,14 @@ def checked_uri(uri: str | os.PathLike[str]) -> str:
             "choose another folder"
         )
     return text
+
+
+def _lacks_slashes_or_colon(text: str) -> bool:
+    """Return whether a text begins with a scheme, but not with ``scheme://``."""
+    if re.match(rf"({'|'.join([*_OWN, 'hdfs'])}):(?!//)", text):
+        return True
+    scheme = re.match(r"([a-z][a-z0-9+.-]*)(:(?!//)|//)", text)
+    return scheme is not None and _registered(scheme[1]) is not None
 
 
 def check_options(options: Mapping[str, str] | None) -> dict[str, str]:
@@ -108,9 +114,5 @@ def scheme_of(uri: str) -> str:
 
 def _registered(scheme: str) -> type[Backend] | None:
     """Return the class that an entry point registers for a scheme, or None."""
-    from importlib.metadata import entry_points  # imported here, because it imports email and zipfile
-
-    for point in entry_points(group=GROUP, name=scheme):
-        kind: type[Backend] = point.load()
-        return kind
-    return None
+    kind = load_name(GROUP, scheme)
+    return None if kind is NO_OBJECT else kind

@@ -27,13 +27,13 @@ from tiltframe.store.backends.key_bounds import KeyBound, key_bounds
 from tiltframe.store.backends.postgres import result_tables
 from tiltframe.store.backends.postgres.address import checked_address, shown, without_password
 from tiltframe.store.backends.postgres.address import secrets as passwords
+from tiltframe.store.backends.postgres.conditions import bound_conditions
 from tiltframe.store.backends.postgres.limits import PART, check_values
+from tiltframe.store.backends.postgres.literals import moment, numbers, quoted
 from tiltframe.store.backends.postgres.schema import Layout, StoredLayout, find, make_registry, register
 from tiltframe.store.backends.postgres.session import Session, session
+from tiltframe.store.backends.postgres.state_columns import column_name, flat_schema, flatten, unflatten
 from tiltframe.store.backends.protocol import Part, Record, Snapshot, Transaction, Vacuumed
-from tiltframe.store.backends.sql.conditions import bound_conditions
-from tiltframe.store.backends.sql.literals import moment, numbers, quoted
-from tiltframe.store.backends.sql.state_columns import column_name, flat_schema, flatten, unflatten
 from tiltframe.store.backends.stored_types import cast, stored, stored_schema
 from tiltframe.store.log.errors import Conflict, DamagedStore, MissingStore, OtherFrame, StoreError
 from tiltframe.store.log.manifest import check_name

@@ -14,9 +14,9 @@ from aggr.tables.flat_results import flat_schema
 from tiltframe.frame import TiltFrame
 from tiltframe.names import END, PARTIAL, START
 from tiltframe.ranges import Range
+from tiltframe.store.backends.postgres.literals import listed, moment, quoted
 from tiltframe.store.backends.postgres.session import Session
-from tiltframe.store.backends.sql.literals import listed, moment, quoted
-from tiltframe.store.backends.sql.state_columns import column_name, sql_type
+from tiltframe.store.backends.postgres.state_columns import column_name, sql_type
 from tiltframe.store.backends.stored_types import stored, stored_type
 from tiltframe.store.log.errors import Conflict, StoreError
 

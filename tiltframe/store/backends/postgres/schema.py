@@ -23,10 +23,10 @@ from tiltframe.frame import TiltFrame
 from tiltframe.names import END, LEVEL, START
 from tiltframe.store.backends.postgres import result_tables
 from tiltframe.store.backends.postgres.limits import PART, check_columns
+from tiltframe.store.backends.postgres.literals import quoted
 from tiltframe.store.backends.postgres.session import Session
 from tiltframe.store.backends.postgres.sql_view import sql_view
-from tiltframe.store.backends.sql.literals import quoted
-from tiltframe.store.backends.sql.state_columns import flat_schema, sql_type
+from tiltframe.store.backends.postgres.state_columns import flat_schema, sql_type
 from tiltframe.store.backends.stored_types import stored_schema
 from tiltframe.store.log.errors import DamagedStore, StoreError
 from tiltframe.store.log.manifest import FORMAT, schemas_in

@@ -17,6 +17,7 @@ import pyarrow as pa
 
 import aggr
 from aggr.entry_points import load_group
+from tiltframe.store.backends.postgres.literals import moment
 from tiltframe.store.backends.postgres.sql_terms import (
     Merged,
     column_of,
@@ -26,7 +27,6 @@ from tiltframe.store.backends.postgres.sql_terms import (
     rounded,
     with_special,
 )
-from tiltframe.store.backends.sql.literals import moment
 
 GROUP = "tiltframe.sql_results"
 _MICROSECONDS = {"s": 1_000_000, "ms": 1_000, "us": 1}

@@ -11,8 +11,8 @@ from dataclasses import dataclass, field
 import pyarrow as pa
 
 from aggr.exact.scaled_sums import SPAN
-from tiltframe.store.backends.sql.literals import quoted
-from tiltframe.store.backends.sql.state_columns import column_name
+from tiltframe.store.backends.postgres.literals import quoted
+from tiltframe.store.backends.postgres.state_columns import column_name
 
 _LARGEST = "(2::numeric ^ 1024 - 2::numeric ^ 970)"  # larger numbers are rounded to infinity
 _SMALLEST = "(5::numeric ^ 1075 * '1e-1075'::numeric)"  # half of the smallest positive double

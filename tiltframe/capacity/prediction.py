@@ -1,4 +1,4 @@
-"""Capacity: predict the daily cost of a frame from a sample of its rows, before a job is run."""
+"""The prediction: states, bytes and work a day of each level, from a sample of rows."""
 
 from __future__ import annotations
 

@@ -6,7 +6,7 @@ from pathlib import Path
 
 import click
 
-from tiltframe.capacity import explain as explained
+from tiltframe.capacity.prediction import explain as explained
 from tiltframe.cli.options import with_frame
 from tiltframe.cli.rollup import read_retention
 from tiltframe.files.read_options import ReadOptions

@@ -1,0 +1,1 @@
+"""Interchange on Spark: columns of states as messages of other libraries, and back."""
