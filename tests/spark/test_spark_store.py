@@ -25,6 +25,7 @@ from tests.engines import STORE_FRAME, digests_of_store
 from tiltframe import FrameStore, Query, StoreError, TiltFrame, rollup
 from tiltframe.store import CommitConflict, Expired
 from tiltframe.store.backends.stored_types import stored
+from tiltframe.store.closed_windows import ClosedWindows
 
 pytestmark = pytest.mark.store
 
@@ -405,6 +406,18 @@ def test_new_measures_of_several_inputs_are_options(local):
         ValueError, match="a described arg_max has no 'weight'; there are function, parameters, column, where, by"
     ):
         from_options(options | {"measures": '{"q": {"function": "arg_max", "column": "word", "weight": "i"}}'})
+
+
+@pytest.mark.spark
+def test_windows_that_a_stream_keeps_open_are_left_out(spark, tmp_path):
+    store = FrameStore(tmp_path, TiltFrame(["1m", "1h"], "ts", {"n": aggr.count()}))
+    stream = ClosedWindows(store, "docs")
+    stream.add_rows(pa.table({"ts": [0, 60_000, 3_600_000]}))
+    stream.advance(3_660_000_000)
+    assert stream.commit()
+    starts = [row.window_start.timestamp() for row in su.read(spark, store.uri, "1h", closed=True).collect()]
+    assert starts == [0]
+    assert su.read(spark, store.uri, "1h").count() == 2
 
 
 @pytest.mark.spark

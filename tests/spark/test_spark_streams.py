@@ -118,7 +118,6 @@ def test_a_registered_function_is_known_in_the_tasks_of_a_stream(spark, tmp_path
         query.awaitTermination()
         assert store.query("1m").column("low").to_pylist() == [3]
         assert store.inspect().watermarks == {"s": 1_714_543_200_000_000 - 90_000_000}
-        assert su.read(spark, str(tmp_path / "store"), per="1m", closed=True).collect() == []
     finally:
         aggr.unregister("least_of_mine")
 
@@ -249,7 +248,8 @@ def test_kill_9_of_the_driver_loses_nothing_and_counts_nothing_twice(stream):
     assert stream.holds(pa.concat_tables(rows))
     writer = f"hosts {query.id}"
     before = stream.store.last_commit(writer)
-    assert before >= files - 1  # a batch a file, whatever was run again
+    # A batch has one file, or two if a driver was killed after Spark had listed a file and before it logged the batch.
+    assert before >= files - 1 - 2 * KILLS
     stream.run()
     assert stream.store.last_commit(writer) == before
     assert stream.holds(pa.concat_tables(rows))
