@@ -10,7 +10,7 @@ on batches, partitions, the order of rows, or the tree of merges.
 [1.0]
 """
 
-from collections.abc import Callable
+from typing import TYPE_CHECKING, Any
 
 from aggr.call_by_name import caller, each_column
 from aggr.calls import *
@@ -19,16 +19,22 @@ from aggr.function import Function
 from aggr.functions import *
 from aggr.groups.groups import Groups
 from aggr.measure import Measure, from_description
-from aggr.registry import UnknownFunction, get, names, register, unregister
+from aggr.registry import UnknownFunction, class_named, class_names, get, names, register, unregister
 from aggr.tables.by_key import subtract
 from aggr.tables.keys import each
 from aggr.tables.retention import retention
 from aggr.testing.edge_cases import edge_cases
 
+if TYPE_CHECKING:
+    from aggr.contrib import *  # type checkers do not read entry points
 
-def __getattr__(name: str) -> Callable[..., Measure]:
-    """Return the call of a function that another package has registered: ``aggr.geomean("x")``."""
+
+def __getattr__(name: str) -> Any:
+    """Return the call, or the class, of a function that an entry point registers: ``aggr.rate("x")``, ``aggr.Rate``."""
     if not name.startswith("_"):
+        function = class_named(name)
+        if function is not None:
+            return function
         try:
             return caller(name)
         except UnknownFunction as error:
@@ -36,21 +42,18 @@ def __getattr__(name: str) -> Callable[..., Measure]:
     raise AttributeError(f"module 'aggr' has no attribute {name!r}")
 
 
+def __dir__() -> list[str]:
+    return sorted({*globals(), *names(), *class_names()})
+
+
 __all__ = [
-    "M4", "R2", "AnyValue", "ApproxCountDistinct", "ArgMax", "ArgMin", "Avg", "AvgDistinct", "BitAnd", "BitOr",
-    "BitXor", "BoolAnd", "BoolOr", "BottomK", "Candlestick", "CannotSubtract", "Collect", "CollectSet", "Corr",
-    "Count", "CountDistinct", "Covar", "Dds", "DecayedAvg", "DecayedCount", "DecayedSum", "Delta", "DurationIn",
-    "Entropy", "ExactQuantiles", "Exponential", "First", "Frequent", "Function", "Funnel", "GeometricMean", "Groups",
-    "HarmonicMean", "Hdr", "Histogram", "Hll", "Increase", "Integral", "Intercept", "Kurtosis", "Last", "Lttb", "Max",
-    "Measure", "Min", "Mode", "Per", "PerGroup", "Points", "Range", "Rate", "Resets", "Rms", "Skewness", "Slope",
-    "Stdev", "Sum", "SumDistinct", "SumOfSquares", "TimeWeightedAvg", "TopK", "UnknownFunction", "ValueCounts", "Var",
-    "WeightedAvg", "any_value", "approx_count_distinct", "arg_max", "arg_min", "avg", "avg_distinct", "bit_and",
-    "bit_or", "bit_xor", "bool_and", "bool_or", "bottom_k", "caller", "candlestick", "collect", "collect_set", "corr",
-    "count", "count_distinct", "covar", "dds", "decayed_avg", "decayed_count", "decayed_sum", "delta", "duration_in",
-    "each", "each_column", "edge_cases", "entropy", "exact_quantiles", "exponential", "first", "frequent",
-    "from_description", "funnel", "geometric_mean", "get", "harmonic_mean", "hdr", "histogram", "hll", "increase",
-    "integral", "intercept", "kurtosis", "last", "lttb", "m4", "max", "mean", "min", "mode", "names", "per", "points",
-    "r2", "range", "rate", "register", "resets", "retention", "rms", "skewness", "slope", "stddev", "stdev",
-    "subtract", "sum", "sum_distinct", "sum_of_squares", "time_weighted_avg", "top_k", "unregister", "value_counts",
-    "var", "variance", "weighted_avg",
+    "AnyValue", "ApproxCountDistinct", "ArgMax", "ArgMin", "Avg", "AvgDistinct", "BoolAnd", "BoolOr",
+    "CannotSubtract", "Collect", "CollectSet", "Count", "CountDistinct", "Dds", "Entropy", "ExactQuantiles",
+    "First", "Function", "Groups", "Hdr", "Last", "Max", "Measure", "Min", "Mode", "PerGroup", "Rms", "Stdev",
+    "Sum", "SumDistinct", "SumOfSquares", "UnknownFunction", "ValueCounts", "Var", "any_value",
+    "approx_count_distinct", "arg_max", "arg_min", "avg", "avg_distinct", "bool_and", "bool_or", "caller",
+    "collect", "collect_set", "count", "count_distinct", "dds", "each", "each_column", "edge_cases", "entropy",
+    "exact_quantiles", "first", "from_description", "get", "hdr", "last", "max", "mean", "min", "mode", "names",
+    "register", "retention", "rms", "stddev", "stdev", "subtract", "sum", "sum_distinct", "sum_of_squares",
+    "unregister", "value_counts", "var", "variance",
 ]  # fmt: skip

@@ -151,7 +151,7 @@ def _entry(function: type[Function]) -> Entry:
         reads_neighbours=function.reads_neighbours,
         accessors=sorted(accessors_of(function)),
         package=function.__module__.partition(".")[0],
-        figures=_figures().get(function.name) if function.__module__.startswith("aggr.functions.") else None,
+        figures=_figures().get(function.name) if function.__module__.startswith("aggr.") else None,
     )
 
 

@@ -6,16 +6,29 @@ import warnings
 from collections.abc import Callable
 from typing import Any
 
+DISTRIBUTION = "tiltframe"
 NO_OBJECT = object()
 
 
-def load_group(group: str, what: str, register: Callable[[Any], Any]) -> None:
-    """Register the objects of a group of entry points. If one fails, a warning names ``what`` and the entry point."""
+def load_group(
+    group: str,
+    what: str,
+    register: Callable[[Any], Any],
+    *,
+    register_tested: Callable[[Any], Any] | None = None,
+) -> None:
+    """Register the objects of a group of entry points. If one fails, a warning names ``what`` and the entry point.
+
+    ``register_tested`` registers objects of this distribution without checks that its tests make; by default,
+    ``register`` does.
+    """
     from importlib.metadata import entry_points  # imported here because it loads email and zipfile
 
     for point in entry_points(group=group):
         try:
-            register(point.load())
+            is_tested = point.dist is not None and point.dist.name == DISTRIBUTION
+            chosen = register_tested if register_tested is not None and is_tested else register
+            chosen(point.load())
         except Exception as error:  # an error in code of another package must not stop this package
             whose = point.dist.name if point.dist else "an unknown distribution"
             warnings.warn(f"the {what} {point.name!r} of {whose} is left out: {error}", RuntimeWarning, stacklevel=4)

@@ -1,4 +1,4 @@
-"""The registry: all functions by name, including those of other distributions.
+"""The registry: all functions by name, including those that entry points declare.
 
 A distribution adds functions through entry points of the group ``aggr.functions``::
 
@@ -78,7 +78,7 @@ def _add(function: type[Function]) -> None:
 
 
 def register_own(*functions: type[Function]) -> None:
-    """Register the functions of this package without the checks of `register`, which tests make, because they create
+    """Register functions of this distribution without the checks of `register`, which tests make, because they create
     Arrow values, which loads pandas.
     """
     for function in functions:
@@ -208,12 +208,26 @@ def aliases() -> dict[str, str]:
     return {word: function.name for word, function in _FUNCTIONS.items() if word != function.name}
 
 
+def class_names() -> list[str]:
+    """Return the names of the classes of all functions, such as ``'Rate'``."""
+    _load_others()
+    return sorted({function.__name__ for function in _FUNCTIONS.values()})
+
+
+def class_named(name: str) -> type[Function] | None:
+    """Return the function whose class has a name, or None.
+
+    >>> class_named("Rate").name, class_named("Rates")
+    ('rate', None)
+    """
+    _load_others()
+    return next((function for function in _FUNCTIONS.values() if function.__name__ == name), None)
+
+
 @cache
 def _load_others() -> None:
-    """Register the functions of other distributions, when an unknown name is used for the first time. Failures cause
-    warnings.
-    """
-    load_group(GROUP, "function", register)
+    """Register the functions of entry points, when a name is used for the first time. Failures cause warnings."""
+    load_group(GROUP, "function", register, register_tested=register_own)
 
 
 class UnknownFunction(KeyError):

@@ -95,7 +95,7 @@ def main(quick: bool, rows: int, out: Path) -> None:
     measured: dict[str, Any] = {}
     about: Mapping[str, Any] = {}
     for name in aggr.names():
-        if not aggr.get(name).__module__.startswith("aggr.functions."):
+        if not aggr.get(name).__module__.startswith("aggr."):
             continue
         try:
             figures, report = figures_of(name, 100_000 if quick else rows, rounds=1 if quick else 5)

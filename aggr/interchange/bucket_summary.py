@@ -15,12 +15,9 @@ import pyarrow.compute as pc
 
 from aggr.arrays import Flags, Floats, Ids, Whole
 from aggr.arrow.normalize import normalize
-from aggr.exact.row_sums import sum_exactly
 from aggr.exact.superaccumulator import EXACT_TYPE
-from aggr.function import Function
-from aggr.groups.groups import Groups
-from aggr.groups.numbers import Numbers
-from aggr.histograms.column import Histograms, first_last
+from aggr.extend import Function, Groups, Histograms, Numbers, sum_exactly
+from aggr.histograms.column import first_last
 
 
 def derived(

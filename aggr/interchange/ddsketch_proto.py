@@ -23,11 +23,9 @@ import pyarrow as pa
 from aggr.arguments import shown
 from aggr.arrays import Floats, Ids, Whole
 from aggr.arrow.normalize import normalize, with_nulls
+from aggr.extend import Buckets, Groups, Histograms
 from aggr.extras import MissingExtra
 from aggr.functions.ddsketch import Dds
-from aggr.groups.groups import Groups
-from aggr.histograms.buckets import Buckets
-from aggr.histograms.column import Histograms
 from aggr.interchange.bucket_summary import check_fit, derived, filled
 from aggr.state_checks import checked
 

@@ -13,10 +13,9 @@ import pyarrow as pa
 
 from aggr.arrays import Whole
 from aggr.arrow.normalize import normalize, with_nulls
-from aggr.functions.exponential import Exponential
+from aggr.contrib.exponential import Exponential
+from aggr.extend import Groups, Histograms
 from aggr.functions.signed_sketch import COUNTS
-from aggr.groups.groups import Groups
-from aggr.histograms.column import Histograms
 from aggr.histograms.exponential_mapping import FINEST, REACH, values_of
 from aggr.interchange.bucket_summary import check_fit, derived, filled
 

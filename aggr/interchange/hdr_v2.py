@@ -28,9 +28,10 @@ import pyarrow as pa
 
 from aggr.arrays import Whole
 from aggr.arrow.normalize import normalize, with_nulls
+from aggr.extend import Histograms
 from aggr.functions.hdrhistogram import Hdr, Layout
 from aggr.histograms import leb128
-from aggr.histograms.column import Histograms, first_last
+from aggr.histograms.column import first_last
 from aggr.state_checks import checked
 
 _PLAIN, _COMPRESSED, _WORDS = 0x1C849303, 0x1C849304, 0x10

@@ -14,9 +14,9 @@ import pyarrow as pa
 
 from aggr.arrow import compute as pc
 from aggr.arrow.normalize import with_nulls
+from aggr.contrib.hll import Hll
 from aggr.distinct.murmur3 import ZEROS
 from aggr.distinct.registers import Registers
-from aggr.functions.hll import Hll
 from aggr.histograms.leb128 import of_arrow, to_arrow
 from aggr.state_checks import checked
 

@@ -16,10 +16,10 @@ import numpy as np
 import pyarrow as pa
 
 from aggr.arrow.normalize import with_nulls
+from aggr.contrib.exponential import Exponential
 from aggr.exact.scaled_sums import read_scaled
+from aggr.extend import Histograms
 from aggr.extras import MissingExtra
-from aggr.functions.exponential import Exponential
-from aggr.histograms.column import Histograms
 from aggr.histograms.exponential_mapping import COARSEST, values_of
 from aggr.interchange.exponential_points import MOST, SIGNS, Point, Side, states_of
 from aggr.state_checks import checked

@@ -22,11 +22,12 @@ import numpy as np
 import pyarrow as pa
 
 from aggr.arrow.normalize import with_nulls
+from aggr.contrib.exponential import Exponential
 from aggr.exact.number_columns import NEGATIVE, POSITIVE, with_special
 from aggr.exact.scaled_sums import read_scaled
-from aggr.functions.exponential import Exponential
+from aggr.extend import Histograms
 from aggr.functions.signed_sketch import COUNTS
-from aggr.histograms.column import Histograms, shifted
+from aggr.histograms.column import shifted
 from aggr.interchange.exponential_points import MOST, SIGNS, Point, Side, states_of
 from aggr.interchange.prometheus_messages import prometheus_message
 from aggr.state_checks import checked

@@ -23,10 +23,10 @@ import pyarrow as pa
 from aggr.arrays import Bytes, Flags, Ids, Whole
 from aggr.arrow import compute as pc
 from aggr.arrow.normalize import normalize, with_nulls
-from aggr.compiling.jit import Int, compiled
+from aggr.compiling.jit import Int
 from aggr.distinct.least_hashes import ALL, LeastHashes, Sketches
+from aggr.extend import Groups, compiled
 from aggr.functions.approx_count_distinct import ApproxCountDistinct
-from aggr.groups.groups import Groups
 from aggr.histograms.leb128 import of_arrow, to_arrow, word_at
 from aggr.state_checks import checked
 

@@ -13,6 +13,7 @@ from pathlib import Path
 ROOT = Path(__file__).parents[2]
 
 EXTENSIONS: dict[str, tuple[str, ...]] = {
+    "contrib": ("aggr/contrib",),
     "interchange": ("aggr/interchange", "spark_udaf/interchange"),
     "capacity": ("tiltframe/capacity",),
     "serve": ("tiltframe/serve",),
@@ -33,13 +34,15 @@ def extension_of(module: str) -> str | None:
 
 
 def imported_names(tree: ast.AST) -> set[str]:
-    """Return the full names that a file imports: of modules, and of what it imports from them."""
+    """Return the full names of the modules and objects that a file imports or reads as attributes."""
     names = set()
     for node in ast.walk(tree):
         if isinstance(node, ast.Import):
             names |= {alias.name for alias in node.names}
         elif isinstance(node, ast.ImportFrom):
             names |= {str(node.module), *(f"{node.module}.{alias.name}" for alias in node.names)}
+        elif isinstance(node, ast.Attribute) and isinstance(node.value, ast.Name):
+            names.add(f"{node.value.id}.{node.attr}")
     return names
 
 
@@ -62,13 +65,14 @@ def is_of_an_extension(point: str) -> bool:
 
 @cache
 def added_names() -> frozenset[str]:
-    """Return the full names that extensions add to packages, such as ``tiltframe.explain``."""
-    return frozenset(
-        f"{group.removesuffix('.names')}.{name}"
-        for group, points in entry_points().items()
-        for name, point in points.items()
-        if group.endswith(".names") and is_of_an_extension(point)
-    )
+    """Return the full names that extensions add to packages: ``tiltframe.explain``, ``aggr.rate``, ``aggr.Rate``."""
+    names = set()
+    for group, points in entry_points().items():
+        package = "aggr" if group == "aggr.functions" else group.removesuffix(".names")
+        for name, point in points.items():
+            if is_of_an_extension(point):
+                names |= {f"{package}.{name}", f"{package}.{point.rpartition(':')[2]}"}
+    return frozenset(names)
 
 
 def tests_of_extensions() -> set[Path]:

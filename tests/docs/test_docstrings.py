@@ -21,7 +21,7 @@ from tiltframe.store.backends.protocol import Backend
 ROOT = Path(__file__).parent.parent.parent
 PUBLIC = [  # what users call and import
     *("aggr", "aggr.sql", "aggr.testing.laws", "aggr.testing.edge_cases", "aggr.testing.kept_states"),
-    *("aggr.interchange.ddsketch_proto", "aggr.interchange.hdr_v2"),
+    *("aggr.contrib", "aggr.interchange.ddsketch_proto", "aggr.interchange.hdr_v2"),
     *("windows", "windows.ordered", "windows.testing", "windows.ordered.testing"),
     *(
         "tiltframe",

@@ -9,7 +9,7 @@ import pyarrow as pa
 
 from aggr.arguments import checked_whole
 from aggr.arrays import Floats, Whole
-from aggr.compiling.jit import compiled
+from aggr.extend import compiled
 from aggr.functions.event_lists import ORDERED_AT_TIMES, Series, SeriesFunction
 from aggr.functions.value_lists import lists_of
 

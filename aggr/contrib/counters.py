@@ -9,8 +9,8 @@ import numpy as np
 import pyarrow as pa
 
 from aggr.arrays import Floats, Whole
+from aggr.contrib.changes import count_falls, increases_of, steps_of
 from aggr.duration import SECOND, read_length
-from aggr.functions.changes import count_falls, increases_of, steps_of
 from aggr.functions.event_lists import Series, SeriesFunction
 from aggr.groups.numbers import sum_by_group
 from aggr.neighbours import Neighbours

@@ -6,7 +6,7 @@ from dataclasses import dataclass
 
 from aggr.arguments import checked_truth
 from aggr.arrays import Floats
-from aggr.functions.exact_family import ExactSums, Sums
+from aggr.extend import ExactSums, Sums
 from aggr.functions.moments import MOMENTS
 
 

@@ -11,11 +11,8 @@ import pyarrow as pa
 
 from aggr.arguments import checked_whole
 from aggr.arrow import compute as pc
-from aggr.fields import Field
-from aggr.function import Function
+from aggr.extend import ORDERED, Field, Function, State
 from aggr.functions.value_lists import EARLIEST, LATEST, OrderedRows, values_of
-from aggr.input_types import ORDERED
-from aggr.state import State
 
 
 @dataclass(frozen=True)

@@ -12,9 +12,7 @@ import pyarrow as pa
 from aggr.arguments import shown
 from aggr.distinct.item_hashes import HASHABLE
 from aggr.distinct.registers import Registers
-from aggr.fields import Field
-from aggr.function import Function
-from aggr.state import State
+from aggr.extend import Field, Function, State
 
 
 @dataclass(frozen=True)

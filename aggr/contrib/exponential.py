@@ -20,11 +20,9 @@ import pyarrow as pa
 from aggr.arguments import checked_whole
 from aggr.arrays import Floats, Whole
 from aggr.arrow import compute as pc
-from aggr.arrow.damaged_state import DamagedState, field_of_type
-from aggr.fields import Field
+from aggr.arrow.damaged_state import field_of_type
+from aggr.extend import Buckets, DamagedState, Field, Groups, Values
 from aggr.functions.signed_sketch import SignedSketch, SketchState, whole_numbers
-from aggr.groups.groups import Groups
-from aggr.histograms.buckets import Buckets
 from aggr.histograms.column import shifted
 from aggr.histograms.exponential_mapping import (
     COARSEST,
@@ -38,7 +36,6 @@ from aggr.histograms.exponential_mapping import (
 )
 from aggr.histograms.leb128 import FAR
 from aggr.histograms.loops import find_key_ranges
-from aggr.values import Values
 
 _SIGNS = ("positive", "negative")
 

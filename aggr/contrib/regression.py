@@ -10,7 +10,8 @@ from typing import ClassVar
 import numpy as np
 
 from aggr.arrays import Floats
-from aggr.functions.exact_family import ExactSums, Sums, SumsState, check_ddof
+from aggr.extend import ExactSums, Sums, SumsState
+from aggr.functions.exact_family import check_ddof
 
 TWO_COLUMNS = SumsState(
     "covar",

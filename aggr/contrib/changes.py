@@ -14,15 +14,10 @@ import pyarrow as pa
 
 from aggr.arrays import Flags, Floats, Ids, Whole
 from aggr.arrow.sort_keys import order_keys
-from aggr.compiling.jit import compiled
 from aggr.duration import SECOND
-from aggr.exact.expression import ExactNumbers
 from aggr.exact.number_columns import exact_float_parts, scale_of
-from aggr.exact.row_sums import sum_exactly
-from aggr.exact.superaccumulator import Limbs
+from aggr.extend import ExactNumbers, Groups, Limbs, Numbers, compiled, sum_exactly
 from aggr.functions.event_lists import Series
-from aggr.groups.groups import Groups
-from aggr.groups.numbers import Numbers
 
 
 @dataclass(frozen=True, eq=False)

@@ -13,14 +13,11 @@ import pyarrow as pa
 from aggr.arguments import shown
 from aggr.arrow import compute as pc
 from aggr.duration import SECOND, read_length
-from aggr.exact.expression import ExactNumbers
 from aggr.exact.number_columns import kept_type, scale_of, with_special
-from aggr.exact.row_sums import sum_products
-from aggr.exact.superaccumulator import Limbs
 from aggr.exact.weights import float_parts
+from aggr.extend import ExactNumbers, Limbs, Numbers, Values, sum_products
 from aggr.functions.event_lists import ORDERED_AT_TIMES, Series, SeriesFunction
-from aggr.groups.numbers import Numbers, sum_by_group
-from aggr.values import Values
+from aggr.groups.numbers import sum_by_group
 
 METHODS = ("step", "linear")
 

@@ -14,19 +14,15 @@ from aggr.arguments import checked_mapping, checked_name, checked_whole, nearest
 from aggr.arrays import Flags
 from aggr.arrow import compute as pc
 from aggr.arrow.sort_keys import has_order, order_keys
-from aggr.fields import Field
-from aggr.function import EVENT_TIME, Function, input_rule
+from aggr.extend import ORDERED, Field, Function, Groups, State, Values
+from aggr.function import EVENT_TIME, input_rule
 from aggr.functions.count import Count
 from aggr.functions.keyed_states import SAMPLE, KeyedStates
 from aggr.functions.limits import ERROR, NULL, check_beyond, check_max
 from aggr.functions.value_lists import DEFAULT_MAX, first_of_each, lists_of
-from aggr.groups.groups import Groups
-from aggr.input_types import ORDERED
 from aggr.measure import Measure, from_description
 from aggr.parameters import repeated
 from aggr.sql.number_columns import Use
-from aggr.state import State
-from aggr.values import Values
 
 REACTIONS = (ERROR, SAMPLE, NULL)
 

@@ -26,23 +26,35 @@ from numpy.typing import NDArray
 from aggr.arguments import shown
 from aggr.arrays import Flags, Floats, Whole
 from aggr.arrow import compute as pc
-from aggr.arrow.damaged_state import DamagedState, field_of_type, refuse_nulls
+from aggr.arrow.damaged_state import field_of_type, refuse_nulls
 from aggr.arrow.normalize import microseconds
 from aggr.duration import DAY, duration_text, read_duration
-from aggr.exact.expression import ExactNumbers
 from aggr.exact.number_columns import check_unit, kept_type, scale_of, unit_of, with_special
 from aggr.exact.powers_of_two import power_of_two
-from aggr.exact.row_sums import sum_exactly, sum_products
-from aggr.exact.superaccumulator import EXACT_TYPE, Limbs, check_exact, merge_exactly
-from aggr.fields import GREATEST, OR, UNIT, Field
-from aggr.function import EVENT_TIME, Function
+from aggr.exact.superaccumulator import EXACT_TYPE, check_exact, merge_exactly
+from aggr.extend import (
+    GREATEST,
+    OR,
+    SUMMABLE,
+    DamagedState,
+    ExactNumbers,
+    Field,
+    Function,
+    Groups,
+    InputTypes,
+    Limbs,
+    Numbers,
+    State,
+    Values,
+    sum_exactly,
+    sum_products,
+)
+from aggr.fields import UNIT
+from aggr.function import EVENT_TIME
 from aggr.functions.value_lists import check_neighbours, checked_entries, entries_of, lists_of
-from aggr.groups.groups import Groups
-from aggr.groups.numbers import Numbers, extreme_by_group
-from aggr.input_types import SUMMABLE, TIMES, InputTypes
+from aggr.groups.numbers import extreme_by_group
+from aggr.input_types import TIMES
 from aggr.iso8601 import read_time
-from aggr.state import State
-from aggr.values import Values
 
 _HALVINGS = 32  # the half-lives per span, so that consecutive spans differ by one digit of an exact sum
 _SPANS = 4

@@ -9,16 +9,12 @@ from typing import ClassVar
 import numpy as np
 import pyarrow as pa
 
-from aggr.arrow.damaged_state import DamagedState
+from aggr.contrib.m4 import point_columns
+from aggr.contrib.weighted_avg import WeightedAvg
 from aggr.exact.number_columns import float_results
-from aggr.fields import Field
+from aggr.extend import ORDERED, SUMMABLE, DamagedState, Field, InputTypes, SumsState, Values
 from aggr.function import EVENT_TIME
 from aggr.functions.event_points import EXTREME_POINTS, check_extreme_points
-from aggr.functions.exact_family import SumsState
-from aggr.functions.m4 import point_columns
-from aggr.functions.weighted_avg import WeightedAvg
-from aggr.input_types import ORDERED, SUMMABLE, InputTypes
-from aggr.values import Values
 
 
 @dataclass(frozen=True, eq=False)

@@ -16,17 +16,22 @@ import pyarrow as pa
 from numpy.typing import NDArray
 
 from aggr.arrays import Floats, Whole
-from aggr.exact.expression import ExactNumbers
 from aggr.exact.number_columns import NAN, NEGATIVE, POSITIVE
 from aggr.exact.powers_of_two import PLACES, binary_logarithm, power_of_two
-from aggr.exact.row_sums import sum_products
-from aggr.exact.superaccumulator import Limbs
-from aggr.fields import COUNT, EXACT, OR, Field
-from aggr.function import Function
-from aggr.groups.numbers import Numbers
-from aggr.input_types import SUMMABLE
-from aggr.state import State
-from aggr.values import Values
+from aggr.extend import (
+    COUNT,
+    EXACT,
+    OR,
+    SUMMABLE,
+    ExactNumbers,
+    Field,
+    Function,
+    Limbs,
+    Numbers,
+    State,
+    Values,
+    sum_products,
+)
 
 _LEAST, _GREATEST = -1074, 1023  # the exponents of doubles; those of a damaged sum may be outside this range
 _ZERO = NEGATIVE  # the flag for a zero, whose logarithm is -inf

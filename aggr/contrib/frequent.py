@@ -23,20 +23,15 @@ import pyarrow as pa
 
 from aggr.arguments import shown
 from aggr.arrays import Whole
-from aggr.arrow.damaged_state import DamagedState, field_of_type
+from aggr.arrow.damaged_state import field_of_type
 from aggr.arrow.normalize import normalize_floats
 from aggr.arrow.row_hash import ALL, hash64
 from aggr.arrow.sort_keys import order_keys
-from aggr.fields import COUNT, Field
-from aggr.function import EVENT_TIME, Function
+from aggr.extend import COUNT, ORDERED, Buckets, DamagedState, Field, Function, Groups, Histograms, State, Values
+from aggr.function import EVENT_TIME
 from aggr.functions.value_lists import check_neighbours, check_set, checked_entries, entries_of, first_of_each, lists_of
-from aggr.groups.groups import Groups, group_by
+from aggr.groups.groups import group_by
 from aggr.groups.numbers import extreme_by_group
-from aggr.histograms.buckets import Buckets
-from aggr.histograms.column import Histograms
-from aggr.input_types import ORDERED
-from aggr.state import State
-from aggr.values import Values
 
 _LINES = 5  # the number of lines; the probability that a count exceeds its bound in all of them is at most e^-5
 _FINER = 10  # the cells per line, and the candidates, for each value that can have the share

@@ -10,8 +10,8 @@ import pyarrow as pa
 from aggr.arguments import shown
 from aggr.arrays import Whole
 from aggr.arrow import compute as pc
-from aggr.compiling.jit import compiled
 from aggr.duration import read_duration
+from aggr.extend import compiled
 from aggr.functions.event_lists import ORDERED_AT_TIMES, Series, SeriesFunction
 
 

@@ -9,8 +9,8 @@ import pyarrow as pa
 
 from aggr.arrow import compute as pc
 from aggr.arrow.normalize import canonical, is_number
+from aggr.extend import InputTypes
 from aggr.functions.min_max import LEAST_AND_GREATEST, Min
-from aggr.input_types import InputTypes
 
 _SUBTRACTABLE = InputTypes(
     "integers, floats and decimals of up to 37 digits",

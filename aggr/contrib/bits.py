@@ -8,13 +8,8 @@ from typing import ClassVar
 import numpy as np
 import pyarrow as pa
 
-from aggr.arrow.damaged_state import DamagedState
-from aggr.fields import Field
-from aggr.function import Function
-from aggr.groups.groups import Groups
+from aggr.extend import DamagedState, Field, Function, Groups, PlainState, State, Values
 from aggr.input_types import INTEGERS
-from aggr.state import PlainState, State
-from aggr.values import Values
 
 
 @dataclass(frozen=True)

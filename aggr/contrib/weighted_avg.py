@@ -10,7 +10,7 @@ import numpy as np
 import pyarrow as pa
 
 from aggr.exact.number_columns import NAN, NEGATIVE, POSITIVE
-from aggr.functions.exact_family import ExactSums, SumsState
+from aggr.extend import ExactSums, SumsState
 
 
 @dataclass(frozen=True)
