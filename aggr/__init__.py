@@ -47,13 +47,13 @@ def __dir__() -> list[str]:
 
 
 __all__ = [
-    "AnyValue", "ApproxCountDistinct", "ArgMax", "ArgMin", "Avg", "AvgDistinct", "BoolAnd", "BoolOr",
-    "CannotSubtract", "Collect", "CollectSet", "Count", "CountDistinct", "Dds", "Entropy", "ExactQuantiles",
-    "First", "Function", "Groups", "Hdr", "Last", "Max", "Measure", "Min", "Mode", "PerGroup", "Rms", "Stdev",
-    "Sum", "SumDistinct", "SumOfSquares", "UnknownFunction", "ValueCounts", "Var", "any_value",
-    "approx_count_distinct", "arg_max", "arg_min", "avg", "avg_distinct", "bool_and", "bool_or", "caller",
-    "collect", "collect_set", "count", "count_distinct", "dds", "each", "each_column", "edge_cases", "entropy",
-    "exact_quantiles", "first", "from_description", "get", "hdr", "last", "max", "mean", "min", "mode", "names",
-    "register", "retention", "rms", "stddev", "stdev", "subtract", "sum", "sum_distinct", "sum_of_squares",
+    "AnyValue", "ApproxCountDistinct", "ArgMax", "ArgMin", "Avg", "AvgDistinct",
+    "CannotSubtract", "Collect", "CollectSet", "Count", "CountDistinct", "Dds", "ExactQuantiles",
+    "First", "Function", "Groups", "Hdr", "Last", "Max", "Measure", "Min", "PerGroup", "Stdev",
+    "Sum", "SumDistinct", "UnknownFunction", "ValueCounts", "Var", "any_value",
+    "approx_count_distinct", "arg_max", "arg_min", "avg", "avg_distinct", "caller",
+    "collect", "collect_set", "count", "count_distinct", "dds", "each", "each_column", "edge_cases",
+    "exact_quantiles", "first", "from_description", "get", "hdr", "last", "max", "mean", "min", "names",
+    "register", "retention", "stddev", "stdev", "subtract", "sum", "sum_distinct",
     "unregister", "value_counts", "var", "variance",
 ]  # fmt: skip

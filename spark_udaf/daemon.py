@@ -8,7 +8,9 @@ on each executor. The setting is read when a session starts; the library must be
 import pyarrow.compute  # noqa: F401  (for the workers)
 from pyspark.daemon import manager
 
+import aggr
 import spark_udaf.plan.worker  # noqa: F401
 
+aggr.names()  # loads the functions of entry points, for the workers
 if __name__ == "__main__":
     manager()

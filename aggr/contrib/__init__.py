@@ -1,9 +1,11 @@
 """Functions outside the core, one file per state. They register through entry points of `aggr.functions`."""
 
 from aggr.contrib.bits import BitAnd, BitOr, BitXor
+from aggr.contrib.booleans import BoolAnd, BoolOr
 from aggr.contrib.candlestick import Candlestick
 from aggr.contrib.counters import Delta, Increase, Rate, Resets
 from aggr.contrib.decayed import DecayedAvg, DecayedCount, DecayedSum
+from aggr.contrib.distributions import Entropy, Mode
 from aggr.contrib.exponential import Exponential
 from aggr.contrib.frequent import Frequent
 from aggr.contrib.funnel import Funnel
@@ -16,6 +18,7 @@ from aggr.contrib.positive_means import GeometricMean, HarmonicMean
 from aggr.contrib.range import Range
 from aggr.contrib.regression import R2, Corr, Covar, Intercept, Slope
 from aggr.contrib.shape import Kurtosis, Skewness
+from aggr.contrib.squares import Rms, SumOfSquares
 from aggr.contrib.time_weighted import DurationIn, Integral, TimeWeightedAvg
 from aggr.contrib.top_k import BottomK, TopK
 from aggr.contrib.weighted_avg import WeightedAvg
@@ -26,6 +29,8 @@ __all__ = [
     "BitAnd",
     "BitOr",
     "BitXor",
+    "BoolAnd",
+    "BoolOr",
     "BottomK",
     "Candlestick",
     "Corr",
@@ -35,6 +40,7 @@ __all__ = [
     "DecayedSum",
     "Delta",
     "DurationIn",
+    "Entropy",
     "Exponential",
     "Frequent",
     "Funnel",
@@ -47,13 +53,16 @@ __all__ = [
     "Intercept",
     "Kurtosis",
     "Lttb",
+    "Mode",
     "Per",
     "Points",
     "Range",
     "Rate",
     "Resets",
+    "Rms",
     "Skewness",
     "Slope",
+    "SumOfSquares",
     "TimeWeightedAvg",
     "TopK",
     "WeightedAvg",

@@ -8,19 +8,20 @@ from aggr.functions.ddsketch import Dds
 from aggr.functions.distinct_values import AvgDistinct, CollectSet, CountDistinct, SumDistinct
 from aggr.functions.first_last import AnyValue, First, Last
 from aggr.functions.hdrhistogram import Hdr
-from aggr.functions.min_max import BoolAnd, BoolOr, Max, Min
-from aggr.functions.moments import Avg, Rms, Stdev, Sum, SumOfSquares, Var
+from aggr.functions.min_max import Max, Min
+from aggr.functions.moments import Avg, Stdev, Sum, Var
 from aggr.functions.python_function import PerGroup
-from aggr.functions.value_counts import Entropy, ExactQuantiles, Mode, ValueCounts
+from aggr.functions.value_counts import ExactQuantiles, ValueCounts
 
 OWN = (
-    Count, Sum, Avg, Var, Stdev, Dds, Hdr, Min, Max, First, Last, ArgMin, ArgMax, Collect, CollectSet,
-    CountDistinct, ApproxCountDistinct, ValueCounts, Mode, Entropy, ExactQuantiles, AnyValue, BoolAnd, BoolOr,
-    SumOfSquares, Rms, SumDistinct, AvgDistinct,
+    Count, Sum, Avg, Var, Stdev, Dds, Hdr, Min, Max, First, Last, ArgMin, ArgMax, AnyValue, Collect, CollectSet,
+    CountDistinct, ApproxCountDistinct, ExactQuantiles,
+    SumDistinct, AvgDistinct,  # sum(x, distinct=True), avg(x, distinct=True)
+    ValueCounts,  # names the state of exact_quantiles
 )  # fmt: skip
 
 __all__ = [
-    "AnyValue", "ApproxCountDistinct", "ArgMax", "ArgMin", "Avg", "AvgDistinct", "BoolAnd", "BoolOr", "Collect",
-    "CollectSet", "Count", "CountDistinct", "Dds", "Entropy", "ExactQuantiles", "First", "Hdr", "Last", "Max",
-    "Min", "Mode", "PerGroup", "Rms", "Stdev", "Sum", "SumDistinct", "SumOfSquares", "ValueCounts", "Var",
+    "AnyValue", "ApproxCountDistinct", "ArgMax", "ArgMin", "Avg", "AvgDistinct", "Collect",
+    "CollectSet", "Count", "CountDistinct", "Dds", "ExactQuantiles", "First", "Hdr", "Last", "Max",
+    "Min", "PerGroup", "Stdev", "Sum", "SumDistinct", "ValueCounts", "Var",
 ]  # fmt: skip

@@ -1,4 +1,4 @@
-"""min, max: the smallest and the greatest value of any ordered type; bool_and and bool_or for booleans."""
+"""min, max: the smallest and the greatest value of any ordered type."""
 
 from __future__ import annotations
 
@@ -12,14 +12,11 @@ from aggr.arrow.damaged_state import DamagedState
 from aggr.arrow.sort_keys import order_keys
 from aggr.fields import GREATEST, LEAST, Field
 from aggr.function import Function
-from aggr.input_types import BOOLEANS, ORDERED
+from aggr.input_types import ORDERED
 from aggr.state import PlainState, State
 
 MIN = PlainState("min", {"least": LEAST})
 MAX = PlainState("max", {"greatest": GREATEST})
-# Stored frames have a separate column for each of the states below, although their layout is that of MIN and MAX.
-BOOL_AND = PlainState("min", MIN.layout, variant="bool_and")
-BOOL_OR = PlainState("max", MAX.layout, variant="bool_or")
 
 
 @dataclass(frozen=True)
@@ -87,39 +84,3 @@ class Max(Min):
     name = "max"
     keeps = "the greatest value"
     own_state = MAX
-
-
-@dataclass(frozen=True)
-class BoolAnd(Min):
-    """Return whether all values are true.
-
-    Examples
-    --------
-    >>> from aggr import bool_and
-    >>> bool_and("ok")
-    bool_and('ok')
-    """
-
-    name = "bool_and"
-    takes = BOOLEANS
-    own_state = BOOL_AND
-    reads = ()
-    returns = "boolean; null if there are no values"
-
-
-@dataclass(frozen=True)
-class BoolOr(Max):
-    """Return whether any value is true.
-
-    Examples
-    --------
-    >>> from aggr import bool_or
-    >>> bool_or("failed")
-    bool_or('failed')
-    """
-
-    name = "bool_or"
-    takes = BOOLEANS
-    own_state = BOOL_OR
-    reads = ()
-    returns = BoolAnd.returns

@@ -1,4 +1,4 @@
-"""sum, avg, var, stdev, sum_of_squares, rms: computed from exact Σx, exact Σx² and the count, and rounded once when
+"""sum, avg, var, stdev: computed from exact Σx, exact Σx² and the count, and rounded once when
 they are read.
 """
 
@@ -12,9 +12,8 @@ import pyarrow as pa
 
 from aggr.arguments import shown
 from aggr.arrays import Floats, Whole
-from aggr.arrow import compute as pc
 from aggr.arrow.damaged_state import DamagedState
-from aggr.exact.number_columns import NAN, decimal_results, float_results, scale_of, whole_results, with_special
+from aggr.exact.number_columns import decimal_results, float_results, scale_of, whole_results, with_special
 from aggr.exact.rounding import as_integers, quotient, whole_number
 from aggr.exact.superaccumulator import Limbs
 from aggr.functions.exact_family import ExactSums, Sums, SumsState, check_ddof
@@ -130,7 +129,7 @@ class Avg(_Summed):
 
 
 @dataclass(frozen=True)
-class _Squared(ExactSums):
+class Squared(ExactSums):
     """A count, an exact sum and an exact sum of squares."""
 
     keeps = "exact Σx, exact Σx², count"
@@ -138,7 +137,7 @@ class _Squared(ExactSums):
 
 
 @dataclass(frozen=True)
-class Var(_Squared):
+class Var(Squared):
     """Compute the variance of a column, rounded once from exact Σx and Σx².
 
     Parameters
@@ -209,52 +208,6 @@ class Stdev(Var):
 
     def result(self, sums: Sums) -> Floats:
         return self._variance(sums, root=True)
-
-    def is_always_readable(self, state_type: pa.StructType) -> bool:
-        return True
-
-
-@dataclass(frozen=True)
-class SumOfSquares(_Squared):
-    """Sum the squares of a column without error. The result is rounded once.
-
-    Examples
-    --------
-    >>> from aggr import sum_of_squares
-    >>> sum_of_squares("error")
-    sum_of_squares('error')
-    """
-
-    name = "sum_of_squares"
-    returns = "float64; null if there are no values"
-
-    def result(self, sums: Sums) -> Floats:
-        return sums["squares"].over_integers(np.ones_like(sums.counts))
-
-    def finish_states(self, states: pa.StructArray) -> pa.Array:
-        special = states.field("special").to_numpy()
-        infinite = pa.array((special != 0) & (special & NAN == 0))
-        return pc.if_else(infinite, np.inf, super().finish_states(states))
-
-    def is_always_readable(self, state_type: pa.StructType) -> bool:
-        return True
-
-
-@dataclass(frozen=True)
-class Rms(SumOfSquares):
-    """Compute the root of the mean of the squares of a column, rounded once.
-
-    Examples
-    --------
-    >>> from aggr import rms
-    >>> rms("current")
-    rms('current')
-    """
-
-    name = "rms"
-
-    def result(self, sums: Sums) -> Floats:
-        return sums["squares"].over_integers(sums.counts, root=True)
 
     def is_always_readable(self, state_type: pa.StructType) -> bool:
         return True

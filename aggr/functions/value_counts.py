@@ -1,4 +1,4 @@
-"""value_counts, mode, entropy, exact_quantiles: results that are computed from a count of each distinct value."""
+"""value_counts, exact_quantiles: results that are computed from a count of each distinct value."""
 
 from __future__ import annotations
 
@@ -62,7 +62,7 @@ class CountsState(State):
 
 
 @dataclass(frozen=True)
-class _Counted(Function):
+class Counted(Function):
     """A function of the distinct values and their counts. Its parameter ``max`` limits the number
     of distinct values.
     """
@@ -82,7 +82,7 @@ class _Counted(Function):
     def own_state(self) -> CountsState:
         return CountsState(self.max, self.beyond)
 
-    def _counted(self, states: pa.StructArray) -> tuple[pa.Array, Whole, Groups]:
+    def counted_values(self, states: pa.StructArray) -> tuple[pa.Array, Whole, Groups]:
         """Return the values of all states, end to end in ascending order, their counts, and the number of the state of
         each value.
         """
@@ -91,47 +91,7 @@ class _Counted(Function):
 
 
 @dataclass(frozen=True)
-class Mode(_Counted):
-    """Return the most frequent value of a column. Among equally frequent values, the smallest is returned.
-
-    Both zeros count as one value. All NaN count as one, which is the greatest. The state is that of `value_counts`.
-
-    Parameters
-    ----------
-    max : int
-        The greatest number of distinct values per group, at every level. The state depends on it.
-    beyond : "error" or "null"
-        What to do with more values: raise an error, or return no result. A group with too many values stays beyond the
-        limit in every merge and is stored without values. The state depends on it.
-
-    Raises
-    ------
-    ValueError
-        If ``max`` is not a whole number of at least 1, or ``beyond`` is not one of the words above.
-
-    Examples
-    --------
-    >>> from aggr import mode
-    >>> mode("status")
-    mode('status')
-    """
-
-    max: int = DEFAULT_MAX
-    beyond: str = field(default=ERROR, kw_only=True)
-
-    name = "mode"
-    returns = "the input's type; null if there are no values"
-    guarantee = "exact; ties go to the least value"
-
-    def finish_states(self, states: pa.StructArray) -> pa.Array:
-        values, counts, owners = self._counted(states)
-        order = _most_frequent_first(counts, owners)
-        firsts = np.append(order, 0)[owners.offsets[:-1]]
-        return values.take(pa.array(firsts, mask=owners.counts() == 0))
-
-
-@dataclass(frozen=True)
-class ValueCounts(_Counted):
+class ValueCounts(Counted):
     """Count each distinct value of a column. Values are listed by descending count, and equally frequent values in
     ascending order.
 
@@ -173,8 +133,8 @@ class ValueCounts(_Counted):
             checked_whole(self.top, "top, the number of values that are listed,", 1)
 
     def finish_states(self, states: pa.StructArray) -> pa.Array:
-        values, counts, owners = self._counted(states)
-        order = _most_frequent_first(counts, owners)
+        values, counts, owners = self.counted_values(states)
+        order = most_frequent_first(counts, owners)
         if self.top is not None:
             order = first_of_each(order, owners, self.top)
         columns = [values.take(pa.array(order)), pa.array(counts[order])]
@@ -183,49 +143,7 @@ class ValueCounts(_Counted):
 
 
 @dataclass(frozen=True)
-class Entropy(_Counted):
-    """Compute the entropy of a column in bits, which measures how evenly its rows are distributed over its distinct
-    values.
-
-    The entropy is 0 for one value, and ``log2(n)`` for n equally frequent values. The state is that of `value_counts`.
-
-    Parameters
-    ----------
-    max : int
-        The greatest number of distinct values per group, at every level. The state depends on it.
-    beyond : "error" or "null"
-        What to do with more values: raise an error, or return no result. A group with too many values stays beyond the
-        limit in every merge and is stored without values. The state depends on it.
-
-    Raises
-    ------
-    ValueError
-        If ``max`` is not a whole number of at least 1, or ``beyond`` is not one of the words above.
-
-    Examples
-    --------
-    >>> from aggr import entropy
-    >>> entropy("route")
-    entropy('route')
-    """
-
-    max: int = DEFAULT_MAX
-    beyond: str = field(default=ERROR, kw_only=True)
-
-    name = "entropy"
-    returns = "float64; null if there are no values"
-    guarantee = "exact counts; a sum of logarithms in the order of values"
-
-    def finish_states(self, states: pa.StructArray) -> pa.Array:
-        _, counts, owners = self._counted(states)
-        totals = sum_by_group(counts, owners)
-        shares = counts / totals[owners.ids]
-        bits = np.bincount(owners.ids, -shares * np.log2(shares), minlength=owners.n)
-        return pa.array(bits + 0.0, mask=totals == 0)
-
-
-@dataclass(frozen=True)
-class ExactQuantiles(_Counted):
+class ExactQuantiles(Counted):
     """Compute exact quantiles of a column that has few distinct values. NaN is greater than all numbers.
 
     The quantile q of n values is the value at rank ``floor(q·(n − 1))``, numpy's "lower", as in `dds`, unless
@@ -276,7 +194,7 @@ class ExactQuantiles(_Counted):
         check_method(self.method)
 
     def finish_states(self, states: pa.StructArray) -> pa.Array:
-        values, counts, owners = self._counted(states)
+        values, counts, owners = self.counted_values(states)
         totals, begins = sum_by_group(counts, owners), owners.offsets[:-1]
         count_ends = np.cumsum(counts)  # the total may overflow int64, but differences within a state do not
         count_ends -= np.append(0, count_ends)[begins][owners.ids]
@@ -303,6 +221,6 @@ class ExactQuantiles(_Counted):
         return record(self.quantiles, results, values.type)
 
 
-def _most_frequent_first(counts: Whole, owners: Groups) -> Ids:
+def most_frequent_first(counts: Whole, owners: Groups) -> Ids:
     """Sort the values of each state by their counts. Values with equal counts stay in order."""
     return np.lexsort((-counts, owners.ids))

@@ -1,0 +1,49 @@
+"""bool_and, bool_or: whether all values are true, or any."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from aggr.extend import PlainState
+from aggr.functions.min_max import MAX, MIN, Max, Min
+from aggr.input_types import BOOLEANS
+
+# Stored frames have a separate column for each state, although the layouts are those of MIN and MAX.
+BOOL_AND = PlainState("min", MIN.layout, variant="bool_and")
+BOOL_OR = PlainState("max", MAX.layout, variant="bool_or")
+
+
+@dataclass(frozen=True)
+class BoolAnd(Min):
+    """Return whether all values are true.
+
+    Examples
+    --------
+    >>> from aggr import bool_and
+    >>> bool_and("ok")
+    bool_and('ok')
+    """
+
+    name = "bool_and"
+    takes = BOOLEANS
+    own_state = BOOL_AND
+    reads = ()
+    returns = "boolean; null if there are no values"
+
+
+@dataclass(frozen=True)
+class BoolOr(Max):
+    """Return whether any value is true.
+
+    Examples
+    --------
+    >>> from aggr import bool_or
+    >>> bool_or("failed")
+    bool_or('failed')
+    """
+
+    name = "bool_or"
+    takes = BOOLEANS
+    own_state = BOOL_OR
+    reads = ()
+    returns = BoolAnd.returns

@@ -1,0 +1,95 @@
+"""mode, entropy: readings of counted values."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+
+import numpy as np
+import pyarrow as pa
+
+from aggr.functions.limits import ERROR
+from aggr.functions.value_counts import Counted, most_frequent_first
+from aggr.functions.value_lists import DEFAULT_MAX
+from aggr.groups.numbers import sum_by_group
+
+
+@dataclass(frozen=True)
+class Mode(Counted):
+    """Return the most frequent value of a column. Among equally frequent values, the smallest is returned.
+
+    Both zeros count as one value. All NaN count as one, which is the greatest. The state is that of `value_counts`.
+
+    Parameters
+    ----------
+    max : int
+        The greatest number of distinct values per group, at every level. The state depends on it.
+    beyond : "error" or "null"
+        What to do with more values: raise an error, or return no result. A group with too many values stays beyond the
+        limit in every merge and is stored without values. The state depends on it.
+
+    Raises
+    ------
+    ValueError
+        If ``max`` is not a whole number of at least 1, or ``beyond`` is not one of the words above.
+
+    Examples
+    --------
+    >>> from aggr import mode
+    >>> mode("status")
+    mode('status')
+    """
+
+    max: int = DEFAULT_MAX
+    beyond: str = field(default=ERROR, kw_only=True)
+
+    name = "mode"
+    returns = "the input's type; null if there are no values"
+    guarantee = "exact; ties go to the least value"
+
+    def finish_states(self, states: pa.StructArray) -> pa.Array:
+        values, counts, owners = self.counted_values(states)
+        order = most_frequent_first(counts, owners)
+        firsts = np.append(order, 0)[owners.offsets[:-1]]
+        return values.take(pa.array(firsts, mask=owners.counts() == 0))
+
+
+@dataclass(frozen=True)
+class Entropy(Counted):
+    """Compute the entropy of a column in bits, which measures how evenly its rows are distributed over its distinct
+    values.
+
+    The entropy is 0 for one value, and ``log2(n)`` for n equally frequent values. The state is that of `value_counts`.
+
+    Parameters
+    ----------
+    max : int
+        The greatest number of distinct values per group, at every level. The state depends on it.
+    beyond : "error" or "null"
+        What to do with more values: raise an error, or return no result. A group with too many values stays beyond the
+        limit in every merge and is stored without values. The state depends on it.
+
+    Raises
+    ------
+    ValueError
+        If ``max`` is not a whole number of at least 1, or ``beyond`` is not one of the words above.
+
+    Examples
+    --------
+    >>> from aggr import entropy
+    >>> entropy("route")
+    entropy('route')
+    """
+
+    max: int = DEFAULT_MAX
+    beyond: str = field(default=ERROR, kw_only=True)
+
+    name = "entropy"
+    returns = "float64; null if there are no values"
+    guarantee = "exact counts; a sum of logarithms in the order of values"
+
+    def finish_states(self, states: pa.StructArray) -> pa.Array:
+        _, counts, owners = self.counted_values(states)
+        totals = sum_by_group(counts, owners)
+        shares = counts / totals[owners.ids]
+        bits = np.bincount(owners.ids, -shares * np.log2(shares), minlength=owners.n)
+        return pa.array(bits + 0.0, mask=totals == 0)
