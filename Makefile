@@ -17,7 +17,7 @@ OWN_METADATA = printf '[egg_info]\negg_base = %s\n' "$(CURDIR)/$(@D)" >$(@D)/bui
 PYTEST := $(BIN)/python -m pytest -n $(JOBS) --dist worksteal
 
 .DEFAULT_GOAL := help
-.PHONY: help demo test test-all test-core test-oldest test-oldest-quick test-pythons test-spark-versions test-spark-versions-quick environments fast fuzz mutation prometheus lint types docs extras pages bench report dist java clean
+.PHONY: help generate demo test test-all test-core test-oldest test-oldest-quick test-pythons test-spark-versions test-spark-versions-quick environments fast fuzz mutation prometheus lint types docs extras pages bench report dist java clean
 
 help: ## List the targets
 	@grep -hE '^[a-z-]+:.*## ' $(MAKEFILE_LIST) | sed 's/:.*## /\t/' | expand -t 14
@@ -109,6 +109,11 @@ lint: $(READY) ## Check style and format
 
 types: $(READY) ## Check types, strictly
 	@$(BIN)/mypy
+
+generate: $(READY) ## Write generated pages, and golden states of new functions, and format the code (after a new built-in)
+	@$(BIN)/python -m tests.aggr.test_function_signatures && $(BIN)/python -m tests.docs.test_functions_page
+	@$(BIN)/python -m tests.golden.make v2 && $(BIN)/python -m benchmarks.report
+	@$(BIN)/ruff check --quiet --fix . && $(BIN)/ruff format --quiet . && git status --short
 
 docs: $(VENV)/.docs ## Make the documentation site, build/site/index.html (warnings are errors, links are checked)
 	@$(BIN)/python -m sphinx -b html -q -W --keep-going -d build/docs docs build/site && echo build/site/index.html

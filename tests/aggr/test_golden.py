@@ -8,11 +8,13 @@ import pyarrow as pa
 import pyarrow.compute as pc
 import pytest
 
+import aggr
 from aggr.arrow.bit_equality import same_bits
 from aggr.groups.groups import Groups
 from aggr.state_checks import VERSION
 from tests.golden.make import CASES, IDS
 
+ROOT = Path(__file__).parents[2]
 GOLDEN = Path(__file__).parents[1] / "golden"
 FILES = sorted((Path(__file__).parents[1] / "golden").glob("v*/*.arrow"))
 
@@ -22,6 +24,16 @@ def test_there_are_golden_states_of_every_case():
     versions = {(file.stem, pc.max(_states_in(file).field(VERSION)).as_py()) for file in FILES}
     assert {name for name, _ in versions} == set(CASES)
     assert {(name, function.own_state.version) for name, (function, _) in CASES.items()} <= versions
+
+
+def test_every_built_in_function_has_a_golden_state_and_a_place_in_the_reference():
+    """docs/adding-a-built-in.md lists the places; the row in docs/functions.md has a test of its own."""
+    golden = {function.own_state.name for function, _ in CASES.values()}
+    reference = (ROOT / "docs" / "reference" / "aggr.md").read_text()
+    built_in = [aggr.get(name) for name in aggr.names() if aggr.get(name).__module__.startswith("aggr.")]
+    assert [function.name for function in built_in if function().own_state.name not in golden] == []
+    assert [f.name for f in built_in if f".. autofunction:: {f.name}\n" not in reference] == []
+    assert [f.name for f in built_in if f".. autoclass:: {f.__name__}\n" not in reference] == []
 
 
 @pytest.mark.parametrize("file", FILES, ids=lambda f: f"{f.parent.name}-{f.stem}")

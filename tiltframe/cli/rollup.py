@@ -26,7 +26,7 @@ from tiltframe.cli.ingested_files import KnownFile, look_up, note, to_record, un
 from tiltframe.cli.interrupts import STEPS, from_now, writing
 from tiltframe.cli.options import memory_bytes, read_bad_rows, with_bad_rows, with_frame, with_store
 from tiltframe.cli.output import progress_bar
-from tiltframe.cli.standard_input import INPUT_FORMATS, with_standard_input
+from tiltframe.cli.standard_input import input_format, with_standard_input
 from tiltframe.event_time import event_times
 from tiltframe.files.bad_rows import UNREADABLE, BadRows, file_batches, open_leniently
 from tiltframe.files.inputs import Source, open_source
@@ -83,8 +83,9 @@ _Check: TypeAlias = Callable[[pa.Table], object]  # raises an error if a functio
 )
 @click.option(
     "--input-format",
-    type=click.Choice(INPUT_FORMATS),
-    help="The format of standard input. By default it is detected from the first bytes.",
+    callback=input_format,
+    metavar="[csv|tsv|json|parquet|READER]",
+    help="The format of standard input, also the name of a reader of another package. By default it is detected.",
 )
 def rollup(
     inputs: tuple[Path, ...],

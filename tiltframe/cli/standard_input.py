@@ -12,8 +12,21 @@ from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from pathlib import Path
 
+import click
+
+from tiltframe.files.readers import BUILT_IN, readers
+
 STANDARD_INPUT = Path("-")
-INPUT_FORMATS = ("csv", "tsv", "json", "parquet")
+
+
+def input_format(ctx: click.Context, param: click.Parameter, value: str | None) -> str | None:
+    """Check the name of a format: a built-in one, or that of a registered reader."""
+    if value is not None and value not in BUILT_IN and value not in readers():
+        formats = ", ".join([*BUILT_IN, *readers()])
+        raise click.BadParameter(f"unknown format {value!r}; there are {formats}", ctx, param)
+    return value
+
+
 _SHOWN = "standard input"
 _UNPACK: dict[bytes, tuple[str, Callable[[bytes], bytes]]] = {
     b"\x1f\x8b": (".gz", lambda head: _first_of(gzip.open, head)),
@@ -57,7 +70,9 @@ def _write_file(folder: Path, form: str | None) -> Path:
     ending, unpacked = next(
         ((ending, unpack(head)) for magic, (ending, unpack) in _UNPACK.items() if head.startswith(magic)), ("", head)
     )
-    file = folder / f"input.{form or _format_of(unpacked)}{ending}"
+    reader = readers().get(form) if form else None
+    form_ending = f".{form or _format_of(unpacked)}" if reader is None else reader.endings[0]
+    file = folder / f"input{form_ending}{ending}"
     with open(file, "wb") as out:
         out.write(head)
         shutil.copyfileobj(stream, out)

@@ -21,11 +21,12 @@ from typing import TypeAlias, TypeVar
 import pyarrow as pa
 
 from tiltframe.event_time import event_times
-from tiltframe.files.formats import delimiter_of, kind_of, open_text, own_schema
+from tiltframe.files.formats import delimiter_of, has_types, kind_of, open_text, own_schema
 from tiltframe.files.inputs import Source
 from tiltframe.files.json_arrays import is_array
 from tiltframe.files.late_type import LateType
 from tiltframe.files.read_options import ReadOptions
+from tiltframe.files.readers import read_batches, read_schema, reader_of
 from tiltframe.files.soundness import record_pattern
 
 _BLOCK = 1 << 23  # the bytes of text that are read together
@@ -168,7 +169,7 @@ def file_batches(
         yield from source.batches_of(file, columns)
         return
     with tempfile.TemporaryDirectory(prefix="tiltframe-") as folder:
-        of_format = _of_parquet if kind_of(file) == "parquet" else _of_text
+        of_format = _of_typed if has_types(file) else _of_text
         check = check or (lambda rows: None)
         for rows, number, unread in of_format(source, file, columns, check=check, folder=Path(folder)):
             if len(unread) == number >= ALL_BAD:
@@ -197,15 +198,36 @@ def _read_whole(read: Callable[[], pa.Table], check: _Check) -> pa.Table | None:
     return rows
 
 
-def _of_parquet(source: Source, file: Path, columns: Sequence[str], check: _Check, folder: Path) -> Iterator[_Piece]:
+def _typed_batches(file: Path, columns: Sequence[str]) -> Iterator[tuple[pa.RecordBatch, Callable[[], pa.RecordBatch]]]:
+    """Yield batches of some columns of a file, each with a function that reads all columns of the same rows, because
+    bad rows are recorded completely.
+    """
+    own_reader = reader_of(file)
+    if own_reader is not None:  # its batches may have other sizes if other columns are read
+        names = read_schema(own_reader, file).names
+        for batch in read_batches(own_reader, file, names):
+            yield batch.select([name for name in columns if name in names]), partial(_itself, batch)
+        return
     import pyarrow.parquet as pq  # imported here, because the import takes a quarter of a second
 
     data = pq.ParquetFile(file)
-    needed = [name for name in source.needs(columns).names if name in data.schema_arrow.names]
-    # with all columns, because bad rows are recorded completely
+    needed = [name for name in columns if name in data.schema_arrow.names]
     full = enumerate(pq.ParquetFile(file).iter_batches(_ROWS))
-    begun = 1
     for place, batch in enumerate(data.iter_batches(_ROWS, columns=needed)):
+        yield batch, partial(_batch_at, full, place)
+
+
+def _itself(batch: pa.RecordBatch) -> pa.RecordBatch:
+    return batch
+
+
+def _batch_at(batches: Iterator[tuple[int, pa.RecordBatch]], place: int) -> pa.RecordBatch:
+    return next(batch for at, batch in batches if at == place)
+
+
+def _of_typed(source: Source, file: Path, columns: Sequence[str], check: _Check, folder: Path) -> Iterator[_Piece]:
+    begun = 1
+    for batch, read_all_columns in _typed_batches(file, source.needs(columns).names):
 
         def read(lines: Sequence[Line], batch: pa.RecordBatch = batch, begun: int = begun) -> pa.Table:
             return _table(source, file, columns, [batch.take([line.number - begun for line in lines])])
@@ -214,8 +236,7 @@ def _of_parquet(source: Source, file: Path, columns: Sequence[str], check: _Chec
         unread = _NONE
         if rows is None:
             rows, unread = sound([Line(begun + at, b"") for at in range(batch.num_rows)], read, check)
-            values = next(batch for at, batch in full if at == place)
-            texts = values.take([line.number - begun for line, _ in unread]).to_pylist()
+            texts = read_all_columns().take([line.number - begun for line, _ in unread]).to_pylist()
             unread = [
                 (Line(line.number, json.dumps(text, default=str, ensure_ascii=False).encode()), error)
                 for (line, error), text in zip(unread, texts, strict=True)
@@ -312,7 +333,7 @@ def sample_of(file: Path, reading: ReadOptions, folder: Path) -> Path:
     """Write the first records whose values have the usual JSON or CSV kinds to a file for type inference; return its
     path.
     """
-    if kind_of(file) == "parquet":
+    if has_types(file):
         return file
     delimiter = delimiter_of(file, reading)
     data = next(_chunks(file, reading))

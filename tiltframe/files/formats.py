@@ -1,4 +1,4 @@
-"""Formats: read chosen columns of Parquet, CSV and JSON lines as Arrow batches.
+"""Formats: read chosen columns of Parquet, CSV, JSON lines and formats of `readers` as Arrow batches.
 
 Types of text files are declared, or inferred from the first bytes. A type that would lose digits raises an error.
 """
@@ -34,23 +34,37 @@ from tiltframe.files.digits import (
 from tiltframe.files.json_arrays import ArrayLines, is_array
 from tiltframe.files.late_type import LateType
 from tiltframe.files.read_options import ReadOptions
+from tiltframe.files.readers import read_batches, read_schema, reader_of, readers
 
 _KINDS = {".parquet": "parquet", ".pq": "parquet", ".csv": "csv", ".tsv": "tsv"}
 _KINDS |= dict.fromkeys((".json", ".jsonl", ".ndjson"), "json")
 _COMPRESSED = (".gz", ".bz2", ".zst", ".lz4")
-ENDINGS = f"{', '.join(_KINDS)}, those of text also with {', '.join(_COMPRESSED)}"
 
 _HEAD = 1 << 12  # the number of bytes within which an array must begin
 _PARQUET_ROWS = 1 << 16  # the rows of Parquet that show whether a text column contains numbers
 _INFERRED_BYTES = 1 << 24  # the bytes of a CSV or JSON file from which types are inferred
 
 
+def known_endings() -> str:
+    """List the endings of the formats that can be read, for messages."""
+    further_endings = [ending for reader in readers().values() for ending in reader.endings]
+    return f"{', '.join([*_KINDS, *further_endings])}, those of text also with {', '.join(_COMPRESSED)}"
+
+
 def kind_of(path: Path) -> str | None:
     """Return the format of a file, from its name, or None if the format is unknown."""
+    reader = reader_of(path)
+    if reader is not None:
+        return reader.name
     name = path.name.lower()
     ending = next((end for end in _COMPRESSED if name.endswith(end)), "")
     kind = next((kind for end, kind in _KINDS.items() if name.removesuffix(ending).endswith(end)), None)
     return None if ending and kind == "parquet" else kind
+
+
+def has_types(path: Path) -> bool:
+    """Return whether the format of a file stores the types of columns, so that they are not inferred from text."""
+    return kind_of(path) not in (None, "csv", "tsv", "json")
 
 
 def delimiter_of(path: Path, reading: ReadOptions) -> str | None:
@@ -65,6 +79,9 @@ def own_schema(
     """Return a file's schema. For JSON lines it is inferred from as many rows as are needed to see all needed
     columns.
     """
+    own_reader = reader_of(file)
+    if own_reader is not None:
+        return read_schema(own_reader, file)
     if kind_of(file) == "json":
         with _json_stream(file, reading) as stream:
             options = pajson.ReadOptions(block_size=_INFERRED_BYTES)
@@ -136,8 +153,22 @@ def first_texts(file: Path, names: Sequence[str], reading: ReadOptions) -> dict[
             options = pajson.ReadOptions(block_size=_INFERRED_BYTES)
             batch = pajson.open_json(stream, options, _json_lines(schema)).read_next_batch()
         return {name: batch.column(name) for name in names}
-    batch = _parquet(file).head(_PARQUET_ROWS, columns=list(names)).combine_chunks()
+    own_reader = reader_of(file)
+    if own_reader is not None:
+        batch = _first_rows(read_batches(own_reader, file, names), read_schema(own_reader, file))
+    else:
+        batch = _parquet(file).head(_PARQUET_ROWS, columns=list(names)).combine_chunks()
     return {name: normalize(batch.column(name)) for name in names}
+
+
+def _first_rows(batches: Iterator[pa.RecordBatch], schema: pa.Schema) -> pa.Table:
+    """Return the first rows of a file, at least `_PARQUET_ROWS` if it has as many."""
+    first: list[pa.RecordBatch] = []
+    for batch in batches:
+        first.append(batch)
+        if sum(batch.num_rows for batch in first) >= _PARQUET_ROWS:
+            break
+    return pa.Table.from_batches(first, first[0].schema if first else schema)
 
 
 def read(
@@ -149,7 +180,10 @@ def read(
     ``types`` has the types for text files. Columns that are dictionaries in ``types`` are also read as dictionaries
     from Parquet. The ``uses`` of a column decide whether its digits are checked, unless ``reading`` declares its type.
     """
-    if kind_of(file) == "parquet":  # Types are widened later.
+    own_reader = reader_of(file)
+    if own_reader is not None:
+        yield from read_batches(own_reader, file, columns)
+    elif kind_of(file) == "parquet":  # Types are widened later.
         data = _parquet(file, [name for name in columns if pa.types.is_dictionary(types.field(name).type)])
         yield from data.to_batches(columns=list(columns), batch_size=REDUCE_ROWS, batch_readahead=4)
     elif kind_of(file) == "json":

@@ -1,4 +1,4 @@
-"""Inputs: Parquet, CSV and JSON lines, as files and folders, read as one stream of Arrow batches."""
+"""Inputs: Parquet, CSV, JSON lines and further formats, as files and folders, read as one stream of Arrow batches."""
 
 from __future__ import annotations
 
@@ -19,7 +19,16 @@ from aggr.sql.number_columns import Use, number_column
 from aggr.tables.column_uses import ColumnUses, Uses
 from tiltframe.event_time import INSTANT
 from tiltframe.files.digits import from_text
-from tiltframe.files.formats import ENDINGS, delimiter_of, first_texts, kind_of, own_schema, read, wider_type
+from tiltframe.files.formats import (
+    delimiter_of,
+    first_texts,
+    has_types,
+    kind_of,
+    known_endings,
+    own_schema,
+    read,
+    wider_type,
+)
 from tiltframe.files.key_texts import with_key_texts
 from tiltframe.files.late_type import LateType
 from tiltframe.files.read_options import ReadOptions
@@ -189,7 +198,7 @@ class Source:
     def _read_as(self, file: Path, own: pa.Schema, written: pa.Schema) -> pa.Schema:
         """Return the types with which a text file is read. Times are read as text unless they are numbers."""
         at = own.get_field_index(self.time)
-        if at < 0 or self.reading.time is not None or kind_of(file) == "parquet":
+        if at < 0 or self.reading.time is not None or has_types(file):
             return own
         if (fraction := self.reading.fraction(self.time)) is not None:
             return own.set(at, pa.field(self.time, fraction if kind_of(file) == "json" else pa.string()))
@@ -281,7 +290,7 @@ def open_source(
         try:
             written[file] = own_schema(sample(file), reading, uses.is_missing)
             inferred = _schema(file, written[file], time=time, uses=uses, reading=reading)
-            is_text_file = kind_of(file) != "parquet"
+            is_text_file = not has_types(file)
             own = with_key_texts(inferred, time, uses, reading) if is_text_file else inferred
             key_texts |= {name for name in own.names if own.field(name).type != inferred.field(name).type}
         except (pa.ArrowException, OSError, UnicodeError) as error:
@@ -381,13 +390,13 @@ def _files(path: Path) -> list[Path]:
             excel = (
                 "; read Excel's sheets with pandas.read_excel, or save them as CSV" if _EXCEL.search(path.name) else ""
             )
-            raise ValueError(f"cannot tell the format of {path}; name it one of {ENDINGS}{excel}")
+            raise ValueError(f"cannot tell the format of {path}; name it one of {known_endings()}{excel}")
         return [path]
     if not path.is_dir():
         raise ValueError(f"{path} is neither a file nor a folder; write what it gives into a file first")
     files = list(files_below(path))
     if not files:
-        raise ValueError(f"the folder {path} has no data: no file of {ENDINGS}")
+        raise ValueError(f"the folder {path} has no data: no file of {known_endings()}")
     return files
 
 
@@ -432,7 +441,7 @@ def _schema(file: Path, own: pa.Schema, time: str, uses: ColumnUses, reading: Re
     fields = []
     for name, own_type in zip(own.names, own.types, strict=True):
         kind = own_type if pa.types.is_null(own_type) else normalized_type(own_type)
-        if pa.types.is_binary(kind) and kind_of(file) != "parquet":
+        if pa.types.is_binary(kind) and not has_types(file):
             _check_sound(file, reading)
         declared_kind = reading.declared.get(name)
         kind = kind if declared_kind is not None else reading.typed(name, kind)
@@ -447,7 +456,7 @@ def _schema(file: Path, own: pa.Schema, time: str, uses: ColumnUses, reading: Re
                 )
         elif declared_kind is not None:
             kind = reading.typed(name, kind) if pa.types.is_list(kind) else declared_kind
-        elif name in of_time and kind_of(file) != "parquet" and pa.types.is_temporal(kind):
+        elif name in of_time and not has_types(file) and pa.types.is_temporal(kind):
             kind = pa.string()  # the expression concatenates text
         fields.append(pa.field(name, kind))
     return pa.schema(fields)
@@ -459,7 +468,7 @@ def _is_text(kind: pa.DataType | None) -> bool:
 
 
 def _check_sound(file: Path, reading: ReadOptions) -> None:
-    if kind_of(file) != "parquet":
+    if not has_types(file):
         with suppress(OSError, pa.ArrowException):  # Reading a damaged file raises an error.
             check_text(file, reading.encoding, delimiter_of(file, reading))
 
@@ -476,7 +485,7 @@ def _passes(check: Callable[[pa.Schema], None], schema: pa.Schema, place: int) -
 def _explained(file: Path, error: Exception, wrong: Callable[[], ValueError | None]) -> ValueError:
     """Return an error that names the value that prevents reading a file, or the original error."""
     with suppress(pa.ArrowException, OSError, UnicodeError):
-        if kind_of(file) != "parquet" and isinstance(error, pa.ArrowInvalid) and (explanation := wrong()):
+        if not has_types(file) and isinstance(error, pa.ArrowInvalid) and (explanation := wrong()):
             return explanation
     return ValueError(f"cannot read {file}: {_first_line(error)}")
 
