@@ -14,6 +14,7 @@ Overview::
     su.rollup_into(df, store, "nightly", 20240501) # write rows into a frame store; su.append writes states
     su.read(spark, store.uri, per="1h")            # read results from it
     su.read_states(spark, store.uri, per="1h")     # or states
+    su.join(df, store, on="host", per="1h")        # each row with the results of a store, in batches and streams
     su.backfill(df, store, "archive", "1d")        # past rows, range by range, resumable
     su.sql("SELECT …", store)                      # a query of the raw table, answered from a store of its rows
     su.sql(spark, "SELECT aggr_dds(ms), max(ms) …")  # a query with our functions and Spark's own
@@ -47,6 +48,7 @@ from spark_udaf.batch.running import ordered_rollup, running
 from spark_udaf.batch.warm import warm
 from spark_udaf.plan.plain_scan import scan_of
 from spark_udaf.plan.scan import scan_parquet
+from spark_udaf.store.join import join
 from spark_udaf.store.source import read, read_states
 from spark_udaf.store.write import append, backfill, replace, retract, rollup_into
 from spark_udaf.streaming.progress import progress
@@ -63,6 +65,7 @@ __all__ = [
     "backfill",
     "finish",
     "group_by",
+    "join",
     "merge",
     "ordered_rollup",
     "progress",

@@ -21,10 +21,11 @@ from aggr.tables.by_key import key_column
 from spark_udaf.batch.rollup import Levels, plan_rollup, with_coarsest, with_times
 from spark_udaf.plan.conservation import check_covered
 from spark_udaf.plan.errors import raise_task_error
+from spark_udaf.plan.gathering import gathered
 from spark_udaf.plan.scan import ParquetScan
 from spark_udaf.plan.schema import as_schema
 from spark_udaf.plan.shard_messages import Content
-from spark_udaf.plan.two_phase import MOST_BYTES, SHARDS, Batches, Source, TwoPhases, as_states, source_of
+from spark_udaf.plan.two_phase import SHARDS, Batches, Source, TwoPhases, as_states, source_of
 from spark_udaf.plan.united_states import check_unions
 from tiltframe import FrameStore, TiltFrame
 from tiltframe.event_time import INSTANT
@@ -197,8 +198,8 @@ def _write_states(source: Source, states_schema: pa.Schema, change: Change[Resul
     sharded = states_schema.insert(0, pa.field(COARSE, INSTANT))
 
     def first(batches: Batches) -> Iterator[pa.Table]:
-        for gathered in _gathered(batches):
-            states = as_schema(gathered, states_schema)
+        for table in gathered(batches):
+            states = as_schema(table, states_schema)
             checked_instants(states, START)
             for at, name in enumerate(states_schema.names):
                 if name in frame.keys:  # normalize the bits of zeros and NaN
@@ -330,20 +331,6 @@ def _receipts(plan: Callable[[], TwoPhases]) -> list[str]:
         rows = job.run().collect()
     check_covered([shard for row in rows for shard in row[SHARDS]], job.numbers)
     return [row["receipt"] for row in rows if row["receipt"] is not None]
-
-
-def _gathered(batches: Batches) -> Iterator[pa.Table]:
-    """Combine batches into tables that are large enough for a shuffle."""
-    gathered: list[pa.RecordBatch] = []
-    size = 0
-    for batch in batches:
-        gathered.append(batch)
-        size += batch.nbytes
-        if size >= MOST_BYTES:
-            yield pa.Table.from_batches(gathered)
-            gathered, size = [], 0
-    if gathered:
-        yield pa.Table.from_batches(gathered)
 
 
 def backfill(

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import datetime as dt
 import json
+import pickle
 import random
 import re
 from pathlib import Path
@@ -136,6 +137,21 @@ def test_ranges_that_overlap_are_read_once(store):
         begun = row["window_start"]
         assert begun is None or counts["a", begun] == row["n"]
         assert begun is None or row["start"] <= begun.timestamp() * 1000 < row["end"]
+
+
+def test_a_planned_join_of_pieces_is_the_join_of_all_rows(store):
+    """As tasks of another engine read it: pickled, and with the types that backends store."""
+    events = pa.table(
+        {"host": ["a", None, "b", "z"], "code": [0, 1, 2, 0], "wait": pa.array([1, 2, 3, 4], "duration[s]")}
+    )
+    join = Join(["host", "code"], within="1970-01-01", per="1h", options={"measures": ["n", "total"]})
+    planned = pickle.loads(pickle.dumps(store.plan_join(events.schema, join)))
+    pieces = [table for table in planned.joined([events.slice(0, 1), events.slice(1)]) if table.num_rows]
+    assert {table.schema for table in pieces} == {planned.schema}
+    expected = store.join(events, join.on, within=join.within, per=join.per, **join.options)
+    assert pa.concat_tables(pieces).to_pylist() == expected.to_pylist()
+    with pytest.raises(ValueError, match="no key 'hots' to join on; did you mean 'host'"):
+        store.plan_join(events.schema, Join("hots"))
 
 
 def test_ranges_far_apart_are_read_apart(store):

@@ -15,6 +15,7 @@ from tiltframe.store.log.errors import (
 )
 from tiltframe.store.log.manifest import Manifest
 from tiltframe.store.log.writers import check_writer
+from tiltframe.store.planned_join import PlannedJoin
 from tiltframe.store.query.changed_windows import Changes, Seen
 from tiltframe.store.query.execution import Answer, Cost
 from tiltframe.store.query.join import JOIN_OPTIONS, Join
@@ -47,6 +48,7 @@ __all__ = [
     "MissingStore",
     "NotKnown",
     "OtherFrame",
+    "PlannedJoin",
     "PlannedQuery",
     "Query",
     "RefusedValues",

@@ -35,6 +35,7 @@ from tiltframe.store.log.records import WATERMARKS, checked_records, expected_te
 from tiltframe.store.log.run import Attempt, run
 from tiltframe.store.log.stream_watermarks import StreamWatermark, watermarks_of
 from tiltframe.store.log.writers import check_writer, last_commits, refused_of_commits
+from tiltframe.store.planned_join import PlannedJoin
 from tiltframe.store.query.execution import Answer
 from tiltframe.store.query.join import Join
 from tiltframe.store.query.join_keys import On
@@ -380,6 +381,44 @@ class FrameStore:
         joined = self.at().join(consume(read, lambda rows: pa.Table.from_batches(rows.batches, rows.schema)), join)
         warn_of_missing(joined.expired, joined.unknown, stacklevel=3)
         return pa.concat_tables(joined.slices)
+
+    def plan_join(self, rows: pa.Schema, join: Join) -> PlannedJoin:
+        """Plan a join of rows that other processes have, such as tasks of Spark.
+
+        Parameters
+        ----------
+        rows : pa.Schema
+            The schema of the rows.
+        join : Join
+            The arguments of the join.
+
+        Returns
+        -------
+        PlannedJoin
+            The plan, which can be pickled. ``joined(tables)`` joins tables of rows with the store at one moment.
+
+        Raises
+        ------
+        ValueError, StoreError
+            If the join does not fit the columns of the rows or the store.
+
+        Examples
+        --------
+        >>> import aggr, tempfile
+        >>> from tiltframe import FrameStore, TiltFrame
+        >>> from tiltframe.store import Join
+        >>> store = FrameStore(tempfile.mkdtemp(), TiltFrame(["1m", "1h"], "ts", {"n": aggr.count()}, ["host"]))
+        >>> store.append_rows(pa.table({"ts": [0, 60_000], "host": ["a", "a"]}), writer="docs", commit=1)
+        True
+        >>> events = pa.table({"host": ["a", "b"]})
+        >>> planned = store.plan_join(events.schema, Join("host", per="1h"))
+        >>> [row["n"] for table in planned.joined([events.slice(0, 1), events.slice(1)]) for row in table.to_pylist()]
+        [2, None]
+        """
+        schema = self.at().join_schema(rows, join)
+        return PlannedJoin(
+            backend=self._backend, manifest=self.manifest, join=join, row_schema=rows, result_schema=schema
+        )
 
     def query_schema(self, query: Query) -> pa.Schema:
         """Return the schema of the results of a query, without reading results.

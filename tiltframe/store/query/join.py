@@ -20,7 +20,8 @@ from tiltframe.store.query.join_keys import On, check_on
 from tiltframe.store.query.query import Query
 
 HOW = ("left", "inner")
-JOIN_OPTIONS = ("where", "measures", "keys", "having", "fill", "latest", "closed", "flat", "timezone", "now", "edges")
+_NOT_OF_JOINS = ("per", "within", "order_by", "limit", "points")  # the first two are arguments of the join
+JOIN_OPTIONS = tuple(f.name for f in fields(Query) if f.name not in _NOT_OF_JOINS)
 
 
 @dataclass(frozen=True)

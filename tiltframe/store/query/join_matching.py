@@ -133,13 +133,34 @@ def joined_slices(
         covered = np.arange(first_row, last_row + 1)
         row_begins = row_ends[covered] - lengths[covered]
         joined_counts = np.minimum(row_ends[covered], high) - np.maximum(row_begins, low)
-        row_numbers = np.repeat(covered, joined_counts)
         result_numbers = np.arange(low, high) + np.repeat(matched.first[covered] - row_begins, joined_counts)
         is_unmatched = matched.count[covered] == 0
         without_result = None  # a mask makes `take` slower
         if is_unmatched.any():
             without_result = np.repeat(is_unmatched, joined_counts)
             result_numbers[without_result] = 0
-        of_rows = rows.take(pa.array(row_numbers))
+        of_rows = _repeated(rows.slice(first_row, len(covered)), joined_counts)
         of_results = results.take(pa.array(result_numbers, mask=without_result))
-        yield pa.Table.from_arrays([*of_rows.columns, *of_results.columns], schema=schema)
+        yield pa.Table.from_arrays([*of_rows, *of_results.columns], schema=schema)
+
+
+def _repeated(rows: pa.Table, counts: Positions) -> list[pa.ChunkedArray]:
+    """Return the columns of rows, each row as often as ``counts`` says; `take` needs twice to five times as long."""
+    if (counts == 0).any():  # a run has at least one row
+        rows = rows.take(pa.array(np.flatnonzero(counts)))
+        counts = counts[counts > 0]
+    numbers = np.repeat(np.arange(rows.num_rows), counts)
+    run_ends = pa.array(np.cumsum(counts), pa.int32())
+    columns = []
+    for column in rows.columns:
+        if _can_be_repeated(column.type) and len(numbers):
+            runs = pa.RunEndEncodedArray.from_arrays(run_ends, one_array(column))
+            columns.append(pa.chunked_array([pc.run_end_decode(runs)]))
+        else:
+            columns.append(column.take(pa.array(numbers)))
+    return columns
+
+
+def _can_be_repeated(dtype: pa.DataType) -> bool:
+    """Return whether Arrow decodes runs of a type."""
+    return pa.types.is_primitive(dtype) or pa.types.is_string(dtype) or pa.types.is_decimal(dtype)

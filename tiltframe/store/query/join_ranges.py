@@ -188,6 +188,8 @@ def _of_distinct_ranges(
     join: Join, per: Any, numbers: Positions, low: Positions, high: Positions
 ) -> Iterator[RowRanges]:
     """Yield one query for each distinct range; its rows take all results."""
+    if not len(numbers):
+        return
     groups, row_of_group = group_by([pa.array(low), pa.array(high)], len(numbers))
     order = np.argsort(groups.ids, kind="stable")
     members_of = np.split(order, np.cumsum(np.bincount(groups.ids, minlength=groups.n))[:-1])

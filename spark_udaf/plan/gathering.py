@@ -1,0 +1,23 @@
+"""Gathering: combine the batches of a partition into tables that are large enough to amortize the work per table."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+import pyarrow as pa
+
+from spark_udaf.plan.two_phase import MOST_BYTES, Batches
+
+
+def gathered(batches: Batches) -> Iterator[pa.Table]:
+    """Yield tables of about 64 MB, of the batches in their order; there is none for no batches."""
+    waiting: list[pa.RecordBatch] = []
+    size = 0
+    for batch in batches:
+        waiting.append(batch)
+        size += batch.nbytes
+        if size >= MOST_BYTES:
+            yield pa.Table.from_batches(waiting)
+            waiting, size = [], 0
+    if waiting:
+        yield pa.Table.from_batches(waiting)

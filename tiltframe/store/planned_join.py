@@ -1,0 +1,78 @@
+"""A planned join: rows that arrive in other processes, in pieces, are joined with a store there."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator
+from dataclasses import dataclass
+
+import pyarrow as pa
+
+from aggr.arrow.normalize import one_array
+from tiltframe.store.backends.protocol import Backend
+from tiltframe.store.backends.stored_types import stored, stored_schema
+from tiltframe.store.log.manifest import Manifest
+from tiltframe.store.query.join import Join
+from tiltframe.store.view import StoreView
+from tiltframe.time_range import moment_or_now
+
+
+@dataclass(frozen=True)
+class PlannedJoin:
+    """A join of rows that are not known yet; `tiltframe.FrameStore.plan_join` returns it. It can be pickled for the
+    tasks that have the rows.
+
+    Parameters
+    ----------
+    backend : Backend
+    manifest : Manifest
+    join : Join
+    row_schema : pa.Schema
+        The schema of the rows.
+    result_schema : pa.Schema
+        The schema of joined rows, with the types of the store.
+    """
+
+    backend: Backend
+    manifest: Manifest
+    join: Join
+    row_schema: pa.Schema
+    result_schema: pa.Schema
+
+    @property
+    def schema(self) -> pa.Schema:
+        """The schema of joined rows. Results have the types that backends store, which Delta Lake and Spark have."""
+        fields = list(self.result_schema)
+        row_count = len(self.row_schema)
+        return pa.schema([*fields[:row_count], *stored_schema(pa.schema(fields[row_count:]))])
+
+    def joined(self, tables: Iterable[pa.Table]) -> Iterator[pa.Table]:
+        """Join tables of rows, one after another, with the store at the moment of the first one.
+
+        Parameters
+        ----------
+        tables : iterable of tables
+            Tables with the columns of ``row_schema``. The store is queried for each table, so larger ones are faster.
+
+        Returns
+        -------
+        iterator of tables
+            The results of `tiltframe.FrameStore.join`, in the order of the rows.
+
+        Raises
+        ------
+        ValueError, StoreError
+            If a range or a window of a row cannot be read, or the store is damaged.
+        """
+        view: StoreView | None = None
+        for rows in tables:
+            if view is None:
+                now = moment_or_now(None, self.manifest.frame.timezone)
+                view = StoreView.of(self.backend, self.manifest, now)
+            for table in view.join(rows, self.join).slices:
+                yield self._in_stored_types(table)
+
+    def _in_stored_types(self, table: pa.Table) -> pa.Table:
+        """Return joined rows with the stored types of the results; the columns of the rows are unchanged."""
+        row_count = len(self.row_schema)
+        results = [stored(one_array(column)) for column in table.columns[row_count:]]
+        return pa.table([*table.columns[:row_count], *results], names=table.column_names)
