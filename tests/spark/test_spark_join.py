@@ -59,14 +59,14 @@ def expected(store: FrameStore, rows: pa.Table, how: str) -> list[tuple]:
     for row in rows.to_pylist():
         where = f"host = '{(row['where it is'] or '?').lower()}' AND code = {row['code']}"
         answer = store.query(row["size"], (row["from"], row["to"]), where=where).to_pylist()
-        found = [(row["number"], result["window_start"], result["n"], result["total"]) for result in answer]
-        results += found or ([(row["number"], None, None, None)] if how == "left" else [])
+        of_row = [(row["number"], result["window_start"], result["n"], result["total"]) for result in answer]
+        results += of_row or ([(row["number"], None, None, None)] if how == "left" else [])
     return sorted(results, key=str)
 
 
-def taken(rows) -> list[tuple]:
-    found = [tuple(row[name] for name in NAMES) for row in rows]
-    return sorted([(n, at and at.astimezone(dt.UTC), *rest) for n, at, *rest in found], key=str)
+def selected(rows) -> list[tuple]:
+    values = [[row[name] for name in NAMES] for row in rows]
+    return sorted([(n, at and at.astimezone(dt.UTC), *results) for n, at, *results in values], key=str)
 
 
 def test_every_row_has_the_results_of_its_query_in_a_batch_and_in_a_stream(spark, store, tmp_path):
@@ -77,7 +77,7 @@ def test_every_row_has_the_results_of_its_query_in_a_batch_and_in_a_stream(spark
     (tmp_path / "in").mkdir()
     pq.write_table(rows, tmp_path / "in" / "1.parquet")
     batch = spark.read.parquet(str(tmp_path / "in"))
-    assert taken(su.join(batch.repartition(3), store, how="inner", **arguments).collect()) == expected(
+    assert selected(su.join(batch.repartition(3), store, how="inner", **arguments).collect()) == expected(
         store, rows, "inner"
     )
 
@@ -90,13 +90,13 @@ def test_every_row_has_the_results_of_its_query_in_a_batch_and_in_a_stream(spark
         writer = joined.writeStream.foreachBatch(lambda batch, _: arrived.extend(batch.collect()))
         checkpointed = writer.option("checkpointLocation", str(tmp_path / "checkpoint"))
         checkpointed.trigger(availableNow=True).start().awaitTermination()
-        return taken(arrived)
+        return selected(arrived)
 
     assert run() == expected(store, rows, "left")
     store.append_rows(rows.select([]).append_column("ts", rows["from"]).append_column("host", pa.array(["b"] * 60))
                       .append_column("code", rows["code"].cast("int64")).append_column("x", pa.array([0.5] * 60)),
                       writer="test", commit=1)  # fmt: skip
     pq.write_table(events(20), tmp_path / "in" / "2.parquet")
-    assert run() == expected(store, events(20), "left")  # a later batch reads the store as it is then
+    assert run() == expected(store, events(20), "left")  # a later batch reads the new commit
     with pytest.raises(ValueError, match="the store has no key 'hots' to join on; did you mean 'host'"):
         su.join(batch, store, "hots")

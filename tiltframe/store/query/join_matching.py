@@ -163,4 +163,4 @@ def _repeated(rows: pa.Table, counts: Positions) -> list[pa.ChunkedArray]:
 
 def _can_be_repeated(dtype: pa.DataType) -> bool:
     """Return whether Arrow decodes runs of a type."""
-    return pa.types.is_primitive(dtype) or pa.types.is_string(dtype) or pa.types.is_decimal(dtype)
+    return bool(pa.types.is_primitive(dtype) or pa.types.is_string(dtype) or pa.types.is_decimal(dtype))
