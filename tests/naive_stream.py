@@ -189,11 +189,12 @@ class NaiveStream:
         self.watermark = max((at for at in (self.watermark, watermark) if at is not None), default=None)
         self.now = max((at for at in (self.now, now) if at is not None), default=None)
         time = self.watermark if self.clock == "event" else self.now
+        passed = self._passed()
         due, early = self._due(time), False
         emitted, behind = [], self._oldest()
         for number in range(len(self.levels)):
-            watermark_now, before = -FOREVER if self.watermark is None else self.watermark, self.marks[number]
-            self.marks[number] = max(self.marks[number], watermark_now, behind)
+            before = self.marks[number]
+            self.marks[number] = max(before, passed, behind)
             rows, chosen = self._look(number, due, before)
             emitted += rows
             early |= chosen
@@ -212,6 +213,16 @@ class NaiveStream:
         if self.kind == "periodic" or (self.kind == "on_update" and self.batch is not None and early and due):
             self.looked = time
         return emitted
+
+    def _passed(self) -> int:
+        """Up to when the watermark closes windows: with a buffer, it is an event of its time."""
+        if self.watermark is None:
+            return -FOREVER
+        if self.buffer is None or self.watermark >= FOREVER:
+            return self.watermark
+        start = self.levels[0].windows(self.watermark)[0][0]
+        self.newest = start if self.newest is None else max(self.newest, start)
+        return start - self.buffer * (self.levels[0].size or 0)
 
     def close(self) -> list[dict]:
         return self.advance(FOREVER + self.delay, None)

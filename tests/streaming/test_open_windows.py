@@ -191,6 +191,24 @@ def test_a_buffer_of_three(older, counts, dropped, batch):
     assert windows.progress.moved_rows == (older == "oldest")
 
 
+def test_a_watermark_moves_a_buffer_like_an_event():
+    """Siddhi's @BufferSize(3) with the newest time as the watermark: rows of the buffer's windows still count."""
+    windows = OpenWindows(TiltFrame(["1s", "1m"], "ts", SECONDS), late=Buffer(3))
+    emitted = []
+    for time in (50, 51, 52, 53, 51, 53, 50):
+        assert windows.add_rows(seconds(time)).num_rows == 0
+        emitted.append(windows.advance(max(time, 53) * SCALE))
+    assert [table.num_rows for table in emitted] == [0] * 7
+    emitted.append(windows.advance(57 * SCALE))  # without an event: 50 to 53 leave the buffer
+    assert windows.add_rows(seconds(52)).num_rows == 0  # counts in 54, the oldest window of the buffer
+    emitted.append(windows.advance(END_OF_TIME))
+    got = windows.results(pa.concat_tables(emitted)).to_pylist()
+    by_second = {int(row["window_start"].timestamp()): row["n"] for row in got if row["level"] == "1s"}
+    assert by_second == {50: 2, 51: 2, 52: 1, 53: 2, 54: 1}
+    assert [row["n"] for row in got if row["level"] == "1m"] == [8]
+    assert (windows.progress.late_rows, windows.progress.moved_rows) == (0, 1)
+
+
 @pytest.mark.parametrize("batch", [1, 6])
 def test_windows_that_close_one_another(batch):
     """Siddhi's documents: a window closes when one of the level below closes that lies behind it."""

@@ -155,7 +155,7 @@ class ClosedWindows:
         self._send(emitted)
         if emitted.num_rows and (timed := emitted.filter(pc.equal(emitted.column(REASON), "timeout"))).num_rows:
             end = int(instants_of(timed, END).max())
-            self._send(self.windows.advance(end + self._emit.delay_micros))
+            self._send(self.windows.advance(self._watermark_after(end)))
 
     def close(self) -> None:
         """Close all windows, because no more rows will arrive. The next commit removes the stream's watermark from the
@@ -163,7 +163,7 @@ class ClosedWindows:
         """
         end = self.windows.last_end
         if end is not None:
-            self.advance(end + self._emit.delay_micros)
+            self.advance(self._watermark_after(end))
         self._has_ended = True
 
     def copy(self) -> ClosedWindows:
@@ -277,6 +277,16 @@ class ClosedWindows:
         """Return the record of the time before which all rows are in the store. This time never decreases."""
         until, name = self.windows.closed_before, _record(self.stream)
         return {} if until is None or until <= before.get(name, EVER[0]) else {name: until}
+
+    def _watermark_after(self, end: int) -> int:
+        """Return the watermark that closes the windows which end at a time or before."""
+        watermark = end + self._emit.delay_micros
+        if not self._kept_late.closes_by_events:
+            return watermark
+        finest = self._frame.levels[0]
+        boundary = finest.ends(finest.starts(np.array([watermark - 1])))
+        newest = self._kept_late.newest_at(finest, int(boundary[0]))
+        return watermark if newest is None else newest
 
     def _watermark(self) -> StreamWatermark | None:
         """Return the watermark to record, or None if no window has closed yet."""

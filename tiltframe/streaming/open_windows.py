@@ -27,6 +27,7 @@ from tiltframe.instants import instants_of
 from tiltframe.level_chain import climb
 from tiltframe.merged_windows import merge_panes
 from tiltframe.names import END, LEVEL, START
+from tiltframe.ranges import LAST
 from tiltframe.reducing import columns_to_reduce, reduce_keyed, reduce_rows
 from tiltframe.streaming import saved
 from tiltframe.streaming.ahead import check_ahead, read_ahead
@@ -296,12 +297,14 @@ class OpenWindows:
         return self._advanced(replace(self._clock, watermark=MAX_INSTANT + self.emit.delay_micros))
 
     def _advanced(self, clock: saved.Clock) -> pa.Table:
+        at = self._passed(clock.watermark)
+        if self.late.closes_by_events and clock.watermark is not None and clock.watermark < LAST:
+            clock = clock.seen(self._start_of(clock.watermark))
         time = self.emit.time(clock.watermark, clock.now)
         due = self.emit.is_due(clock.last_checked, time)
         if not self._levels:
             self._clock = clock.after_look(self.emit, time, due, False)
             return _NOTHING.empty_table()
-        at = LOWEST if clock.watermark is None else clock.watermark
         behind, follows = LOWEST, self.late.closes_by_events  # behind: up to when the level below closes windows
         if follows and clock.newest is not None:
             behind = self.late.closed_until(self.frame.levels[0], clock.newest)
@@ -613,7 +616,22 @@ class OpenWindows:
     @property
     def _begins(self) -> int:
         """The watermark with which new levels begin: the last one before the first rows."""
-        return LOWEST if self._clock.watermark is None else self._clock.watermark
+        return self._passed(self._clock.watermark)
+
+    def _passed(self, watermark: int | None) -> int:
+        """Return the time up to which a watermark closes windows.
+
+        If events close windows, a watermark acts like an event of its time: it does not close a window that such an
+        event would leave in the buffer.
+        """
+        if watermark is None:
+            return LOWEST
+        if not self.late.closes_by_events or watermark >= LAST:  # no window starts later
+            return watermark
+        return self.late.closed_until(self.frame.levels[0], self._start_of(watermark))
+
+    def _start_of(self, time: int) -> int:
+        return int(self.frame.levels[0].starts(np.array([time]))[0])
 
     def _begun(self, at: int) -> NDArray[np.bool_]:
         """Return a mask of a level's windows that have begun by a time.

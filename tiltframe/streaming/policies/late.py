@@ -211,6 +211,9 @@ class Buffer(LatePolicy):
     Events close windows instead of a watermark: a window of the finest level closes when it leaves the buffer. A
     coarser window closes when a window of the level below that begins after it closes.
 
+    A watermark moves the buffer like an event of its time. It then also closes coarser windows that end before the
+    buffer.
+
     Parameters
     ----------
     windows : int
