@@ -198,6 +198,11 @@ def names() -> list[str]:
     return sorted({function.name for function in _FUNCTIONS.values()})
 
 
+def functions() -> tuple[type[Function], ...]:
+    """Return all functions, sorted by name; aliases are left out."""
+    return tuple(_FUNCTIONS[name] for name in names())
+
+
 def aliases() -> dict[str, str]:
     """Return all aliases, each with the name of its function.
 

@@ -11,7 +11,7 @@ from aggr.arrow.normalize import normalize
 from aggr.function import Function
 from aggr.groups.groups import type_name
 from aggr.parameters import distinct, frozen
-from aggr.registry import get, names
+from aggr.registry import functions, get, names
 from aggr.state_checks import FUNCTION, VERSION, checked
 
 
@@ -68,10 +68,13 @@ def class_of(dtype: pa.DataType) -> type[Function] | None:
 
     Several functions can have states of the same type; only the states themselves contain the name of their function.
     """
-    if not pa.types.is_struct(dtype):
-        return None
+    return _class_among(functions(), dtype) if pa.types.is_struct(dtype) else None
+
+
+@lru_cache(maxsize=256)  # Each query asks for the same types many times.
+def _class_among(registered: tuple[type[Function], ...], dtype: pa.DataType) -> type[Function] | None:
     fields = frozenset(f.name for f in dtype)
-    able = [function for function in map(get, names()) if _has_layout(function, fields)]
+    able = [function for function in registered if _has_layout(function, fields)]
     return next((function for function in able if _takes(function, dtype)), able[0] if able else None)
 
 

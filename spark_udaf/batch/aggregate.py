@@ -29,7 +29,7 @@ from aggr.tables.by_key import (
 )
 from aggr.tables.flat_results import flat_schema, flattened
 from aggr.tables.identify import function_of, states_in
-from aggr.tables.keys import checked_keys, keyed, plain_keys
+from aggr.tables.keys import Keys, checked_keys, keyed, plain_keys
 from aggr.tables.partial_aggregation import MAX_RATIO, adaptive_states, partial_states
 from aggr.tables.state_plan import plan
 from spark_udaf.batch.rollup import Levels, plan_rollup
@@ -106,20 +106,30 @@ def aggregate(
     """
     if (window is None) != (time is None):
         raise ValueError("give window and time together: the window to group by, and the column of event times")
-    keys, measures = checked_keys(by if isinstance(by, Mapping) else _names(by), "by"), checked_measures(measures)
-    check_names(keys, measures)
-    if window is not None and time is not None:
-        level = as_window(window)
-        frame = TiltFrame([level], time=time, measures=measures, keys=keys, timezone=level.timezone or "UTC")
-        source, rows = source_of(df, frame.columns_in, scan)
-        frame.check(rows)
-        schema = pa.schema([field for field in frame.states_schema(rows) if field.name != LEVEL])
-        schema = with_identity(schema, frame.states)
+    if window is None or time is None:
+        return plan_states(df, by, measures, scan).run()
+    keys = checked_by(by, measures)
+    level = as_window(window)
+    frame = TiltFrame([level], time=time, measures=measures, keys=keys, timezone=level.timezone or "UTC")
+    source, rows = source_of(df, frame.columns_in, scan)
+    frame.check(rows)
+    schema = pa.schema([field for field in frame.states_schema(rows) if field.name != LEVEL])
+    schema = with_identity(schema, frame.states)
 
-        def without_level(levels: Levels) -> pa.Table:
-            return joined(levels, frame).drop_columns([LEVEL])
+    def without_level(levels: Levels) -> pa.Table:
+        return joined(levels, frame).drop_columns([LEVEL])
 
-        return plan_rollup(source, rows, frame, then=without_level, result=schema).run()
+    return plan_rollup(source, rows, frame, then=without_level, result=schema).run()
+
+
+def plan_states(
+    df: DataFrame | ParquetScan,
+    by: Sequence[str] | Mapping[str, str],
+    measures: Mapping[str, Measure],
+    scan: Literal["auto"] | None = None,
+) -> TwoPhases:
+    """Return the plan of `aggregate` without a window, and raise its errors."""
+    keys = checked_by(by, measures)
     states = plan(measures)
     source, input_schema = source_of(df, lambda names: columns_read(keys, states, names), scan)
     check_rows(input_schema, keys, states, pa.timestamp("us", "UTC"))
@@ -164,7 +174,13 @@ def aggregate(
         result=schema,
         unreduced=unreduced,
         one_group=not keys,
-    ).run()
+    )
+
+
+def plan_results(states: TwoPhases, measures: Mapping[str, Measure]) -> TwoPhases:
+    """Return the plan that computes the results of these measures in the tasks that merge their states."""
+    schema = results_schema(states.result, measures, trust=True)
+    return states.then(partial(results, measures=measures), schema)
 
 
 def merge(states: DataFrame | ParquetScan, by: Sequence[str]) -> DataFrame:
@@ -306,6 +322,13 @@ def _names(by: Sequence[str]) -> list[str]:
     if len(set(by)) < len(by):
         raise ValueError(f"by names a column twice: {list(by)}")
     return list(by)
+
+
+def checked_by(by: Sequence[str] | Mapping[str, str], measures: Mapping[str, Measure]) -> Keys:
+    """Return the keys of ``by``; raise ``ValueError`` for invalid keys or measures, and for names used twice."""
+    keys = checked_keys(by if isinstance(by, Mapping) else _names(by), "by")
+    check_names(keys, checked_measures(measures))
+    return keys
 
 
 def checked_measures(measures: Mapping[str, Measure]) -> Mapping[str, Measure]:

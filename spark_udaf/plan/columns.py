@@ -144,10 +144,10 @@ def map_columns(
 
         without_columns.__name__ = getattr(function, "__name__", "read_rows")  # Spark names the stage after it
         return rows.mapInArrow(without_columns, spark_schema(schema))
-    if _plain(names, df.columns):
-        same = df.select(
-            *(name for name in df.columns if name in names)
-        )  # Columns in the order of the DataFrame need not be renamed.
+    available = df.columns
+    if _plain(names, available):
+        in_order = [name for name in available if name in names]  # Columns in this order need not be renamed.
+        same = df if in_order == available else df.select(*in_order)
         return same.mapInArrow(function, spark_schema(schema))
     names = list(names)
 
@@ -155,8 +155,8 @@ def map_columns(
         return function(batch.rename_columns(names) for batch in batches)
 
     named.__name__ = getattr(function, "__name__", "read_rows")
-    places = [df.columns.index(name) for name in names]
-    numbered = df.toDF(*(f"c{place}" for place in range(len(df.columns))))
+    places = [available.index(name) for name in names]
+    numbered = df.toDF(*(f"c{place}" for place in range(len(available))))
     return numbered.select(*(f"c{place}" for place in places)).mapInArrow(named, spark_schema(schema))
 
 

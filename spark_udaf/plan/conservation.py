@@ -56,10 +56,12 @@ def with_receipts(
     """Yield the messages of a task, then a receipt for each shard; additional columns of ``schema`` are null."""
     counts, rows = dict.fromkeys(numbers.tolist(), 0), dict.fromkeys(numbers.tolist(), 0)
     for batch in messages:
-        shard, _, content, its_rows, *_ = (column[0].as_py() for column in batch.columns)
-        if content is not None:
-            counts[shard] += 1
-            rows[shard] += its_rows
+        shards, _, contents_sent, rows_sent, *_ = batch.columns
+        sent = zip(shards.to_pylist(), contents_sent.to_pylist(), rows_sent.to_pylist(), strict=True)
+        for shard, content, its_rows in sent:
+            if content is not None:
+                counts[shard] += 1
+                rows[shard] += its_rows
         yield batch
     receipts = pa.array([_RECEIPT.pack(task, count) for count in counts.values()], pa.binary())
     contents = pa.array([Content.RECEIPT] * len(counts), pa.int8())

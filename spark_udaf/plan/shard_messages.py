@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from enum import IntEnum
 from typing import TYPE_CHECKING
 
@@ -16,6 +16,7 @@ if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
 
 SHARD = "shard"
+_BATCH_BYTES = 1 << 20  # Messages are joined to batches of this size, because each batch costs the JVM some time.
 MESSAGE = pa.schema([(SHARD, pa.int32()), ("message", pa.binary()), ("content", pa.int8()), ("rows", pa.int64())])
 
 
@@ -48,7 +49,10 @@ def empty_message(spark: SparkSession, shard: int) -> DataFrame:
 def shard_messages(
     table: pa.Table, together: Sequence[pa.Array], numbers: NDArray[np.int32], content: Content
 ) -> Iterator[pa.RecordBatch]:
-    """Pack the rows of each shard into one message, so that the JVM moves a few large values."""
+    """Pack the rows of each shard into one message, so that the JVM moves a few large values.
+
+    Small messages are in one batch.
+    """
     if not table.num_rows:
         return
     shard = shard_of(together, len(numbers)) if together else np.zeros(table.num_rows, np.int32)
@@ -58,8 +62,8 @@ def shard_messages(
     starts = np.flatnonzero(np.diff(shard, prepend=-1))
     stops = np.append(starts[1:], len(shard))
     (batch,) = table.to_batches()
-    for start, stop in zip(starts.tolist(), stops.tolist(), strict=True):
-        yield _message(batch.slice(start, stop - start), numbers[shard[start]], content)
+    pieces = (batch.slice(start, stop - start) for start, stop in zip(starts.tolist(), stops.tolist(), strict=True))
+    yield from _messages(pieces, numbers[shard[starts]], content)
 
 
 def spread_messages(
@@ -70,13 +74,36 @@ def spread_messages(
         return
     parts = partitions * -(-table.num_rows // (partitions * most_rows))
     batches = table.combine_chunks().to_batches(max_chunksize=-(-table.num_rows // parts))
-    for at, batch in enumerate(batches):
-        yield _message(batch, numbers[at % len(numbers)], Content.RESULTS)
+    yield from _messages(batches, numbers[np.arange(len(batches)) % len(numbers)], Content.RESULTS)
 
 
-def _message(rows: pa.RecordBatch, number: np.int32, content: Content) -> pa.RecordBatch:
-    packed = rows.serialize()
-    offsets = pa.py_buffer(np.array([0, packed.size], np.int32))
-    message = pa.Array.from_buffers(pa.binary(), 1, [None, offsets, packed])
-    columns = [pa.array([number], pa.int32()), message, pa.array([content], pa.int8()), pa.array([rows.num_rows])]
+def _messages(
+    pieces: Iterable[pa.RecordBatch], numbers: NDArray[np.int32], content: Content
+) -> Iterator[pa.RecordBatch]:
+    """Yield batches of messages: the rows of each piece, for the shard with the number of the same place."""
+    packed: list[pa.Buffer] = []
+    rows: list[int] = []
+    sent = size = 0
+    for piece in pieces:
+        packed.append(piece.serialize())
+        rows.append(piece.num_rows)
+        size += packed[-1].size
+        if size >= _BATCH_BYTES:
+            yield _batch(packed, numbers[sent : sent + len(packed)], content, rows)
+            sent += len(packed)
+            packed, rows, size = [], [], 0
+    if packed:
+        yield _batch(packed, numbers[sent:], content, rows)
+
+
+def _batch(
+    packed: Sequence[pa.Buffer], numbers: NDArray[np.int32], content: Content, rows: Sequence[int]
+) -> pa.RecordBatch:
+    count = len(packed)
+    offsets = np.zeros(count + 1, np.int32)
+    np.cumsum([message.size for message in packed], out=offsets[1:])
+    data = packed[0] if count == 1 else pa.py_buffer(b"".join(packed))
+    messages = pa.Array.from_buffers(pa.binary(), count, [None, pa.py_buffer(offsets), data])
+    contents = pa.array(np.full(count, content, np.int8))
+    columns = [pa.array(numbers, pa.int32()), messages, contents, pa.array(rows, pa.int64())]
     return pa.RecordBatch.from_arrays(columns, schema=MESSAGE)

@@ -80,9 +80,10 @@ class OrderedJob(Job):
                 if (column := self.inside.keyed_by[name]) in self._computed_keys:
                     table = table.append_column(column, normalize(keys[name]))
             located = keys_as_in_states(keys)
-            for message in shard_messages(as_schema(table, self.rows), located, self.numbers, Content.ROWS):
-                number += 1
-                yield pa.RecordBatch.from_arrays([*message.columns, pa.array([number])], schema=IN)
+            for messages in shard_messages(as_schema(table, self.rows), located, self.numbers, Content.ROWS):
+                places = pa.array(range(number + 1, number + 1 + messages.num_rows), pa.int64())
+                number += messages.num_rows
+                yield pa.RecordBatch.from_arrays([*messages.columns, places], schema=IN)
 
     def begun(self) -> OrderedStream:
         """Return a new shard with all types."""

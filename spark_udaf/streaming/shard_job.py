@@ -166,8 +166,9 @@ class ShardJob(Job):
                 started = self._newest(table, reduced)
                 newest = started if newest is None else max(newest, started)
             table, columns = self._located(table, reduced)
-            for message in shard_messages(table, columns, self.numbers, Content(reduced)):
-                yield pa.RecordBatch.from_arrays([*message.columns, pa.nulls(1, pa.int64())], schema=IN)
+            for messages in shard_messages(table, columns, self.numbers, Content(reduced)):
+                no_numbers = pa.nulls(messages.num_rows, pa.int64())
+                yield pa.RecordBatch.from_arrays([*messages.columns, no_numbers], schema=IN)
         if not task or newest is not None:
             yield self._waking(newest)
 

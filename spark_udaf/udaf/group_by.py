@@ -21,7 +21,7 @@ from aggr import Measure, sql
 from aggr.arguments import is_name, shown
 from aggr.groups.groups import type_name
 from aggr.sql.inputs import quoted
-from spark_udaf.batch.aggregate import aggregate, finish, merge
+from spark_udaf.batch.aggregate import finish, merge, plan_results, plan_states
 from spark_udaf.batch.running import quoted_column
 from spark_udaf.plan.columns import check_collation, check_distinct
 from spark_udaf.udaf.call import Call, call_of, counts_rows
@@ -31,13 +31,17 @@ from spark_udaf.versions.column_text import text_of
 _SET = "grouping set"
 _SESSION = "spark.sessionWindow"  # The metadata key of the column of a session window.
 
+# The literal name of a column of the DataFrame, or a Column that Spark evaluates. Spark analyzes only the latter: each
+# Column costs PySpark more than ten calls to the JVM, and each query that is analyzed costs milliseconds.
+Expression = Column | str
+
 
 @dataclass(frozen=True)
 class Grouped:
     """Rows of a DataFrame by keys; created by `group_by`, and aggregated by `agg`."""
 
     df: DataFrame
-    keys: tuple[Column, ...]
+    keys: tuple[Expression, ...]
     totals: Literal["rollup", "cube"] | None = None
 
     def rollup(self, *keys: Column | str) -> Grouped:
@@ -193,12 +197,17 @@ class Grouped:
         measures_read = {name: evaluated.measure(call) for name, call in calls.items()}
         evaluated.check_inputs(self.keys)
         by = [part for key in keys for part in key.parts]
-        states = aggregate(evaluated.rows(), by, measures_read)
-        set_column = _unlike(_SET, [*states.columns, *calls])
-        if self.totals is not None:
+        states = plan_states(evaluated.rows(), by, measures_read)
+        set_column = _unlike(_SET, [*states.result.names, *calls])
+        if self.totals is None:
+            planned = plan_results(states, measures_read)
+            answers = planned.run()
+            if planned.result.names == [*(key.name for key in keys), *calls]:
+                return answers
+        else:
             parts = [key.parts for key in keys]
-            states = merge(spread_states(states, parts, self._sets, set_column), [*by, set_column])
-        answers = finish(states, measures_read)
+            spread = spread_states(states.run(), parts, self._sets, set_column)
+            answers = finish(merge(spread, [*by, set_column]), measures_read)
         places = {name: quoted_column(name) for name in answers.columns}
         columns = [*(key.read(places) for key in keys), *(places[name] for name in calls)]
         return answers.select(*columns, *([places[set_column].alias(_SET)] if with_set else []))
@@ -209,7 +218,7 @@ class Grouped:
 
     def _spark_groups(self) -> Any:
         """Return Spark's own groups of the same rows."""
-        return getattr(self.df, self.totals or "groupBy")(*self.keys)
+        return getattr(self.df, self.totals or "groupBy")(*map(_in_spark, self.keys))
 
     def _joined(self, answers: DataFrame, built_in: Mapping[str, Column]) -> DataFrame:
         """Join results with those of Spark's own aggregates, which have the same groups."""
@@ -336,33 +345,44 @@ class _Columns:
 
     def __init__(self, df: DataFrame, calls: Iterable[Call | Measure]) -> None:
         self._df = self._rows_in = df
-        self._evaluated: dict[str, Column] = {}
+        self._evaluated: dict[str, Expression] = {}
         self._inputs: list[str] = []
         self._texts: dict[str, str] = {}  # the text of an input -> its column
         read = {name for call in calls if isinstance(call, Measure) for name in _names_in_condition(call)}
         self._read = read.intersection(df.columns)  # Columns that keep their names.
 
-    def keys(self, columns: Sequence[Column]) -> list[_Key]:
-        """Evaluate the keys first, because a window among them may repeat rows."""
-        if not columns:
+    def keys(self, keys: Sequence[Expression]) -> list[_Key]:
+        """Evaluate the keys. Structs are evaluated first, because their fields are read, and windows repeat rows."""
+        if not keys:
             return []
-        fields = _grouped_by(self._df, columns).schema.fields[: len(columns)]
+        fields = self._key_fields(keys)
         for field in fields:
             _check_key(field)
-        names = [self._free(f"key {place}") for place in range(len(columns))]
-        evaluated = [column.alias(name) for column, name in zip(columns, names, strict=True)]
-        self._df = self._df.select("*", *evaluated)
-        keys = []
-        for field, name in zip(fields, names, strict=True):
-            column = F.col(f"`{name}`")
-            if not isinstance(field.dataType, StructType):
-                keys.append(_Key(field.name, (self._add(field.name, column),)))
-                continue
-            inside = field.dataType.names
-            parts = [(f"{field.name} is null", column.isNull())]
-            parts += [(f"{field.name}.{part}", column.getField(part)) for part in inside]
-            keys.append(_Key(field.name, tuple(self._add(*part) for part in parts), tuple(inside)))
-        return keys
+        if any(isinstance(field.dataType, StructType) for field in fields):
+            keys = self._evaluate_first(keys)
+        return [self._key(field, key) for field, key in zip(fields, keys, strict=True)]
+
+    def _key_fields(self, keys: Sequence[Expression]) -> list[StructField]:
+        if all(isinstance(key, str) for key in keys):
+            schema = self._df.schema
+            return [schema[key] for key in keys if isinstance(key, str)]
+        return _grouped_by(self._df, keys).schema.fields[: len(keys)]
+
+    def _evaluate_first(self, keys: Sequence[Expression]) -> list[Expression]:
+        """Add the Columns among the keys to the DataFrame, and return the keys by their names."""
+        names = [key if isinstance(key, str) else self._free(f"key {place}") for place, key in enumerate(keys)]
+        added = [key.alias(name) for key, name in zip(keys, names, strict=True) if isinstance(key, Column)]
+        self._df = self._df.select("*", *added)
+        return list(names)
+
+    def _key(self, field: StructField, key: Expression) -> _Key:
+        if not isinstance(field.dataType, StructType):
+            return _Key(field.name, (self._add(field.name, key),))
+        column = quoted_column(key) if isinstance(key, str) else key
+        inside = field.dataType.names
+        parts = [(f"{field.name} is null", column.isNull())]
+        parts += [(f"{field.name}.{part}", column.getField(part)) for part in inside]
+        return _Key(field.name, tuple(self._add(*part) for part in parts), tuple(inside))
 
     def measure(self, call: Call | Measure) -> Measure:
         """Return the measure of a call whose inputs are evaluated columns."""
@@ -371,7 +391,7 @@ class _Columns:
                 None if text is None else self._text(text) for text in (call.column, call.weight, *call.others)
             )
             for name in self._read.intersection(_names_in_condition(call)):
-                self._evaluated[name] = quoted_column(name)
+                self._evaluated[name] = name
             return replace(call, column=column, others=tuple(further_columns), weight=weight)
         columns = [self._input(column) for column in call.columns]
         condition, weight = (None if part is None else self._input(part) for part in (call.where, call.weight))
@@ -383,15 +403,18 @@ class _Columns:
             weight=weight,
         )
 
-    def check_inputs(self, keys: Sequence[Column]) -> None:
+    def check_inputs(self, keys: Sequence[Expression]) -> None:
         """Let Spark refuse invalid inputs of aggregate functions: generators, windows, random numbers."""
-        inputs = [F.count(self._evaluated[name]) for name in self._inputs]
-        if inputs:
-            _ = _grouped_by(self._rows_in, keys, *inputs).schema
+        inputs = [self._evaluated[name] for name in self._inputs]
+        counts = [F.count(column) for column in inputs if isinstance(column, Column)]
+        if counts:
+            _ = _grouped_by(self._rows_in, keys, *counts).schema
 
     def rows(self) -> DataFrame:
-        columns = self._evaluated or {"nothing": F.lit(1)}
-        return self._df.select(*(column.alias(name) for name, column in columns.items()))
+        columns = [
+            quoted(name) if isinstance(column, str) else column.alias(name) for name, column in self._evaluated.items()
+        ]
+        return self._df.select(*columns or [F.lit(1).alias("nothing")])
 
     def _text(self, text: str) -> str:
         """Evaluate the text of an input once; return the text that reads its column."""
@@ -399,12 +422,17 @@ class _Columns:
             self._texts[text] = self._input(_expression(self._df, text), text)
         return self._texts[text]
 
-    def _input(self, column: Column, name: str = "") -> str:
-        self._inputs.append(self._add(name or text_of(column), column))
+    def _input(self, column: Expression, name: str = "") -> str:
+        self._inputs.append(self._add(name or (column if isinstance(column, str) else text_of(column)), column))
         return quoted(self._inputs[-1])
 
-    def _add(self, name: str, column: Column) -> str:
-        """Add a column under its name, or a similar name if it is taken."""
+    def _add(self, name: str, column: Expression) -> str:
+        """Add a column under its name, or a similar name if it is taken. A column of the DataFrame is added once."""
+        if isinstance(column, str):
+            if isinstance(self._evaluated.get(column), str) or _unlike(column, self._evaluated) == column:
+                self._evaluated[column] = column
+                return column
+            column = quoted_column(column)
         name = _unlike(name, (*self._evaluated, *self._read))
         self._evaluated[name] = column
         return name
@@ -441,9 +469,9 @@ def _check_key(field: StructField) -> None:
         )
 
 
-def _grouped_by(df: DataFrame, keys: Sequence[Column], *aggregates: Column) -> DataFrame:
+def _grouped_by(df: DataFrame, keys: Sequence[Expression], *aggregates: Column) -> DataFrame:
     """Return the same groups by Spark, which are only analyzed, so that Spark's errors are raised."""
-    return df.groupBy(*keys).agg(F.count(F.lit(1)), *aggregates)
+    return df.groupBy(*map(_in_spark, keys)).agg(F.count(F.lit(1)), *aggregates)
 
 
 def _named(calls: Sequence[Any], measures: Mapping[str, Any]) -> list[tuple[str | None, Call | Measure | Column]]:
@@ -476,10 +504,15 @@ def _rows_counted(measure: Measure) -> Measure:
     return replace(measure, column=None) if counts_rows(measure.function.name, measure.column) else measure
 
 
-def _expression(df: DataFrame, column_or_text: Column | str) -> Column:
-    """Return the Column of a Column, a name, or an expression in Spark's SQL."""
+def _expression(df: DataFrame, column_or_text: Column | str) -> Expression:
+    """Return a Column, the name of a column, or the Column of an expression in Spark's SQL."""
     if isinstance(column_or_text, Column):
         return column_or_text
     if not is_name(column_or_text):
         raise TypeError(f"give Columns, names of columns or expressions in SQL; got {shown(column_or_text)}")
-    return quoted_column(column_or_text) if column_or_text in df.columns else F.expr(column_or_text)
+    return column_or_text if column_or_text in df.columns else F.expr(column_or_text)
+
+
+def _in_spark(expression: Expression) -> Expression:
+    """Return a Column, or a name as Spark parses it."""
+    return quoted(expression) if isinstance(expression, str) else expression

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
 
 import numpy as np
@@ -50,6 +50,12 @@ def rows_of(batch: pa.RecordBatch) -> list[pa.RecordBatch]:
     return [batch.slice(at, 1) for at in range(batch.num_rows)]
 
 
+def one_by_one(batches: Iterator[pa.RecordBatch]) -> list[pa.RecordBatch]:
+    """Return a batch for each message of a task, and its receipts in one batch, the last."""
+    *messages, receipts = batches
+    return [*(row for batch in messages for row in rows_of(batch)), receipts]
+
+
 @dataclass
 class Session:
     conf: dict = field(default_factory=lambda: {"spark.app.id": "one", "spark.sql.shuffle.partitions": str(PARTITIONS)})
@@ -70,7 +76,7 @@ class Tasks:
     def map(self, columns, keys, function, schema) -> Shuffle:
         size = -(-self.table.num_rows // TASKS)
         parts = [self.table.slice(at * size, size).combine_chunks().to_batches() for at in range(TASKS)]
-        return Shuffle([list(function(iter(part), at)) for at, part in enumerate(parts)], self.lose)
+        return Shuffle([one_by_one(function(iter(part), at)) for at, part in enumerate(parts)], self.lose)
 
 
 @pytest.fixture
