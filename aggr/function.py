@@ -440,10 +440,8 @@ class Function(ABC):
         TypeError
             If the function does not take this type.
         """
-        try:
-            return _state_type(self, input_type)
-        except TypeError:  # a parameter that cannot be hashed, or a type that was rejected
-            return _state_type.__wrapped__(self, input_type)
+        state_type = _state_type if _has_hash(self) else _state_type.__wrapped__
+        return state_type(self, input_type)
 
     def result_type(self, state_type: pa.StructType) -> pa.DataType:
         """Return the type of the results for states of a type.
@@ -562,6 +560,15 @@ def _arrow(function: Function, values: Any) -> Any:
     if not isinstance(values, pa.Array | pa.ChunkedArray):
         raise TypeError(f"{function.name}: values are an Arrow array; got {type_name(values)}; pa.array makes one")
     return values
+
+
+def _has_hash(function: Function) -> bool:
+    """Return whether all parameters of a function can be hashed."""
+    try:
+        hash(function)
+    except TypeError:
+        return False
+    return True
 
 
 @lru_cache(maxsize=512)

@@ -20,7 +20,7 @@ from aggr.arguments import shown
 from aggr.state_checks import made_here
 from aggr.tables.keys import keyed, plain_keys
 from spark_udaf.plan.exclusive_times import Span
-from spark_udaf.plan.fractions import check_states_of_fractions
+from spark_udaf.plan.fractions import check_fractions
 from spark_udaf.plan.scan import ParquetScan
 from spark_udaf.plan.schema import with_identity
 from spark_udaf.plan.session import check_is_spark
@@ -116,7 +116,7 @@ def plan_rollup(
 
     If ``finishes``, it receives windows whose rows are in one partition before the shuffle.
     """
-    check_states_of_fractions(frame.states, frame.keyed_by, input_schema, INSTANT)
+    check_fractions(frame, input_schema)
     panes = [field for field in frame.states_schema(input_schema) if field.name != LEVEL]
     together = [COARSE] * frame.disjoint
     nested = frame.disjoint and frame.panes.contiguous

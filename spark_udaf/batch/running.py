@@ -18,6 +18,7 @@ from aggr.arrow.normalize import normalize
 from aggr.groups.groups import group_by
 from aggr.tables.keys import key_column, key_fields, keyed
 from spark_udaf.plan.columns import arrow_schema
+from spark_udaf.plan.fractions import check_fractions
 from spark_udaf.plan.schema import as_schema, spark_schema
 from spark_udaf.plan.session import check_is_spark, prepare
 from spark_udaf.plan.worker import tune_worker
@@ -97,6 +98,7 @@ def running(
     prepare(df.sparkSession)
     schema = arrow_schema(df)
     query.check(schema)
+    check_fractions(query, schema)
     columns = query.columns_in(schema.names)
     result = RunningAggregation.of(query).finish(schema.empty_table()).schema
     inside = query.ordered_by(computed(query.order))
@@ -136,6 +138,7 @@ def ordered_rollup(df: DataFrame, frame: OrderedFrame) -> DataFrame:
     prepare(df.sparkSession)
     schema = arrow_schema(df, frame.columns_in(df.columns))
     frame.check(schema)
+    check_fractions(frame, schema)
     result = OrderedRollup(frame).add(schema.empty_table()).schema
     inside = frame.ordered_by(computed(frame.order))
     return _streamed(

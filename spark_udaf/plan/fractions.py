@@ -11,6 +11,9 @@ from aggr.functions.refused_values import SKIP
 from aggr.tables.keys import Keys, schema_with_keys
 from aggr.tables.state_plan import StateColumn
 from spark_udaf.versions.arrow_types import from_arrow_type
+from tiltframe import TiltFrame
+from tiltframe.event_time import INSTANT
+from tiltframe.ordered.query import POSITION, OrderedQuery
 
 
 def check_no_fractions(function: Function, dtype: pa.DataType, label: str) -> None:
@@ -32,6 +35,14 @@ def check_no_fractions(function: Function, dtype: pa.DataType, label: str) -> No
             f"{label}: hdr counts whole numbers, and its column is {kind}; give the size of one as unit, say "
             "unit=0.001, or cast the column to bigint if its values are whole; bad_values='skip' skips fractions"
         )
+
+
+def check_fractions(query: TiltFrame | OrderedQuery, schema: pa.Schema) -> None:
+    """Apply `check_no_fractions` to every measure of a frame or of an ordered query for rows of a schema."""
+    if isinstance(query, OrderedQuery):
+        check_states_of_fractions(query.columns, query.keyed_by, schema, POSITION)
+    else:
+        check_states_of_fractions(query.states, query.keyed_by, schema, INSTANT)
 
 
 def check_states_of_fractions(states: Sequence[StateColumn], keys: Keys, schema: pa.Schema, time: pa.DataType) -> None:

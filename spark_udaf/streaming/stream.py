@@ -21,6 +21,7 @@ from aggr.tables.keys import plain_keys
 from aggr.tables.result_names import check_having
 from spark_udaf.batch.rollup import NULL_TIMES, check_frame, with_times
 from spark_udaf.plan.columns import arrow_schema, check_distinct, map_columns, unsliced_batches
+from spark_udaf.plan.fractions import check_fractions
 from spark_udaf.plan.schema import spark_schema
 from spark_udaf.plan.session import check_is_spark, prepare, shuffle_partitions
 from spark_udaf.plan.two_phase import Batches
@@ -155,11 +156,13 @@ def stream(
         _check_ordered(has_policies, has_watermark=source.has_watermark, time=query.time)
         input_schema, timers = source.input_schema(query.columns_in), EVENT
         query.check(input_schema)
+        check_fractions(query, input_schema)
         job: ShardJob | OrderedJob = OrderedJob(input_schema, type(spec), spec.query, parts)
     else:
         windows = OpenWindows(spec, emit, late, max_keys=max_keys, beyond=beyond)
         input_schema = source.input_schema(windows.partial_frame.columns_in)
         timers = _timers(source.has_watermark, windows)
+        check_fractions(spec, input_schema)
         job = ShardJob(
             input_schema=input_schema,
             frame=spec,

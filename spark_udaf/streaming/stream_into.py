@@ -16,6 +16,7 @@ from pyspark.sql import functions as F
 from aggr.arguments import checked_name, checked_whole
 from aggr.duration import read_duration
 from spark_udaf.batch.rollup import with_times
+from spark_udaf.plan.fractions import check_fractions
 from spark_udaf.plan.session import prepare
 from spark_udaf.plan.two_phase import source_of
 from spark_udaf.store.write import check_store, rollup_batch_into
@@ -108,7 +109,9 @@ def stream_into(
     df = with_times(df, store.frame.time, on_null_time)
     source = stream_source(df, "su.rollup_into writes its rows into a store")
     prepare(source.spark)
-    store.check_states(store.frame.states_schema(source.input_schema(store.frame.columns_in)))
+    input_schema = source.input_schema(store.frame.columns_in)
+    store.check_states(store.frame.states_schema(input_schema))
+    check_fractions(store.frame, input_schema)
     former = recorded_ids(store, name)
     arriving, batches = (df.arriving, df.paths()) if isinstance(df, ParquetStream) else (None, df)
     into = _Batches(

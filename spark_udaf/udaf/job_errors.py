@@ -7,7 +7,7 @@ of PySpark without that function shows Spark's error alone.
 from __future__ import annotations
 
 import functools
-import importlib
+import sys
 from collections.abc import Callable
 from typing import Any, TypeAlias
 
@@ -26,10 +26,7 @@ def explain_errors(explanation: Explanation) -> None:
     if explanation not in _explanations:
         _explanations.append(explanation)
     for name in _CONVERTERS:
-        try:
-            module = importlib.import_module(name)
-        except ImportError:  # such as Spark Connect, which needs more packages
-            continue
+        module = sys.modules.get(name)  # Importing Spark Connect takes as long as registering all functions.
         convert = getattr(module, "convert_exception", None)
         if convert is not None and not hasattr(convert, _WRAPPED):
             setattr(module, "convert_exception", _explaining(convert))  # noqa: B010

@@ -35,7 +35,11 @@ _BY_ARROW_ID = {dtype.id: kind for kind, dtype in reversed(_SIMPLE_TYPES) if not
     pa.large_binary().id: T.BinaryType,
     pa.binary(1).id: T.BinaryType,
 }
-_PLAIN_NAMES: dict[str, type[T.DataType]] = {"bigint": T.LongType, "string": T.StringType}  # without a call to the JVM
+_PLAIN_NAMES: dict[str, type[T.DataType]] = {
+    "bigint": T.LongType,
+    "string": T.StringType,
+}  # not parsed, because Spark's parser takes long to start
+_TIMESTAMP_TYPE, _INSTANTS = "spark.sql.timestampType", "TIMESTAMP_LTZ"
 _VARIANT = pa.struct(
     [
         pa.field("value", pa.binary(), nullable=False),
@@ -98,10 +102,18 @@ def from_arrow_type(dtype: pa.DataType) -> T.DataType:
     return cast(T.DataType, kind())
 
 
+def _has_times_without_zone() -> bool:
+    """Return whether ``timestamp`` may be another type than the default in the active session."""
+    session: Any = SparkSession.getActiveSession()
+    return session is None or session.conf.get(_TIMESTAMP_TYPE, _INSTANTS) != _INSTANTS
+
+
 def parse_type(text: str) -> T.DataType:
     """Return the type of a name in SQL, such as ``"decimal(20,2)"``; Spark parses it and raises its own errors."""
     if text in _PLAIN_NAMES:
         return _PLAIN_NAMES[text]()
+    if text == "timestamp" and not _has_times_without_zone():
+        return T.TimestampType()
     schema: Any
     if hasattr(T.StructType, "fromDDL"):  # 4.0
         schema = T.StructType.fromDDL(f"x {text}")

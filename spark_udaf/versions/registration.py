@@ -19,6 +19,7 @@ from pyspark.serializers import CloudPickleSerializer
 from pyspark.sql import SparkSession
 from pyspark.sql.types import DataType
 
+from spark_udaf.plan.attachments import attach, attached
 from spark_udaf.versions.arrow_types import from_arrow_type
 from spark_udaf.versions.features import has_arrow_udf
 from spark_udaf.versions.sql_function import SqlFunction
@@ -101,16 +102,25 @@ def register_functions(spark: SparkSession, functions: Sequence[SqlFunction]) ->
 def _register_at_once(spark: Any, registered: Any, functions: Sequence[SqlFunction]) -> None:
     """Register functions by one call to the JVM, as copies of a function that PySpark has registered."""
     first = registered._judf
-    compiler = getattr(spark.sparkContext._jvm, "org.codehaus.janino.SimpleCompiler")()
-    compiler.setParentClassLoader(first.getClass().getClassLoader())
-    compiler.cook(_JAVA)
-    compiled = compiler.getClassLoader().loadClass("Registration")
-    (register,) = [method for method in compiled.getMethods() if method.getName() == "register"]
+    register = attached(spark.sparkContext, "registration")
+    if register is None:
+        register = _compiled(spark, first.getClass().getClassLoader())
+        attach(spark.sparkContext, "registration", register)
     arguments = spark.sparkContext._gateway.new_array(spark.sparkContext._jvm.java.lang.Object, 3)
     arguments[0] = spark._jsparkSession.udf()
     arguments[1] = first
     arguments[2] = _message(functions)
     register.invoke(None, arguments)
+
+
+def _compiled(spark: Any, class_loader: Any) -> Any:
+    """Compile the method in Java; the first compilation of a JVM takes tenths of a second."""
+    compiler = getattr(spark.sparkContext._jvm, "org.codehaus.janino.SimpleCompiler")()
+    compiler.setParentClassLoader(class_loader)
+    compiler.cook(_JAVA)
+    compiled = compiler.getClassLoader().loadClass("Registration")
+    (register,) = [method for method in compiled.getMethods() if method.getName() == "register"]
+    return register
 
 
 def _message(functions: Sequence[SqlFunction]) -> bytes:

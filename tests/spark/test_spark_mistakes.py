@@ -10,7 +10,7 @@ import pytest
 import aggr
 from spark_udaf.plan.errors import raise_task_error
 from tests import engines
-from tiltframe import FrameStore, StoreError, TiltFrame, rollup
+from tiltframe import FrameStore, OrderedFrame, StoreError, TiltFrame, rollup
 
 pytestmark = pytest.mark.spark
 
@@ -120,6 +120,11 @@ CALLS = {  # what is called -> how the sentence begins
     "su.aggregate(df, ['host'], {'p': aggr.hdr('i / 2.0')})": "p: hdr counts whole numbers, and its column is double",
     "su.rollup(df, TiltFrame(['1h'], 'ts', {'p': aggr.hdr('x')}))": "p: hdr counts whole numbers, and its column is",
     "su.rollup_into(df, OF_FRACTIONS, 'w', 7)": "p: hdr counts whole numbers, and its column is double",
+    "su.ordered_rollup(df, OrderedFrame(['count(2)'], 'ts', {'p': aggr.hdr('x')}))": "p: hdr counts whole numbers, and",
+    "su.running(df, {'p': aggr.hdr('price')}, time='ts')": "p: hdr counts whole numbers, and its column",
+    "su.stream(ticks, TiltFrame(['1h'], 'timestamp', {'p': aggr.hdr('value / 2.0')}))": "p: hdr counts whole",
+    "su.stream(ticks, OrderedFrame(['count(2)'], 'timestamp', {'p': aggr.hdr('half')}))": "p: hdr counts whole",
+    "su.stream_into(fractions, OF_FRACTIONS, name='s', checkpoint='c')": "p: hdr counts whole numbers",
     "A.hdr('x', unit=-1)": "unit must be",
     "A.var('x', '1')": "ddof must be a whole number",
     "su.register(3)": "give a SparkSession; got 3",
@@ -209,7 +214,9 @@ def names(spark, tmp_path_factory):
     namespace = {"spark": spark, "df": df, "rows": rows, "store": store, "states": su.rollup(df, FRAME).drop("level")}
     namespace |= {"file": str(folder / "rows.parquet"), "stream": spark.readStream.format("rate").load()}
     namespace["OF_FRACTIONS"] = FrameStore(folder / "f", TiltFrame(["1h"], "ts", {"p": aggr.hdr("x")}))
-    namespace["TiltFrame"] = TiltFrame
+    namespace["ticks"] = namespace["stream"].withColumn("half", F.expr("value / 2.0D")).withWatermark("timestamp", "1s")
+    namespace["fractions"] = namespace["stream"].selectExpr("timestamp AS ts", "value / 2.0D AS x")
+    namespace |= {"TiltFrame": TiltFrame, "OrderedFrame": OrderedFrame}
     return namespace | {"su": su, "A": A, "F": F, "aggr": aggr, "FRAME": FRAME, "MEASURES": {"n": aggr.count()}}
 
 
