@@ -178,7 +178,7 @@ def plan_states(
 
 
 def plan_results(states: TwoPhases, measures: Mapping[str, Measure]) -> TwoPhases:
-    """Return the plan that computes the results of these measures in the tasks that merge their states."""
+    """Return the plan that computes the results of the measures in the tasks that merge their states."""
     schema = results_schema(states.result, measures, trust=True)
     return states.then(partial(results, measures=measures), schema)
 
