@@ -13,13 +13,13 @@ import struct
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from typing import Any
+from weakref import WeakKeyDictionary
 
 import pyarrow as pa
 from pyspark.serializers import CloudPickleSerializer
 from pyspark.sql import SparkSession
 from pyspark.sql.types import DataType
 
-from spark_udaf.plan.attachments import attach, attached
 from spark_udaf.versions.arrow_types import from_arrow_type
 from spark_udaf.versions.features import has_arrow_udf
 from spark_udaf.versions.sql_function import SqlFunction
@@ -82,6 +82,9 @@ public class Registration {
 """
 
 
+_compiled_methods: WeakKeyDictionary[Any, Any] = WeakKeyDictionary()  # The method in Java of each Spark context.
+
+
 def register_functions(spark: SparkSession, functions: Sequence[SqlFunction]) -> None:
     """Register functions for SQL in a session."""
     first, *remaining = functions
@@ -102,10 +105,10 @@ def register_functions(spark: SparkSession, functions: Sequence[SqlFunction]) ->
 def _register_at_once(spark: Any, registered: Any, functions: Sequence[SqlFunction]) -> None:
     """Register functions by one call to the JVM, as copies of a function that PySpark has registered."""
     first = registered._judf
-    register = attached(spark.sparkContext, "registration")
+    register = _compiled_methods.get(spark.sparkContext)
     if register is None:
         register = _compiled(spark, first.getClass().getClassLoader())
-        attach(spark.sparkContext, "registration", register)
+        _compiled_methods[spark.sparkContext] = register
     arguments = spark.sparkContext._gateway.new_array(spark.sparkContext._jvm.java.lang.Object, 3)
     arguments[0] = spark._jsparkSession.udf()
     arguments[1] = first

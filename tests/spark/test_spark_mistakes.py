@@ -214,7 +214,9 @@ def names(spark, tmp_path_factory):
     namespace = {"spark": spark, "df": df, "rows": rows, "store": store, "states": su.rollup(df, FRAME).drop("level")}
     namespace |= {"file": str(folder / "rows.parquet"), "stream": spark.readStream.format("rate").load()}
     namespace["OF_FRACTIONS"] = FrameStore(folder / "f", TiltFrame(["1h"], "ts", {"p": aggr.hdr("x")}))
-    namespace["ticks"] = namespace["stream"].withColumn("half", F.expr("value / 2.0D")).withWatermark("timestamp", "1s")
+    namespace["ticks"] = (
+        namespace["stream"].withColumn("half", F.expr("value / 2.0D")).withWatermark("timestamp", "1 second")
+    )
     namespace["fractions"] = namespace["stream"].selectExpr("timestamp AS ts", "value / 2.0D AS x")
     namespace |= {"TiltFrame": TiltFrame, "OrderedFrame": OrderedFrame}
     return namespace | {"su": su, "A": A, "F": F, "aggr": aggr, "FRAME": FRAME, "MEASURES": {"n": aggr.count()}}
