@@ -377,6 +377,8 @@ class _Columns:
 
     def _key(self, field: StructField, key: Expression) -> _Key:
         if not isinstance(field.dataType, StructType):
+            if isinstance(key, str) and key in self._evaluated:  # the same key again is a column of its own
+                key = quoted_column(key)
             return _Key(field.name, (self._add(field.name, key),))
         column = quoted_column(key) if isinstance(key, str) else key
         inside = field.dataType.names

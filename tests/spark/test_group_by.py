@@ -147,6 +147,19 @@ def test_group_by_answers_as_spark_does(df):
     assert (everything.n, everything.d) == df.agg(A.count(), A.dds("x", [0.5])).first()[:]
 
 
+@pytest.mark.spark
+def test_a_key_is_repeated_and_aggregated_as_in_spark(df):
+    from pyspark.sql import functions as F
+
+    import spark_udaf as su
+
+    keys = ("host", "host", F.upper("host").alias("upper"))
+    answers = su.group_by(df, *keys).agg(aggr.count("host"), aggr.max("host", where="host > 'a'"))
+    expected = df.groupBy(*keys).agg(F.count("host"), F.max(F.when(F.col("host") > "a", F.col("host"))))
+    assert answers.columns == ["host", "host", "upper", "count(host)", "max(host)"]
+    assert set(map(tuple, answers.collect())) == set(map(tuple, expected.collect()))
+
+
 MISTAKES = {
     "su.group_by(df, 'host').agg()": (ValueError, "agg needs at least one call"),
     "su.group_by(df, 'host').agg(1)": (
