@@ -114,7 +114,9 @@ def test_the_picture_is_what_its_script_draws():
     assert drawn["PICTURE"].read_text() == drawn["drawing"]()
 
 
-@pytest.mark.parametrize("package", ["aggr", "windows", "windows.ordered", "tiltframe", "tiltframe.streaming"])
+@pytest.mark.parametrize(
+    "package", ["aggr", "aggr.contrib", "windows", "windows.ordered", "tiltframe", "tiltframe.streaming"]
+)
 def test_the_reference_has_every_public_name(package):
     page = (DOCS / "reference" / f"{package.split('.')[0]}.md").read_text()
     includes_all_members = re.search(rf"automodule:: {re.escape(package)}\n   :members:\n", page)
