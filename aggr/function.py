@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from abc import ABC, abstractmethod
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, fields
+from dataclasses import dataclass, fields, replace
 from functools import lru_cache, reduce
 from typing import Any, ClassVar, final, overload
 
@@ -20,7 +20,7 @@ from aggr.arrays import Flags
 from aggr.arrow import compute as pc
 from aggr.arrow.damaged_state import DamagedState
 from aggr.arrow.normalize import normalize, normalized_type, one_array, with_nulls
-from aggr.exact.weights import read_weights
+from aggr.exact.weights import accepted_weights, read_weights
 from aggr.groups.groups import Groups, check_groups, type_name
 from aggr.input_types import ANY, InputTypes, unsupported_input
 from aggr.neighbours import Neighbours
@@ -95,6 +95,13 @@ class Function(ABC):
         Such a function has more `inputs` than its class declares. They are not passed by name.
         """
         return ()
+
+    @property
+    def skips_bad_values(self) -> bool:
+        """Whether refused values are skipped and counted. Rows whose weight is refused are then skipped as well, and
+        ``values.refused`` contains their number.
+        """
+        return False
 
     @abstractmethod
     def finish_states(self, states: pa.StructArray) -> pa.Array:
@@ -301,11 +308,18 @@ class Function(ABC):
             raise TypeError(f"{self.name} takes no weights")
         if len(weights) != len(groups):
             raise ValueError(f"{self.name}: {len(weights)} weights for {len(groups)} group ids")
-        plain = Values(array, groups, read_weights(normalize(_arrow(self, weights))))
-        assert plain.weights is not None
-        if len(plain) and plain.weights.min() == 0:
-            plain = plain.filter(plain.weights > 0)
-        return Values(plain.array, plain.groups) if np.all(plain.weights == 1) else plain
+        column, refused = normalize(_arrow(self, weights)), None
+        if self.skips_bad_values:
+            numbers, is_refused = accepted_weights(column)
+            if is_refused.any():
+                is_refused &= array.is_valid().to_numpy(zero_copy_only=False)
+                refused = groups.filter(is_refused).counts()
+        else:
+            numbers = read_weights(column)
+        plain = Values(array, groups, numbers, refused)
+        if len(plain) and numbers.min() == 0:
+            plain = plain.filter(numbers > 0)
+        return replace(plain, weights=None) if np.all(plain.weights == 1) else plain
 
     @overload
     def merge(self, states: CheckedStates, groups: Groups) -> CheckedStates: ...

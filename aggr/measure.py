@@ -274,7 +274,8 @@ class Measure:
     @property
     def reads(self) -> tuple[object, ...]:
         """A key for the values that the measure takes from rows. Measures with equal keys take equal values."""
-        return self.function.inputs, self.column, self.others, self.where, self.weight
+        skips_weights = self.weight is not None and self.function.skips_bad_values
+        return self.function.inputs, self.column, self.others, self.where, self.weight, skips_weights
 
     @contextmanager
     def _named_errors(self) -> Iterator[None]:

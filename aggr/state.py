@@ -25,6 +25,7 @@ from aggr.arrow import compute as pc
 from aggr.arrow.bit_equality import same_bits
 from aggr.arrow.damaged_state import DamagedState
 from aggr.arrow.normalize import one_array
+from aggr.excluded_counts import ExcludedCounts
 from aggr.fields import NOT_THERE, CannotSubtract, Field, refuse_where
 from aggr.groups.groups import Groups, check_groups
 from aggr.parameters import repeated
@@ -158,8 +159,11 @@ class State(ABC):
         """
         return None
 
-    def refused_counts(self, states: pa.StructArray) -> Whole | None:
-        """Return the number of values that were refused and skipped, for each state; None if none are skipped.
+    def excluded_counts(self, states: pa.StructArray) -> ExcludedCounts:
+        """Return the numbers of groups and values that are missing in the result of each state, for reports.
+
+        By default, a state that `beyond_limit` marks is one group, and no values are missing. A state that contains
+        states of other functions adds their numbers.
 
         Parameters
         ----------
@@ -168,9 +172,10 @@ class State(ABC):
 
         Returns
         -------
-        array of int64, shape (rows,), or None
+        ExcludedCounts
         """
-        return None
+        beyond = self.beyond_limit(states)
+        return ExcludedCounts(None if beyond is None else beyond.astype(np.int64), None)
 
     def check_consistency(self, states: pa.StructArray) -> None:
         """Raise `DamagedState` if fields of a state contradict each other. Each field was checked before.

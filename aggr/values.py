@@ -34,6 +34,8 @@ class Values:
         The groups, with as many rows as ``array``.
     weights : array of int64 from 1, shape (rows,), or None
         How many rows each row stands for; None if all weights are 1.
+    refused : array of int64, shape (groups.n,), or None
+        The number of rows of each group that were left out because their weight was refused; None if there are none.
 
     Examples
     --------
@@ -45,6 +47,7 @@ class Values:
     array: pa.Array
     groups: Groups
     weights: Weights | None = None
+    refused: Whole | None = None
 
     def __post_init__(self) -> None:
         if self.weights is not None:
@@ -120,14 +123,18 @@ class Values:
 
     def field(self, name: str) -> Values:
         """Select one of several inputs."""
-        return Values(pc.struct_field(self.array, name), self.groups, self.weights)
+        return Values(pc.struct_field(self.array, name), self.groups, self.weights, self.refused)
 
     def filter(self, rows: Flags) -> Values:
         """Select the rows for which a mask is true. The number of groups is unchanged, so groups may become empty."""
         weights = None if self.weights is None else self.weights[rows]
-        return Values(self.array.filter(pa.array(rows)), self.groups.filter(rows), weights)
+        return Values(self.array.filter(pa.array(rows)), self.groups.filter(rows), weights, self.refused)
 
     def slice(self, rows: slice) -> Values:
-        """Select a range of rows. The number of groups is unchanged, so groups may become empty."""
+        """Select a range of rows. The number of groups is unchanged, so groups may become empty.
+
+        The first range has the refused rows of all ranges, so that states of consecutive ranges count them once.
+        """
         weights = None if self.weights is None else self.weights[rows]
-        return Values(self.array[rows], self.groups.slice(rows), weights)
+        refused = None if rows.start else self.refused
+        return Values(self.array[rows], self.groups.slice(rows), weights, refused)

@@ -17,15 +17,14 @@ from aggr.arguments import checked_type
 from aggr.state_checks import made_here
 from aggr.tables.by_key import check_rows
 from aggr.tables.keys import plain_keys
-from tiltframe.beyond_limit import GroupsBeyondLimit
 from tiltframe.event_time import INSTANT, event_times
+from tiltframe.exclusions import Exclusions
 from tiltframe.files.read_options import ReadOptions
 from tiltframe.frame import TiltFrame
 from tiltframe.instants import take_rows
 from tiltframe.level_chain import climb, joined
 from tiltframe.merged_windows import frame_keys, merge_panes, merge_states, unite_intervals
 from tiltframe.reducing import partial_states
-from tiltframe.refused_values import RefusedCounts
 from tiltframe.tabular import Batches, Settled, consume, rows_of
 
 T = TypeVar("T")
@@ -73,11 +72,8 @@ def rollup(data: Any, frame: TiltFrame, reading: ReadOptions | None = None) -> p
     >>> finish(states, frame).select(["level", "bytes"]).to_pydict()
     {'level': ['1s', '1s', '1m'], 'bytes': [3, 3, 6]}
     """
-    states, refused = from_rows(data, frame, reading, lambda batches: counted_rollup(batches, frame))
-    beyond = GroupsBeyondLimit(frame)
-    beyond.add_levels(states)
-    beyond.report()
-    refused.report()
+    states, excluded = from_rows(data, frame, reading, lambda batches: counted_rollup(batches, frame))
+    excluded.report()
     return states
 
 
@@ -110,13 +106,15 @@ def rollup_batches(batches: Iterable[pa.RecordBatch], frame: TiltFrame) -> pa.Ta
     return counted_rollup(batches, frame)[0]
 
 
-def counted_rollup(batches: Iterable[pa.RecordBatch], frame: TiltFrame) -> tuple[pa.Table, RefusedCounts]:
-    """Roll up as `rollup_batches` does, and count the values that measures have refused and skipped."""
+def counted_rollup(batches: Iterable[pa.RecordBatch], frame: TiltFrame) -> tuple[pa.Table, Exclusions]:
+    """Roll up as `rollup_batches` does, and count the groups and values that are missing in results."""
     states = made_here(pa.concat_tables(partial_states(batches, frame)))
     panes = merge_panes(states, frame)
-    refused = RefusedCounts(frame)
-    refused.add(panes)
-    return joined(climb(panes, frame), frame), refused
+    excluded = Exclusions(frame)
+    excluded.count_values(panes)
+    rolled_up = joined(climb(panes, frame), frame)
+    excluded.count_levels(rolled_up)
+    return rolled_up, excluded
 
 
 def rollup_states(data: pa.Table, frame: TiltFrame) -> pa.Table:

@@ -14,6 +14,7 @@ from aggr.arguments import checked_mapping, checked_name, checked_whole, nearest
 from aggr.arrays import Flags
 from aggr.arrow import compute as pc
 from aggr.arrow.sort_keys import has_order, order_keys
+from aggr.excluded_counts import ExcludedCounts
 from aggr.extend import ORDERED, Field, Function, Groups, State, Values
 from aggr.function import EVENT_TIME, input_rule
 from aggr.functions.count import Count
@@ -56,6 +57,9 @@ class MapState(State):
 
     def beyond_limit(self, states: pa.StructArray) -> Flags | None:
         return self.map.beyond_limit(states.field("map"))
+
+    def excluded_counts(self, states: pa.StructArray) -> ExcludedCounts:
+        return self.map.excluded_counts(states.field("map"))
 
     def parameter_columns(self, n: int) -> dict[str, pa.Array]:
         """Return the parameters for each state. The measures are stored as the JSON text of their descriptions."""

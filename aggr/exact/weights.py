@@ -6,7 +6,8 @@ import numpy as np
 import pyarrow as pa
 
 from aggr.arguments import shown
-from aggr.arrays import Floats, Whole
+from aggr.arrays import Flags, Floats, Whole
+from aggr.arrow import compute as pc
 
 Weights = Whole
 
@@ -41,6 +42,37 @@ def read_weights(column: pa.Array) -> Weights:
     if len(weights) and weights.min() < 0:
         raise _refused(column)
     return weights
+
+
+def accepted_weights(column: pa.Array) -> tuple[Weights, Flags]:
+    """Return weights as int64, and a mask of weights that `read_weights` refuses; they are 0. Null counts as 0.
+
+    Raises ``TypeError`` for a column that is not numeric.
+
+    >>> accepted_weights(pa.array([2.0, None, -1.0, 0.5]))
+    (array([2, 0, 0, 0]), array([False, False,  True,  True]))
+    """
+    check_weight_type(column.type)
+    if pa.types.is_null(column.type):
+        return np.zeros(len(column), np.int64), np.zeros(len(column), np.bool_)
+    if pa.types.is_float16(column.type):
+        column = column.cast(pa.float32())
+    is_accepted = pc.greater_equal(column, pa.scalar(0, column.type))
+    if _exceeds_int64(column.type):
+        limit = 2.0**63 if pa.types.is_floating(column.type) else 2**63
+        is_accepted = pc.and_(is_accepted, pc.less(column, pa.scalar(limit, column.type)))
+    if not pa.types.is_integer(column.type):
+        is_accepted = pc.and_(is_accepted, pc.equal(pc.floor(column), column))
+    is_accepted = pc.fill_null(is_accepted, True)
+    weights = pc.if_else(is_accepted, column, pa.scalar(None, column.type)).cast(pa.int64())
+    return pc.fill_null(weights, 0).to_numpy(), ~is_accepted.to_numpy(zero_copy_only=False)
+
+
+def _exceeds_int64(dtype: pa.DataType) -> bool:
+    """Return whether a numeric type has values from 2^63."""
+    if pa.types.is_decimal(dtype):
+        return bool(dtype.precision - dtype.scale >= 19)
+    return bool(pa.types.is_floating(dtype) or dtype == pa.uint64())
 
 
 def _refused(column: pa.Array) -> ValueError:

@@ -24,6 +24,7 @@ from aggr.asked_quantiles import DEFAULT, check_quantiles, record
 from aggr.compiling.jit import Int, compiled
 from aggr.exact.expression import ExactNumbers
 from aggr.exact.multiples import has_exact_doubles, multiples_of, unscaled
+from aggr.excluded_counts import ExcludedCounts
 from aggr.fields import COUNT, GREATEST, LEAST, Field
 from aggr.function import Function
 from aggr.functions.limits import ERROR
@@ -156,8 +157,8 @@ class HdrState(BucketState):
         count = count_field(self.bad_values)
         return {"nan": COUNT, "min": LEAST, "max": GREATEST, "buckets": self.histogram, **count}
 
-    def refused_counts(self, states: pa.StructArray) -> Whole | None:
-        return states.field(REFUSED).to_numpy() if self.bad_values == SKIP else None
+    def excluded_counts(self, states: pa.StructArray) -> ExcludedCounts:
+        return ExcludedCounts(None, states.field(REFUSED).to_numpy() if self.bad_values == SKIP else None)
 
     @property
     def histogram(self) -> Buckets:
@@ -332,7 +333,8 @@ class Hdr(Function):
         "hdrhistogram". It affects results only.
     bad_values : "error" or "skip"
         What to do with negative and infinite numbers, numbers of 2^63 units or more, and fractions without a ``unit``:
-        raise an error, or skip them and count them in the state. The state depends on it.
+        raise an error, or skip them and count them in the state. A value whose weight is negative or not whole is
+        treated in the same way, and counts once. The state depends on it.
 
     Raises
     ------
@@ -376,6 +378,10 @@ class Hdr(Function):
             object.__setattr__(self, "unit", float(self.unit))
         check_method(self.method)
         check_bad_values(self.bad_values)
+
+    @property
+    def skips_bad_values(self) -> bool:
+        return self.bad_values == SKIP
 
     @property
     def own_state(self) -> HdrState:

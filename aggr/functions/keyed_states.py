@@ -23,11 +23,13 @@ from aggr.arrays import Flags, Floats, Ids, Whole
 from aggr.arrow.damaged_state import DamagedState, field_of_type
 from aggr.arrow.normalize import normalize_floats
 from aggr.arrow.row_hash import ALL, hash64
+from aggr.excluded_counts import ExcludedCounts
 from aggr.fields import Field
 from aggr.function import Function
 from aggr.functions.limits import ERROR, Limit, absorbed_groups, null_lists
 from aggr.functions.value_lists import check_set, checked_entries, entries_of, lists_of
 from aggr.groups.groups import Groups, group_by
+from aggr.groups.numbers import sum_by_group
 from aggr.state_checks import check_states, made_here
 
 SAMPLE = "sample"  # the reaction to more keys that keeps some of them
@@ -100,6 +102,20 @@ class KeyedStates(Field):
     def beyond_limit(self, column: pa.StructArray) -> Flags | None:
         """Return which maps are beyond an absorbing limit; None if none is."""
         return null_lists(column.field("entries"))
+
+    def excluded_counts(self, column: pa.StructArray) -> ExcludedCounts:
+        """Return the numbers of each map: the map itself if it is beyond its limit, and those of the states of its
+        keys.
+        """
+        beyond = self.beyond_limit(column)
+        by_kind: list[list[Whole]] = [[] if beyond is None else [beyond.astype(np.int64)], []]
+        entries, owners = entries_of(column.field("entries"), Groups.each(len(column)))
+        for name, function in self.functions:
+            counts_of_keys = function.own_state.excluded_counts(entries.field(name))
+            for total, counts in zip(by_kind, counts_of_keys, strict=True):
+                if counts is not None:
+                    total.append(sum_by_group(counts, owners))
+        return ExcludedCounts(*(np.sum(counts, axis=0) if counts else None for counts in by_kind))
 
     def _group(self, keys: pa.Array, owners: Groups, thetas: Whole, absorbed: Flags | None = None) -> KeyGroups:
         groups, first_rows = group_by([pa.array(owners.ids), keys], len(keys))

@@ -43,7 +43,11 @@ def count_field(bad_values: str) -> Mapping[str, Field]:
 
 
 def without_refused(values: Values, is_refused: Flags) -> tuple[Values, pa.Array]:
-    """Return the values that are not refused, and the weighted number of refused ones of each group."""
+    """Return the values that are not refused, and the number of refused ones of each group.
+
+    A refused value counts with its weight, and a value whose weight was refused counts once.
+    """
+    by_weight = np.zeros(values.groups.n, np.int64) if values.refused is None else values.refused
     if not is_refused.any():
-        return values, pa.array(np.zeros(values.groups.n, np.int64))
-    return values.filter(~is_refused), pa.array(values.filter(is_refused).counts)
+        return values, pa.array(by_weight)
+    return values.filter(~is_refused), pa.array(by_weight + values.filter(is_refused).counts)

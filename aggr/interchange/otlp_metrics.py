@@ -104,9 +104,10 @@ def response_of(rejected: int, message: str, as_json: bool) -> bytes:
     Parameters
     ----------
     rejected : int
-        The number of rejected points; with 0, the response is empty.
+        The number of rejected points.
     message : str
-        The reasons for the rejections, as text.
+        The reasons for the rejections, or a warning if no points are rejected. The response is empty if there is
+        neither.
     as_json : bool
         Whether the message is OTLP's JSON rather than protobuf.
 
@@ -124,10 +125,11 @@ def response_of(rejected: int, message: str, as_json: bool) -> bytes:
     >>> response_of(0, "", as_json=True), response_of(2, "no time", as_json=True)
     (b'{}', b'{"partialSuccess": {"rejectedDataPoints": "2", "errorMessage": "no time"}}')
     """
-    if not rejected:
+    if not rejected and not message:
         return b"{}" if as_json else b""
     if as_json:
-        partial = {"rejectedDataPoints": str(rejected), "errorMessage": message}
+        count = {"rejectedDataPoints": str(rejected)} if rejected else {}
+        partial = {**count, "errorMessage": message}
         return json.dumps({"partialSuccess": partial}, ensure_ascii=False).encode(errors="backslashreplace")
     try:
         from opentelemetry.proto.collector.metrics.v1.metrics_service_pb2 import ExportMetricsServiceResponse

@@ -42,7 +42,17 @@ _MESSAGE_BYTES = 1 << 24  # The maximum size of a message with emitted states.
 OBSERVED = "tiltframe"  # the name of a stream's metrics in Spark's progress
 WATERMARK = "watermark"
 
-_SUMS = ("rows", "late_rows", "moved_rows", "refused_rows", "emitted_rows", "keys", "state_bytes")
+_SUMS = (
+    "rows",
+    "late_rows",
+    "moved_rows",
+    "refused_rows",
+    "emitted_rows",
+    "keys",
+    "state_bytes",
+    "refused_values",
+    "results_beyond_limit",
+)
 _BY_LEVEL = ("open_windows", "kept_windows")
 
 ARRIVAL, EVENT, NO_TIME = "ProcessingTime", "EventTime", "None"  # Spark's names for the clock that timers follow

@@ -13,6 +13,7 @@ import aggr
 from aggr.groups.groups import Groups
 from aggr.tables.identify import function_of
 from aggr.testing.laws import check
+from tiltframe import TiltFrame, rollup
 
 KINDS = [pa.float64(), pa.float32(), pa.int64(), pa.uint64(), pa.decimal128(10, 2), pa.decimal128(38, 10)]
 UNITS = [None, 0.25, 0.1]
@@ -69,6 +70,45 @@ def test_rows_can_be_subtracted_and_states_are_identified():
     assert function_of(both) == function
     weighted = function.reduce(pa.array([5, -1]), Groups.single(2), pa.array([1, 7]))
     assert weighted.field("refused").to_pylist() == [7]
+
+
+WEIGHTS: dict[pa.DataType, list] = {
+    pa.int64(): [1, 3, -1, 0, None, -(2**63)],
+    pa.uint64(): [1, 2, 2**63, None],
+    pa.float64(): [1.0, 2.0, 0.5, -1.0, float("nan"), float("inf"), 2.0**63, None, -0.0],
+    pa.decimal128(38, 1): [Decimal(text) for text in ("1.0", "2.0", "0.5", "-1.0", "9223372036854775808.0")],
+}
+
+
+@pytest.mark.parametrize("kind", WEIGHTS, ids=str)
+def test_values_of_refused_weights_are_skipped_and_counted_once(kind):
+    rng = random.Random(str(kind))
+    skipping, strict = aggr.Hdr(bad_values="skip"), aggr.Hdr()
+    for _ in range(40):
+        weights = [rng.choice(WEIGHTS[kind]) for _ in range(rng.randrange(1, 6))]
+        values = [rng.choice([None, -3, 5, 8]) for _ in weights]
+        refused, good = 0, []
+        for value, weight in zip(values, weights, strict=True):
+            is_weight = weight is None or (0 <= weight < 2**63 and weight == int(weight))
+            if value is None or not weight:
+                continue
+            if not is_weight:
+                refused += 1
+            elif value < 0:
+                refused += int(weight)
+            else:
+                good += [value] * int(weight)
+        state = skipping.reduce(pa.array(values, pa.int64()), Groups.single(len(values)), pa.array(weights, kind))
+        assert state.field("refused").to_pylist() == [refused], (values, weights)
+        expected = strict.finish(strict.reduce(pa.array(good, pa.int64()), Groups.single(len(good))))
+        assert skipping.finish(state).equals(expected)
+
+
+def test_measures_of_one_column_and_weight_that_refuse_and_skip():
+    measures = {"p": aggr.hdr("x", weight="w", bad_values="skip"), "mean": aggr.avg("x", weight="w")}
+    rows = pa.table({"ts": [0, 0], "x": [1, 2], "w": [1, -1]})
+    with pytest.raises(ValueError, match=r"avg\('x', weight='w'\): a weight says .*; got -1"):
+        rollup(rows, TiltFrame(["1s"], "ts", measures))
 
 
 def test_states_and_words_that_do_not_fit():

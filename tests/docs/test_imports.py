@@ -79,6 +79,7 @@ LAYERS = [
     ["aggr.neighbours"],
     [
         "aggr.values",
+        "aggr.excluded_counts",
         "aggr.fields",
         "aggr.parameters",
         "aggr.asked_quantiles",
@@ -127,8 +128,7 @@ LAYERS = [
         "tiltframe.merged_windows",
         "tiltframe.reducing",
         "tiltframe.level_chain",
-        "tiltframe.beyond_limit",
-        "tiltframe.refused_values",
+        "tiltframe.exclusions",
     ],
     ["tiltframe.rolling_up", "tiltframe.results", "tiltframe.spilled_states"],
     ["tiltframe.ordered"],

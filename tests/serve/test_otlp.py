@@ -201,6 +201,17 @@ def test_a_refused_point_leaves_the_others(writable):
         assert set(numbers(writable)) == {"good"}, name
 
 
+def test_refused_values_are_a_warning(tmp_path):
+    frame = TiltFrame(["1m"], "at", {"p": aggr.hdr("value", bad_values="skip")}, ["host"])
+    first = pa.table({"at": [0], "host": ["none"], "value": [0.0]})
+    FrameStore(tmp_path / "web", frame).append_rows(first, "test", 1)
+    body = exported(value="-7", kind="gauge")
+    with serving(tmp_path, tmp_path / "web", "--writable") as server:
+        for path in PATH, f"{PATH}?writer=me&number=1":
+            partial = server.ask(path, body, headers=KINDS["json"]).json()["partialSuccess"]
+            assert partial == {"errorMessage": "p, hdr('value', bad_values='skip'): 1 values were refused, and skipped"}
+
+
 def test_partial_success_in_protobuf(writable):
     from google.protobuf.json_format import Parse
     from opentelemetry.proto.collector.metrics.v1 import metrics_service_pb2 as service

@@ -47,7 +47,10 @@ def test_tasks_that_write_parts_of_a_commit_record_their_values(tmp_path):
     with pytest.warns(RefusedValues):
         parts = [rollup(ROWS.filter(pa.compute.equal(ROWS["k"], key)), FRAME) for key in "ab"]
     commit = store.begin("tasks", 7, parts[0].schema)
-    assert commit.commit([commit.write(part) for part in parts])
+    receipts = [commit.write(part) for part in parts]
+    with pytest.warns(RefusedValues, match=SAYS) as caught:
+        assert commit.commit(receipts)
+    assert caught[0].filename == __file__
     assert store.refused_values("tasks") == {7: {"p": 2}}
 
 

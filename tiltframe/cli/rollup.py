@@ -21,7 +21,6 @@ from aggr.arrow import compute as pc
 from aggr.arrow.bit_equality import same_bits
 from aggr.tables.keys import plain_keys
 from aggr.workers import MOST_JOBS, checked_jobs
-from tiltframe.beyond_limit import GroupsBeyondLimit
 from tiltframe.cli.ingested_files import KnownFile, look_up, note, to_record, unchanged
 from tiltframe.cli.interrupts import STEPS, from_now, writing
 from tiltframe.cli.options import memory_bytes, read_bad_rows, with_bad_rows, with_frame, with_store
@@ -36,7 +35,6 @@ from tiltframe.frame import TiltFrame
 from tiltframe.names import LEVEL, START
 from tiltframe.ranges import Range, align_outward, as_text, minus, range_text, union
 from tiltframe.reducing import reduce_rows
-from tiltframe.refused_values import RefusedCounts
 from tiltframe.rolling_up import rollup_batches
 from tiltframe.spilled_states import Slices, spilled
 from tiltframe.store import FrameStore, Query
@@ -265,14 +263,10 @@ def replace_in(
     )
     store = writable() if store.schema is None else store
     with writing(lambda: bool(recorded) and store.recorded(list(recorded)) == recorded):
-        store.replace(inside, (as_text(span[0]), as_text(span[1])), recorded, replacing)
+        store.replace(
+            inside, (as_text(span[0]), as_text(span[1])), recorded, replacing, note=partial(click.echo, err=True)
+        )
     writable()
-    beyond = GroupsBeyondLimit(store.frame)
-    beyond.add(store.frame.levels[0].name, inside)
-    beyond.report(partial(click.echo, err=True))
-    refused = RefusedCounts(store.frame)
-    refused.add(inside)
-    refused.report(partial(click.echo, err=True))
     message = f"{store.display_uri}: replaced {within}, {inside.num_rows:,} states from {len(came)} files"
     left = finest.num_rows - inside.num_rows
     click.echo(message + (f"; {left:,} states outside of it were left out" if left else ""), err=True)

@@ -125,6 +125,7 @@ def _run_until_stopped(
             _end_without_reader(safe, state, rows)
         except Exception:
             losses.end()
+            _report_excluded(sink)
             _save_first(safe, state, rows.notes)
             raise
         if settings.drain or (state is None and not stopped):
@@ -159,8 +160,15 @@ def _end_without_reader(safe: Output | IntoStore, state: Path | None, rows: Inpu
     raise SystemExit(128 + signal.SIGPIPE)
 
 
+def _report_excluded(sink: Output | IntoStore) -> None:
+    """Print the numbers of groups beyond limits and of refused values, by measure."""
+    if sink.excluded is not None:
+        sink.excluded.report(lambda sentence: click.echo(f"tiltframe: {sentence}", err=True))
+
+
 def _end(sink: Output | IntoStore, settings: Settings, stopped: list[int], losses: Losses) -> None:
     losses.end()
+    _report_excluded(sink)
     if sink.windows.progress.late_rows > losses.late:
         total = sink.windows.progress.late_rows
         click.echo(f"tiltframe: {total:,} late rows were dropped since the saved state began", err=True)

@@ -12,6 +12,7 @@ from typing import Any, Self
 
 import pyarrow as pa
 
+from tiltframe.exclusions import Exclusions
 from tiltframe.frame import TiltFrame
 from tiltframe.ordered.query import OrderedQuery
 from tiltframe.reducing import reduce_rows
@@ -37,6 +38,12 @@ class Sink:
         """The frame with the measures of the emit policy. It determines which columns are read."""
         frame: TiltFrame = self.windows.partial_frame
         return frame
+
+    @property
+    def excluded(self) -> Exclusions | None:
+        """The groups and values that are missing in results since the process began; None for ordered windows."""
+        excluded: Exclusions | None = getattr(self.windows, "excluded", None)
+        return excluded
 
     def attempt(self, rows: pa.Table) -> object:
         """Aggregate rows and discard the result, to raise an error if they cannot be aggregated."""
@@ -118,6 +125,11 @@ class IntoStore(Sink):
         return replace(self, closed=self.closed.copy())
 
     @property
+    def excluded(self) -> Exclusions:
+        """The groups and values of the states that this process has committed."""
+        return self.closed.excluded
+
+    @property
     def windows(self) -> OpenWindows:
         """The windows that are still open."""
         return self.closed.windows
@@ -144,7 +156,7 @@ class IntoStore(Sink):
             began = clock.monotonic()
             save(state, self.closed.to_ipc(notes))
             self._every = max(_EVERY, _SAVING * (clock.monotonic() - began))
-        self.closed.commit()
+        self.closed.commit(_say_nothing)
         if ended and state is not None:
             save(state, self.closed.to_ipc(notes))
         self._last, self._unsaved = clock.monotonic(), False
@@ -174,3 +186,7 @@ def save(file: Path, state: bytes) -> None:
 
 def _now() -> int:
     return clock.time_ns() // 1000
+
+
+def _say_nothing(sentence: str) -> None:
+    """Take a sentence about one commit, because the command reports the counts of all commits at the end."""

@@ -15,7 +15,8 @@ from typing import Any
 
 import pyarrow as pa
 
-from tiltframe import rollup
+from tiltframe.exclusions import Note
+from tiltframe.rolling_up import from_rows, rollup_batches
 from tiltframe.serve.errors import Refused
 from tiltframe.store import CommitConflict, FrameStore
 
@@ -24,7 +25,7 @@ _REMEMBERED = 40  # the digests in a record
 _ATTEMPTS = 100  # the maximum; another attempt is needed if another body of the same record was added first
 
 
-def append_once(store: FrameStore, events: pa.Table, body: bytes) -> bool:
+def append_once(store: FrameStore, events: pa.Table, body: bytes, note: Note | None = None) -> bool:
     """Add rows, unless the same body was added before.
 
     Parameters
@@ -34,6 +35,8 @@ def append_once(store: FrameStore, events: pa.Table, body: bytes) -> bool:
         The rows that the body contains.
     body : bytes
         The bytes of the body before compression.
+    note : function of a text, optional
+        See `FrameStore.append`.
 
     Returns
     -------
@@ -47,7 +50,7 @@ def append_once(store: FrameStore, events: pa.Table, body: bytes) -> bool:
     """
     digest = hashlib.sha256(body).hexdigest()[:_DIGITS]
     name = f"otlp {digest[:2]}"
-    states = rollup(events, store.frame)
+    states = from_rows(events, store.frame, None, lambda batches: rollup_batches(batches, store.frame))
     for _ in range(_ATTEMPTS):
         before = store.recorded([name])
         record: dict[str, Any] = before.get(name, {"last": 0, "digests": []})
@@ -57,7 +60,8 @@ def append_once(store: FrameStore, events: pa.Table, body: bytes) -> bool:
         record = {"last": number, "digests": [*record["digests"], digest][-_REMEMBERED:]}
         try:
             # False if another body with equal states used the number; its digest is different
-            if store.append(states, f"otlp-{digest[:2]}", number, recorded={name: record}, replacing=before):
+            recorded = {name: record}
+            if store.append(states, f"otlp-{digest[:2]}", number, recorded=recorded, replacing=before, note=note):
                 return True
         except CommitConflict:
             continue  # another body used the number

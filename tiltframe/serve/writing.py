@@ -73,6 +73,7 @@ class Writing:
 
         is_packed = request.headers.get("content-encoding") == "gzip"
         refused: list[str] = []
+        notes: list[str] = []
 
         def append() -> None:
             name = request.path_params["name"]
@@ -86,13 +87,13 @@ class Writing:
                 return
             with _called(store, name):
                 if numbered:
-                    store.append_rows(events, *numbered)
+                    store.append_rows(events, *numbered, note=notes.append)
                 else:
-                    append_once(store, events, message)
+                    append_once(store, events, message, notes.append)
 
         await self._pool.write(append)
-        reasons = _reasons(refused) if refused else ""
-        return Response(response_of(len(refused), reasons, kind == JSON), media_type=kind)
+        reasons = [_reasons(refused)] if refused else []
+        return Response(response_of(len(refused), "; ".join([*reasons, *notes]), kind == JSON), media_type=kind)
 
 
 @contextmanager

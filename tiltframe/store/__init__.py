@@ -1,7 +1,6 @@
 """The frame store: durable states in Delta Lake or PostgreSQL, and all ways to query them."""
 
-from tiltframe.beyond_limit import BeyondLimit
-from tiltframe.refused_values import RefusedValues
+from tiltframe.exclusions import BeyondLimit, RefusedValues
 from tiltframe.store.backends.protocol import Vacuumed
 from tiltframe.store.changes.backfill import Backfill
 from tiltframe.store.frame_store import FrameStore

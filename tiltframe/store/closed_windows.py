@@ -25,6 +25,7 @@ from aggr.arguments import checked_name, checked_whole
 from aggr.arrow import compute as pc
 from aggr.state_checks import made_here
 from tiltframe.event_time import INSTANT, event_times
+from tiltframe.exclusions import Exclusions, Note
 from tiltframe.frame import TiltFrame, finest_frame
 from tiltframe.instants import instants_of
 from tiltframe.level_chain import joined, labelled
@@ -120,6 +121,7 @@ class ClosedWindows:
         records = store.recorded([_owner(stream), WATERMARKS])
         self._owner = records.get(_owner(stream))
         self._recorded: int | None = records.get(WATERMARKS, {}).get(stream)
+        self.excluded = Exclusions(store.frame)  # of all commits of this process
         self.committed = committed_before(store, stream)
         if self.committed is None:
             self.windows = OpenWindows(self._frame, self._emit, self._kept_late, **bounds)
@@ -222,13 +224,14 @@ class ClosedWindows:
         restored.outgoing = outgoing if outgoing.num_rows else None
         return restored
 
-    def commit(self) -> bool:
+    def commit(self, note: Note | None = None) -> bool:
         """Write the waiting closed windows to the store under the next number; save `to_ipc` before.
 
         The commit also records the watermark, less the delay and the lateness, for queries of closed windows. If no
         windows wait, it is recorded once it closes windows of coarser levels. Return whether the number is new. Raise
         `StoreError` if the store cannot be written, or has other states under the number because the stream has
         continued from an outdated state.
+        ``note`` receives the sentences of `FrameStore.append`, which are warnings by default.
         """
         watermark = self._watermark()
         if self.outgoing is None:
@@ -253,6 +256,7 @@ class ClosedWindows:
                 recorded=recorded,
                 replacing=before,
                 watermark=watermark,
+                note=note,
             )
         except CommitConflict:
             self._check_owner(self.store.recorded([_owner(self.stream)]).get(_owner(self.stream)))
@@ -260,6 +264,8 @@ class ClosedWindows:
         self._owner = self.writer
         if watermark is not None:
             self._recorded = watermark.closed_before
+        for _ in self.excluded.counted(levels):
+            pass
         self.outgoing, self.number = None, self.number + 1
         if self._compact_every is not None and self.number % self._compact_every == 0:
             compact_or_warn(self.store)

@@ -18,10 +18,12 @@ from numpy.typing import NDArray
 
 from aggr import sql
 from aggr.arguments import checked_type, checked_whole, shown
+from aggr.arrow import compute as pc
 from aggr.groups.groups import group_by
 from aggr.state_checks import made_here
 from aggr.tables.keys import key_column, keyed
 from tiltframe.event_time import event_times
+from tiltframe.exclusions import Exclusions
 from tiltframe.frame import TiltFrame
 from tiltframe.instants import instants_of
 from tiltframe.level_chain import climb
@@ -39,6 +41,7 @@ from tiltframe.streaming.progress import Progress
 from tiltframe.streaming.rebuilt import rebuilt_levels
 from tiltframe.streaming.session_lateness import kept_in_order, touches_held
 from tiltframe.streaming.stream_rules import (
+    CHANGE,
     StreamRules,
     checked_panes,
     earliest_ends,
@@ -131,6 +134,7 @@ class OpenWindows:
         self._levels: tuple[OpenLevel, ...] = ()  # empty until the first states determine the types
         self._clock = saved.Clock()
         self._counts = dict.fromkeys(saved.COUNTS, 0)
+        self.excluded = Exclusions(self.frame)  # by measure, since this process began
 
     @property
     def partial_frame(self) -> TiltFrame:
@@ -180,12 +184,14 @@ class OpenWindows:
         moved, dropped = int((placed != times).sum()), dropped.copy()
         remaining = rows.filter(pa.array(~dropped)) if dropped.any() else rows
         states, late = self._reduced(remaining, times[~dropped], placed[~dropped])
-        lost, levels, counts = self._merged(merge_panes(made_here(states), self.partial_frame))
+        panes = merge_panes(made_here(states), self.partial_frame)
+        lost, levels, counts = self._merged(panes)
         if len(lost):
             late = rows_of_panes(lost, remaining, placed[~dropped], self._rules)
         dropped[~dropped] = late
         counts |= {"moved_rows": moved, "rows": len(is_committed), "late_rows": int(dropped.sum())}
         counts |= {"committed_rows": int(is_committed.sum())}
+        counts |= {"refused_values": self._count_refused(panes, lost)}
         self._keep(levels, replace(self._clock, newest=newest), counts)
         return rows.filter(pa.array(dropped))
 
@@ -235,6 +241,7 @@ class OpenWindows:
         lost, levels, counts = self._merged(panes)
         counts["late_rows"] = dropped.rows + lost.rows
         counts["rows"] += dropped.rows + committed
+        counts["refused_values"] = self._count_refused(panes, lost)
         self._keep(levels, clock, counts | {"moved_rows": moved_rows, "committed_rows": committed})
         return pa.concat_tables(
             [
@@ -316,8 +323,27 @@ class OpenWindows:
             emitted.append(out)
             early |= emitted_open
         table = pa.concat_tables(emitted)
-        self._keep(tuple(levels), clock.after_look(self.emit, time, due, early), {"emitted_rows": table.num_rows})
+        counts = {"emitted_rows": table.num_rows, "results_beyond_limit": self._count_beyond(table)}
+        self._keep(tuple(levels), clock.after_look(self.emit, time, due, early), counts)
         return table
+
+    def _count_refused(self, panes: pa.Table, lost: WindowTable) -> int:
+        """Count the values that measures skipped in panes, except in those that were dropped as late."""
+        counted, dropped = self.excluded.empty(), self.excluded.empty()
+        counted.count_values(panes)
+        dropped.count_values(lost.states)
+        counted.subtract(dropped)
+        self.excluded.add(counted)
+        return counted.values
+
+    def _count_beyond(self, emitted: pa.Table) -> int:
+        """Count the results beyond a limit in emitted states, except for retractions."""
+        if CHANGE in emitted.column_names:
+            emitted = emitted.filter(pc.greater(emitted.column(CHANGE), 0))
+        counted = self.excluded.empty()
+        counted.count_levels(emitted)
+        self.excluded.add(counted)
+        return counted.groups
 
     def results(self, emitted: pa.Table) -> pa.Table:
         """Return the results of emitted states: the same rows, with measures in place of states.
@@ -404,6 +430,8 @@ class OpenWindows:
         """Return an independent copy. The two share the tables in memory, but later rows change only one of them."""
         twin = copy.copy(self)
         twin._counts = dict(self._counts)
+        twin.excluded = self.excluded.empty()
+        twin.excluded.add(self.excluded)
         return twin
 
     def to_ipc(self) -> bytes:

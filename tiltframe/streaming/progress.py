@@ -29,6 +29,11 @@ class Progress:
         The number of rows that were ignored because a store already has them.
     emitted_rows : int
         The number of rows in emitted tables, including retractions.
+    refused_values : int
+        The number of values that measures with ``bad_values="skip"`` have refused, of rows that were not dropped.
+    results_beyond_limit : int
+        The number of emitted results that are null because their group has more values than a limit. A group counts
+        each time that it is emitted.
     open_windows : level -> int
         The number of open windows, counted separately for each key. With a buffer, a coarser window opens when the
         first window of the level below closes in it. Until then, its rows are in the finer window.
@@ -49,6 +54,8 @@ class Progress:
     refused_rows: int = 0
     committed_rows: int = 0
     emitted_rows: int = 0
+    refused_values: int = 0
+    results_beyond_limit: int = 0
     open_windows: Mapping[str, int] = field(default_factory=lambda: MappingProxyType({}))
     kept_windows: Mapping[str, int] = field(default_factory=lambda: MappingProxyType({}))
     keys: int = 0

@@ -25,7 +25,16 @@ from tiltframe.streaming.stream_rules import StreamRules
 from tiltframe.streaming.window_table import WindowTable
 from windows import MAX_INSTANT, MIN_INSTANT
 
-COUNTS = ("rows", "late_rows", "moved_rows", "refused_rows", "committed_rows", "emitted_rows")
+COUNTS = (
+    "rows",
+    "late_rows",
+    "moved_rows",
+    "refused_rows",
+    "committed_rows",
+    "emitted_rows",
+    "refused_values",
+    "results_beyond_limit",
+)
 VERSION = 5
 _MOST_ADDED = 62  # each added measure takes one bit of an int64
 _LENGTH, _CHECKSUM = 8, 4  # bytes

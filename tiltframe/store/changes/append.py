@@ -11,13 +11,12 @@ import pyarrow as pa
 from aggr.arguments import checked_whole
 from aggr.state_checks import made_here
 from aggr.workers import checked_jobs
-from tiltframe.beyond_limit import GroupsBeyondLimit, Note
+from tiltframe.exclusions import Note
 from tiltframe.files.read_options import ReadOptions
 from tiltframe.level_chain import labelled
-from tiltframe.refused_values import RefusedCounts
 from tiltframe.rolling_up import from_rows
 from tiltframe.spilled_states import HELD_BYTES, Slices, spilled
-from tiltframe.store.changes.commit import Commit, begin_commit, by_level, read_receipts, read_refused
+from tiltframe.store.changes.commit import Commit, begin_commit, by_level, read_receipts
 from tiltframe.store.checked_states import check_readable, checked, doubtful_frame
 from tiltframe.store.log.records import checked_records, expected_texts
 from tiltframe.store.log.stream_watermarks import StreamWatermark
@@ -101,13 +100,7 @@ def append_of_stream(
         store, states.schema, writer, commit, recorded=recorded, replacing=replacing, watermark=watermark
     )
     receipt = pending.write_checked(by_level(states, store.frame))
-    is_added = pending.commit([receipt])
-    if is_added:
-        beyond = GroupsBeyondLimit(store.frame)
-        beyond.add_levels(states)
-        beyond.report(note, stacklevel=3)
-        RefusedCounts(store.frame, read_refused([receipt])).report(note, stacklevel=3)
-    return is_added
+    return pending.commit([receipt], note)
 
 
 def append_rows(
@@ -219,12 +212,9 @@ def append_spilled(
             check_readable(made_here(states), doubtful)
     schema = labelled(slices.schema.empty_table(), store.frame, store.frame.levels[0]).schema
     pending = begin_with(store, schema, writer, commit, recorded=recorded, replacing=replacing)
-    beyond = GroupsBeyondLimit(store.frame)
-    receipt = pending.write_checked(beyond.counted(slices.levels()), jobs)
-    if not pending.commit([receipt]):
+    receipt = pending.write_checked(slices.levels(), jobs)
+    if not pending.commit([receipt], note):
         return None
-    beyond.report(note, stacklevel=3)
-    RefusedCounts(store.frame, read_refused([receipt])).report(note, stacklevel=3)
     parts, _ = read_receipts([receipt])
     return sum(part.rows for part in parts)
 

@@ -8,7 +8,6 @@ two-phase sinks work in the same way.)
 from __future__ import annotations
 
 import json
-from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import asdict, dataclass, field, replace
@@ -18,9 +17,9 @@ import pyarrow as pa
 
 from aggr.arrow import compute as pc
 from aggr.workers import Workers
+from tiltframe.exclusions import Exclusions, Note
 from tiltframe.frame import TiltFrame
 from tiltframe.names import LEVEL
-from tiltframe.refused_values import RefusedCounts
 from tiltframe.store.backends.protocol import EXPIRED, OWN, Backend, Part, Transaction
 from tiltframe.store.changes.on_frame import check_frame
 from tiltframe.store.checked_states import check_readable, checked
@@ -42,6 +41,7 @@ from windows import TimeWindow
 
 KEPT = 64  # the fingerprints kept per writer: a restarted writer repeats few commits, usually one
 
+EXCLUDED = "excluded"  # the groups and values, in a receipt, that are missing in the results of its states
 _WRITTEN_BYTES = 1 << 25  # the minimum bytes of a part, except for the last part of a level
 
 
@@ -105,7 +105,7 @@ class Commit:
         `StoreError` if states cannot be written; states that were already written are then removed.
         """
         parts, digests = list[Part](), list[list[Digest]]()
-        refused = RefusedCounts(self.frame)
+        excluded = Exclusions(self.frame)
         all_written = list[Part]()  # by all threads, including those whose results are not read after an error
 
         def write(states_of_level: tuple[TimeWindow, list[pa.Table]]) -> tuple[list[Part], list[list[Digest]]]:
@@ -118,24 +118,20 @@ class Commit:
 
         try:
             with Workers(jobs if getattr(self.backend, "writes_in_threads", False) else 1) as workers:
-                for written, digests_of_finest in workers.map(write, self._combined(levels, refused)):
+                for written, digests_of_finest in workers.map(write, self._combined(excluded.counted(levels))):
                     parts += written
                     digests += digests_of_finest
         except BaseException:
             with suppress(Exception):  # report the first error, not this one
                 self.backend.discard(all_written)
             raise
-        receipt = {"parts": [asdict(part) for part in parts], "digests": digests, REFUSED: refused.as_record()}
+        receipt = {"parts": [asdict(part) for part in parts], "digests": digests, EXCLUDED: excluded.as_record()}
         return json.dumps(receipt)
 
-    def _combined(
-        self, levels: Iterable[tuple[TimeWindow, pa.Table]], refused: RefusedCounts
-    ) -> Iterator[tuple[TimeWindow, list[pa.Table]]]:
-        """Yield the tables of a level that are written together, and count their refused values."""
+    def _combined(self, levels: Iterable[tuple[TimeWindow, pa.Table]]) -> Iterator[tuple[TimeWindow, list[pa.Table]]]:
+        """Yield the tables of a level that are written together."""
         waiting = dict[str, list[pa.Table]]()
         for level, states in levels:
-            if level == self.frame.levels[0]:
-                refused.add(states)
             tables = waiting.setdefault(level.name, [])
             tables.append(states)
             if sum(table.nbytes for table in tables) >= _WRITTEN_BYTES:
@@ -152,22 +148,25 @@ class Commit:
         starts = [part.last_start for part in parts if part.level == self.frame.levels[0].name]
         return replace(self, watermark=StreamWatermark(stream, max(starts) - delay)) if starts else self
 
-    def commit(self, receipts: Iterable[str]) -> bool:
+    def commit(self, receipts: Iterable[str], note: Note | None = None) -> bool:
         """Commit the written states; return whether the commit is new. ``receipts`` must contain the result of each
-        call of `write` once.
+        call of `write` once. If the commit is new, ``note`` receives the sentences of `tiltframe.FrameStore.append`,
+        which are warnings by default.
 
         Raise `CommitConflict` if the store has the number with other states, or another writer has written records of
         the same names, and `OtherFrame` if the frame of the store has changed. Written states are then removed.
         """
         receipts = list(receipts)
         parts, totals = read_receipts(receipts)
-        refused = read_refused(receipts)
+        excluded = read_excluded(receipts, self.frame)
         try:
-            is_new = self.commit_once(totals, lambda transaction: transaction.adds(parts), refused)
+            is_new = self.commit_once(totals, lambda transaction: transaction.adds(parts), excluded.refused)
         except (CommitConflict, OtherFrame):
             self.backend.discard(parts)
             raise
-        if not is_new:
+        if is_new:
+            excluded.report(note)
+        else:
             self.backend.discard(parts)
         return is_new
 
@@ -218,12 +217,9 @@ def read_receipts(receipts: Iterable[str]) -> tuple[list[Part], list[Digest]]:
     return parts, [total(column) for column in zip(*digests, strict=True)] or [(0, 0)]
 
 
-def read_refused(receipts: Iterable[str]) -> Counter[str]:
-    """Return the number of values that measures have skipped, by column of states, of the receipts of one commit."""
-    refused = Counter[str]()
-    for receipt in receipts:
-        refused.update(json.loads(receipt).get(REFUSED, {}))
-    return refused
+def read_excluded(receipts: Iterable[str], frame: TiltFrame) -> Exclusions:
+    """Return the groups beyond limits and the refused values in the receipts of one commit."""
+    return Exclusions(frame, (json.loads(receipt)[EXCLUDED] for receipt in receipts))
 
 
 def by_level(states: pa.Table, frame: TiltFrame) -> Iterator[tuple[TimeWindow, pa.Table]]:

@@ -16,12 +16,13 @@ from typing import Any
 import pyarrow as pa
 
 from aggr.arrow import compute as pc
+from tiltframe.exclusions import Exclusions, Note
 from tiltframe.frame import TiltFrame
 from tiltframe.instants import instants_of
 from tiltframe.names import LEVEL
 from tiltframe.ranges import Range, align_outward, as_text, first_whole, inside, range_text
 from tiltframe.store.backends.protocol import EXPIRED, KNOWN, Backend, Part, Snapshot
-from tiltframe.store.changes.commit import check_unchanged
+from tiltframe.store.changes.commit import EXCLUDED, check_unchanged, read_excluded
 from tiltframe.store.changes.on_frame import run_on_frame
 from tiltframe.store.checked_states import check_readable, checked
 from tiltframe.store.log.errors import CommitConflict
@@ -82,15 +83,20 @@ class Replacement:
     def write_checked(self, finest: pa.Table) -> str:
         """Write states of the finest level that `checked_finest` returned for this range; return a receipt."""
         parts = self.backend.write(self.frame.levels[0], finest)
-        return json.dumps([asdict(part) for part in parts])
+        excluded = Exclusions(self.frame)
+        for _ in excluded.counted([(self.frame.levels[0], finest)]):
+            pass
+        return json.dumps({"parts": [asdict(part) for part in parts], EXCLUDED: excluded.as_record()})
 
-    def commit(self, receipts: Iterable[str]) -> None:
+    def commit(self, receipts: Iterable[str], note: Note | None = None) -> None:
         """Replace the range by the written states, on all levels at once.
 
-        ``receipts`` must contain the result of each call of `write`. Raise the same errors as
+        ``receipts`` must contain the result of each call of `write`. ``note`` receives the sentences of
+        `tiltframe.FrameStore.append`, for the finest level; they are warnings by default. Raise the same errors as
         `tiltframe.FrameStore.replace`; the written states are then removed.
         """
-        parts = [Part(**part) for receipt in receipts for part in json.loads(receipt)]
+        receipts = list(receipts)
+        parts = [Part(**part) for receipt in receipts for part in json.loads(receipt)["parts"]]
         try:
             replace_range(
                 self.backend, self.manifest, new=parts, span=self.span, recorded=self.recorded, replacing=self.replacing
@@ -98,6 +104,7 @@ class Replacement:
         except (ValueError, CommitConflict):
             self.backend.discard(parts)
             raise
+        read_excluded(receipts, self.frame).report(note)
 
 
 def checked_finest(states: pa.Table, frame: TiltFrame, span: Range) -> pa.Table:
@@ -201,6 +208,7 @@ def replace(
     within: Any,
     recorded: Mapping[str, Any] | None = None,
     replacing: Mapping[str, Any] | None = None,
+    note: Note | None = None,
 ) -> None:
     """Replace the windows of a range on every level atomically.
 
@@ -212,6 +220,8 @@ def replace(
         A range of complete windows of the finest level, in the form that `query` accepts.
     recorded, replacing : name -> plain data, optional
         Records to write, and the values that they replace; see `append`.
+    note : function of a text, optional
+        See `append`. Groups are counted at the finest level.
 
     Raises
     ------
@@ -224,7 +234,7 @@ def replace(
     finest = checked_finest(table, store.frame, replaced_range(store, within))
     store.backend.check_values(finest)
     replacement = begin_replacement(store, within, states=table.schema, recorded=recorded, replacing=replacing)
-    replacement.commit([replacement.write_checked(finest)])
+    replacement.commit([replacement.write_checked(finest)], note)
 
 
 def begin_replacement(

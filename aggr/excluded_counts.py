@@ -1,0 +1,18 @@
+"""The numbers of groups and values that are missing in results, as states count them."""
+
+from __future__ import annotations
+
+from typing import NamedTuple
+
+from aggr.arrays import Whole
+
+
+class ExcludedCounts(NamedTuple):
+    """The numbers of groups and values that are missing in the results of states; one of each per state.
+
+    ``groups`` contains the number of groups beyond an absorbing limit, shape (rows,). ``values`` contains the number of
+    values that were refused and skipped, shape (rows,). Either is None if there are none.
+    """
+
+    groups: Whole | None = None
+    values: Whole | None = None

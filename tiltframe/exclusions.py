@@ -1,0 +1,193 @@
+"""Exclusions: groups beyond an absorbing limit, and values that functions refused and skipped.
+
+    collect("ms", max=100, beyond="null")    a group, which is a window and its keys, is null if it has more
+    hdr("ms", bad_values="skip")             a refused value is not in the result
+
+The numbers are read from states, so they are those of the rows, however often rows were read and states merged.
+"""
+
+from __future__ import annotations
+
+import copy
+import inspect
+import warnings
+from collections import Counter
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from typing import Any, TypeAlias
+
+import numpy as np
+import pyarrow as pa
+
+from aggr.arrays import Whole
+from aggr.state import State
+from tiltframe.frame import TiltFrame
+from tiltframe.names import LEVEL
+from windows import TimeWindow
+
+Note: TypeAlias = Callable[[str], object]  # receives a sentence of a report
+BEYOND, REFUSED = "beyond", "refused"  # the names of the counts in a record
+_OWN = ("tiltframe", "spark_udaf", "aggr")  # the packages that a warning does not name as its place
+
+
+class BeyondLimit(UserWarning):
+    """Some groups have more values than the limit of a measure, whose result is null for them."""
+
+
+class RefusedValues(UserWarning):
+    """Some values were refused by the function of a measure, and skipped."""
+
+
+class Exclusions:
+    """The number of groups beyond a limit, by column of states and level, and of refused values, by column of states.
+
+    Parameters
+    ----------
+    frame : TiltFrame
+    records : results of `as_record`, optional
+        Counts to begin with, such as those of several tasks; they are added.
+    """
+
+    def __init__(self, frame: TiltFrame, records: Iterable[Mapping[str, Any]] = ()) -> None:
+        """Start to count, from the sum of the records."""
+        self._frame = frame
+        self._states = {column.name: column.measure.function.own_state for column in frame.states}
+        self._states = {name: state for name, state in self._states.items() if _may_exclude(state)}
+        self._groups: Counter[tuple[str, str]] = Counter()
+        self._values: Counter[str] = Counter()
+        for record in records:
+            self._values.update(record.get(REFUSED, {}))
+            for name, by_level in record.get(BEYOND, {}).items():
+                self._groups.update({(name, level): count for level, count in by_level.items()})
+
+    def count_values(self, states: pa.Table) -> None:
+        """Count the refused values in states whose windows do not overlap, such as those of one level, or its panes."""
+        for name, state in self._states_in(states):
+            for chunk in states.column(name).chunks:
+                counts = state.excluded_counts(chunk.drop_null()).values
+                if counts is not None:
+                    self._values[name] += int(counts.sum())
+
+    def count_groups(self, level: str, states: pa.Table) -> None:
+        """Count the groups beyond a limit in states of one level; each state must be another group."""
+        for name, state in self._states_in(states):
+            counts = _group_counts(state, states.column(name))
+            if counts is not None:
+                self._groups[name, level] += int(counts.sum())
+
+    def count_levels(self, states: pa.Table) -> None:
+        """Count the groups beyond a limit in states of all levels, in the form of the result of a rollup."""
+        for name, state in self._states_in(states):
+            counts = _group_counts(state, states.column(name))
+            if counts is None:
+                continue
+            has_any = counts > 0
+            levels = states.column(LEVEL).filter(pa.array(has_any))
+            by_level = pa.table({"level": levels.cast(pa.string()), "count": counts[has_any]}).group_by("level")
+            for row in by_level.aggregate([("count", "sum")]).to_pylist():
+                self._groups[name, row["level"]] += row["count_sum"]
+
+    def counted(self, levels: Iterable[tuple[TimeWindow, pa.Table]]) -> Iterator[tuple[TimeWindow, pa.Table]]:
+        """Yield the states of levels, from the finest level, after counting their groups and values."""
+        for level, states in levels:
+            self.count_groups(level.name, states)
+            if level == self._frame.levels[0]:
+                self.count_values(states)
+            yield level, states
+
+    def empty(self) -> Exclusions:
+        """Return an object for the same frame without counts."""
+        fresh = copy.copy(self)
+        fresh._groups, fresh._values = Counter(), Counter()
+        return fresh
+
+    @property
+    def groups(self) -> int:
+        """The number of groups beyond a limit, of all columns and levels."""
+        return self._groups.total()
+
+    @property
+    def values(self) -> int:
+        """The number of refused values of all columns."""
+        return self._values.total()
+
+    def add(self, other: Exclusions) -> None:
+        """Add the counts of another object, for the same columns of states."""
+        self._groups.update(other._groups)
+        self._values.update(other._values)
+
+    def subtract(self, other: Exclusions) -> None:
+        """Subtract the counts of another object, for a part of the same states."""
+        self._groups.subtract(other._groups)
+        self._values.subtract(other._values)
+
+    @property
+    def refused(self) -> dict[str, int]:
+        """The numbers of refused values that are not 0, by column of states."""
+        return {name: count for name, count in self._values.items() if count}
+
+    def as_record(self) -> dict[str, Any]:
+        """Return the counts that are not 0 as plain data."""
+        beyond: dict[str, dict[str, int]] = {}
+        for (name, level), count in self._groups.items():
+            if count:
+                beyond.setdefault(name, {})[level] = count
+        return {REFUSED: self.refused, BEYOND: beyond}
+
+    def report(self, note: Note | None = None) -> None:
+        """Pass a sentence for each measure with exclusions to ``note``, or emit `BeyondLimit` and `RefusedValues`
+        warnings, which name the line that called the library.
+        """
+        for category, sentence in self._sentences():
+            if note is None:
+                warnings.warn(sentence, category, stacklevel=_levels_to_caller())
+            else:
+                note(sentence)
+
+    def _states_in(self, table: pa.Table) -> list[tuple[str, State]]:
+        """Return the columns that may have counts; a measure that was added to a stream has no column at first."""
+        return [(name, state) for name, state in self._states.items() if name in table.column_names]
+
+    def _sentences(self) -> Iterator[tuple[type[UserWarning], str]]:
+        for column in self._frame.states:
+            counts = {level.name: self._groups[column.name, level.name] for level in self._frame.levels}
+            parts = [f"{count:,} of {level}" for level, count in counts.items() if count]
+            if parts:
+                yield (
+                    BeyondLimit,
+                    f"{', '.join(column.serves)}, {column.measure!r}: the results of groups with more values than the "
+                    f"limit are null: {', '.join(parts)}",
+                )
+        for column in self._frame.states:
+            if count := self._values[column.name]:
+                yield (
+                    RefusedValues,
+                    f"{', '.join(column.serves)}, {column.measure!r}: {count:,} values were refused, and skipped",
+                )
+
+
+def _may_exclude(state: State) -> bool:
+    """Return whether states of a class can be beyond a limit, or skip values."""
+    own = type(state)
+    return own.beyond_limit is not State.beyond_limit or own.excluded_counts is not State.excluded_counts
+
+
+def _group_counts(state: State, states: pa.ChunkedArray) -> Whole | None:
+    """Return the number of groups beyond a limit in each state, shape (rows,); None if there are none."""
+    parts = []
+    has_any = False
+    for chunk in states.chunks:
+        counts = np.zeros(len(chunk), np.int64)
+        counted = state.excluded_counts(chunk.drop_null() if chunk.null_count else chunk).groups
+        if counted is not None:
+            counts[chunk.is_valid().to_numpy(zero_copy_only=False)] = counted
+            has_any = True
+        parts.append(counts)
+    return np.concatenate(parts) if has_any else None
+
+
+def _levels_to_caller() -> int:
+    """Return the ``stacklevel`` of the first frame outside the library, for a call of `warnings.warn` by the caller."""
+    level, frame = 0, inspect.currentframe()
+    while frame is not None and str(frame.f_globals.get("__name__")).partition(".")[0] in _OWN:
+        level, frame = level + 1, frame.f_back
+    return level
