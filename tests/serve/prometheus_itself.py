@@ -20,11 +20,14 @@ from collections.abc import Iterable
 from contextlib import contextmanager
 from pathlib import Path
 from urllib.parse import urlencode
-from urllib.request import urlopen
+from urllib.request import Request, urlopen
 
 import numpy as np
+import pyarrow as pa
 
+from tests.serve.prometheus_chunks import read_chunk, read_frames
 from tests.serve.prometheus_world import BEGIN, rows, serving, store_of
+from tiltframe.serve.promql.xor_chunks import encode_chunks
 from tiltframe.store.backends.memory import MemoryBackend
 
 ANSWERS = Path(__file__).with_name("prometheus_answers.json")
@@ -131,9 +134,29 @@ def main() -> None:
             ANSWERS.write_text(json.dumps(answers, ensure_ascii=False, indent=1) + "\n")
             with serving({"web": store_of(MemoryBackend())}) as server:
                 _compare(url, server.url)
+            compare_chunks(url)
     print(f"{len(QUERIES)} answers of Prometheus are in {ANSWERS.name}")
     _read_remotely(answers)
     _alert()
+
+
+def compare_chunks(url: str) -> None:
+    """Read the chunks that Prometheus streams, and encode their samples again, in the same bytes."""
+    matcher = b"\x12\x08__name__\x1a\x0erequests_total"
+    query = b"\x08\x00\x10" + b"\xff" * 8 + b"\x7f" + b"\x1a" + bytes([len(matcher)]) + matcher
+    body = pa.compress(b"\x0a" + bytes([len(query)]) + query + b"\x10\x01", "snappy", asbytes=True)
+    with urlopen(Request(f"{url}/api/v1/read", body, {"Content-Encoding": "snappy"})) as answer:
+        stream = answer.read()
+    compared = 0
+    for _, chunks in read_frames(stream):
+        for first, last, data in chunks:
+            times, values = (np.array(column) for column in zip(*read_chunk(data), strict=True))
+            if encode_chunks(times, values, np.zeros(len(times), np.int64)) != [(0, first, last, data)]:
+                sys.exit(f"a chunk of Prometheus from {first} is encoded otherwise")
+            compared += 1
+    if not compared:
+        sys.exit("Prometheus streams no chunks")
+    print(f"{compared} chunks of Prometheus are encoded in the same bytes")
 
 
 def _read_remotely(answers: dict[str, list]) -> None:

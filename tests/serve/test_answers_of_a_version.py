@@ -2,14 +2,16 @@
 
 from __future__ import annotations
 
+import re
 import time
 import tracemalloc
+from pathlib import Path
 
 import pyarrow as pa
 import pytest
 
 import aggr
-from tests.serve.servers import serving
+from tests.serve.servers import make_store, rows, serving
 from tiltframe import FrameStore, TiltFrame
 from tiltframe.serve.answers import _Begun, _kept_bytes
 
@@ -61,3 +63,23 @@ def test_the_memory_of_kept_answers_is_counted(size):
     tracemalloc.stop()
     counted = sum(map(_kept_bytes, cached.values()))
     assert used / 1.25 <= counted <= used * 1.5  # a server keeps them in an ordered dict, which takes more
+
+
+@pytest.mark.long
+def test_caches_are_bounded_by_the_option_memory(tmp_path):
+    """100 different answers of 370 kB, 37 MB in all, are cached in 2 MiB."""
+    make_store(tmp_path / "web", data=rows(hours=24))
+    with serving(tmp_path, tmp_path / "web", "--memory", "4MiB", "--max-queries", "1") as server:
+
+        def ask(numbers):
+            for number in numbers:
+                assert server.query(store="web", per="1m", limit=1000, where=f"host <> 'x{number}'").status == 200
+
+        def resident():
+            status = Path(f"/proc/{server.process.pid}/status").read_text()
+            return int(re.search(r"VmRSS:\s+(\d+)", status)[1]) / 1024
+
+        ask(range(20))
+        before = resident()
+        ask(range(20, 120))
+        assert resident() < before + 15

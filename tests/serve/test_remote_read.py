@@ -5,6 +5,9 @@ from __future__ import annotations
 import base64
 import datetime as dt
 import json
+import math
+import random
+import struct
 from itertools import pairwise
 from urllib.request import Request, urlopen
 
@@ -14,10 +17,12 @@ import pytest
 
 import aggr
 from aggr.interchange.protobuf_messages import message_classes
+from tests.serve.prometheus_chunks import read_chunk, read_frames
 from tests.serve.prometheus_itself import REQUESTS
 from tests.serve.prometheus_world import BEGIN, LEVELS, rows, serving, store_of
 from tiltframe import FrameStore, TiltFrame
 from tiltframe.serve.cost import Limits
+from tiltframe.serve.promql.xor_chunks import encode_chunks
 from tiltframe.store.backends.memory import MemoryBackend
 
 pytestmark = pytest.mark.store
@@ -189,22 +194,74 @@ def test_totals_that_fall_and_windows_that_have_expired_are_refused():
         assert [value for _, value in samples] == [0, 2, 2, 6]
 
 
-def test_a_client_that_accepts_streamed_chunks_alone_gets_an_error(world):
-    answer = world[0].ask("read", request(("__name__", EQ, "mean"), accepted=[1]))
+def test_the_first_accepted_response_type_is_sent(world):
+    answer = world[0].ask("read", request(("__name__", EQ, "mean"), accepted=[7]))
     assert (answer.status, json.loads(answer.body)["errorType"]) == (400, "bad_data")
-    for accepted in ([0], [1, 0]):
+    for accepted in ([], [0], [7, 0], [0, 1]):
         assert series_of(world[0], request(("__name__", EQ, "mean"), accepted=accepted))
+    for accepted in ([1], [1, 0], [7, 1, 0]):
+        assert frames_of(world[0], request(("__name__", EQ, "mean"), ("host", EQ, "a"), accepted=accepted))
+
+
+def frames_of(server, packed):
+    """Ask for chunks, and read the frames."""
+    with urlopen(Request(f"{server.url}/api/v1/read", packed)) as answer:
+        kind = "application/x-streamed-protobuf; proto=prometheus.ChunkedReadResponse"
+        assert answer.headers["content-type"] == kind
+        return read_frames(answer.read())
+
+
+def test_streamed_chunks_have_the_samples_of_a_response_in_the_order_of_labels(world):
+    for matchers, hints in (
+        ([("__name__", RE, "bytes|latency|latency_bucket|slowest"), ("host", EQ, "a")], {"step": 60}),
+        ([("host", EQ, "nobody")], {}),
+    ):
+        frames = frames_of(world[0], request(*matchers, accepted=[1], **hints))
+        orders = [sorted(labels.items()) for labels, _ in frames]
+        assert orders == sorted(orders)
+        samples_by_labels = {}
+        for labels, chunks in frames:
+            samples = samples_by_labels.setdefault(frozenset(labels.items()), [])
+            for first, last, data in chunks:
+                decoded = read_chunk(data)
+                assert len(decoded) <= 120
+                assert (first, last) == (decoded[0][0], decoded[-1][0])
+                samples += decoded
+        assert samples_by_labels == series_of(world[0], request(*matchers, **hints))
+
+
+def test_errors_before_the_first_chunks_have_a_status(world):
+    with serving({"web": world[1]}, limits=Limits(rows=200)) as server:
+        answer = server.ask("read", request(("__name__", EQ, "mean"), accepted=[1]))
+        assert (answer.status, json.loads(answer.body)["errorType"]) == (422, "execution")
+
+
+def test_chunks_of_any_times_and_values():
+    """Changes of each width, values without and with common bits, and chunks of one and two samples."""
+    rng = random.Random(5)
+    for trial in range(60):
+        count = rng.choice([1, 2, 3, 119, 120, 121, 300])
+        steps = [rng.choice([1, 10_000, 10_003, 10_000 + 8191, 10_000 + 8193, 10**6, 10**11]) for _ in range(count)]
+        times = np.cumsum([rng.choice([-(10**13), 0, 1_774_656_000_000]), *steps[1:]])
+        kinds = [0.0, -0.0, 1.0, 5e-324, math.inf, -1e308, 0.1, float(trial), 2.0**53]
+        values = np.array([rng.choice([*kinds, rng.random()]) for _ in range(count)])
+        series = np.sort([rng.randrange(3) for _ in range(count)])
+        expected = [(int(at), struct.pack(">d", value)) for at, value in zip(times, values, strict=True)]
+        chunks = encode_chunks(times, values, series)
+        decoded = [(at, struct.pack(">d", value)) for *_, data in chunks for at, value in read_chunk(data)]
+        assert decoded == expected, trial
+        assert [first for first, *_ in chunks] == sorted(first for first, *_ in chunks)
 
 
 @pytest.mark.parametrize(
     ("packed", "status", "word"),
     [
-        (b"", 400, "no ReadRequest"),
-        (b"events", 400, "no ReadRequest"),
-        (pa.compress(b"\xff" * 50, "snappy", asbytes=True), 400, "no ReadRequest"),
+        (b"", 400, "not a ReadRequest"),
+        (b"events", 400, "not a ReadRequest"),
+        (pa.compress(b"\xff" * 50, "snappy", asbytes=True), 400, "not a ReadRequest"),
         (b"\xff\xff\xff\x7f" + b"\x00" * 10, 400, "at most 16,777,216 bytes"),
         (b"\xff" * 20, 400, "bytes; this one has"),
-        (request(("__name__", 7, "mean")), 400, "no ReadRequest"),
+        (request(("__name__", 7, "mean")), 400, "not a ReadRequest"),
         (request(("__name__", RE, "(")), 400, "not RE2's"),
         (request(("host", RE, "["), ("__name__", EQ, "mean")), 400, "not RE2's"),
         (b"x" * (1 << 20 | 1), 400, "1,048,576"),

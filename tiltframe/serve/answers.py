@@ -23,7 +23,6 @@ from tiltframe.serve.observed import Metrics
 from tiltframe.serve.workers import WorkerPool
 
 _BUFFERED_BYTES = 1 << 20  # bytes; longer answers are sent while they are computed
-_CACHE_BYTES = 64 << 20  # the bytes of memory for cached answers
 _ENTRY = 440  # the measured overhead of a cached answer in bytes: objects, dicts, tag
 _CHUNK = 1 << 16  # bytes sent at once, and thus the maximum that a slow client keeps in memory
 _LIVES = "private, no-cache"  # caches must revalidate an answer before they use it
@@ -59,6 +58,7 @@ class Answers:
         self._lock = threading.Lock()
         self._kept: OrderedDict[str, _Begun] = OrderedDict()
         self._bytes = 0
+        self._most_bytes = limits.memory // 2  # the other half is for the files that stores keep open
 
     async def to(self, request: Request, ask: Callable[[], Question]) -> Response:
         """Return the response to a request. ``ask`` runs in a worker thread and returns the question to answer."""
@@ -120,7 +120,7 @@ class Answers:
             replaced = self._kept.pop(tag, None)  # another thread may have computed the same answer
             self._kept[tag] = begun
             self._bytes += _kept_bytes(begun) - (_kept_bytes(replaced) if replaced else 0)
-            while self._bytes > _CACHE_BYTES:
+            while self._bytes > self._most_bytes:
                 self._bytes -= _kept_bytes(self._kept.popitem(last=False)[1])
         return begun
 

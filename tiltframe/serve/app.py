@@ -38,6 +38,7 @@ from tiltframe.serve.stores import Stores
 from tiltframe.serve.workers import WorkerPool
 from tiltframe.serve.writing import Writing
 from tiltframe.store import StoreError
+from tiltframe.store.backends import set_cache_memory
 
 _MESSAGES = {
     404: "there is nothing at {path}; the page at / and /openapi.json say what there is",
@@ -161,6 +162,7 @@ def run(
     """Serve stores until SIGINT or SIGTERM; raise ``ValueError`` if the address or a bucket cannot be used."""
     pool = WorkerPool(limits)
     metrics = Metrics()
+    set_cache_memory(limits.memory // 2)
     app = app_of(
         stores, pool, limits, token=token, origins=origins, writable=writable, metrics=metrics, buckets=buckets
     )

@@ -7,6 +7,7 @@ from pathlib import Path
 import click
 
 from aggr.extras import MissingExtra
+from tiltframe.cli.options import memory_bytes
 
 
 @click.command(
@@ -53,6 +54,14 @@ from aggr.extras import MissingExtra
     "[default: 0.005,0.01,0.025,0.05,0.1,0.25,0.5,1,2.5,5,10]",
 )
 @click.option(
+    "--memory",
+    default="128MiB",
+    show_default=True,
+    metavar="SIZE",
+    callback=memory_bytes,
+    help="The maximum memory of caches: answers, and files of the stores that are open.",
+)
+@click.option(
     "--max-rows",
     default=10_000_000,
     show_default=True,
@@ -75,6 +84,7 @@ def serve(
     maintain: bool,
     with_open: tuple[str, ...],
     buckets: tuple[str, ...],
+    memory: int,
     max_rows: int,
     max_windows: int,
     max_seconds: int,
@@ -95,7 +105,7 @@ def serve(
         raise ValueError("a store with open windows cannot be maintained; leave out --maintain or --with-open")
     address = listen_address(listen)
     bounds = BucketBounds.read(buckets)
-    limits = Limits(max_rows, max_windows, max_seconds, max_queries)
+    limits = Limits(max_rows, max_windows, max_seconds, queries=max_queries, memory=memory)
     secret = None if token is None else read_token(token)
     check_reach(address[0], secret)
     for origin in origins:

@@ -20,6 +20,7 @@ class Limits:
     rows: int = 10_000_000  # the maximum rows of states to read, estimated from the parts of the store in the range
     windows: int = 100_000  # the maximum windows in the range, for all requested kinds of windows together
     seconds: int = 30  # the maximum seconds of computing, and of waiting for other queries
+    memory: int = 128 << 20  # the maximum bytes of caches
     queries: int = 4  # the maximum number of queries that run at the same time; others wait
 
     def __post_init__(self) -> None:

@@ -4,14 +4,14 @@ from __future__ import annotations
 
 import json
 import time
-from collections.abc import Awaitable, Callable, Mapping
+from collections.abc import AsyncIterator, Awaitable, Callable, Iterator, Mapping
 from dataclasses import dataclass
 from typing import Any
 from urllib.parse import parse_qs
 
 import numpy as np
 from starlette.requests import ClientDisconnect, Request
-from starlette.responses import Response
+from starlette.responses import Response, StreamingResponse
 from starlette.routing import Route
 
 from aggr.arguments import shown
@@ -26,7 +26,7 @@ from tiltframe.serve.promql.classic_buckets import DEFAULT_BOUNDS, BucketBounds
 from tiltframe.serve.promql.evaluate import evaluate, range_alone, shown_of
 from tiltframe.serve.promql.metrics import metrics_of
 from tiltframe.serve.promql.parse import read_bound, read_duration, read_expression, read_moment
-from tiltframe.serve.promql.remote_read import remote_read
+from tiltframe.serve.promql.remote_read import ReadRequest, chunked_response, sampled_response
 from tiltframe.serve.promql.select import LOOKBACK, Evaluation
 from tiltframe.serve.promql.status import CONSTANT_ANSWERS, database_statistics, flags_of, runtime_information
 from tiltframe.serve.promql.syntax_tree import syntax_tree
@@ -43,6 +43,8 @@ _MOST_BYTES = QUERY_BYTES
 _API = "2.45.0"  # the release of Prometheus that this API and PromQL follow
 # an empty text counts as a missing parameter
 _OPTIONAL = ("time", "start", "end", "timeout", "lookback_delta", "limit", "metric")
+_STREAMED = {"content-type": "application/x-streamed-protobuf; proto=prometheus.ChunkedReadResponse"}
+_STREAMED_BYTES = 1 << 18  # bytes of frames that are computed and sent at once
 _PACKED = {"content-type": "application/x-protobuf", "content-encoding": "snappy"}
 
 
@@ -96,8 +98,14 @@ def routes(
 
     async def read(request: Request) -> Response:
         body = await read_body(request, _MOST_BYTES, seconds, ("identity", "snappy"))
-        answer = await pool.run(lambda: api.read(body, metrics_of(now(), buckets), Deadline(seconds)))
-        return Response(answer, headers=_PACKED)
+        read_request = await pool.look_up(ReadRequest.parse, body)
+        deadline = Deadline(seconds)
+        if not read_request.is_streamed:
+            answer = await pool.run(lambda: api.read(read_request, metrics_of(now(), buckets), deadline))
+            return Response(answer, headers=_PACKED)
+        frames = await pool.look_up(lambda: api.read_chunks(read_request, metrics_of(now(), buckets), deadline))
+        first = await pool.run(_joined, frames, deadline)  # an error before the first frames has a status
+        return StreamingResponse(_streamed(first, frames, pool, deadline), headers=_STREAMED)
 
     api_routes = [
         Route(f"/api/v1/{n}", endpoint_of(n, text_of), methods=["GET", "POST"]) for n, text_of in texts.items()
@@ -141,9 +149,13 @@ class _Api:
             raise BadData("a text has no range; ask for it by /api/v1/query")
         return response.success(response.matrix(value, evaluation.moments), evaluation.warnings, evaluation.infos)
 
-    def read(self, body: bytes, metrics: Metrics, deadline: Deadline) -> bytes:
+    def read(self, request: ReadRequest, metrics: Metrics, deadline: Deadline) -> bytes:
         none = np.zeros(0, np.int64)
-        return remote_read(body, self._evaluation({}, metrics, moments=none, step=None, deadline=deadline))
+        return sampled_response(request, self._evaluation({}, metrics, moments=none, step=None, deadline=deadline))
+
+    def read_chunks(self, request: ReadRequest, metrics: Metrics, deadline: Deadline) -> Iterator[bytes]:
+        none = np.zeros(0, np.int64)
+        return chunked_response(request, self._evaluation({}, metrics, moments=none, step=None, deadline=deadline))
 
     def _evaluation(
         self, form: Form, metrics: Metrics, *, moments: Instants, step: int | None, deadline: Deadline
@@ -201,6 +213,26 @@ class _Api:
     def buildinfo(self, form: Form, metrics: Metrics, deadline: Deadline) -> str:
         names = ("revision", "branch", "buildUser", "buildDate", "goVersion")
         return response.success(json.dumps({"version": _API, **dict.fromkeys(names, "")}))
+
+
+def _joined(frames: Iterator[bytes], deadline: Deadline) -> bytes:
+    """Return the next frames of a stream, some hundred kilobytes; empty at its end."""
+    deadline.restart()
+    joined = bytearray()
+    for frame in frames:
+        joined += frame
+        if len(joined) >= _STREAMED_BYTES:
+            break
+    return bytes(joined)
+
+
+async def _streamed(
+    first: bytes, frames: Iterator[bytes], pool: WorkerPool, deadline: Deadline
+) -> AsyncIterator[bytes]:
+    joined = first
+    while joined:
+        yield joined
+        joined = await pool.run(_joined, frames, deadline)
 
 
 def _stores_of(metrics: Metrics) -> list[StoreView]:

@@ -17,14 +17,15 @@ T = TypeVar("T")
 
 
 class WorkerPool:
-    """Threads for queries, one per concurrent query, and as many threads for look-ups, so that look-ups do not wait for
-    queries.
+    """Threads for queries, one per concurrent query, and as many threads for look-ups and for writes each, so that
+    neither waits for queries, or queries for them.
     """
 
     def __init__(self, limits: Limits) -> None:
         """Create the pool without starting a thread."""
         self._limits = limits
-        self._computing, self._looking = (ThreadPoolExecutor(limits.queries, name) for name in ("query", "look-up"))
+        names = ("query", "look-up", "write")
+        self._computing, self._looking, self._writing = (ThreadPoolExecutor(limits.queries, name) for name in names)
         self._begun: set[Future[Any]] = set()
 
     async def run(self, function: Callable[P, T], *args: P.args, **kwargs: P.kwargs) -> T:
@@ -39,7 +40,7 @@ class WorkerPool:
 
     async def write(self, function: Callable[P, T], *args: P.args, **kwargs: P.kwargs) -> T:
         """Run a function that commits, like `run`, but without stopping it: after the time limit it still ends."""
-        return await self._awaited(self._computing.submit(function, *args, **kwargs))
+        return await self._awaited(self._writing.submit(function, *args, **kwargs))
 
     async def _computed(self, threads: ThreadPoolExecutor, function: Callable[[], T]) -> T:
         call = InterruptibleCall(function)
@@ -73,6 +74,6 @@ class WorkerPool:
 
     def close(self) -> bool:
         """Accept no further calls, and return whether a thread is still running a call."""
-        for threads in (self._computing, self._looking):
+        for threads in (self._computing, self._looking, self._writing):
             threads.shutdown(wait=False, cancel_futures=True)
         return bool(self._begun)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import tempfile
+import threading
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import replace
@@ -35,6 +36,8 @@ class Writing:
     def __init__(self, stores: Stores, pool: WorkerPool, limits: Limits) -> None:
         """Create the routes for the stores, with the threads that write."""
         self._stores, self._pool, self._limits = stores, pool, limits
+        # commits to one store at the same time would only conflict and try again
+        self._locks = {name: threading.Lock() for name in stores}
 
     def routes(self) -> list[Route]:
         """Return the routes."""
@@ -55,7 +58,7 @@ class Writing:
             name = request.path_params["name"]
             store = self._stores[name]
             rows = read_lines(body, store) if kind == LINES else read_stream(body, BODY_BYTES, _CALLED)
-            with _called(store, name):
+            with self._locks[name], _called(store, name):
                 return store.append_rows(rows, writer, number, note=notes.append)
 
         added = await self._pool.write(append)
@@ -85,7 +88,7 @@ class Writing:
                 raise ValueError(_reasons(refused))
             if events is None:
                 return
-            with _called(store, name):
+            with self._locks[name], _called(store, name):
                 if numbered:
                     store.append_rows(events, *numbered, note=notes.append)
                 else:

@@ -1,18 +1,19 @@
-"""Remote read: the samples of the series that match, sent to Prometheus as protobuf with snappy.
+"""Remote read: the samples of the series that match, sent as protobuf with snappy, or streamed in chunks.
 
 A count or a sum, also of the rows up to a bound, is a counter: the running total of its windows, read from the coarsest
 that Prometheus cannot distinguish. Other measures are read from the finest windows, unless these have expired or are
 too many, and coarser windows have the values that the function needs. A sample is at the end of its window; the last
 value of a window is at the time of its event.
 
-Source: ``prompb/remote.proto`` and ``prompb/types.proto`` of prometheus/prometheus; the response type is SAMPLES.
+Source: ``prompb/remote.proto`` and ``prompb/types.proto`` of prometheus/prometheus.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
 from functools import cache
+from itertools import groupby
 from typing import Any
 
 import numpy as np
@@ -25,13 +26,16 @@ from tiltframe.serve.deadline import Deadline
 from tiltframe.serve.errors import BadData, Unanswerable
 from tiltframe.serve.promql.cells import Floats, States, Vector
 from tiltframe.serve.promql.evaluate import numbers_of
-from tiltframe.serve.promql.metrics import BUCKETS, LAST, MAX, MIN, SUM, Matcher, Metric
+from tiltframe.serve.promql.metrics import BUCKETS, LAST, MAX, MIN, NAME, SUM, Matcher, Metric
 from tiltframe.serve.promql.select import LOOKBACK, Evaluation, Selector, select
+from tiltframe.serve.promql.xor_chunks import encode_chunks, frame
 from windows import TimeWindow
 
 _MOST_BYTES = 16 << 20  # the maximum bytes of a decompressed request
 _MILLIS = 1000  # microseconds
-_SAMPLES = 0  # a value of ReadRequest.ResponseType
+_SAMPLES, _STREAMED_CHUNKS = 0, 1  # values of ReadRequest.ResponseType
+_XOR = 1  # the value of Chunk.Encoding
+_CHUNKS_PER_FRAME = 300  # so that a frame is below 1 MiB, as in Prometheus
 _MOST_SAMPLES = 5_000_000  # the maximum number of samples in a response; each takes 22 bytes
 _CELLS_AT_ONCE = 200_000  # the number of cells that are encoded at once
 _OF_COUNTERS = ("rate", "irate", "increase", "resets")  # treat each decrease as a reset
@@ -51,6 +55,9 @@ _MESSAGES = {
     # each item is an encoded Series, because bytes and messages have the same encoding
     "Result": {"series": (1, "repeated bytes")},
     "ReadResponse": {"results": (1, "repeated Result")},
+    "Chunk": {"min_ms": (1, "int64"), "max_ms": (2, "int64"), "type": (3, "int32"), "data": (4, "bytes")},
+    "ChunkedSeries": {"labels": (1, "repeated Label"), "chunks": (2, "repeated Chunk")},
+    "ChunkedResponse": {"chunked_series": (1, "repeated ChunkedSeries"), "query_index": (2, "int64")},
 }
 # the fields value = 1 and timestamp = 2
 _SAMPLE = np.frombuffer(b"\x12\x14\x09" + b"\0" * 8 + b"\x10" + b"\0" * 10, np.uint8)
@@ -70,14 +77,38 @@ class _ReadQuery:
     function: str
 
 
-def remote_read(body: bytes, evaluation: Evaluation) -> bytes:
-    """Return the response to a request before the deadline of the evaluation; raise `BadData` if the request cannot be
-    read.
-    """
+@dataclass(frozen=True)
+class ReadRequest:
+    """A request: its queries, and whether the response is a stream of chunks."""
+
+    queries: tuple[_ReadQuery, ...]
+    is_streamed: bool
+
+    @classmethod
+    def parse(cls, body: bytes) -> ReadRequest:
+        """Return the request in a body; raise `BadData` if it cannot be read."""
+        try:
+            request = _classes()["ReadRequest"].FromString(_unpacked(body))
+            accepted = list(request.accepted_response_types) or [_SAMPLES]
+            chosen = next((kind for kind in accepted if kind in (_SAMPLES, _STREAMED_CHUNKS)), None)
+            if chosen is None:
+                raise BadData(
+                    f"the response types {accepted} are not supported; this server sends SAMPLES ({_SAMPLES}) and "
+                    f"STREAMED_XOR_CHUNKS ({_STREAMED_CHUNKS})"
+                )
+            return cls(tuple(_read_query(query) for query in request.queries), chosen == _STREAMED_CHUNKS)
+        except BadData:
+            raise
+        except Exception as error:
+            raise BadData(f"the body is not a ReadRequest in snappy: {' '.join(str(error).split())[:100]}") from None
+
+
+def sampled_response(request: ReadRequest, evaluation: Evaluation) -> bytes:
+    """Return all samples before the deadline of the evaluation."""
     response = _classes()["ReadResponse"]()
     metrics = [metric for named in evaluation.metrics.values() for metric in named]
     samples = 0
-    for query in _queries(body):
+    for query in request.queries:
         result = response.results.add()
         for metric in evaluation.deadline.checked(metrics):
             if not metric.is_chosen(query.matchers):
@@ -93,17 +124,61 @@ def remote_read(body: bytes, evaluation: Evaluation) -> bytes:
     return bytes(pa.compress(response.SerializeToString(), "snappy", asbytes=True))
 
 
-def _queries(body: bytes) -> list[_ReadQuery]:
-    try:
-        request = _classes()["ReadRequest"].FromString(_unpacked(body))
-        accepted = list(request.accepted_response_types)
-        if accepted and _SAMPLES not in accepted:
-            raise BadData(f"the response types {accepted} are not supported; this server sends SAMPLES ({_SAMPLES})")
-        return [_read_query(query) for query in request.queries]
-    except BadData:
-        raise
-    except Exception as error:
-        raise BadData(f"this is no ReadRequest in snappy: {' '.join(str(error).split())[:100]}") from None
+def chunked_response(request: ReadRequest, evaluation: Evaluation) -> Iterator[bytes]:
+    """Yield the frames of a stream, each with chunks of one series. Only metrics of one name are in memory at once.
+
+    Clients merge streams, so the series of a query are in the order of their labels.
+    """
+    for index, query in enumerate(request.queries):
+        for metrics in _in_order(evaluation, query):
+            vectors = [_samples_of(metric, query, evaluation) for metric in evaluation.deadline.checked(metrics)]
+            yield from _frames(vectors, index, evaluation.deadline)
+
+
+def _in_order(evaluation: Evaluation, query: _ReadQuery) -> Iterator[list[Metric]]:
+    """Yield the metrics of a query in groups whose series are in the order of labels. The name comes first, unless a
+    label is less.
+    """
+    chosen = [
+        metric
+        for name in sorted(evaluation.metrics)
+        for metric in evaluation.metrics[name]
+        if metric.is_chosen(query.matchers)
+    ]
+    if any(label < NAME for metric in chosen for label in metric.labels):
+        yield chosen
+        return
+    for _, metrics in groupby(chosen, key=lambda metric: metric.name):
+        yield list(metrics)
+
+
+def _frames(vectors: Sequence[tuple[Vector, NDArray[np.int64]]], index: int, deadline: Deadline) -> Iterator[bytes]:
+    places = [(v, i) for v, (vector, _) in enumerate(vectors) for i in range(len(vector.series))]
+    places.sort(key=lambda place: sorted(vectors[place[0]][0].series[place[1]].items()))
+    at_once = max(_CELLS_AT_ONCE // max(*(times.shape[1] for _, times in vectors), 1, 1), 1)
+    make = _classes()["ChunkedResponse"]
+    for begin in deadline.checked(range(0, len(places), at_once)):
+        part = places[begin : begin + at_once]
+        for (v, i), chunks in zip(part, _chunks(vectors, part), strict=True):
+            labels = vectors[v][0].series[i]
+            named = [{"name": name, "value": labels[name]} for name in sorted(labels)]
+            for first in range(0, len(chunks), _CHUNKS_PER_FRAME):
+                series = {"labels": named, "chunks": chunks[first : first + _CHUNKS_PER_FRAME]}
+                yield frame(make(chunked_series=[series], query_index=index).SerializeToString())
+
+
+def _chunks(
+    vectors: Sequence[tuple[Vector, NDArray[np.int64]]], places: Sequence[tuple[int, int]]
+) -> list[list[dict[str, Any]]]:
+    """Return the chunks of each series, whose place is the number of its vector and its row."""
+    chunks: list[list[dict[str, Any]]] = [[] for _ in places]
+    present = [vectors[v][0].present[i] for v, i in places]
+    values = np.concatenate([vectors[v][0].values[i][row] for (v, i), row in zip(places, present, strict=True)])
+    times = np.concatenate([vectors[v][1][i][row] for (v, i), row in zip(places, present, strict=True)])
+    series = np.repeat(np.arange(len(places)), [int(row.sum()) for row in present])
+    for row, first, last, data in encode_chunks(times, values.astype(np.float64), series):
+        chunks[row].append({"min_ms": first, "max_ms": last, "type": _XOR, "data": data})
+    return chunks
 
 
 def _unpacked(body: bytes) -> bytes:

@@ -26,6 +26,7 @@ from tiltframe.instants import instants_of
 from tiltframe.names import END, START
 from tiltframe.ranges import Range
 from tiltframe.regular_files import not_a_file
+from tiltframe.store.backends.cache_memory import cache_memory
 from tiltframe.store.backends.delta.fsync import sync_written
 from tiltframe.store.backends.delta.row_groups import laid_out
 from tiltframe.store.backends.key_bounds import KeyBound
@@ -40,7 +41,6 @@ _FORMAT = ds.ParquetFileFormat(
     default_fragment_scan_options=ds.ParquetFragmentScanOptions(page_checksum_verification=True, pre_buffer=False)
 )
 
-_MOST_FOOTERS = 64 << 20  # the bytes of footers of the files that are kept open; the memory is a multiple of it
 _LOCK = Lock()
 
 FileVersion: TypeAlias = tuple[str, str, int, int | None]  # folder, name, size, modification time
@@ -56,6 +56,11 @@ class _OpenFiles:
         self._bytes = 0
         self._fragments: OrderedDict[FileVersion, ds.ParquetFileFragment] = OrderedDict()
 
+    def limit(self, most_bytes: int) -> None:
+        """Change the limit, and close the least recently used files if it is exceeded."""
+        self._most_bytes = most_bytes
+        self._close_oldest()
+
     def get(self, key: FileVersion) -> ds.ParquetFileFragment | None:
         """Return a file if it is open, otherwise None."""
         fragment = self._fragments.get(key)
@@ -68,6 +73,9 @@ class _OpenFiles:
         before = self._fragments.pop(key, None)
         self._bytes += _footer_bytes(fragment) - (0 if before is None else _footer_bytes(before))
         self._fragments[key] = fragment
+        self._close_oldest()
+
+    def _close_oldest(self) -> None:
         while self._bytes > self._most_bytes:
             _, oldest = self._fragments.popitem(last=False)
             self._bytes -= _footer_bytes(oldest)
@@ -77,7 +85,8 @@ def _footer_bytes(fragment: ds.ParquetFileFragment) -> int:
     return int(fragment.metadata.serialized_size)
 
 
-_OPEN_FILES = _OpenFiles(_MOST_FOOTERS)
+_FOOTER_MEMORY = 20  # the measured bytes of memory for a byte of a footer, whose statistics are decoded
+_OPEN_FILES = _OpenFiles(cache_memory() // _FOOTER_MEMORY)
 
 
 class _Written:
@@ -238,6 +247,7 @@ def _opened(name: str, folder: fs.FileSystem) -> ds.ParquetFileFragment:
     fragment.ensure_complete_metadata()
     if isinstance(folder, fs.SubTreeFileSystem):
         with _LOCK:
+            _OPEN_FILES.limit(cache_memory() // _FOOTER_MEMORY)
             _OPEN_FILES.put(seen, fragment)
     return fragment
 

@@ -1,0 +1,213 @@
+"""Serving while writing: 50 requests with events a second and 32 readers, of a server that maintains its store.
+
+    python -m benchmarks.serving [--minutes M] [--writes N] [--out FILE]
+
+Each writer sends events of the current minute under its own name and number. Each reader asks a panel of the last hour,
+by PromQL or by `/v1/query`, and waits a second, as dashboards that refresh do. From the request to the last byte is
+timed. The server's memory, and the files and bytes of the store, are read every ten seconds. At the end, the store must
+contain every acknowledged event exactly once.
+"""
+
+from __future__ import annotations
+
+import http.client
+import json
+import os
+import re
+import subprocess
+import sys
+import tempfile
+import threading
+import time
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+from urllib.parse import urlencode
+
+import click
+import numpy as np
+import pyarrow as pa
+
+import aggr
+from aggr.bench.timing import circumstances
+from tiltframe import FrameStore, TiltFrame
+
+READERS = 32
+WRITERS = 10
+EVENTS = 20  # of each request that writes
+HOSTS = 50
+PAUSE_SECONDS = 1.0  # of a reader between two requests
+SAMPLE_SECONDS = 10.0
+FRAME = TiltFrame(
+    ["10s", "1m", "1h"],
+    "ts",
+    {"requests": aggr.count(), "bytes": aggr.sum("bytes"), "latency": aggr.dds("ms", [0.5, 0.99])},
+    ["host"],
+)
+PANELS = (
+    "sum(increase(requests_total[1m]))",
+    "sum by (host) (rate(bytes[1m]))",
+    "histogram_quantile(0.99, sum(rate(latency[1m])))",
+)
+
+
+@dataclass
+class Observed:
+    """The times of requests in seconds, and samples of the server's size, collected by all threads."""
+
+    reads: list[float] = field(default_factory=list)
+    writes: list[float] = field(default_factory=list)
+    failures: list[str] = field(default_factory=list)
+    events: int = 0
+    samples: list[dict[str, float]] = field(default_factory=list)
+    lock: threading.Lock = field(default_factory=threading.Lock)
+    has_ended: threading.Event = field(default_factory=threading.Event)
+
+
+@contextmanager
+def serving(store: Path, log: Path) -> Iterator[tuple[int, int]]:
+    """Run a server; yield the number of its process and its port."""
+    command = [sys.executable, "-c", "from tiltframe_command import main; main()", "serve", f"web={store}"]
+    options = ["--writable", "--maintain", "--listen", "127.0.0.1:0"]
+    with log.open("w") as err, subprocess.Popen([*command, *options], stderr=err) as process:
+        try:
+            while not (listens := re.search(r"at http://127.0.0.1:(\d+)/", log.read_text())):
+                if process.poll() is not None:
+                    raise SystemExit(log.read_text())
+                time.sleep(0.05)
+            yield process.pid, int(listens[1])
+        finally:
+            process.terminate()
+
+
+def send(connection: http.client.HTTPConnection, path: str, body: str | None = None) -> tuple[float, str | None]:
+    """Send a request; return its seconds, and the beginning of an answer that is an error."""
+    began = time.perf_counter()
+    kind = {"Content-Type": "application/x-ndjson"}
+    connection.request("GET" if body is None else "POST", path, body, {} if body is None else kind)
+    answer = connection.getresponse()
+    text = answer.read()
+    return time.perf_counter() - began, None if answer.status == 200 else f"{answer.status} {text[:150]!r}"
+
+
+def write(port: int, number: int, per_second: float, observed: Observed) -> None:
+    """Send events at a steady rate, until the measurement ends."""
+    rng = np.random.default_rng(number)
+    connection = http.client.HTTPConnection("127.0.0.1", port, timeout=60)
+    due = time.monotonic() + rng.random() / per_second
+    sent = 0
+    while not observed.has_ended.wait(max(due - time.monotonic(), 0)):
+        due += 1 / per_second
+        sent += 1
+        now = int(time.time() * 1000)
+        events = [
+            {"ts": now, "host": f"host-{host}", "bytes": size, "ms": duration}
+            for host, size, duration in zip(
+                rng.integers(0, HOSTS, EVENTS).tolist(),
+                rng.integers(0, 100_000, EVENTS).tolist(),
+                rng.lognormal(3, 1, EVENTS).tolist(),
+                strict=True,
+            )
+        ]
+        path = f"/v1/stores/web/events?writer=writer-{number}&number={sent}"
+        seconds, failure = send(connection, path, "\n".join(map(json.dumps, events)))
+        with observed.lock:
+            observed.writes.append(seconds)
+            if failure:
+                observed.failures.append(failure)
+            else:
+                observed.events += EVENTS
+
+
+def read(port: int, number: int, observed: Observed) -> None:
+    """Ask panels of the last hour, until the measurement ends."""
+    connection = http.client.HTTPConnection("127.0.0.1", port, timeout=60)
+    panel_number = number
+    while not observed.has_ended.wait(PAUSE_SECONDS):
+        panel_number += 1
+        now = int(time.time()) // 10 * 10
+        words: dict[str, Any] = {"store": "web", "per": "1m", "within": "-10m", "keys": "", "flat": "true"}
+        path = "/v1/query?" + urlencode(words)
+        if panel := (*PANELS, None)[panel_number % (len(PANELS) + 1)]:
+            path = "/api/v1/query_range?" + urlencode({"query": panel, "start": now - 3600, "end": now, "step": 60})
+        seconds, failure = send(connection, path)
+        with observed.lock:
+            observed.reads.append(seconds)
+            if failure:
+                observed.failures.append(failure)
+
+
+def sample(process: int, store: Path, observed: Observed) -> None:
+    """Read the server's resident memory, and the files of the store, until the measurement ends."""
+    while not observed.has_ended.wait(SAMPLE_SECONDS):
+        memory = re.search(r"VmRSS:\s+(\d+)", Path(f"/proc/{process}/status").read_text())
+        files = [path for path in store.rglob("*.parquet") if path.is_file()]
+        parts = len(FrameStore(store).at().snapshot.parts)
+        assert memory is not None
+        observed.samples.append({"MiB": int(memory[1]) / 1024, "files": len(files), "parts": parts})
+
+
+def measured(folder: Path, minutes: float, writes: float) -> dict[str, Any]:
+    """Write and read for some minutes; return the figures."""
+    store = folder / "web"
+    first_event = {"ts": [int(time.time() * 1000)], "host": ["host-0"], "bytes": [1], "ms": [1.0]}
+    FrameStore(store, FRAME).append_rows(pa.table(first_event), "first", 1)
+    observed = Observed()
+    with serving(store, folder / "log") as (process, port):
+        threads = [threading.Thread(target=read, args=(port, i, observed)) for i in range(READERS)]
+        rate = writes / WRITERS
+        threads += [threading.Thread(target=write, args=(port, i, rate, observed)) for i in range(WRITERS)]
+        threads.append(threading.Thread(target=sample, args=(process, store, observed)))
+        for thread in threads:
+            thread.start()
+        time.sleep(minutes * 60)
+        observed.has_ended.set()
+        for thread in threads:
+            thread.join()
+    counted = FrameStore(store).query("1h", keys=[]).column("requests").to_pylist()
+    if sum(counted) < observed.events + 1:
+        raise SystemExit(f"{observed.events:,} events were acknowledged, and the store has {sum(counted):,}")
+    third = max(len(observed.samples) // 3, 1)
+    return {
+        "minutes": minutes,
+        "writes_per_second": len(observed.writes) / (minutes * 60),
+        "write_ms": _percentiles(observed.writes),
+        "reads_per_second": len(observed.reads) / (minutes * 60),
+        "read_ms": _percentiles(observed.reads),
+        "failures": len(observed.failures),
+        "first_failures": sorted(set(observed.failures))[:3],
+        "median_MiB_by_third": [_median(part, "MiB") for part in _thirds(observed.samples, third)],
+        "most_parts_by_third": [max(s["parts"] for s in part) for part in _thirds(observed.samples, third)],
+        "most_files": max(s["files"] for s in observed.samples),
+    }
+
+
+def _thirds(samples: list[dict[str, float]], third: int) -> list[list[dict[str, float]]]:
+    return [part for part in (samples[:third], samples[third : 2 * third], samples[2 * third :]) if part]
+
+
+def _median(samples: list[dict[str, float]], name: str) -> float:
+    return round(float(np.median([s[name] for s in samples])), 1)
+
+
+def _percentiles(seconds: list[float]) -> dict[str, float]:
+    return {f"p{q}": round(float(np.percentile(seconds, q)) * 1000, 1) for q in (50, 90, 99)} if seconds else {}
+
+
+@click.command()
+@click.option("--minutes", default=10.0, show_default=True)
+@click.option("--writes", default=50.0, show_default=True, help="Requests with events a second.")
+@click.option("--out", type=click.Path(path_type=Path), default=Path(__file__).parent / "results" / "serving.json")
+def main(minutes: float, writes: float, out: Path) -> None:
+    """Measure, print the figures and write them to a file."""
+    with tempfile.TemporaryDirectory() as folder:
+        figures = measured(Path(folder), minutes, writes)
+    figures["load_average"] = os.getloadavg()[0]
+    print(json.dumps(figures, indent=1))
+    out.write_text(json.dumps({**circumstances(), "figures": figures}, indent=1) + "\n")
+
+
+if __name__ == "__main__":
+    main()

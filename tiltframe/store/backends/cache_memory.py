@@ -1,0 +1,47 @@
+"""The memory that backends may use for caches, for all stores of this process."""
+
+from __future__ import annotations
+
+from aggr.arguments import checked_whole
+
+_DEFAULT = 5 << 28
+_bytes = _DEFAULT
+
+
+def cache_memory() -> int:
+    """Return the maximum bytes of the caches of each backend.
+
+    >>> cache_memory()
+    1342177280
+    """
+    return _bytes
+
+
+def set_cache_memory(most_bytes: int) -> None:
+    """Set the maximum memory of the caches of each backend, for all stores of this process.
+
+    Parameters
+    ----------
+    most_bytes : int
+        In bytes, from 0. It applies from the next time that a backend caches something.
+
+    Returns
+    -------
+    None
+
+    Raises
+    ------
+    ValueError
+        If the number is not a whole number from 0.
+
+    Guarantee
+    ---------
+    Answers are the same; files that are no longer cached are opened again.
+
+    Examples
+    --------
+    >>> set_cache_memory(5 << 28)
+    """
+    checked_whole(most_bytes, "the memory of caches", 0)
+    global _bytes
+    _bytes = most_bytes
