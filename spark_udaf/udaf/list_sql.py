@@ -15,7 +15,7 @@ import sqlglot
 from sqlglot import Token, TokenType
 
 import aggr
-from aggr.function import WEIGHT, Function
+from aggr.function import WEIGHT, Function, keyword
 from spark_udaf.plan.columns import COLLATED, collation_message, compares_text
 from spark_udaf.udaf.bounded_lists import interval_step
 from spark_udaf.versions.features import has_collations
@@ -165,12 +165,12 @@ def _list_call(call: _Call, arguments: Sequence[str], most_values: int) -> tuple
     plain = [argument for argument in arguments if argument not in weights]
     is_merge = call.name.endswith("_merge")
     inputs = 1 if is_merge else len(call.function.inputs)
-    values, parameters = plain[:inputs], plain[inputs:]
+    values, parameters = _split_inputs(plain, () if is_merge else call.function.inputs)
     if call.is_distinct and (inputs > 1 or weights):
         raise ValueError(f"{call.name} takes several columns, and DISTINCT is of one; write a subquery with DISTINCT")
     row = values[0] if values else "1"
     if inputs > 1 or weights:
-        fields = [*values, *(weight.split("=>", 1)[1] for weight in weights)]
+        fields = [*values, *(weight.split("=>", 1)[1].strip() for weight in weights)]
         names = [*call.function.inputs[: len(values)], *([WEIGHT] if weights else [])]
         row = "named_struct(" + ", ".join(f"'{name}', {field}" for name, field in zip(names, fields, strict=True)) + ")"
     if has_collations() and not is_merge and compares_text(call.function):
@@ -181,6 +181,31 @@ def _list_call(call: _Call, arguments: Sequence[str], most_values: int) -> tuple
         bound = " ".join(filter(None, [_bound(call.name, row, most_values), call.condition]))
         listed = f"IF({bound} >= INTERVAL '0' SECOND, {listed}, array())"  # the sum is null if there are no values
     return f"{call.name}{LIST}({', '.join([listed, *parameters])})", f"{call.name}{LIST}"
+
+
+def _split_inputs(arguments: Sequence[str], inputs: Sequence[str]) -> tuple[list[str], list[str]]:
+    """Split arguments into inputs, which may be passed by their keywords after the first, and parameters.
+
+    >>> _split_inputs(["x", "0.5", "by => ts"], ("value", "time"))
+    (['x', 'ts'], ['0.5'])
+    """
+    keywords = {keyword(role) for role in inputs[1:]}
+    named: dict[str, str] = {}
+    left: list[str] = []
+    for argument in arguments:
+        name, arrow, value = argument.partition("=>")
+        word = name.strip().lower()
+        if arrow and word in keywords and word not in named:
+            named[word] = value.strip()
+        else:
+            left.append(argument)
+    values = [left.pop(0)] if left else []
+    for role in inputs[1:]:
+        if keyword(role) in named:
+            values.append(named[keyword(role)])
+        elif left and "=>" not in left[0]:
+            values.append(left.pop(0))
+    return values, left
 
 
 def _bound(name: str, row: str, most_values: int) -> str:

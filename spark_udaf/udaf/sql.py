@@ -27,7 +27,7 @@ import aggr
 from aggr import Function, Groups
 from aggr.arguments import is_name, shown
 from aggr.arrow.normalize import with_nulls
-from aggr.function import EVENT_TIME, WEIGHT
+from aggr.function import EVENT_TIME, WEIGHT, keyword
 from aggr.registry import aliases
 from aggr.tables.accessors import accessors_of, parameters_of, read_accessor, result_type
 from aggr.tables.identify import function_of
@@ -363,14 +363,34 @@ def _apply_parameters(
         if weights is not None:
             named = {name: column for name, column in named.items() if name != WEIGHT}
         if len(inputs) > 1:
-            if len(positional) < len(inputs) - 1:
-                further = ("event times" if name == EVENT_TIME else f"a column for {name}" for name in inputs[1:])
-                raise ValueError(f"it needs {' and '.join(further)}, after its first column")
-            values = pa.StructArray.from_arrays([values, *positional[: len(inputs) - 1]], names=list(inputs))
-            positional = positional[len(inputs) - 1 :]
+            further, positional, named = _further_inputs(inputs, positional, named)
+            values = pa.StructArray.from_arrays([values, *further], names=list(inputs))
         constants = _constants(names, positional, named)
         applied = replace(spec, function=replace(spec.function, **constants)) if constants else spec
         return applied, values, weights
+
+
+def _further_inputs(
+    inputs: Sequence[str], positional: Sequence[pa.Array], named: Mapping[str, pa.Array]
+) -> tuple[list[pa.Array], Sequence[pa.Array], Mapping[str, pa.Array]]:
+    """Take the inputs after the first from the arguments: by their keywords, or in their order.
+
+    Return them, and the arguments that are left, which are parameters.
+    """
+    left, left_by_name = list(positional), dict(named)
+    further: list[pa.Array] = []
+    missing: list[str] = []
+    for role in inputs[1:]:
+        if keyword(role) in left_by_name:
+            further.append(left_by_name.pop(keyword(role)))
+        elif left:
+            further.append(left.pop(0))
+        else:
+            missing.append("event times" if role == EVENT_TIME else f"a column for {role}")
+    if missing:
+        by_name = ", ".join(f"{keyword(role)} => column" for role in inputs[1:])
+        raise ValueError(f"it needs {' and '.join(missing)}, after its first column or by name: {by_name}")
+    return further, left, left_by_name
 
 
 def _column(positional: Sequence[pa.Array]) -> tuple[pa.Array, Sequence[pa.Array]]:

