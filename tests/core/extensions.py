@@ -19,8 +19,16 @@ EXTENSIONS: dict[str, tuple[str, ...]] = {
     "serve": ("tiltframe/serve",),
     "postgres": ("tiltframe/store/backends/postgres",),
 }
-# Tests of the complete tree: generated stubs list the functions of extensions, too.
-COMPLETE = ("tests/aggr/test_function_signatures.py",)
+# Tests of the complete tree: generated stubs, the requirements of a complete installation, and functions that are named
+# by texts alone.
+COMPLETE = (
+    "tests/aggr/test_function_signatures.py",
+    "tests/aggr/test_measures.py",
+    "tests/aggr/test_nist.py",
+    "tests/aggr/test_weights.py",
+    "tests/cli/test_doctor.py",
+    "tests/cli/test_functions_command.py",
+)
 FOLDERS = tuple(folder for folders in EXTENSIONS.values() for folder in folders)
 
 
