@@ -32,14 +32,9 @@ from aggr.entry_points import NO_OBJECT, load_name
 from aggr.extras import MissingExtra
 
 try:
-    import pyspark
+    import pyspark  # noqa: F401
 except ImportError as error:
     raise MissingExtra("spark_udaf, where no cluster brings pyspark,", "spark-local", error) from None
-
-from spark_udaf.versions.features import has_data_source, is_supported
-
-if not is_supported(pyspark.__version__):  # check first: imports fail in older versions
-    raise ImportError(f"spark_udaf needs PySpark 3.5 or newer; this is {pyspark.__version__}: upgrade pyspark")
 
 from spark_udaf import states
 from spark_udaf.batch.aggregate import aggregate, finish, merge
@@ -58,6 +53,7 @@ from spark_udaf.streaming.stream_into import stream_into
 from spark_udaf.udaf.group_by import group_by
 from spark_udaf.udaf.query import sql
 from spark_udaf.udaf.sql import register
+from spark_udaf.versions.features import has_data_source
 
 __all__ = [
     "aggregate",

@@ -22,6 +22,7 @@ from spark_udaf.plan.fractions import check_fractions
 from spark_udaf.plan.schema import as_schema, spark_schema
 from spark_udaf.plan.session import check_is_spark, prepare
 from spark_udaf.plan.worker import tune_worker
+from spark_udaf.versions.same_version import TaskFunction
 from tiltframe import OrderedFrame, OrderedRollup, RunningAggregation
 from tiltframe.event_time import INSTANT, event_times
 from tiltframe.ordered.aggregator import OrderedAggregator
@@ -182,7 +183,7 @@ def _streamed(
         for table in _by_keys(batches, [*columns, *computed_keys], order=inside, begin=begin, has_ticks=has_ticks):
             yield from as_schema(table, result).to_batches()
 
-    return together.sortWithinPartitions(*by).mapInArrow(work, spark_schema(result))
+    return together.sortWithinPartitions(*by).mapInArrow(TaskFunction(work), spark_schema(result))
 
 
 def _by_keys(
@@ -244,7 +245,7 @@ def _with_keys(rows: DataFrame, order: Order) -> DataFrame:
                 table = table.append_column(name, normalize(key))
             yield from as_schema(table, schema).to_batches()
 
-    return rows.mapInArrow(compute, spark_schema(schema))
+    return rows.mapInArrow(TaskFunction(compute), spark_schema(schema))
 
 
 def _with_instants(rows: DataFrame, time: str) -> DataFrame:
@@ -260,7 +261,7 @@ def _with_instants(rows: DataFrame, time: str) -> DataFrame:
             at = pa.array(event_times(batch.column(time), time)).cast(INSTANT)
             yield pa.RecordBatch.from_arrays([*batch.columns, at], schema=schema)
 
-    return rows.mapInArrow(read, spark_schema(schema))
+    return rows.mapInArrow(TaskFunction(read), spark_schema(schema))
 
 
 def quoted_column(name: str) -> Column:

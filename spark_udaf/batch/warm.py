@@ -9,6 +9,7 @@ from pyspark.sql import SparkSession
 
 from aggr.registry import get
 from aggr.warming import warm as warm_functions
+from spark_udaf.versions.same_version import TaskFunction
 
 
 def warm(spark: SparkSession, functions: Sequence[str] | None = None, tasks: int = 16) -> None:
@@ -35,4 +36,4 @@ def warm(spark: SparkSession, functions: Sequence[str] | None = None, tasks: int
         warm_functions(functions)
         yield from batches
 
-    spark.range(0, tasks, 1, tasks).mapInArrow(compile_there, "id long").collect()
+    spark.range(0, tasks, 1, tasks).mapInArrow(TaskFunction(compile_there), "id long").collect()

@@ -15,9 +15,11 @@ from pyspark.sql import functions as F
 from pyspark.sql.types import StructField
 
 from aggr import Function
+from aggr.arrow import versions
 from aggr.sql.number_columns import Use
 from spark_udaf.plan.schema import spark_schema
 from spark_udaf.versions.arrow_types import UnsupportedType, to_arrow_type
+from spark_udaf.versions.same_version import TaskFunction
 from tiltframe.names import LEVEL, START
 from tiltframe.provenance import KEY
 
@@ -143,21 +145,21 @@ def map_columns(
             return function(batch.select([]) for batch in batches)
 
         without_columns.__name__ = getattr(function, "__name__", "read_rows")  # Spark names the stage after it
-        return rows.mapInArrow(without_columns, spark_schema(schema))
+        return rows.mapInArrow(TaskFunction(without_columns), spark_schema(schema))
     available = df.columns
     if _plain(names, available):
         in_order = [name for name in available if name in names]  # Columns in this order need not be renamed.
         same = df if in_order == available else df.select(*in_order)
-        return same.mapInArrow(function, spark_schema(schema))
+        return same.mapInArrow(TaskFunction(function), spark_schema(schema))
     names = list(names)
 
     def named(batches: Batches) -> Batches:
-        return function(batch.rename_columns(names) for batch in batches)
+        return function(versions.rename_columns(batch, names) for batch in batches)
 
     named.__name__ = getattr(function, "__name__", "read_rows")
     places = [available.index(name) for name in names]
     numbered = df.toDF(*(f"c{place}" for place in range(len(available))))
-    return numbered.select(*(f"c{place}" for place in places)).mapInArrow(named, spark_schema(schema))
+    return numbered.select(*(f"c{place}" for place in places)).mapInArrow(TaskFunction(named), spark_schema(schema))
 
 
 def unsliced_batches(table: pa.Table, most_rows: int) -> Batches:

@@ -20,6 +20,7 @@ from pyspark.sql.types import StructType
 
 from spark_udaf.plan.scan import ParquetScan, scan_parquet
 from spark_udaf.plan.schema import spark_schema
+from spark_udaf.versions.java_objects import query_execution
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame
@@ -76,14 +77,15 @@ def scan_of(df: DataFrame) -> ParquetScan:
     """
     if not hasattr(df, "mapInArrow") or isinstance(df, type):
         raise TypeError(f"give a Spark DataFrame; got {df!r}")
-    if not hasattr(df, "_jdf"):
+    plans = query_execution(df)
+    if plans is None:
         raise NotPlain("Spark Connect does not provide the plan of a DataFrame; name its files to su.scan_parquet")
     if df.isStreaming or df.storageLevel.useMemory or df.storageLevel.useDisk:
         raise NotPlain("it is streaming" if df.isStreaming else "it is cached")
     for setting in _SETTINGS:
         if df.sparkSession.conf.get(setting) != "false":
             raise NotPlain(f"{setting} is set")
-    conditions, relation = _conditions_and_relation(df._jdf.queryExecution().optimizedPlan())
+    conditions, relation = _conditions_and_relation(plans.optimizedPlan())
     schema = StructType.fromJson(json.loads(relation.schema().json()))
     for field in schema:
         if any("DEFAULT" in key for key in field.metadata):
@@ -116,7 +118,10 @@ def scan_of(df: DataFrame) -> ParquetScan:
 
 def analyzed_plan(df: DataFrame | ParquetScan) -> Any:
     """Return the logical plan of a DataFrame, as Spark's JVM has it; None for a scan, and on Spark Connect."""
-    return df._jdf.queryExecution().analyzed() if hasattr(df, "_jdf") else None
+    if isinstance(df, ParquetScan):
+        return None
+    plans = query_execution(df)
+    return None if plans is None else plans.analyzed()
 
 
 def plain_or_none(df: DataFrame, scan: Literal["auto"] | None) -> ParquetScan | None:

@@ -33,6 +33,7 @@ from spark_udaf.plan.parquet_files import (
 from spark_udaf.plan.parquet_times import time_problem
 from spark_udaf.plan.schema import spark_schema
 from spark_udaf.plan.session import check_session, parallelism
+from spark_udaf.versions.same_version import TaskFunction
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
@@ -152,7 +153,7 @@ class ParquetScan:
                     yield from function(selection.rows(tasks[number]), number)
 
         numbers = self.spark.range(0, len(tasks), 1, max(1, len(tasks)))
-        return numbers.mapInArrow(read, spark_schema(schema))
+        return numbers.mapInArrow(TaskFunction(read), spark_schema(schema))
 
     def _groups(self, fragment: ds.ParquetFileFragment) -> list[Any]:
         """List the row groups of a file that may contain rows of the filter."""

@@ -43,6 +43,7 @@ from spark_udaf.plan.shard_messages import (
 )
 from spark_udaf.plan.shards import shard_numbers
 from spark_udaf.plan.worker import task_number, tune_worker
+from spark_udaf.versions.same_version import TaskFunction
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
@@ -230,7 +231,7 @@ class TwoPhases:
         """Return the DataFrame of the result. The plan is attached to it for `plan_of`."""
         check_distinct(self.result.names, self.source.spark)
         sharded = _sharded(self) if self.sharded is None else self.sharded
-        planned = sharded.mapInArrow(_second(self), spark_schema(self.result))
+        planned = sharded.mapInArrow(TaskFunction(_second(self)), spark_schema(self.result))
         attach(planned, "plan", replace(self, sharded=sharded))
         return planned
 

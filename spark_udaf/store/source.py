@@ -25,6 +25,7 @@ from spark_udaf.store.read_range import SOURCE_NAME, read_range, result_schema
 from spark_udaf.versions.arrow_types import to_arrow_schema
 from spark_udaf.versions.data_sources import register_data_source
 from spark_udaf.versions.features import has_data_source
+from spark_udaf.versions.same_version import TaskFunction
 from tiltframe.store import Measures, Query
 from windows import TimeWindow
 
@@ -67,7 +68,7 @@ def _map_ranges(spark: SparkSession, options: dict[str, str]) -> DataFrame:
             for number in batch.column(0).to_pylist():
                 yield from read_range(query, ranges[number], arrow_schema)
 
-    return spark.range(0, len(ranges), 1, len(ranges)).mapInArrow(read_numbers, schema)
+    return spark.range(0, len(ranges), 1, len(ranges)).mapInArrow(TaskFunction(read_numbers), schema)
 
 
 def read(

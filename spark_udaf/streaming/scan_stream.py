@@ -22,6 +22,7 @@ from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as F
 
 from aggr.arguments import checked_mapping, checked_type, checked_whole
+from aggr.arrow import versions
 from aggr.duration import read_duration
 from spark_udaf.plan.parquet_files import (
     Batches,
@@ -41,6 +42,7 @@ from spark_udaf.plan.scan import ParquetScan
 from spark_udaf.plan.schema import spark_schema
 from spark_udaf.plan.session import check_is_spark, check_session, shuffle_partitions
 from spark_udaf.plan.shards import shard_numbers
+from spark_udaf.versions.same_version import TaskFunction
 from tiltframe.event_time import INSTANT, event_times
 
 # A function that converts batches and the number of a task to messages.
@@ -167,10 +169,12 @@ class ParquetStream:
 
                 for batch in reduce(seen(), share):
                     repeated = pa.array([latest] * batch.num_rows, pa.int64()).cast(_LATEST.type)
-                    yield batch.append_column(_LATEST, repeated)
+                    yield versions.append_column(batch, _LATEST, repeated)
 
         shares_of_files = self.paths().withColumn(_SHARE, F.explode(F.array(*map(F.lit, numbers))))
-        read_here = shares_of_files.repartition(tasks, _SHARE).mapInArrow(read, spark_schema(schema.append(_LATEST)))
+        read_here = shares_of_files.repartition(tasks, _SHARE).mapInArrow(
+            TaskFunction(read), spark_schema(schema.append(_LATEST))
+        )
         if self.delay_us is not None:
             read_here = read_here.withWatermark(_LATEST.name, f"{self.delay_us} microseconds")
         return read_here.select(*schema.names)

@@ -30,6 +30,7 @@ from spark_udaf.streaming.ordered_job import OrderedJob
 from spark_udaf.streaming.scan_stream import ParquetStream, Read, Reduce
 from spark_udaf.streaming.shard_job import ARRIVAL, EVENT, IN, NO_TIME, OBSERVED, OUT, WATERMARK, ShardJob, names_of
 from spark_udaf.streaming.stateful import check_has_state, transform_shards
+from spark_udaf.versions.same_version import TaskFunction
 from tiltframe import OrderedFrame, OrderedRollup, TiltFrame
 from tiltframe.event_time import event_times
 from tiltframe.ordered.aggregator import OrderedAggregator
@@ -233,7 +234,7 @@ def _read(messages: DataFrame, job: ShardJob | OrderedJob, *, schema: pa.Schema,
                 rows = job.read(message.as_buffer(), schema, states, flat)
                 yield from unsliced_batches(rows, _ROWS_PER_BATCH)
 
-    return messages.mapInArrow(read, spark_schema(schema))
+    return messages.mapInArrow(TaskFunction(read), spark_schema(schema))
 
 
 def _timers(has_watermark: bool, windows: OpenWindows) -> str:

@@ -7,16 +7,16 @@ of PySpark without that function shows Spark's error alone.
 from __future__ import annotations
 
 import functools
-import sys
 from collections.abc import Callable
 from typing import Any, TypeAlias
 
 from spark_udaf.plan.errors import task_sentence
+from spark_udaf.versions.error_converters import replace_converters
 
 Explanation: TypeAlias = Callable[[str], str | None]
 
-_CONVERTERS = ("pyspark.errors.exceptions.captured", "pyspark.sql.connect.client.core")
-_LABELLED = "in error_label"  # in a traceback: the frame in which our functions add their call to an error
+# In a traceback: the frames in which our functions add their call to an error, and compare versions.
+_FRAMES = ("in error_label", "in check_version")
 _WRAPPED = "_tiltframe_explains"
 _explanations: list[Explanation] = []
 
@@ -25,11 +25,7 @@ def explain_errors(explanation: Explanation) -> None:
     """Add a function that returns a sentence for the text of an error of Spark, or None for other errors."""
     if explanation not in _explanations:
         _explanations.append(explanation)
-    for name in _CONVERTERS:
-        module = sys.modules.get(name)  # Importing Spark Connect takes as long as registering all functions.
-        convert = getattr(module, "convert_exception", None)
-        if convert is not None and not hasattr(convert, _WRAPPED):
-            setattr(module, "convert_exception", _explaining(convert))  # noqa: B010
+    replace_converters(_explaining)
 
 
 def explain_task_errors() -> None:
@@ -38,11 +34,14 @@ def explain_task_errors() -> None:
 
 
 def _sentence_of_task(text: str) -> str | None:
-    sentence = task_sentence(text) if _LABELLED in text else None
+    sentence = task_sentence(text) if any(frame in text for frame in _FRAMES) else None
     return None if sentence is None else sentence[1]
 
 
 def _explaining(convert: Callable[..., Any]) -> Callable[..., Any]:
+    if hasattr(convert, _WRAPPED):
+        return convert
+
     @functools.wraps(convert)
     def explained(*arguments: Any, **named: Any) -> Any:
         error = convert(*arguments, **named)

@@ -10,9 +10,8 @@ import re
 from collections.abc import Iterator
 from itertools import count
 
-from pyspark.sql import SparkSession
-
 from spark_udaf.udaf.job_errors import explain_errors
+from spark_udaf.versions.java_objects import shared_state
 
 _OVERFLOW = "INTERVAL_ARITHMETIC_OVERFLOW"
 _NUMBERED = re.compile(r"INTERVAL '[\d :]+\.(\d{5}1)'")
@@ -73,11 +72,11 @@ def _sentence_of_overflow(text: str) -> str | None:
 
 def _latest_plans() -> Iterator[str]:
     """Return the plans of the latest queries of classic Spark."""
-    java_session = getattr(SparkSession.getActiveSession(), "_jsparkSession", None)
-    if java_session is None:
-        return
     try:
-        queries = java_session.sharedState().statusStore().executionsList()
+        shared = shared_state()
+        if shared is None:
+            return
+        queries = shared.statusStore().executionsList()
         last = queries.size() - 1
         for place in range(last, max(last - _LATEST_QUERIES, -1), -1):
             yield str(queries.apply(place).physicalPlanDescription())

@@ -20,7 +20,6 @@ from typing import Any
 import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
-from pyspark.serializers import CloudPickleSerializer
 from pyspark.sql import SparkSession
 
 import aggr
@@ -44,7 +43,9 @@ from spark_udaf.udaf.aggregate_function import (
 )
 from spark_udaf.udaf.job_errors import explain_task_errors
 from spark_udaf.udaf.list_sql import LIST
+from spark_udaf.versions.pickling import pickle_for_tasks
 from spark_udaf.versions.registration import register_functions
+from spark_udaf.versions.same_version import check_version, installed_version
 from spark_udaf.versions.sql_function import SqlFunction
 
 _TYPES = ("bigint", "string", "timestamp")
@@ -151,7 +152,7 @@ class _OfFamily(SqlFunction):
     family: Family | None = None
 
     def __reduce__(self) -> tuple[Any, ...]:
-        return _function_of, (_pickled(self.family), self.name)
+        return _function_of, (installed_version(), _pickled(self.family), self.name)
 
 
 @cache
@@ -161,9 +162,7 @@ def _udfs_of(family: Family) -> dict[str, SqlFunction]:
 
 @cache
 def _pickled(family: Family) -> bytes:
-    pickler: Any = CloudPickleSerializer()  # type: ignore[no-untyped-call]
-    pickled: bytes = pickler.dumps(family)  # by value if workers cannot import the function
-    return pickled
+    return pickle_for_tasks(family)
 
 
 @cache
@@ -172,7 +171,8 @@ def _family_of(pickled: bytes) -> Family:
     return family
 
 
-def _function_of(pickled: bytes, name: str) -> SqlFunction:
+def _function_of(of_driver: str | None, pickled: bytes, name: str) -> SqlFunction:
+    check_version(of_driver)
     return _udfs_of(_family_of(pickled))[name]
 
 

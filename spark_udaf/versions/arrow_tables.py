@@ -9,6 +9,7 @@ import pyarrow as pa
 
 from spark_udaf.versions.arrow_types import to_arrow_schema
 from spark_udaf.versions.features import has_to_arrow
+from spark_udaf.versions.same_version import TaskFunction
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame
@@ -30,6 +31,6 @@ def collect_arrow(df: DataFrame) -> pa.Table:
             yield pa.record_batch([pa.array([sink.getvalue().to_pybytes()], pa.binary())], names=["data"])
 
     schema = to_arrow_schema(df.schema)
-    rows = df.mapInArrow(to_stream, "data binary").collect()
+    rows = df.mapInArrow(TaskFunction(to_stream), "data binary").collect()
     tables = [pa.ipc.open_stream(bytes(row["data"])).read_all().cast(schema) for row in rows]
     return pa.concat_tables(tables) if tables else schema.empty_table()

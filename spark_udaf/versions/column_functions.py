@@ -9,6 +9,7 @@ import pyarrow as pa
 
 from spark_udaf.versions.arrow_types import parse_type
 from spark_udaf.versions.features import has_arrow_udf, has_iterating_aggregate, refuse
+from spark_udaf.versions.same_version import TaskFunction
 
 if TYPE_CHECKING:
     from pyspark.sql import Column
@@ -74,8 +75,10 @@ def iterating_function(
         refuse("groups='large'", "4.2", "use su.group_by(df, …).agg(…)")
     from pyspark.sql.pandas import functions
 
+    aggregate = TaskFunction(function)
+
     def call(batches: Iterator[pa.Array]) -> Any:
-        return function(batches)
+        return aggregate(batches)
 
     call.__annotations__ = {"batches": Iterator[pa.Array], "return": pa.Scalar}
     call.__name__ = function.__name__
@@ -88,8 +91,10 @@ def arrow_udf(function: Callable[..., Any], dtype: DataType | str, is_aggregate:
     """Return PySpark's own Arrow function, which must exist; PySpark reads from annotations whether it aggregates."""
     from pyspark.sql.pandas import functions
 
+    compute = TaskFunction(function)
+
     def call(*positional: pa.Array, **named: pa.Array) -> Any:
-        return function(*positional, **named)
+        return compute(*positional, **named)
 
     result = pa.Scalar if is_aggregate else pa.Array
     call.__annotations__ = {"positional": pa.Array, "named": pa.Array, "return": result}

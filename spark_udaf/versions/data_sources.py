@@ -13,12 +13,12 @@ from typing import Any
 from pyspark.errors import AnalysisException
 from pyspark.sql import SparkSession
 
-from spark_udaf.versions.features import has_iterating_aggregate
+from spark_udaf.versions.features import has_session_sources
 
 
 def register_data_source(spark: SparkSession, source: Any) -> None:
     """Register a subclass of ``pyspark.sql.datasource.DataSource`` in a session; again has no effect."""
-    if hasattr(spark, "_jsparkSession") and has_iterating_aggregate():  # 4.2 has no feature of data sources to ask for
+    if hasattr(spark, "_jsparkSession") and has_session_sources():
         try:
             _put(spark, source)
             return

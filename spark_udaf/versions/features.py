@@ -21,6 +21,11 @@ def is_supported(version: str) -> bool:
     return (int(major), int(minor)) >= OLDEST
 
 
+# This module is imported first, because other imports fail in older versions.
+if not is_supported(pyspark.__version__):
+    raise ImportError(f"spark_udaf needs PySpark 3.5 or newer; this is {pyspark.__version__}: upgrade pyspark")
+
+
 @cache
 def has_arrow_udf() -> bool:
     """Return whether PySpark has ``arrow_udf``, also as an aggregate function with a struct result (4.1)."""
@@ -36,6 +41,15 @@ def has_iterating_aggregate() -> bool:
 
     eval_types = getattr(util, "PythonEvalType", None)  # Spark 3.5 has this class in another module.
     return hasattr(eval_types, "SQL_GROUPED_AGG_ARROW_ITER_UDF")
+
+
+@cache
+def has_session_sources() -> bool:
+    """Return whether a source that is put into a session, without a search for all sources, is used there (4.2).
+
+    Nothing of the data sources themselves shows it; the iterating aggregates are of the same release.
+    """
+    return has_iterating_aggregate()
 
 
 @cache

@@ -19,6 +19,7 @@ from pyspark.sql.types import DataType
 
 from spark_udaf.versions.column_text import text_of
 from spark_udaf.versions.json_values import from_json, read_values, to_json, write_values
+from spark_udaf.versions.same_version import TaskFunction
 from spark_udaf.versions.type_names import parse_type_name
 
 if TYPE_CHECKING:
@@ -31,9 +32,10 @@ _COLUMNS_PER_LIST = 4
 
 def scalar_function(function: Callable[..., pa.Array], dtype: DataType) -> Callable[..., Column]:
     """Make what `spark_udaf.versions.column_functions.scalar_function` returns."""
+    compute = TaskFunction(function)
 
     def apply(*columns: pd.Series) -> pd.Series:
-        return _texts(function(*map(_values, columns[::2], columns[1::2])))
+        return _texts(compute(*map(_values, columns[::2], columns[1::2])))
 
     udf = text_udf(apply, function.__name__)
 
@@ -48,9 +50,10 @@ def window_function(
     function: Callable[[pa.Array], pa.Scalar], dtype: DataType
 ) -> Callable[[Column, WindowSpec], Column]:
     """Make what `spark_udaf.versions.column_functions.window_function` returns."""
+    compute = TaskFunction(function)
 
     def aggregate(texts: pd.Series, kinds: pd.Series) -> str:
-        result = function(_values(texts, kinds))
+        result = compute(_values(texts, kinds))
         return write_values(pa.repeat(result, 1))[0]
 
     aggregate.__name__ = function.__name__
@@ -66,14 +69,15 @@ def list_function(
     function: Callable[[pa.ListArray], pa.Array], dtype: DataType, names: Sequence[str]
 ) -> Callable[[Column], Column]:
     """Make what `spark_udaf.versions.column_functions.list_function` returns."""
+    compute = TaskFunction(function)
 
     def apply(*columns: pd.Series) -> pd.Series:
         starts = range(0, len(columns), _COLUMNS_PER_LIST)
         lists = [_lists(*columns[start : start + _COLUMNS_PER_LIST]) for start in starts]
         if len(names) == 1:
-            return _texts(function(lists[0]))
+            return _texts(compute(lists[0]))
         rows = pa.StructArray.from_arrays([values.values for values in lists], list(names))
-        return _texts(function(pa.ListArray.from_arrays(lists[0].offsets, rows)))
+        return _texts(compute(pa.ListArray.from_arrays(lists[0].offsets, rows)))
 
     udf = text_udf(apply, function.__name__)
 

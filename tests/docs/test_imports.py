@@ -449,3 +449,89 @@ def test_nothing_exported_hides_a_module(package):
     modules = {f"{node.module}.{alias.name}" for node in imports for alias in node.names} & MODULES.keys()
     hidden = {name for name in names if f"{package}.{name}" in MODULES} - {name.rpartition(".")[2] for name in modules}
     assert not hidden, f"{package} exports {hidden}, which are also modules of it"
+
+
+# PySpark's parts without a promise of stability. spark_udaf.versions alone may know them, and ask for versions.
+INTERNALS = (
+    *("py4j", "pyspark.cloudpickle", "pyspark.core", "pyspark.errors.exceptions", "pyspark.java_gateway"),
+    *("pyspark.serializers", "pyspark.sql.classic", "pyspark.sql.connect", "pyspark.sql.pandas", "pyspark.sql.udf"),
+    *("pyspark.sql.utils", "pyspark.util", "pyspark.worker"),
+)
+JAVA_OBJECTS = re.compile(r"_j(c|conf|df|map|sc|schema|sparkSession|udf|vm)|_gateway|_sc")
+
+
+def knowledge_of_versions(tree: ast.AST) -> Iterator[tuple[int, str]]:
+    """Find lines that know PySpark's internals, or ask which version or feature it has."""
+    of_pyspark = {"pyspark"}
+    for node in ast.walk(tree):
+        if isinstance(node, ast.ImportFrom) and f"{node.module}.".startswith("pyspark."):
+            of_pyspark |= {alias.asname or alias.name for alias in node.names}
+    for node in ast.walk(tree):
+        names = [alias.name for alias in node.names] if isinstance(node, ast.Import | ast.ImportFrom) else []
+        if isinstance(node, ast.ImportFrom):
+            names = [f"{node.module}.{name}" for name in names]
+        if isinstance(node, ast.Constant) and isinstance(node.value, str):
+            names = [node.value]
+        if any(f"{name}.".startswith(f"{internal}.") for name in names for internal in INTERNALS):
+            yield node.lineno, "knows an internal module of PySpark"
+        text = node.attr if isinstance(node, ast.Attribute) else node.value if isinstance(node, ast.Constant) else ""
+        if isinstance(text, str) and JAVA_OBJECTS.fullmatch(text):
+            yield node.lineno, "knows an object of the JVM"
+        if isinstance(node, ast.Attribute) and node.attr in ("__version__", "version"):
+            owner = getattr(node.value, "id", getattr(node.value, "attr", ""))
+            if owner == "pyspark" or (node.attr == "version" and owner in ("spark", "session", "sparkSession")):
+                yield node.lineno, "asks for a version"
+        is_test = isinstance(node, ast.Call) and getattr(node.func, "id", "") in ("hasattr", "getattr")
+        if is_test and getattr(node.args[0], "id", "") in of_pyspark:
+            yield node.lineno, "asks for a feature"
+
+
+@pytest.mark.slow
+def test_versions_of_pyspark_are_known_in_one_folder():
+    for module, file in MODULES.items():
+        if module.startswith("spark_udaf") and not module.startswith("spark_udaf.versions"):
+            seen = list(knowledge_of_versions(ast.parse(file.read_text())))
+            assert not seen, f"{file.relative_to(ROOT)}:{seen[0][0]} {seen[0][1]}"
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        "import pyspark.util",
+        "from pyspark.sql.pandas.types import to_arrow_type",
+        "from pyspark import cloudpickle",
+        "importlib.import_module('pyspark.errors.exceptions.captured')",
+        "df._jdf.queryExecution()",
+        "getattr(session, '_jsparkSession', None)",
+        "pyspark.__version__ < '4'",
+        "df.sparkSession.version",
+        "from pyspark.sql import functions as F\nhasattr(F, 'arrow_udf')",
+        "from pyspark.sql import GroupedData\ngetattr(GroupedData, 'transformWithState', None)",
+    ],
+)
+def test_knowledge_of_versions_is_seen(text):
+    assert list(knowledge_of_versions(ast.parse(text)))
+
+
+def test_public_parts_of_pyspark_are_not_taken_for_internals():
+    public = "from pyspark.sql import functions as F, types\nfrom pyspark.errors import PySparkException\nF.max('x')"
+    assert not list(knowledge_of_versions(ast.parse(public)))
+
+
+def functions_for_tasks(tree: ast.AST) -> Iterator[tuple[int, bool]]:
+    """Find the lines that send a function to tasks, and whether it is sent with the version of the driver."""
+    for node in ast.walk(tree):
+        if isinstance(node, ast.Call) and getattr(node.func, "attr", "") in ("mapInArrow", "mapInPandas"):
+            yield node.lineno, getattr(getattr(node.args[0], "func", None), "id", "") == "TaskFunction"
+
+
+@pytest.mark.slow
+def test_functions_for_tasks_are_sent_with_the_version():
+    sent = {
+        f"{file.relative_to(ROOT)}:{line}": is_versioned
+        for module, file in MODULES.items()
+        if nested(module, "spark_udaf")
+        for line, is_versioned in functions_for_tasks(ast.parse(file.read_text()))
+    }
+    assert len(sent) > 10
+    assert all(sent.values()), [place for place, is_versioned in sent.items() if not is_versioned]

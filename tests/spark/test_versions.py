@@ -9,6 +9,8 @@ import datetime as dt
 import json
 import math
 import os
+import sys
+from importlib.metadata import version
 
 import numpy as np
 import pyarrow as pa
@@ -210,6 +212,36 @@ def test_agg_gives_records_times_and_weights(odd):
     assert [row["d"] and row["d"]["count"] for row in records] == [1, None, None]
     assert [row["t"] for row in records] == [START + dt.timedelta(hours=1), START, None]
     assert [row["w"] for row in records] == [4 * BIG + 4, 6, None]
+
+
+@pytest.fixture
+def with_older_workers(spark, tmp_path, monkeypatch):
+    """Start workers that have an older tiltframe installed than the driver, as on a cluster with another image."""
+    older = tmp_path / "tiltframe-0.0.9.dist-info"
+    older.mkdir()
+    (older / "METADATA").write_text("Metadata-Version: 2.1\nName: tiltframe\nVersion: 0.0.9\n")
+    python = tmp_path / "python"  # looks for packages in the current folder first
+    python.write_text(
+        f'#!/bin/sh\ncd {tmp_path} && exec {sys.executable} "$@"\n'
+    )  # Python looks into this folder first
+    python.chmod(0o755)
+    monkeypatch.setattr(spark.sparkContext, "pythonExec", str(python))
+
+
+@pytest.mark.slow
+def test_workers_with_another_version_are_one_sentence(spark, odd, with_older_workers):
+    installed = version("tiltframe")
+    sentence = rf"the driver has tiltframe {installed}, and this worker has 0\.0\.9; install the same version"
+    jobs = {
+        "rows": lambda: su.aggregate(odd, ["k"], {"n": aggr.count("x")}),
+        "agg": lambda: odd.groupBy("k").agg(A.sum("i", type="bigint")),
+        "over": lambda: odd.select(A.sum("i", type="bigint").over(Window.partitionBy("k"))),
+        "SQL": lambda: su.register(spark, "count") and spark.sql("SELECT aggr_count(i) FROM odd WHERE k = 'b'"),
+    }
+    for name, make in jobs.items():
+        with pytest.raises(Exception, match=sentence) as raised:
+            make().collect()
+        assert name == "rows" or str(raised.value).startswith("the driver has")
 
 
 @pytest.mark.slow

@@ -1,0 +1,21 @@
+"""The functions with which PySpark converts errors of the JVM and of Spark Connect, if they are imported; a release may lack them."""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Callable
+from typing import Any, TypeAlias
+
+Converter: TypeAlias = Callable[..., Any]
+
+_MODULES = ("pyspark.errors.exceptions.captured", "pyspark.sql.connect.client.core")
+_NAME = "convert_exception"
+
+
+def replace_converters(wrap: Callable[[Converter], Converter]) -> None:
+    """Replace each imported function that converts errors by ``wrap(function)``, which may return the function itself."""
+    for name in _MODULES:
+        module = sys.modules.get(name)  # Importing Spark Connect takes as long as registering all functions.
+        convert = getattr(module, _NAME, None)
+        if module is not None and convert is not None:
+            setattr(module, _NAME, wrap(convert))

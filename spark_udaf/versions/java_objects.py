@@ -1,0 +1,22 @@
+"""Objects of the JVM behind DataFrames and sessions of classic Spark; Spark Connect and Sail have none."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+from pyspark.sql import SparkSession
+
+if TYPE_CHECKING:
+    from pyspark.sql import DataFrame
+
+
+def query_execution(df: DataFrame) -> Any | None:
+    """Return the JVM's plans of a DataFrame, ``QueryExecution``, or None for Spark Connect."""
+    java_frame = getattr(df, "_jdf", None)
+    return None if java_frame is None else java_frame.queryExecution()
+
+
+def shared_state() -> Any | None:
+    """Return the state that the active session shares with others in the JVM, or None without such a session."""
+    java_session = getattr(SparkSession.getActiveSession(), "_jsparkSession", None)
+    return None if java_session is None else java_session.sharedState()

@@ -1,0 +1,13 @@
+"""Pickling for tasks."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from pyspark import cloudpickle
+
+
+def pickle_for_tasks(value: Any) -> bytes:
+    """Return the pickle of a value. Functions and classes that workers cannot import are pickled by value."""
+    pickled: bytes = cloudpickle.dumps(value)  # type: ignore[no-untyped-call]
+    return pickled

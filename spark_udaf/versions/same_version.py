@@ -1,0 +1,59 @@
+"""The version of tiltframe in tasks. A function is sent with the version of the driver, and a task compares it first.
+
+Code of another version may be missing, or may compute another result from the same plan, so that no later check could
+find the difference.
+"""
+
+from __future__ import annotations
+
+import pickle
+from collections.abc import Callable
+from functools import cache
+from importlib import metadata
+from typing import Any
+
+from spark_udaf.versions.pickling import pickle_for_tasks
+
+
+@cache
+def installed_version() -> str | None:
+    """Return the version of the installed tiltframe, or None for a folder of sources, which has no metadata."""
+    try:
+        return metadata.version("tiltframe")
+    except metadata.PackageNotFoundError:
+        return None
+
+
+def check_version(of_driver: str | None) -> None:
+    """Raise ``ValueError`` in a task whose tiltframe has another version than the driver; unknown versions pass.
+
+    >>> check_version(installed_version())
+    """
+    here = installed_version()
+    if None not in (here, of_driver) and here != of_driver:
+        raise ValueError(
+            f"the driver has tiltframe {of_driver}, and this worker has {here}; "
+            "install the same version on driver and workers"
+        )
+
+
+class TaskFunction:
+    """A function for tasks, which is pickled with the version of this process, and loaded only by the same version."""
+
+    def __init__(self, function: Callable[..., Any]) -> None:
+        """Take the function; Spark names stages and columns after it."""
+        self._function = function
+        self.__name__ = getattr(function, "__name__", type(function).__name__)
+
+    def __call__(self, *positional: Any, **named: Any) -> Any:
+        """Call the function."""
+        return self._function(*positional, **named)
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        return _load, (installed_version(), pickle_for_tasks(self._function))
+
+
+def _load(of_driver: str | None, pickled: bytes) -> Callable[..., Any]:
+    check_version(of_driver)
+    function: Callable[..., Any] = pickle.loads(pickled)
+    return function
