@@ -9,6 +9,7 @@ FEW ?= 3
 SPARKS ?= 3.5 4.0 4.1
 QUICK_SPARKS := 3.5 4.0
 FUZZ_FILES := $(addprefix tests/,aggr/test_fuzz.py aggr/test_buckets.py aggr/test_groups.py store/test_store_fuzz.py)
+CLUSTERS := $(patsubst constraints-%.txt,%,$(wildcard constraints-databricks-*.txt))
 PYTHONS ?= 3.12 3.13
 # Without --no-compile, pip compiles every module of every package, which is a third of its time.
 INSTALL := -m pip install -qq --disable-pip-version-check --no-compile --constraint
@@ -16,8 +17,12 @@ INSTALL := -m pip install -qq --disable-pip-version-check --no-compile --constra
 OWN_METADATA = printf '[egg_info]\negg_base = %s\n' "$(CURDIR)/$(@D)" >$(@D)/build.cfg && DIST_EXTRA_CONFIG="$(CURDIR)/$(@D)/build.cfg"
 PYTEST := $(BIN)/python -m pytest -n $(JOBS) --dist worksteal
 
+# Old libraries use functions of each other and of Python that newer versions deprecate.
+QUICK_PYTEST = -m pytest -n $(JOBS) --dist worksteal -o filterwarnings=default -m "not spark and not slow and not long" --few 1 \
+  --ignore tests/cli --ignore tests/docs --ignore tests/serve --ignore tests/spark tests aggr windows tiltframe
+
 .DEFAULT_GOAL := help
-.PHONY: help generate demo test test-all test-core test-oldest test-oldest-quick test-pythons test-spark-versions test-spark-versions-quick environments fast fuzz mutation prometheus lint types docs extras pages bench report dist java clean
+.PHONY: help generate demo test test-all test-core test-oldest test-oldest-quick test-clusters test-pythons test-spark-versions test-spark-versions-quick environments fast fuzz mutation prometheus lint types docs extras pages bench report dist java clean
 
 help: ## List the targets
 	@grep -hE '^[a-z-]+:.*## ' $(MAKEFILE_LIST) | sed 's/:.*## /\t/' | expand -t 14
@@ -43,12 +48,23 @@ test-core: $(READY) ## Export the core without its extensions, and run its fast 
 	@$(BIN)/python -m tests.core.export
 
 test-oldest: java .venv-oldest/.ready ## Run part of the tests without Spark and those of Spark versions with the oldest versions that are allowed
-	@.venv-oldest/bin/python -m pytest -n $(JOBS) --dist worksteal -m "not spark and not long" --few 3 tests aggr windows tiltframe
+	@.venv-oldest/bin/python -m pytest -n $(JOBS) --dist worksteal -o filterwarnings=default \
+	  -m "not spark and not long" --few 3 tests aggr windows tiltframe
 	@.venv-oldest/bin/python -m pytest -o filterwarnings=default tests/spark/test_versions.py
 
 test-oldest-quick: .venv-oldest/.ready ## The first part alone, without slow tests and with one parameter each
-	@.venv-oldest/bin/python -m pytest -n $(JOBS) --dist worksteal -m "not spark and not slow and not long" --few 1 \
-	  --ignore tests/cli --ignore tests/docs --ignore tests/serve --ignore tests/spark tests aggr windows tiltframe
+	@.venv-oldest/bin/python $(QUICK_PYTEST)
+
+test-clusters: $(CLUSTERS:%=test-cluster-%) ## Run the same tests with the libraries of newer cluster generations, constraints-databricks-*.txt
+
+test-cluster-%: .venv-%/.ready
+	@.venv-$*/bin/python $(QUICK_PYTEST)
+
+.PRECIOUS: .venv-databricks-%/.ready
+.venv-databricks-%/.ready: pyproject.toml constraints-databricks-%.txt Makefile
+	@$(PYTHON) -m venv .venv-databricks-$*
+	@$(OWN_METADATA) .venv-databricks-$*/bin/python $(INSTALL) constraints-databricks-$*.txt --editable '.[test]' pytest-xdist
+	@touch $@
 
 test-spark-versions: $(SPARKS:%=test-spark-%) ## Run what every version of Spark must do alike on each of SPARKS, with its newest patch
 
@@ -143,7 +159,7 @@ dist: $(READY) ## Build the sdist, and the wheel from it, into dist/, with their
 	@cd dist && sha256sum *.tar.gz *.whl >SHA256SUMS && cat SHA256SUMS
 
 clean: ## Remove the environment and what the targets made
-	rm -rf $(VENV) .venv-oldest .venv-sail $(SPARKS:%=.venv-spark-%) $(PYTHONS:%=.venv-%) demo-out bench-quick build dist *.egg-info .mypy_cache .ruff_cache .pytest_cache .hypothesis
+	rm -rf $(VENV) .venv-oldest .venv-sail $(CLUSTERS:%=.venv-%) $(SPARKS:%=.venv-spark-%) $(PYTHONS:%=.venv-%) demo-out bench-quick build dist *.egg-info .mypy_cache .ruff_cache .pytest_cache .hypothesis
 
 java:
 	@java -version >/dev/null 2>&1 || { \

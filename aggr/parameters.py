@@ -18,6 +18,7 @@ import pyarrow as pa
 from aggr.arguments import frozen as frozen
 from aggr.arguments import shown
 from aggr.arrow import compute as pc
+from aggr.arrow import versions
 from aggr.arrow.bit_equality import same_bits
 
 # by the tag in a description: the type, the conversion to text, and the conversion from text
@@ -57,7 +58,7 @@ def distinct(name: str, column: pa.Array, dtype: pa.DataType) -> pa.Array:
             column = column.cast(dtype)
         except (pa.ArrowException, TypeError):
             raise ValueError(f"the field {name!r} has type {column.type}, not {dtype}") from None
-    if not pa.types.is_nested(dtype) and not pa.types.is_string_view(dtype) and not pa.types.is_binary_view(dtype):
+    if not pa.types.is_nested(dtype) and not versions.is_string_view(dtype) and not versions.is_binary_view(dtype):
         return pc.unique(column)
     first = column.slice(0, 1)
     if len(column) < 2 or same_bits(column, pa.repeat(column[0], len(column))):

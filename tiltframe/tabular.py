@@ -18,6 +18,7 @@ from typing import Any, NamedTuple, TypeAlias, TypeVar
 import pyarrow as pa
 
 from aggr.arguments import because, checked_type, shortened, shown
+from aggr.arrow import versions
 from aggr.arrow.normalize import normalize, normalized_type
 from aggr.sql.number_columns import number_column
 from aggr.tables.column_uses import ColumnUses
@@ -68,13 +69,18 @@ def _widened(rows: Batches, late: LateType) -> Batches:
 def is_tabular(data: object) -> bool:
     """Return whether an object counts as one table, rather than as a sequence of batches.
 
-    >>> is_tabular(pa.table({"a": [1]})), is_tabular("rows.csv"), is_tabular([pa.record_batch({"a": [1]})])
+    >>> is_tabular(pa.table({"a": [1]})), is_tabular("rows.csv"), is_tabular([pa.table({"a": [1]})])
     (True, True, False)
     """
     if isinstance(data, type):
         return False
     ways = ("__arrow_c_stream__", "__arrow_c_array__", "to_reader", "scanner")
-    return isinstance(data, str | os.PathLike) or any(hasattr(data, way) for way in ways)
+    return isinstance(data, str | os.PathLike) or _is_pandas(data) or any(hasattr(data, way) for way in ways)
+
+
+def _is_pandas(data: object) -> bool:
+    """Return whether the data are a DataFrame of pandas, which has no ``__arrow_c_stream__`` before pandas 2.2."""
+    return type(data).__module__.startswith("pandas.") and type(data).__name__ == "DataFrame"
 
 
 def rows_of(
@@ -167,7 +173,7 @@ def _timed(batch: pa.RecordBatch, time: str, reading: ReadOptions, timezone: str
     column = batch.column(at)
     is_instant = pa.types.is_timestamp(column.type) and column.type.tz is not None
     times = column.cast(INSTANT) if is_instant else times_in(normalize(column), time, reading, timezone).cast(INSTANT)
-    return batch.set_column(at, time, times)
+    return versions.set_column(batch, at, time, times)
 
 
 def _with_numbers(rows: Batches, uses: ColumnUses) -> Batches:
@@ -191,7 +197,7 @@ def _with_numbers(rows: Batches, uses: ColumnUses) -> Batches:
     def widened(batch: pa.RecordBatch) -> pa.RecordBatch:
         for name, kind in numbers.items():
             texts = normalize(batch.column(name))
-            batch = batch.append_column(number_column(name), read_numbers(texts, kind, name, _NOTHING))
+            batch = versions.append_column(batch, number_column(name), read_numbers(texts, kind, name, _NOTHING))
         return batch
 
     all_batches = rows.batches if is_list else chain(sample, batches)
@@ -238,8 +244,8 @@ def _plain(dtype: pa.DataType) -> pa.DataType:
     """
     if pa.types.is_struct(dtype):
         return pa.struct([field.with_type(_plain(field.type)) for field in dtype])
-    is_text = pa.types.is_large_string(dtype) or pa.types.is_string_view(dtype)
-    is_bytes = pa.types.is_large_binary(dtype) or pa.types.is_binary_view(dtype)
+    is_text = pa.types.is_large_string(dtype) or versions.is_string_view(dtype)
+    is_bytes = pa.types.is_large_binary(dtype) or versions.is_binary_view(dtype)
     return normalized_type(dtype) if is_text or is_bytes or pa.types.is_timestamp(dtype) else dtype
 
 
@@ -263,7 +269,9 @@ def _stream(data: Any, what: str, columns: Columns | None) -> Batches:
         if hasattr(data, "to_reader"):
             reader = data.to_reader()
         elif hasattr(data, "__arrow_c_stream__"):
-            reader = pa.RecordBatchReader.from_stream(data)
+            reader = versions.open_stream(data)
+        elif _is_pandas(data):
+            reader = pa.Table.from_pandas(data).to_reader()
         else:
             batch = pa.record_batch(data)
             return Batches(batch.schema, [batch])

@@ -9,6 +9,8 @@ import sys
 import numpy as np
 import pyarrow as pa
 
+from aggr.arrow import versions
+
 _MAX_OFFSET = 2**31 - 1  # the largest offset of a text in an Arrow column
 
 
@@ -25,11 +27,10 @@ def is_constant(column: pa.Array, scalar_column: pa.Array) -> bool:
         return False
     if pa.types.is_string(column.type):
         return _texts(column, scalar_column[0].as_buffer())
-    try:
-        width = column.type.byte_width
-    except ValueError:
-        return False
     if pa.types.is_nested(column.type) or pa.types.is_dictionary(column.type):
+        return False
+    width = versions.whole_bytes(column.type)
+    if width is None:
         return False
     first = column.offset * width
     content = column.buffers()[1][first : first + len(column) * width]

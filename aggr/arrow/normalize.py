@@ -7,6 +7,7 @@ import pyarrow as pa
 
 from aggr.arrays import Whole
 from aggr.arrow import compute as pc
+from aggr.arrow import versions
 
 _NUMBERED = {"pandas.period": "pandas' Period"}  # extension types whose storage type does not determine their meaning
 
@@ -37,11 +38,11 @@ def filterable(table: pa.Table | pa.RecordBatch) -> pa.Table | pa.RecordBatch:
     """Convert types whose rows Arrow cannot select to plain types. These are views, also in dictionaries, and
     run-length encodings.
     """
-    tests = (pa.types.is_string_view, pa.types.is_binary_view, pa.types.is_run_end_encoded)
+    tests = (versions.is_string_view, versions.is_binary_view, pa.types.is_run_end_encoded)
     for place, field in enumerate(table.schema):
         value_type = field.type.value_type if pa.types.is_dictionary(field.type) else field.type
         if any(test(value_type) for test in tests):
-            table = table.set_column(place, field.name, normalize(table.column(place)))
+            table = versions.set_column(table, place, field.name, normalize(table.column(place)))
     return table
 
 
@@ -66,9 +67,9 @@ def normalized_type(dtype: pa.DataType) -> pa.DataType:
         return normalized_type(dtype.storage_type)
     if is_a.is_dictionary(dtype) or is_a.is_run_end_encoded(dtype):
         return normalized_type(dtype.value_type)
-    if is_a.is_large_string(dtype) or is_a.is_string_view(dtype):
+    if is_a.is_large_string(dtype) or versions.is_string_view(dtype):
         return pa.string()
-    if is_a.is_large_binary(dtype) or is_a.is_binary_view(dtype):
+    if is_a.is_large_binary(dtype) or versions.is_binary_view(dtype):
         return pa.binary()
     if is_a.is_decimal(dtype):
         precision, scale = dtype.precision - min(dtype.scale, 0), max(dtype.scale, 0)

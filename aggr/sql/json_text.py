@@ -11,6 +11,7 @@ import pyarrow.compute as pc
 from sqlglot import expressions as exp
 
 from aggr.arguments import shown
+from aggr.arrow import versions
 from aggr.arrow.normalize import is_number, normalize
 from aggr.arrow.records import is_list
 from aggr.sql.fields import name_of
@@ -109,7 +110,7 @@ def _is_plain(dtype: pa.DataType) -> bool:
         is_a.is_boolean,
         is_a.is_string,
         is_a.is_large_string,
-        is_a.is_string_view,
+        versions.is_string_view,
         is_a.is_date,
         is_a.is_timestamp,
     )

@@ -27,6 +27,7 @@ import pyarrow as pa
 from aggr import sql
 from aggr.arguments import checked_names, is_name, shown
 from aggr.arrow import compute as pc
+from aggr.arrow import versions
 from aggr.arrow.normalize import normalize, normalize_floats, normalized_type, one_array
 from aggr.arrow.records import KEY, entries_of, entry_types, is_record
 from aggr.arrow.sort_keys import has_order
@@ -40,7 +41,7 @@ _KEYS_OF = re.compile(r"\s*map_keys\s*\((.*)\)\s*", re.IGNORECASE | re.DOTALL)
 _QUOTED_NAME = re.compile(r"""(['"])([^'"`\\]+)\1""")
 _LISTS = (
     *(pa.types.is_list, pa.types.is_large_list, pa.types.is_fixed_size_list),
-    *(pa.types.is_list_view, pa.types.is_large_list_view),
+    *(versions.is_list_view, versions.is_large_list_view),
 )
 
 
@@ -354,7 +355,7 @@ def _plain_lists(column: pa.Array | pa.ChunkedArray) -> pa.Array:
     lists = one_array(column)
     if pa.types.is_large_list(lists.type):
         return lists
-    if not (pa.types.is_list_view(lists.type) or pa.types.is_large_list_view(lists.type)):
+    if not (versions.is_list_view(lists.type) or versions.is_large_list_view(lists.type)):
         return lists.cast(pa.large_list(lists.type.value_field))
     sizes = pc.fill_null(pc.list_value_length(lists).cast(pa.int64()), 0).to_numpy()
     list_ends = np.cumsum(sizes)
@@ -386,7 +387,7 @@ def _with_columns(rows: pa.Table, columns: Mapping[str, pa.Array], needed: Colle
     """Add the needed columns that the rows do not have."""
     for name, column in columns.items():
         if name in needed and name not in rows.column_names:
-            rows = rows.append_column(name, column)
+            rows = versions.append_column(rows, name, column)
     return rows
 
 

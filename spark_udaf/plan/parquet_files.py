@@ -90,7 +90,7 @@ def dataset_of(
         return factory.finish(schema)
     try:
         inspected = factory.inspect(promote_options="permissive")
-    except TypeError:  # pyarrow 20 inspects only the first file
+    except TypeError:  # pyarrow 20 inspects only the first file, and before 17 there is no promote_options
         schemas = [
             ds.FileSystemDatasetFactory(filesystem, [f], ds.ParquetFileFormat(**_LAYOUT)).inspect() for f in files
         ]

@@ -6,6 +6,7 @@ import datetime as dt
 import json
 import uuid
 from decimal import Decimal
+from functools import partial
 
 import numpy as np
 import pyarrow as pa
@@ -37,7 +38,13 @@ def json_text(x: int) -> str:
     return json.dumps(str(x))
 
 
+def types_of(name: str, *arguments: object) -> list[pa.DataType]:
+    """Return a type, or none if this version of pyarrow lacks it."""
+    return [getattr(pa, name)(*arguments)] if hasattr(pa, name) else []
+
+
 UNITS = ("s", "ms", "us", "ns")
+LARGE_BINARY = (pa.large_binary(), *types_of("binary_view"))
 # a type by its name -> values of it, and the same values of a plain type (None: the type is plain itself)
 TYPES: dict[str, tuple[pa.Array, pa.Array | None]] = {
     **{
@@ -48,11 +55,11 @@ TYPES: dict[str, tuple[pa.Array, pa.Array | None]] = {
     "halffloat": (convert_integers(pa.float16(), np.float16), INT64_VALUES.cast(pa.float32())),
     **{
         str(t): (convert_integers(t, Decimal), convert_integers(pa.decimal128(t.precision, t.scale), Decimal))
-        for t in (pa.decimal32(5, 1), pa.decimal64(10, 1), pa.decimal128(20, 2))
+        for t in (*types_of("decimal32", 5, 1), *types_of("decimal64", 10, 1), pa.decimal128(20, 2))
     },
     "decimal256": (convert_integers(pa.decimal256(40, 2), Decimal), None),
-    **{str(t): (WORDS.cast(t), WORDS) for t in (pa.string(), pa.large_string(), pa.string_view())},
-    **{str(t): (pa.array(BYTES, t), pa.array(BYTES)) for t in (pa.binary(), pa.large_binary(), pa.binary_view())},
+    **{str(t): (WORDS.cast(t), WORDS) for t in (pa.string(), pa.large_string(), *types_of("string_view"))},
+    **{str(t): (pa.array(BYTES, t), pa.array(BYTES)) for t in (pa.binary(), *LARGE_BINARY)},
     "fixed_size_binary": (pa.array(BYTES, pa.binary(1)), None),
     "bool": (convert_integers(pa.bool_(), lambda x: x > 1), None),
     "date32": (in_steps(pa.date32()), None),
@@ -68,11 +75,6 @@ TYPES: dict[str, tuple[pa.Array, pa.Array | None]] = {
     "runs of int64": (pc.run_end_encode(INT64_VALUES), INT64_VALUES),
     "runs of text": (pc.run_end_encode(WORDS), WORDS),
     "runs of double": (pc.run_end_encode(INT64_VALUES.cast(pa.float64())), INT64_VALUES.cast(pa.float64())),
-    "uuid": (
-        convert_integers(pa.uuid(), lambda x: uuid.UUID(int=x).bytes),
-        convert_integers(pa.binary(16), lambda x: uuid.UUID(int=x).bytes),
-    ),
-    "json": (convert_integers(pa.json_(), json_text), convert_integers(pa.string(), json_text)),
     "month_day_nano_interval": (
         convert_integers(pa.month_day_nano_interval(), lambda x: pa.MonthDayNano([x, x, x])),
         None,
@@ -80,7 +82,6 @@ TYPES: dict[str, tuple[pa.Array, pa.Array | None]] = {
     "list": (convert_integers(pa.list_(pa.int64()), lambda x: [x]), None),
     "large_list": (convert_integers(pa.large_list(pa.int64()), lambda x: [x]), None),
     "fixed_size_list": (convert_integers(pa.list_(pa.int64(), 1), lambda x: [x]), None),
-    "list_view": (convert_integers(pa.list_view(pa.int64()), lambda x: [x]), None),
     "struct": (convert_integers(pa.struct([("a", pa.int64())]), lambda x: {"a": x}), None),
     "map": (convert_integers(pa.map_(pa.string(), pa.int64()), lambda x: [("a", x)]), None),
     "dense_union": (
@@ -88,6 +89,13 @@ TYPES: dict[str, tuple[pa.Array, pa.Array | None]] = {
         None,
     ),
 }
+for uuids in types_of("uuid"):
+    bytes_of = partial(convert_integers, convert=lambda x: uuid.UUID(int=x).bytes)
+    TYPES["uuid"] = (bytes_of(uuids), bytes_of(pa.binary(16)))
+for texts in types_of("json_"):
+    TYPES["json"] = (convert_integers(texts, json_text), convert_integers(pa.string(), json_text))
+for views in types_of("list_view", pa.int64()):
+    TYPES["list_view"] = (convert_integers(views, lambda x: [x]), None)
 NOT_NULL = sum(x is not None for x in INTEGERS)
 
 
@@ -139,8 +147,8 @@ def test_every_function_takes_or_refuses_every_type(name, dtype):
 
 DIGITS = convert_integers(pa.string(), json.dumps)
 ENCODED_DIGITS = {
-    **{str(t): DIGITS.cast(t) for t in (pa.large_string(), pa.string_view())},
-    "json": convert_integers(pa.json_(), json.dumps),
+    **{str(t): DIGITS.cast(t) for t in (pa.large_string(), *types_of("string_view"))},
+    **{str(t): convert_integers(t, json.dumps) for t in types_of("json_")},
     "dictionary": DIGITS.dictionary_encode(),
     "runs": pc.run_end_encode(DIGITS),
 }

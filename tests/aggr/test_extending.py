@@ -253,9 +253,9 @@ def test_an_error_does_not_wait_for_the_source():
     release = threading.Event()
 
     def batches() -> Iterator[pa.RecordBatch]:
-        yield pa.record_batch({"x": np.zeros(1 << 20)})
+        yield pa.RecordBatch.from_pydict({"x": pa.array(np.zeros(1 << 20))})
         release.wait(30)
-        yield pa.record_batch({"x": np.zeros(1)})
+        yield pa.RecordBatch.from_pydict({"x": pa.array(np.zeros(1))})
 
     def refuse(table: pa.Table) -> pa.Table:
         raise ValueError("refused")

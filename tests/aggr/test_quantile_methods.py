@@ -27,9 +27,11 @@ def read(function: aggr.Function, values: pa.Array, weights: pa.Array | None = N
 
 
 def test_there_are_all_methods_of_numpy():
-    from numpy.lib import _function_base_impl
+    import numpy.lib
 
-    assert set(OF_NUMPY) == set(_function_base_impl._QuantileMethods)
+    # numpy 2 renamed the module
+    internal = getattr(numpy.lib, "_function_base_impl", None) or numpy.lib.function_base
+    assert set(OF_NUMPY) == set(internal._QuantileMethods)
 
 
 @pytest.mark.parametrize("method", OF_NUMPY)

@@ -355,6 +355,7 @@ def test_whoever_evolves_may_be_killed_before_any_call():
     raise AssertionError("it never came to its end")
 
 
+@pytest.mark.skipif(int(pa.__version__.split(".")[0]) < 16, reason="deltalake reads no partitions with it")
 def test_plain_tables_and_views_follow_the_frame(tmp_path, postgres):
     folder, database = FrameStore(tmp_path / "s", OLD, name="web"), FrameStore(postgres, OLD, name="web")
     with session(postgres) as db:

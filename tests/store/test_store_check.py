@@ -17,6 +17,7 @@ import pyarrow.parquet as pq
 import pytest
 
 import aggr
+from aggr.arrow.versions import has_page_checksums
 from tests.crash_processes import BEGIN, FRAME, rows
 from tests.store.test_store_damage import LEVELS, files, make_store, one_sentence
 from tiltframe import FrameStore, StoreError, TiltFrame, rollup
@@ -28,6 +29,8 @@ from tiltframe.store.backends.delta.backend import DeltaBackend
 pytestmark = pytest.mark.store
 
 COUNT_FRAME = TiltFrame(["1m"], "ts", {"n": aggr.count()}, ["k"])
+
+CHECKSUMS = {"write_page_checksum": True} if has_page_checksums() else {}
 
 
 @contextmanager
@@ -171,7 +174,7 @@ def test_levels_that_disagree_are_found(tmp_path, monkeypatch):
     monkeypatch.setattr(stored_files, "_check_file", lambda *_: None)
     file = sorted((tmp_path / "s" / "tiltframe" / "level=1m").rglob("*.parquet"))[0]
     table = pq.read_table(file, partitioning=None)
-    pq.write_table(one_more(table, "n", "count"), file, write_page_checksum=True)
+    pq.write_table(one_more(table, "n", "count"), file, **CHECKSUMS)
     problems = FrameStore(store.uri).verify().problems
     assert [problem.split(" between")[0] for problem in problems] == ["10s and 1m disagree", "1m and 10m disagree"]
     assert all(problem.endswith("in n") for problem in problems)
@@ -182,7 +185,7 @@ def test_states_that_are_not_as_merging_gives_them_are_found(tmp_path, monkeypat
     monkeypatch.setattr(stored_files, "_check_file", lambda *_: None)
     file = sorted((tmp_path / "s" / "tiltframe" / "level=10m").rglob("*.parquet"))[0]
     table = pq.read_table(file, partitioning=None)
-    pq.write_table(one_more(table, "n", "version"), file, write_page_checksum=True)
+    pq.write_table(one_more(table, "n", "version"), file, **CHECKSUMS)
     problems = FrameStore(store.uri).verify().problems
     assert len(problems) >= 1
     assert all("10m" in problem and "n" in problem for problem in problems)

@@ -18,6 +18,7 @@ from typing import Any, TypeAlias
 import pyarrow as pa
 import pyarrow.json as pajson
 
+from aggr.arrow import versions
 from aggr.arrow.normalize import one_array
 from tiltframe.cli.ingested_files import file_digest
 from tiltframe.cli.output import as_moment
@@ -221,9 +222,9 @@ class Lines:
             refuse_other_units(batch.column(at), time, partial(reading.say_times, time))
         elif reading.time is None and batch.column(at).type != INSTANT:
             times = times_in(batch.column(at), time, reading, self.frame.timezone)
-            batch = batch.set_column(at, time, times.cast(INSTANT))
+            batch = versions.set_column(batch, at, time, times.cast(INSTANT))
         for name, numbers in number_arrays(batch, full_schema, reading):
-            batch = batch.append_column(name, numbers)
+            batch = versions.append_column(batch, name, numbers)
         table = pa.Table.from_batches([prepared(batch, read, time, reading=reading, timezone=self.frame.timezone)])
         times = event_times(table.column(time), time, self.frame.timezone)
         if not self.arrival:

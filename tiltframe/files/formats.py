@@ -16,6 +16,7 @@ import pyarrow.csv as pacsv
 import pyarrow.json as pajson
 
 from aggr.arrow import compute as pc
+from aggr.arrow import versions
 from aggr.arrow.normalize import is_number, normalize
 from aggr.sql.number_columns import Use
 from aggr.tables.column_uses import Uses
@@ -32,6 +33,7 @@ from tiltframe.files.digits import (
     plain_numbers,
 )
 from tiltframe.files.json_arrays import ArrayLines, is_array
+from tiltframe.files.json_batches import open_json_lines
 from tiltframe.files.late_type import LateType
 from tiltframe.files.read_options import ReadOptions
 from tiltframe.files.readers import read_batches, read_schema, reader_of, readers
@@ -84,8 +86,7 @@ def own_schema(
         return read_schema(own_reader, file)
     if kind_of(file) == "json":
         with _json_stream(file, reading) as stream:
-            options = pajson.ReadOptions(block_size=_INFERRED_BYTES)
-            schema = pajson.open_json(stream, options, _json_lines(None)).schema
+            schema = open_json_lines(stream, None, _INFERRED_BYTES).schema
         if not is_missing(schema):
             return schema
         return _later_schema(file, reading, schema, is_missing)
@@ -150,8 +151,7 @@ def first_texts(file: Path, names: Sequence[str], reading: ReadOptions) -> dict[
     if kind_of(file) == "json":
         schema = pa.schema([(name, pa.string()) for name in names])
         with _json_stream(file, reading) as stream:
-            options = pajson.ReadOptions(block_size=_INFERRED_BYTES)
-            batch = pajson.open_json(stream, options, _json_lines(schema)).read_next_batch()
+            batch = open_json_lines(stream, schema, _INFERRED_BYTES).read_next_batch()
         return {name: batch.column(name) for name in names}
     own_reader = reader_of(file)
     if own_reader is not None:
@@ -189,8 +189,7 @@ def read(
     elif kind_of(file) == "json":
         schema = json_types(pa.schema([types.field(name) for name in columns]))
         with _json_stream(file, reading) as stream:
-            options = pajson.ReadOptions(block_size=_INFERRED_BYTES)
-            for batch in pajson.open_json(stream, options, _json_lines(schema)):
+            for batch in open_json_lines(stream, schema, _INFERRED_BYTES):
                 check_floats(batch, str(file), lambda: _whole_text(file, reading), reading)
                 yield without_nothing(batch, reading.null)
     else:
@@ -211,7 +210,7 @@ def _read_csv(
             for place, name in enumerate(batch.schema.names):
                 if name in empty:
                     _check_empty(batch.column(place), name, file, reading)
-                    batch = batch.set_column(place, name, pa.nulls(batch.num_rows))
+                    batch = versions.set_column(batch, place, name, pa.nulls(batch.num_rows))
                 elif name in texts:
                     column = batch.column(place)
                     values, written = from_text(column, kinds[name], reading)
@@ -221,7 +220,7 @@ def _read_csv(
                         if Use.KEEP in of_column and (text := first_unfaithful(written, kinds[name])) is not None:
                             raise LateType(name, pa.string(), partial(explain, text))
                         check_digits(values, written, of_column, explain)
-                    batch = batch.set_column(place, name, values)
+                    batch = versions.set_column(batch, place, name, values)
             yield batch
 
 
@@ -317,7 +316,7 @@ def without_nothing(batch: pa.RecordBatch, nothing: Sequence[str], but: Collecti
         if pa.types.is_string(field.type) and field.name not in but:
             column = batch.column(place)
             values = pc.if_else(pc.is_in(column, pa.array(nothing)), None, column)
-            batch = batch.set_column(place, field.name, values)
+            batch = versions.set_column(batch, place, field.name, values)
     return batch
 
 
@@ -365,9 +364,3 @@ def _json_stream(file: Path, reading: ReadOptions) -> pa.NativeFile:
 def _decoded(file: Path, reading: ReadOptions) -> pa.NativeFile:
     stream = open_text(file)
     return stream if reading.encoding == "utf-8" else pa.transcoding_input_stream(stream, reading.encoding, "utf-8")
-
-
-def _json_lines(schema: pa.Schema | None) -> pajson.ParseOptions:
-    """Return options that request columns by name, because a column may appear late."""
-    beside = "infer" if schema is None else "ignore"
-    return pajson.ParseOptions(explicit_schema=schema, unexpected_field_behavior=beside, newlines_in_values=False)

@@ -13,6 +13,7 @@ from pathlib import Path
 import pyarrow as pa
 
 from aggr.arrow import compute as pc
+from aggr.arrow import versions
 from aggr.arrow.normalize import is_number, normalize, normalized_type
 from aggr.sql.inputs import columns_in
 from aggr.sql.number_columns import Use, number_column
@@ -135,7 +136,7 @@ class Source:
             for batch in rows:
                 batch = self._widened(batch, own, file)
                 for name, numbers in number_arrays(batch, self.schema, self.reading):
-                    batch = batch.append_column(name, numbers)
+                    batch = versions.append_column(batch, name, numbers)
                 yield prepared(batch, columns, time=self.time, reading=self.reading, timezone=self.timezone)
         except pa.ArrowCancelled:  # Ctrl-C interrupted Arrow
             raise KeyboardInterrupt from None

@@ -9,6 +9,7 @@ import pyarrow as pa
 from aggr import sql
 from aggr.arguments import nearest, shown
 from aggr.arrow import compute as pc
+from aggr.arrow import versions
 from aggr.arrow.normalize import filterable, is_number
 from aggr.sql.inputs import columns_in, values_in
 from aggr.sql.number_columns import text_column
@@ -49,7 +50,7 @@ def prepared(
     if reading.time is not None:
         times = times_in(values_in(reading.time, rows, timezone), time, reading, timezone).cast(INSTANT)
         at = rows.schema.get_field_index(time)
-        rows = rows.append_column(time, times) if at < 0 else rows.set_column(at, time, times)
+        rows = versions.append_column(rows, time, times) if at < 0 else versions.set_column(rows, at, time, times)
     if reading.where is not None:
         chosen = sql.rows_where(reading.where, rows, timezone)
         rows = filterable(rows).filter(pa.array(chosen))

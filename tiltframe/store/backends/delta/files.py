@@ -21,6 +21,7 @@ from deltalake.fs import DeltaStorageHandler
 from pyarrow import fs
 
 from aggr.arrow.normalize import one_array
+from aggr.arrow.versions import has_page_checksums
 from tiltframe.event_time import INSTANT
 from tiltframe.instants import instants_of
 from tiltframe.names import END, START
@@ -37,8 +38,9 @@ from tiltframe.store.log.manifest import Manifest
 from windows import TimeWindow
 
 _OURS = re.compile(r"/[0-9a-f]{32}-([0-9a-f]{8,})\.parquet$")
+_CHECKED = {"page_checksum_verification": True} if has_page_checksums() else {}
 _FORMAT = ds.ParquetFileFormat(
-    default_fragment_scan_options=ds.ParquetFragmentScanOptions(page_checksum_verification=True, pre_buffer=False)
+    default_fragment_scan_options=ds.ParquetFragmentScanOptions(pre_buffer=False, **_CHECKED)
 )
 
 _LOCK = Lock()
@@ -145,7 +147,9 @@ def write_file(
     """Write rows to a new file in row groups of the passed sizes; return its name in the folder, and its size."""
     buffer = pa.BufferOutputStream()
     named = list(with_statistics)  # dictionary encoding of states costs more time than it saves
-    options = {"compression": "zstd", "write_page_checksum": True, "write_statistics": named, "use_dictionary": named}
+    options: dict[str, Any] = {"compression": "zstd", "write_statistics": named, "use_dictionary": named}
+    if has_page_checksums():
+        options["write_page_checksum"] = True
     with pq.ParquetWriter(buffer, rows.schema, **options) as writer:
         at = 0
         for size in sizes or [rows.num_rows]:
@@ -305,7 +309,7 @@ def _read_directly(
         raise _lost_rows()
     needed = fragment if span is None else fragment.subset(_between(span), schema=fragment.physical_schema)
     with folder.open_input_file(part.name) as source:
-        file = pq.ParquetFile(source, metadata=fragment.metadata, page_checksum_verification=True)
+        file = pq.ParquetFile(source, metadata=fragment.metadata, **_CHECKED)
         names = list(dict.fromkeys([START, *read_schema.names]))
         rows = file.read_row_groups([group.id for group in needed.row_groups], columns=names).select(names)
     if span is not None:

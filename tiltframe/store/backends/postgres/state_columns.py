@@ -16,6 +16,7 @@ from numpy.typing import NDArray
 
 from aggr.arguments import shown
 from aggr.arrow.normalize import one_array
+from aggr.arrow.versions import to_fixed_size_binary
 from tiltframe.store.log.errors import StoreError
 
 _LONGEST = 63  # the maximum bytes of an identifier; PostgreSQL silently truncates longer ones
@@ -126,7 +127,8 @@ def _leaves(name: str, column: pa.ChunkedArray | pa.Array) -> Iterator[pa.Array]
 
 def _gather(table: pa.Table, name: str, dtype: pa.DataType) -> pa.Array:
     if not pa.types.is_struct(dtype):
-        return one_array(table.column(column_name(name))).cast(dtype)
+        values = one_array(table.column(column_name(name)))
+        return to_fixed_size_binary(values, dtype) if pa.types.is_fixed_size_binary(dtype) else values.cast(dtype)
     children = [_gather(table, f"{name}.{field.name}", field.type) for field in dtype]
     return pa.StructArray.from_arrays(children, fields=list(dtype), mask=pa.array(~_any_valid(children)))
 

@@ -1,0 +1,121 @@
+"""Features of the installed pyarrow that its older supported versions lack, with what replaces them.
+
+Clusters bring their own pyarrow, from 14 on. No other module of `aggr`, `windows` and `tiltframe` asks for a version
+of pyarrow. A feature is detected by testing for it.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from functools import cache
+from inspect import signature
+from typing import Any, TypeVar
+
+import pyarrow as pa
+
+Rows = TypeVar("Rows", pa.Table, pa.RecordBatch)
+
+
+def _is_of_no_column(dtype: pa.DataType) -> bool:
+    """Return False: a pyarrow that lacks the predicate of a type lacks the type."""
+    return False
+
+
+def _predicate(name: str) -> Callable[[pa.DataType], bool]:
+    predicate: Callable[[pa.DataType], bool] = getattr(pa.types, name, _is_of_no_column)
+    return predicate
+
+
+is_string_view = _predicate("is_string_view")  # pyarrow 16
+is_binary_view = _predicate("is_binary_view")
+is_list_view = _predicate("is_list_view")
+is_large_list_view = _predicate("is_large_list_view")
+
+
+@cache
+def has_page_checksums() -> bool:
+    """Return whether Parquet files can be written with checksums of their pages, and read with a check (pyarrow 15)."""
+    from pyarrow import parquet
+
+    return "page_checksum_verification" in signature(parquet.ParquetFile.__init__).parameters
+
+
+@cache
+def has_json_stream() -> bool:
+    """Return whether JSON lines can be read batch by batch, ``pyarrow.json.open_json`` (pyarrow 20)."""
+    from pyarrow import json
+
+    return hasattr(json, "open_json")
+
+
+def whole_bytes(dtype: pa.DataType) -> int | None:
+    """Return the number of bytes of each value, or None if it varies or is not a whole number, as for booleans.
+
+    >>> whole_bytes(pa.int32()), whole_bytes(pa.bool_()), whole_bytes(pa.string())
+    (4, None, None)
+    """
+    try:
+        bits = int(dtype.bit_width)
+    except ValueError:
+        return None
+    return None if bits % 8 else bits // 8  # byte_width of booleans is 0 before pyarrow 17
+
+
+def to_fixed_size_binary(values: pa.Array, dtype: pa.DataType) -> pa.Array:
+    """Convert binary values of equal length. Before pyarrow 15 there is no such cast, and each value is converted.
+
+    >>> to_fixed_size_binary(pa.array([b"ab", None]), pa.binary(2)).type
+    FixedSizeBinaryType(fixed_size_binary[2])
+    """
+    try:
+        return values.cast(dtype)
+    except pa.ArrowNotImplementedError:
+        return pa.array(values.to_pylist(), dtype)
+
+
+def set_column(rows: Rows, place: int, name: str, values: pa.Array) -> Rows:
+    """Replace a column of a table or a batch. Batches have this method since pyarrow 16.
+
+    >>> set_column(pa.RecordBatch.from_pydict({"a": [1], "b": [2]}), 1, "c", pa.array([3])).to_pylist()
+    [{'a': 1, 'c': 3}]
+    """
+    if hasattr(rows, "set_column"):
+        return rows.set_column(place, name, values)
+    fields = [*rows.schema]
+    fields[place] = pa.field(name, values.type)
+    columns = rows.columns
+    columns[place] = values
+    return pa.RecordBatch.from_arrays(columns, schema=pa.schema(fields, rows.schema.metadata))
+
+
+def append_column(rows: Rows, field: str | pa.Field, values: pa.Array) -> Rows:
+    """Append a column to a table or a batch. Batches have this method since pyarrow 16.
+
+    >>> append_column(pa.RecordBatch.from_pydict({"a": [1]}), "b", pa.array([2])).to_pylist()
+    [{'a': 1, 'b': 2}]
+    """
+    if hasattr(rows, "append_column"):
+        return rows.append_column(field, values)
+    new = pa.field(field, values.type) if isinstance(field, str) else field
+    return pa.RecordBatch.from_arrays([*rows.columns, values], schema=rows.schema.append(new))
+
+
+def rename_columns(batch: pa.RecordBatch, names: Sequence[str]) -> pa.RecordBatch:
+    """Rename all columns of a batch. Batches have this method since pyarrow 16.
+
+    >>> rename_columns(pa.RecordBatch.from_pydict({"a": [1]}), ["b"]).to_pylist()
+    [{'b': 1}]
+    """
+    if hasattr(batch, "rename_columns"):
+        return batch.rename_columns(names)
+    fields = [field.with_name(name) for field, name in zip(batch.schema, names, strict=True)]
+    return pa.RecordBatch.from_arrays(batch.columns, schema=pa.schema(fields, batch.schema.metadata))
+
+
+def open_stream(data: Any) -> pa.RecordBatchReader:
+    """Read an object with ``__arrow_c_stream__``. Polars returns views unless it converts to older types itself."""
+    if hasattr(pa.RecordBatchReader, "from_stream"):  # pyarrow 15
+        return pa.RecordBatchReader.from_stream(data)
+    if type(data).__module__.startswith("polars."):
+        return data.to_arrow().to_reader()
+    return pa.RecordBatchReader._import_from_c_capsule(data.__arrow_c_stream__())

@@ -1,0 +1,101 @@
+"""JSON lines as record batches, also with a pyarrow that can only read complete JSON files (before 20)."""
+
+from __future__ import annotations
+
+import io
+from collections.abc import Iterator
+from typing import Protocol
+
+import pyarrow as pa
+import pyarrow.json as pajson
+
+from aggr.arrow.versions import has_json_stream
+
+
+class Batches(Protocol):
+    """Record batches of one schema, in the order of the lines."""
+
+    schema: pa.Schema
+
+    def read_next_batch(self) -> pa.RecordBatch:
+        """Return the next batch; raise ``StopIteration`` at the end."""
+
+    def __iter__(self) -> Iterator[pa.RecordBatch]: ...
+
+
+def open_json_lines(stream: pa.NativeFile, schema: pa.Schema | None, block_bytes: int) -> Batches:
+    """Open a stream of JSON lines, which is read in blocks.
+
+    Parameters
+    ----------
+    stream : pyarrow.NativeFile
+        The lines, in UTF-8. A value may not contain a line break.
+    schema : pyarrow.Schema or None
+        The columns to read: others are ignored, and missing ones are null. None infers the schema from the first block.
+    block_bytes : int
+        The size of a block, in bytes.
+
+    Returns
+    -------
+    Batches
+        One batch per block. Reading raises ``pyarrow.ArrowInvalid`` for a line that is not JSON or has other types.
+    """
+    if has_json_stream():
+        options = pajson.ReadOptions(block_size=block_bytes)
+        batches: Batches = pajson.open_json(stream, options, _parse_options(schema))
+        return batches
+    return _Blocks(stream, schema, block_bytes)
+
+
+def _parse_options(schema: pa.Schema | None) -> pajson.ParseOptions:
+    """Return options that request columns by name, because a column may appear late."""
+    beside = "infer" if schema is None else "ignore"
+    return pajson.ParseOptions(explicit_schema=schema, unexpected_field_behavior=beside, newlines_in_values=False)
+
+
+class _Blocks:
+    """Batches from one parse per block of complete lines."""
+
+    def __init__(self, stream: pa.NativeFile, schema: pa.Schema | None, block_bytes: int) -> None:
+        self._block_bytes = block_bytes
+        blocks = _blocks_of_lines(stream, block_bytes)
+        self._first: pa.RecordBatch | None = self._parsed(next(blocks, b""), schema)  # empty input raises as in pyarrow
+        self.schema: pa.Schema = self._first.schema
+        self._blocks = blocks
+
+    def _parsed(self, block: bytes, schema: pa.Schema | None) -> pa.RecordBatch:
+        options = pajson.ReadOptions(use_threads=False, block_size=max(self._block_bytes, len(block) + 1))
+        table = pajson.read_json(io.BytesIO(block), options, _parse_options(schema)).combine_chunks()
+        batches = table.to_batches()
+        return batches[0] if batches else pa.RecordBatch.from_pylist([], table.schema)
+
+    def read_next_batch(self) -> pa.RecordBatch:
+        if (batch := self._first) is not None:
+            self._first = None
+            return batch
+        return self._parsed(next(self._blocks), self.schema)
+
+    def __iter__(self) -> Iterator[pa.RecordBatch]:
+        while True:
+            try:
+                batch = self.read_next_batch()
+            except StopIteration:
+                return
+            yield batch
+
+
+def _blocks_of_lines(stream: pa.NativeFile, block_bytes: int) -> Iterator[bytes]:
+    """Yield blocks that end at the end of a line, without blocks of white space."""
+    pieces: list[bytes] = []
+    while chunk := stream.read(block_bytes):
+        end = chunk.rfind(b"\n") + 1
+        pieces.append(chunk[:end])
+        if end:
+            block = b"".join(pieces)
+            pieces = []
+            if block.strip():
+                yield block
+        pieces.append(chunk[end:])
+    last = b"".join(pieces)
+    if last.strip():
+        yield last
