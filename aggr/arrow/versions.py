@@ -113,9 +113,12 @@ def rename_columns(batch: pa.RecordBatch, names: Sequence[str]) -> pa.RecordBatc
 
 
 def open_stream(data: Any) -> pa.RecordBatchReader:
-    """Read an object with ``__arrow_c_stream__``. Polars returns views unless it converts to older types itself."""
+    """Read an object with ``__arrow_c_stream__``; polars returns views unless it converts the columns itself."""
     if hasattr(pa.RecordBatchReader, "from_stream"):  # pyarrow 15
         return pa.RecordBatchReader.from_stream(data)
     if type(data).__module__.startswith("polars."):
-        return data.to_arrow().to_reader()
+        table = data.to_arrow()
+        is_dictionary = pa.types.is_dictionary
+        fields = [f.with_type(f.type.value_type) if is_dictionary(f.type) else f for f in table.schema]
+        return table.cast(pa.schema(fields)).to_reader()
     return pa.RecordBatchReader._import_from_c_capsule(data.__arrow_c_stream__())

@@ -185,6 +185,6 @@ def test_bytes_of_any_width_are_read():
     intact = written([{7: 5, 8: 1}, {}, {9: 2, 40: 3}])
     for kind in (pa.large_binary(), *([pa.binary_view()] if hasattr(pa, "binary_view") else [])):
         columns = [intact.field(f.name).cast(kind if f.name == "counts" else f.type) for f in HISTOGRAM_TYPE]
-        other = pa.StructArray.from_arrays(columns, names=HISTOGRAM_TYPE.names)
+        other = pa.StructArray.from_arrays(columns, names=[f.name for f in HISTOGRAM_TYPE])
         assert same_bits(Buckets().merge(other, Groups.of([0, 1, 0], 2)), written([{7: 5, 8: 1, 9: 2, 40: 3}, {}]))
         assert read(other.slice(1)) == [{}, {9: 2, 40: 3}]

@@ -7,6 +7,7 @@ import pyarrow as pa
 import pytest
 
 import aggr
+from aggr.arrow.versions import set_column
 from tiltframe import TiltFrame, near_in_time, rollup
 
 HOUR, MAX_ROWS = 3_600_000_000, 100_000
@@ -54,7 +55,11 @@ def test_what_is_dear_to_part_stays_as_it_is():
     batches = batches_of(4, 1000, 3)
     large = pa.array([str(n) for n in range(1000)]).dictionary_encode()
     missing = pa.array([None] * 1000, batches[0]["ts"].type)
-    odd = [batches[1].set_column(1, "k", large), batches[1].set_column(0, "ts", missing), batches[1].slice(0, 0)]
+    odd = [
+        set_column(batches[1], 1, "k", large),
+        set_column(batches[1], 0, "ts", missing),
+        batches[1].slice(0, 0),
+    ]
     cut_batches = list(near_in_time.near_in_time(iter([*batches, *odd]), "ts", always, MAX_ROWS))
     assert all(any(batch is odd_batch for batch in cut_batches) for odd_batch in odd)
     assert sum(batch.num_rows for batch in cut_batches) == 6000

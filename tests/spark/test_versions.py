@@ -394,6 +394,30 @@ def test_plain_scans_backfills_and_warming(spark, rows, tmp_path):
     assert engines.digests_of_store(store) == engines.digests_of_store(other)
 
 
+@pytest.mark.long
+@pytest.mark.slow
+def test_stores_are_corrected(spark, tmp_path):
+    frame = engines.TiltFrame(["1m", "1h"], "ts", {"n": aggr.count(), "s": aggr.sum("x")}, ["k"])
+    data = pa.table(
+        {"ts": [at * 60_000 for at in range(240)], "x": [at % 9 + 0.1 for at in range(240)], "k": ["a", "b"] * 120}
+    )
+    stores = [FrameStore(tmp_path / name, frame) for name in ("spark", "local")]
+    for store in stores:
+        store.append(engines.rollup(data, frame), "w", 1)
+    within = ("1970-01-01T01:00Z", "1970-01-01T02:00Z")
+    new, removed = (engines.rollup(data.slice(begin, rows), frame) for begin, rows in ((70, 20), (150, 60)))
+    for name, states in (("new", new), ("removed", removed)):
+        pq.write_table(states, tmp_path / f"{name}.parquet")
+    read = spark.read.parquet
+    su.replace(read(str(tmp_path / "new.parquet")).repartition(2), stores[0], within)
+    stores[1].replace(new, within)
+    assert su.retract(read(str(tmp_path / "removed.parquet")).repartition(2), stores[0], "eraser", 1)
+    assert stores[1].retract(removed, "eraser", 1)
+    for per in ("1m", "1h"):
+        actual, expected = (store.query(per, order_by=["window_start", "k"]) for store in stores)
+        assert actual == expected
+
+
 @pytest.mark.slow
 def test_the_data_source(spark, tmp_path, rows):
     store = FrameStore(tmp_path / "store", engines.STORE_FRAME)
@@ -415,6 +439,8 @@ def test_running_windows(odd):
     (row,) = answers.collect()
     limbs = enumerate(row["s"]["sum"]["limbs"])
     assert sum(limb << (32 * place) for place, limb in limbs) == 2 * BIG + 2
+    sums = su.running(odd.where("k = 'a'"), {"s": aggr.sum("i")}, time="ts", keys=["k"])
+    assert [row["s"] for row in sums.orderBy("ts").collect()] == [BIG, 2 * BIG + 2, 2 * BIG + 2]
 
 
 @pytest.mark.long
