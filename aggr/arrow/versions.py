@@ -62,7 +62,7 @@ def whole_bytes(dtype: pa.DataType) -> int | None:
 
 
 def to_fixed_size_binary(values: pa.Array, dtype: pa.DataType) -> pa.Array:
-    """Convert binary values of equal length. Before pyarrow 15 there is no such cast, and each value is converted.
+    """Convert binary values of equal length. pyarrow 14 has no such cast; then each value is converted.
 
     >>> to_fixed_size_binary(pa.array([b"ab", None]), pa.binary(2)).type
     FixedSizeBinaryType(fixed_size_binary[2])
@@ -74,7 +74,7 @@ def to_fixed_size_binary(values: pa.Array, dtype: pa.DataType) -> pa.Array:
 
 
 def set_column(rows: Rows, place: int, name: str, values: pa.Array) -> Rows:
-    """Replace a column of a table or a batch. Batches have this method since pyarrow 16.
+    """Replace a column of a table or a batch. Batches of pyarrow 14 do not have this method.
 
     >>> set_column(pa.RecordBatch.from_pydict({"a": [1], "b": [2]}), 1, "c", pa.array([3])).to_pylist()
     [{'a': 1, 'c': 3}]
@@ -89,7 +89,7 @@ def set_column(rows: Rows, place: int, name: str, values: pa.Array) -> Rows:
 
 
 def append_column(rows: Rows, field: str | pa.Field, values: pa.Array) -> Rows:
-    """Append a column to a table or a batch. Batches have this method since pyarrow 16.
+    """Append a column to a table or a batch. Batches of pyarrow 14 do not have this method.
 
     >>> append_column(pa.RecordBatch.from_pydict({"a": [1]}), "b", pa.array([2])).to_pylist()
     [{'a': 1, 'b': 2}]
@@ -101,7 +101,7 @@ def append_column(rows: Rows, field: str | pa.Field, values: pa.Array) -> Rows:
 
 
 def rename_columns(batch: pa.RecordBatch, names: Sequence[str]) -> pa.RecordBatch:
-    """Rename all columns of a batch. Batches have this method since pyarrow 16.
+    """Rename all columns of a batch. Batches of pyarrow 14 do not have this method.
 
     >>> rename_columns(pa.RecordBatch.from_pydict({"a": [1]}), ["b"]).to_pylist()
     [{'b': 1}]

@@ -11,6 +11,7 @@ import math
 import os
 import sys
 from importlib.metadata import version
+from pathlib import Path
 
 import numpy as np
 import pyarrow as pa
@@ -32,6 +33,7 @@ from spark_udaf.versions.json_values import read_values, write_values
 from spark_udaf.versions.single_values import single_values
 from spark_udaf.versions.type_names import parse_type_name
 from tests import engines
+from tests.golden import make as golden
 from tiltframe import FrameStore, OrderedFrame
 
 BIG = 2**53 + 1  # not a double
@@ -168,6 +170,27 @@ def test_files_aggregate_and_merge(spark, rows):
         assert list(map(repr, results[name].to_pylist())) == list(
             map(repr, measure.function.finish(states[name].combine_chunks()).to_pylist())
         )
+
+
+@pytest.mark.slow
+def test_states_of_every_function_are_those_of_earlier_releases(spark, tmp_path):
+    """Earlier releases have written the files, with other libraries and without Spark.
+
+    Each case has a column of its own, because measures of the same column may share a state.
+    """
+    cases = {
+        name.replace("-", "_"): case for name, case in golden.CASES.items() if not pa.types.is_struct(case[1].type)
+    }
+    columns = {name: values for name, (_, values) in cases.items()}
+    measures = {name: aggr.Measure(function, name) for name, (function, _) in cases.items()}
+    pq.write_table(pa.table({"k": golden.IDS.ids, **columns}), tmp_path / "rows.parquet")
+    df = spark.read.parquet(str(tmp_path / "rows.parquet")).repartition(3)
+    states = collect_arrow(su.aggregate(df, ["k"], measures)).sort_by("k")
+    assert len(measures) > 30
+    for name in measures:
+        (*_, file) = sorted(Path(golden.__file__).parent.glob(f"v*/{name.replace('_', '?')}.arrow"))
+        expected = pa.ipc.open_file(file).read_all().column("states").take(states.column("k").combine_chunks())
+        assert repr(states.column(name).to_pylist()) == repr(expected.to_pylist()), name
 
 
 @pytest.mark.slow
