@@ -1,4 +1,4 @@
-"""The functions with which PySpark converts errors of the JVM and of Spark Connect, if they are imported; a release may lack them."""
+"""The functions with which PySpark converts errors of the JVM and of Spark Connect. A release may lack them."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ _NAME = "convert_exception"
 
 
 def replace_converters(wrap: Callable[[Converter], Converter]) -> None:
-    """Replace each imported function that converts errors by ``wrap(function)``, which may return the function itself."""
+    """Replace each function by ``wrap(function)``, which may return the function itself, if its module is imported."""
     for name in _MODULES:
         module = sys.modules.get(name)  # Importing Spark Connect takes as long as registering all functions.
         convert = getattr(module, _NAME, None)
