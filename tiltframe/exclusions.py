@@ -20,6 +20,7 @@ import pyarrow as pa
 
 from aggr.arrays import Whole
 from aggr.state import State
+from aggr.tables.state_plan import StateColumn
 from tiltframe.frame import TiltFrame
 from tiltframe.names import LEVEL
 from windows import TimeWindow
@@ -50,8 +51,7 @@ class Exclusions:
     def __init__(self, frame: TiltFrame, records: Iterable[Mapping[str, Any]] = ()) -> None:
         """Start to count, from the sum of the records."""
         self._frame = frame
-        self._states = {column.name: column.measure.function.own_state for column in frame.states}
-        self._states = {name: state for name, state in self._states.items() if _may_exclude(state)}
+        self._states = excluded_states(frame.states)
         self._groups: Counter[tuple[str, str]] = Counter()
         self._values: Counter[str] = Counter()
         for record in records:
@@ -62,17 +62,12 @@ class Exclusions:
     def count_values(self, states: pa.Table) -> None:
         """Count the refused values in states whose windows do not overlap, such as those of one level, or its panes."""
         for name, state in self._states_in(states):
-            for chunk in states.column(name).chunks:
-                counts = state.excluded_counts(chunk.drop_null()).values
-                if counts is not None:
-                    self._values[name] += int(counts.sum())
+            self._values[name] += sum_excluded(state, states.column(name))[1]
 
     def count_groups(self, level: str, states: pa.Table) -> None:
         """Count the groups beyond a limit in states of one level; each state must be another group."""
         for name, state in self._states_in(states):
-            counts = _group_counts(state, states.column(name))
-            if counts is not None:
-                self._groups[name, level] += int(counts.sum())
+            self._groups[name, level] += sum_excluded(state, states.column(name))[0]
 
     def count_levels(self, states: pa.Table) -> None:
         """Count the groups beyond a limit in states of all levels, in the form of the result of a rollup."""
@@ -163,6 +158,22 @@ class Exclusions:
                     RefusedValues,
                     f"{', '.join(column.serves)}, {column.measure!r}: {count:,} values were refused, and skipped",
                 )
+
+
+def excluded_states(columns: Iterable[StateColumn]) -> dict[str, State]:
+    """Return the states, by column, that can be beyond an absorbing limit or skip values."""
+    states = {column.name: column.measure.function.own_state for column in columns}
+    return {name: state for name, state in states.items() if _may_exclude(state)}
+
+
+def sum_excluded(state: State, states: pa.ChunkedArray) -> tuple[int, int]:
+    """Return the number of groups beyond a limit, and of refused values, in a column of states."""
+    groups, values = 0, 0
+    for chunk in states.chunks:
+        counts = state.excluded_counts(chunk.drop_null())
+        groups += 0 if counts.groups is None else int(counts.groups.sum())
+        values += 0 if counts.values is None else int(counts.values.sum())
+    return groups, values
 
 
 def _may_exclude(state: State) -> bool:

@@ -9,7 +9,7 @@ from typing import Literal
 import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
-from pyspark.sql import DataFrame
+from pyspark.sql import DataFrame, Observation
 
 import tiltframe
 from aggr import Groups, Measure
@@ -32,6 +32,7 @@ from aggr.tables.identify import function_of, states_in
 from aggr.tables.keys import Keys, checked_keys, keyed, plain_keys
 from aggr.tables.partial_aggregation import MAX_RATIO, adaptive_states, partial_states
 from aggr.tables.state_plan import plan
+from spark_udaf.batch.excluded import ExclusionColumns, check_observation
 from spark_udaf.batch.rollup import Levels, plan_rollup
 from spark_udaf.plan.columns import check_distinct
 from spark_udaf.plan.fractions import check_states_of_fractions
@@ -346,6 +347,7 @@ def finish(
     measures: TiltFrame | OrderedFrame | Mapping[str, Measure],
     flat: bool = False,
     trust: bool = False,
+    excluded: Observation | None = None,
 ) -> DataFrame:
     """Compute the results of states: the same rows, with a result for each measure.
 
@@ -365,6 +367,9 @@ def finish(
     trust : bool
         Accept states whose metadata was lost, so that they do not say which measures they belong to, and states of
         `aggregate` whose description names another column, condition or parameter.
+    excluded : `pyspark.sql.Observation`, optional
+        It counts, when an action runs, the groups beyond a limit and the refused values: of an aggregation, as
+        ``ms groups beyond the limit`` and ``ms refused values``; of a frame, for each level, as in `rollup`.
 
     Returns
     -------
@@ -403,15 +408,26 @@ def finish(
     schema = flat_schema(schema) if checked_truth(flat, "flat") else schema
     check_distinct(schema.names, source.spark)
 
+    counts = None
+    if excluded is not None:
+        check_observation(excluded, states)
+        if isinstance(measures, OrderedFrame):
+            raise ValueError("excluded counts groups of time windows and of aggregations; leave it out")
+        counts = ExclusionColumns(measures)
+        schema = counts.schema(schema)
+
     def finish_table(table: pa.Table) -> pa.Table:
         results_table = read_table(table)
-        return flattened(results_table) if flat else results_table
+        results_table = flattened(results_table) if flat else results_table
+        return results_table if counts is None else counts.append(results_table, table)
 
     if planned is not None:
-        return planned.then(finish_table, schema).run()
+        finished = planned.then(finish_table, schema).run()
+        return finished if counts is None else counts.observe(finished, excluded)
 
     def read(batches: Batches, _: int) -> Batches:
         for batch in batches:
             yield from as_schema(finish_table(pa.Table.from_batches([batch])), schema).to_batches()
 
-    return source.map(names, [], read, schema)
+    finished = source.map(names, [], read, schema)
+    return finished if counts is None else counts.observe(finished, excluded)

@@ -19,6 +19,7 @@ from pyspark.sql import functions as F
 from aggr.arguments import shown
 from aggr.state_checks import made_here
 from aggr.tables.keys import keyed, plain_keys
+from spark_udaf.batch.excluded import ExclusionColumns, check_observation
 from spark_udaf.plan.exclusive_times import Span
 from spark_udaf.plan.fractions import check_fractions
 from spark_udaf.plan.scan import ParquetScan
@@ -57,6 +58,7 @@ def rollup(
     frame: TiltFrame,
     on_null_time: str | Observation = "fail",
     scan: Literal["auto"] | None = None,
+    excluded: Observation | None = None,
 ) -> DataFrame:
     """Roll up a DataFrame to the states of every level of a tilt frame.
 
@@ -71,6 +73,10 @@ def rollup(
     scan : "auto", optional
         If a DataFrame only selects rows and columns of Parquet files, the tasks read these files, as with `scan_of`.
         The log contains this, or the reason why not.
+    excluded : `pyspark.sql.Observation`, optional
+        It counts, when an action runs, the groups beyond a limit and the refused values of each level, such as
+        ``ms groups beyond the limit, 1h`` and ``ms refused values, 1h``. `finish` then reads the states again: to
+        observe results, pass it to `finish` instead.
 
     Returns
     -------
@@ -93,7 +99,17 @@ def rollup(
     source, input_schema = source_of(with_times(df, check_frame(frame).time, on_null_time), frame.columns_in, scan)
     frame.check(input_schema)
     result = with_identity(frame.states_schema(input_schema), frame.states)
-    return plan_rollup(source, input_schema, frame, then=lambda levels: joined(levels, frame), result=result).run()
+    if excluded is None:
+        return plan_rollup(source, input_schema, frame, then=lambda levels: joined(levels, frame), result=result).run()
+    check_observation(excluded, df)
+    columns = ExclusionColumns(frame)
+
+    def counted(levels: Levels) -> pa.Table:
+        states = joined(levels, frame)
+        return columns.append(states, states)
+
+    planned = plan_rollup(source, input_schema, frame, then=counted, result=columns.schema(result)).run()
+    return columns.observe(planned, excluded)
 
 
 def check_frame(frame: TiltFrame) -> TiltFrame:

@@ -13,7 +13,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any, Literal
 
-from pyspark.sql import Column, DataFrame
+from pyspark.sql import Column, DataFrame, Observation
 from pyspark.sql import functions as F
 from pyspark.sql.types import ArrayType, MapType, StructField, StructType
 
@@ -43,6 +43,7 @@ class Grouped:
     df: DataFrame
     keys: tuple[Expression, ...]
     totals: Literal["rollup", "cube"] | None = None
+    excluded: Observation | None = None
 
     def rollup(self, *keys: Column | str) -> Grouped:
         """Group by all keys, by all except the last one, except the last two, and so on, like ``df.rollup``.
@@ -122,12 +123,14 @@ class Grouped:
         if self.totals is not None:
             raise ValueError(f"pivot cannot follow {self.totals}; pivot the rows of group_by")
         return Pivoted(
-            Grouped(self.df, (*self.keys, _expression(self.df, column))), None if values is None else list(values)
+            replace(self, keys=(*self.keys, _expression(self.df, column))), None if values is None else list(values)
         )
 
     def _with_totals(self, totals: Literal["rollup", "cube"], keys: Sequence[Column | str]) -> Grouped:
         if self.keys or self.totals:
             raise ValueError(f"name all keys in {totals}(…): su.group_by(df).{totals}(…)")
+        if self.excluded is not None:
+            raise ValueError(f"{totals} counts rows in several totals; leave out excluded")
         return Grouped(self.df, tuple(_expression(self.df, key) for key in keys), totals)
 
     def agg(
@@ -199,7 +202,9 @@ class Grouped:
         by = [part for key in keys for part in key.parts]
         states = plan_states(evaluated.rows(), by, measures_read)
         set_column = _unlike(_SET, [*states.result.names, *calls])
-        if self.totals is None:
+        if self.excluded is not None:
+            answers = finish(states.run(), measures_read, excluded=self.excluded)
+        elif self.totals is None:
             planned = plan_results(states, measures_read)
             answers = planned.run()
             if planned.result.names == [*(key.name for key in keys), *calls]:
@@ -294,7 +299,7 @@ class Pivoted:
         return pivoted.where(F.expr(having) if isinstance(having, str) else having)
 
 
-def group_by(df: DataFrame, *keys: Column | str) -> Grouped:
+def group_by(df: DataFrame, *keys: Column | str, excluded: Observation | None = None) -> Grouped:
     """Group rows by keys for aggregation in their partitions: fast for many rows or many groups.
 
     Parameters
@@ -302,6 +307,8 @@ def group_by(df: DataFrame, *keys: Column | str) -> Grouped:
     df : DataFrame
     keys : Columns, names of columns, or expressions in Spark's SQL
         ``"host"``, ``F.window("ts", "1 minute")``, ``"date_trunc('hour', ts) AS hour"``; without keys, one row.
+    excluded : `pyspark.sql.Observation`, optional
+        It counts groups beyond a limit and refused values, as in `finish`.
 
     Returns
     -------
@@ -321,7 +328,7 @@ def group_by(df: DataFrame, *keys: Column | str) -> Grouped:
     """
     if not hasattr(df, "mapInArrow") or isinstance(df, type):
         raise TypeError(f"give a Spark DataFrame; got {type_name(df)}")
-    return Grouped(df, tuple(_expression(df, key) for key in keys))
+    return Grouped(df, tuple(_expression(df, key) for key in keys), excluded=excluded)
 
 
 @dataclass(frozen=True)

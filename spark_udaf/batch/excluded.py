@@ -1,0 +1,99 @@
+"""Excluded groups and values of a job, as an `Observation` of Spark.
+
+The tasks that merge states count the groups beyond a limit and the refused values. They send the numbers in additional
+columns, in the first row of each table, and Spark adds them up when an action runs.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from functools import cached_property
+from typing import TYPE_CHECKING, Any
+
+import pyarrow as pa
+import pyarrow.compute as pc
+from pyspark.sql import functions as F
+
+from aggr import Measure
+from aggr.arguments import shown
+from aggr.state import State
+from aggr.tables.state_plan import plan
+from spark_udaf.plan.session import check_is_spark
+from tiltframe import TiltFrame
+from tiltframe.exclusions import excluded_states, sum_excluded
+from tiltframe.names import LEVEL
+
+if TYPE_CHECKING:
+    from pyspark.sql import DataFrame
+
+_BEYOND, _REFUSED = "groups beyond the limit", "refused values"
+
+
+@dataclass(frozen=True)
+class ExclusionColumns:
+    """Columns with the numbers of excluded groups and values of measures.
+
+    Parameters
+    ----------
+    of : TiltFrame, or name -> measure
+        The measures. The numbers of a frame are by level, because its levels contain the same rows.
+    """
+
+    of: TiltFrame | Mapping[str, Measure]
+
+    @cached_property
+    def names(self) -> dict[tuple[str, str | None], tuple[str, str]]:
+        """The names of the numbers of groups and values, by column of states and level."""
+        levels: list[str | None] = [None]
+        if isinstance(self.of, TiltFrame):
+            levels = [level.name for level in self.of.levels]
+        return {
+            (name, level): (_name(name, _BEYOND, level), _name(name, _REFUSED, level))
+            for name in self._states
+            for level in levels
+        }
+
+    @cached_property
+    def _states(self) -> dict[str, State]:
+        return excluded_states(self.of.states if isinstance(self.of, TiltFrame) else plan(self.of))
+
+    def schema(self, schema: pa.Schema) -> pa.Schema:
+        """Return a schema with the columns appended."""
+        return pa.schema([*schema, *(pa.field(name, pa.int64()) for names in self.names.values() for name in names)])
+
+    def append(self, table: pa.Table, states: pa.Table) -> pa.Table:
+        """Append the numbers of states to a table, in its first row."""
+        counts = {name: 0 for names in self.names.values() for name in names}
+        for (name, level), names in self.names.items():
+            of_level = states
+            if level is not None:
+                of_level = states.filter(pc.equal(states.column(LEVEL), pa.scalar(level, pa.string())))
+            counts.update(zip(names, sum_excluded(self._states[name], of_level.column(name)), strict=True))
+        for name, count in counts.items():
+            numbers = pa.array([count] * min(1, table.num_rows) + [None] * (table.num_rows - 1), pa.int64())
+            table = table.append_column(name, numbers)
+        return table
+
+    def observe(self, rows: DataFrame, observation: Any) -> DataFrame:
+        """Let an observation add up the columns, and drop them."""
+        names = [name for pair in self.names.values() for name in pair]
+        if not names:
+            raise ValueError(
+                "excluded counts groups beyond a limit and refused values, and no measure has beyond='null' or "
+                "bad_values='skip'; leave it out"
+            )
+        sums = [F.coalesce(F.sum(F.col(f"`{name.replace('`', '``')}`")), F.lit(0)).alias(name) for name in names]
+        return rows.observe(observation, *sums).drop(*names)
+
+
+def check_observation(observation: Any, rows: Any) -> None:
+    """Raise ``ValueError`` unless an argument is an `Observation`, and the engine supports it."""
+    if type(observation).__name__ != "Observation":  # Spark Connect has a separate class
+        raise ValueError(f"excluded must be an Observation of PySpark; got {shown(observation)}")
+    spark = getattr(rows, "sparkSession", None) or rows.spark
+    check_is_spark(spark, "an Observation", "counts nothing on the way; leave out excluded")
+
+
+def _name(column: str, what: str, level: str | None) -> str:
+    return f"{column} {what}" + ("" if level is None else f", {level}")
