@@ -94,6 +94,11 @@ class _Cache:
             overload = self._cache.load_overload(signature, target)
         return overload
 
+    def save_overload(self, signature: Any, overload: Any) -> None:
+        """Store the code. If this fails, for example because the disk is full, only this process has the code."""
+        with suppress(OSError):
+            self._cache.save_overload(signature, overload)
+
 
 def compile_once(dispatcher: Any) -> Callable[..., Any]:
     """Ensure that only one process at a time compiles a loop, without interruption, if the code is stored on disk."""

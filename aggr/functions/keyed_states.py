@@ -56,12 +56,13 @@ class KeyGroups(NamedTuple):
 @dataclass(frozen=True)
 class KeyedStates(Field):
     """The field of a state that maps up to ``max`` keys to states of functions; ``beyond`` says
-    what to do with more.
+    what to do with more. ``instead`` are the words of an error that name another remedy.
     """
 
     functions: tuple[tuple[str, Function], ...]
     max: int
     beyond: str = ERROR
+    instead: str = "or keep a sample of the keys by beyond='sample'"
 
     def group(self, keys: pa.Array, owners: Groups) -> KeyGroups:
         """Group rows by both their group and their key. Keys must not be null."""
@@ -124,7 +125,7 @@ class KeyedStates(Field):
         keyed = KeyGroups(groups, rows=None, keys=keys, owners=owner, thetas=thetas)
         if self.beyond != SAMPLE:
             limit = Limit(self.max, self.beyond)
-            beyond = limit.exceeded(counts, "the map", "or keep a sample of the keys by beyond='sample'", absorbed)
+            beyond = limit.exceeded(counts, "the map", self.instead, absorbed)
             return keyed if beyond is None else _only(keyed, ~beyond[owner])._replace(beyond=beyond)
         crowded = counts > self.max  # samples have max keys; if there are no more in total, the keys are equal
         if not crowded.any():

@@ -45,7 +45,9 @@ class CountsState(State):
     @property
     def map(self) -> KeyedStates:
         """The field of the map."""
-        return KeyedStates((("count", Count()),), self.max, self.beyond)
+        return KeyedStates(
+            (("count", Count()),), self.max, self.beyond, "or count the most frequent values by frequent"
+        )
 
     @property
     def fields(self) -> Mapping[str, Field]:

@@ -31,7 +31,7 @@ from tiltframe.instants import instants_of
 from tiltframe.names import LEVEL, PARTIAL, REASON, REVISION
 from tiltframe.reducing import adaptive_states, reduce_rows
 from tiltframe.streaming import EmitPolicy, LatePolicy, OpenWindows, OrderedStream, Progress
-from tiltframe.streaming.saved import Saved
+from tiltframe.streaming.saved import OtherSavedFrame, Saved
 from tiltframe.streaming.stream_rules import CHANGE, DROPPED
 
 NUMBER = "number"  # The column of messages that contains the newest window of a batch, or the order of messages.
@@ -189,7 +189,11 @@ class ShardJob(Job):
     def loaded(self, state: Saved) -> OpenWindows:
         """Continue from a saved state; raises ``ValueError`` if its frame differs."""
         bounds = {"max_keys": self.max_keys, "beyond": self.beyond}
-        return self._typed(OpenWindows.from_ipc(state, self.frame, self.emit, self.late, **bounds))
+        try:
+            windows = OpenWindows.from_ipc(state, self.frame, self.emit, self.late, **bounds)
+        except OtherSavedFrame as error:
+            raise ValueError(f"{error}, or give the query a new checkpoint") from None
+        return self._typed(windows)
 
     def _typed(self, windows: OpenWindows) -> OpenWindows:
         """Add an empty table, which sets the types of all states, including those of added measures."""

@@ -116,6 +116,10 @@ def test_zeros_are_one_value_and_so_are_nan():
         (aggr.Collect(3), r"collect holds at most max=3 values a group; one has 4; raise max, or keep='earliest'"),
         (aggr.CollectSet(3), r"distinct values holds at most max=3 values a group; one has 4; raise max"),
         (aggr.CountDistinct(3), r"distinct values holds at most max=3 values a group; one has 4; raise max"),
+        (
+            aggr.ValueCounts(3),
+            r"the map holds at most .*; raise max, or count the most frequent values by frequent, or give",
+        ),
     ],
 )
 def test_too_many_values_are_refused_by_reduce_and_merge(function, message):

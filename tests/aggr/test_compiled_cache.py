@@ -89,6 +89,18 @@ def test_loops_run_if_no_folder_can_be_written(tmp_path):
 
 @pytest.mark.slow
 @pytest.mark.long
+@pytest.mark.skipif(sys.platform == "win32", reason="limits of file sizes are of POSIX")
+def test_loops_run_if_their_code_cannot_be_stored(tmp_path):
+    """With a limit of 0 bytes per file, files can be created, and writing them fails, as on a full disk."""
+    (tmp_path / "loops_outer.py").write_text(
+        "import resource\nresource.setrlimit(resource.RLIMIT_FSIZE, (0, 0))\n" + OUTER
+    )
+    (tmp_path / "loops_inner.py").write_text(INNER.format(step=2, sign="+"))
+    assert ask(tmp_path) == [14, 80, 81, 0]
+
+
+@pytest.mark.slow
+@pytest.mark.long
 def test_workers_are_tuned_unless_that_is_turned_off():
     script = """
 import gc, os, pyarrow as pa

@@ -121,7 +121,7 @@ def weight(name: str, size: int) -> str:
     except ValueError as error:
         if "at most max=" not in str(error):
             raise
-        return "an error beyond `max`"
+        return 'an error beyond `max`, or null by `beyond="null"`'
     return f"{states.nbytes:,}"
 
 

@@ -19,7 +19,7 @@ from tiltframe.store import FrameStore
 from tiltframe.store.closed_windows import ClosedWindows
 from tiltframe.streaming import OpenWindows, OrderedStream, read_late
 from tiltframe.streaming.policies import emit_policy
-from tiltframe.streaming.saved import extension
+from tiltframe.streaming.saved import OtherSavedFrame, extension
 
 
 @dataclass(frozen=True)
@@ -49,9 +49,12 @@ def sink_of(
     """Return the destination of the rows, restored from the saved state if one exists."""
     if isinstance(frame, OrderedAggregator):
         return OrderedOutput(_ordered(data, frame))
-    if store is None:
-        return Output(_windows(data, frame, settings))
-    return IntoStore(_closed(data, store, name, settings))
+    try:
+        if store is None:
+            return Output(_windows(data, frame, settings))
+        return IntoStore(_closed(data, store, name, settings))
+    except OtherSavedFrame as error:
+        raise ValueError(f"{error}; after tiltframe stream --drain, any frame can follow") from None
 
 
 def _ordered(data: bytes | None, frame: OrderedAggregator) -> OrderedStream:

@@ -251,6 +251,10 @@ def _record_at(data: bytes, at: int) -> tuple[Saved, int]:
     return record, place
 
 
+class OtherSavedFrame(ValueError):
+    """A saved state has another frame than the one to continue with."""
+
+
 def check_change(state: Saved, frame: TiltFrame, emit: EmitPolicy) -> None:
     """Raise ``ValueError`` if windows cannot continue with another frame or policy. Measures may be added."""
     saved_measures = state.said["frame"]["measures"]
@@ -262,9 +266,8 @@ def check_change(state: Saved, frame: TiltFrame, emit: EmitPolicy) -> None:
         part = TiltFrame(frame.levels, frame.time, measures, keys=frame.keyed_by, timezone=frame.timezone)
         changed = state.frame.difference(part, "in the saved state", "now")
     if changed is not None:
-        raise ValueError(
-            f"the saved windows are of another frame: {changed}; begin a new state, or keep the frame; after "
-            "tiltframe stream --drain, any frame can follow"
+        raise OtherSavedFrame(
+            f"the saved windows are of another frame: {changed}; begin a new state, or keep the frame"
         )
     mode = state.said["mode"]
     if emit.mode != mode:
