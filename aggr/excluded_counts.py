@@ -11,7 +11,7 @@ class ExcludedCounts(NamedTuple):
     """The numbers of groups and values that are missing in the results of states; one of each per state.
 
     ``groups`` contains the number of groups beyond an absorbing limit, shape (rows,). ``values`` contains the number of
-    values that were refused and skipped, shape (rows,). Either is None if there are none.
+    values that were refused and skipped, shape (rows,). Either is None if the state does not count them.
     """
 
     groups: Whole | None = None

@@ -44,7 +44,7 @@ class ExclusionColumns:
 
     @cached_property
     def names(self) -> dict[tuple[str, str | None], tuple[str, str]]:
-        """The names of the numbers of groups and values, by column of states and level."""
+        """The column names for the counts of groups and of values, by column of states and level."""
         levels: list[str | None] = [None]
         if isinstance(self.of, TiltFrame):
             levels = [level.name for level in self.of.levels]
