@@ -12,6 +12,7 @@ import pytest
 
 import aggr
 from tiltframe import FrameStore, Query, TiltFrame
+from tiltframe.store.testing import MemoryBackend
 
 FRAME = TiltFrame(
     ["1m", "1h"],
@@ -84,6 +85,24 @@ def test_values_of_every_type_are_filled_in_their_type(tmp_path, kind):
     assert got.type == store.query_schema(Query("1m", fill="linear")).field("last").type
     assert float(got[1].as_py()) == pytest.approx(float(highest), rel=1e-15)
     assert store.query("1m", fill="zero", within=(0, 4 * MINUTE))["last"].to_pylist()[1] == 0
+
+
+LARGE = [
+    (pa.int64(), 2**62, 2**62 + 2, 2**62 + 1),
+    (pa.int64(), -(2**63), 2**63 - 1, 0),  # -1/2, rounded to even
+    (pa.uint64(), 2**64 - 3, 2**64 - 1, 2**64 - 2),
+    (pa.decimal128(38, 2), Decimal(2**62), Decimal(2**62 + 2), Decimal(2**62 + 1)),
+    (pa.decimal128(38, 0), Decimal(10**38 - 3), Decimal(10**38 - 1), Decimal(10**38 - 2)),
+    (pa.decimal128(38, 20), Decimal("0.10000000000000000001"), Decimal("0.3"), Decimal("0.2")),  # half to even
+]
+
+
+@pytest.mark.parametrize(("kind", "low", "high", "middle"), LARGE, ids=str)
+def test_large_numbers_are_interpolated_exactly(kind, low, high, middle):
+    rows = pa.table({"ts": [0, 2 * MINUTE], "x": pa.array([low, high], kind)})
+    store = FrameStore(MemoryBackend(), TiltFrame(["1m"], "ts", {"last": aggr.last("x")}), row_schema=rows.schema)
+    store.append_rows(rows, "w", 1)
+    assert store.query("1m", fill="linear")["last"].to_pylist() == [low, middle, high]
 
 
 def test_the_mark_is_a_name_of_its_own(tmp_path):

@@ -5,8 +5,10 @@ states ──▶ + the state of no rows for each missing window and key ──�
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
+from decimal import Decimal, localcontext
+from fractions import Fraction
 from functools import partial, reduce
 
 import numpy as np
@@ -27,6 +29,8 @@ from windows.timezone import Instants
 
 Rows = NDArray[np.intp]
 Marks = NDArray[np.bool_]
+_EXACT_DOUBLES = 2.0**50  # units below this are interpolated by doubles without a visible error
+_MOST_DIGITS = 80  # more than those of any decimal
 
 
 def fill_gaps(states: pa.Table, plan: QueryPlan, now: int) -> pa.Table:
@@ -157,9 +161,38 @@ def _linear(values: pa.Array, gaps: _Gaps) -> pa.Array:
     share = (starts[between] - starts[low]) / (starts[high] - starts[low])
     numbers = values.cast(pa.float64(), safe=False).to_numpy(zero_copy_only=False)
     line = numbers[low] + (numbers[high] - numbers[low]) * share
+    is_large = np.zeros(len(between), np.bool_)
+    if not pa.types.is_floating(values.type):
+        scale = values.type.scale if pa.types.is_decimal(values.type) else 0
+        is_large = np.maximum(np.abs(numbers[low]), np.abs(numbers[high])) * 10.0**scale >= _EXACT_DOUBLES
     if pa.types.is_integer(values.type):
-        bits = values.type.bit_width - pa.types.is_signed_integer(values.type)
-        line = np.minimum(np.rint(line), np.nextafter(2.0**bits, 0))
+        line = np.rint(line)
+    filled = pa.array(np.where(is_large, 0.0, line)).cast(values.type)
+    if is_large.any():
+        spans = starts[low], starts[between], starts[high]
+        exact = _exact_line(values, low[is_large], high[is_large], [span[is_large] for span in spans])
+        filled = pc.replace_with_mask(filled, pa.array(is_large), exact)
     place = np.full(len(values), -1)
     place[between] = np.arange(len(between))
-    return pa.array(line).cast(values.type).take(pa.array(place, mask=place < 0))
+    return filled.take(pa.array(place, mask=place < 0))
+
+
+def _exact_line(values: pa.Array, low: Rows, high: Rows, spans: Sequence[Instants]) -> pa.Array:
+    """Interpolate whole numbers or decimals that doubles cannot represent, rounded half to even.
+
+    ``low`` and ``high`` are the rows of the ends, and ``spans`` the times of the low end, the filled row and the high
+    end.
+    """
+    scale = values.type.scale if pa.types.is_decimal(values.type) else 0
+    begins, moments, ends = (span.tolist() for span in spans)
+    with localcontext(prec=_MOST_DIGITS):
+        lows, highs = (
+            [int(Decimal(number).scaleb(scale)) for number in values.take(pa.array(rows)).to_pylist()]
+            for rows in (low, high)
+        )
+        units = [
+            round(a + Fraction((b - a) * (at - begin), end - begin))
+            for a, b, begin, at, end in zip(lows, highs, begins, moments, ends, strict=True)
+        ]
+        line = [Decimal(unit).scaleb(-scale) for unit in units] if scale else units
+    return pa.array(line, values.type)
