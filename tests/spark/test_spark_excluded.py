@@ -12,7 +12,11 @@ from tiltframe.store import BeyondLimit, RefusedValues
 
 pytestmark = pytest.mark.spark
 
-MEASURES = {"some": aggr.collect("x", max=2, beyond="null"), "p": aggr.hdr("x", bad_values="skip"), "n": aggr.count()}
+MEASURES = {
+    "some": aggr.count_distinct("x", max=2, beyond="null"),
+    "p": aggr.hdr("x", bad_values="skip"),
+    "n": aggr.count(),
+}
 FRAME = TiltFrame(["1m", "1h"], "ts", MEASURES, ["k"])
 AT = dt.datetime(2024, 5, 1, 10, tzinfo=dt.UTC)
 ROWS = [(AT + dt.timedelta(minutes=at), k, x) for at, k, x in [
@@ -57,8 +61,8 @@ def test_jobs_count_and_commits_report(spark, tmp_path):
     with pytest.warns(BeyondLimit, match=beyond), pytest.warns(RefusedValues, match=refused):
         su.append(spark.read.parquet(str(tmp_path / "states")), store, "w", 2)
     assert store.refused_values("w") == {1: {"p": 3}, 2: {"p": 3}}
+    df.coalesce(1).write.json(str(tmp_path / "in"))
     rows = spark.readStream.schema("ts timestamp, k string, x bigint").json(str(tmp_path / "in"))
-    df.write.json(str(tmp_path / "in"))
     options = {"name": "s", "checkpoint": tmp_path / "checkpoint", "trigger": "available_now"}
     with pytest.warns(BeyondLimit, match=beyond), pytest.warns(RefusedValues, match=refused):
         su.stream_into(rows, store, **options).awaitTermination()
