@@ -150,7 +150,8 @@ def _repeated(rows: pa.Table, counts: Positions) -> list[pa.ChunkedArray]:
         rows = rows.take(pa.array(np.flatnonzero(counts)))
         counts = counts[counts > 0]
     numbers = np.repeat(np.arange(rows.num_rows), counts)
-    run_ends = pa.array(np.cumsum(counts), pa.int32())
+    # The conversion checks the range of the numbers. pyarrow 14 accepts only an array of numpy here.
+    run_ends = pa.array(np.cumsum(counts), pa.int32()).to_numpy()
     columns = []
     for column in rows.columns:
         if _can_be_repeated(column.type) and len(numbers):
