@@ -96,7 +96,7 @@ def checked_names(value: object, what: str, elements: str = "names") -> tuple[st
                 f"{what} must be a list of {elements}, each of them text that is not blank; got {shown(name)}"
             )
         if name in unique_names:
-            raise ValueError(f"{what} must be a list of {elements}, and {shown(name)} is given twice; give it once")
+            raise ValueError(f"{what} must be a list of {elements}, and {shown(name)} is listed twice; list it once")
         unique_names[str(name)] = None
     return tuple(unique_names)
 

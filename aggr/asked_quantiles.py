@@ -32,9 +32,9 @@ def check_quantiles(quantiles: Iterable[float | str] | float) -> tuple[float, ..
         if isinstance(q, bool) or not isinstance(q, Real) or not 0.0 <= float(q) <= 1.0:
             raise ValueError(f"a quantile must be a number from 0 to 1; got {shown(q)}")
     if not fractions:
-        raise ValueError("name at least one quantile, say [0.5]")
+        raise ValueError("quantiles is empty; name at least one quantile, such as [0.5]")
     if len(set(fractions)) < len(fractions):
-        raise ValueError(f"each quantile must be given once; got {shown(list(fractions))}")
+        raise ValueError(f"quantiles must not contain a value twice; got {shown(list(fractions))}")
     return tuple(float(q) for q in fractions)
 
 

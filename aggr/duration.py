@@ -48,7 +48,7 @@ def read_duration(text: str, what: str) -> int:
     parts = number_and_unit(text)
     if parts is not None and UNITS.get(parts[1]) in MONTHS:
         raise ValueError(
-            f"the {what} {shown(text)} has no fixed length; give it in weeks or shorter units, such as '30m'"
+            f"the {what} {shown(text)} has no fixed length; write it in weeks or shorter units, such as '30m'"
         )
     unit = None if parts is None else LENGTH.get(UNITS.get(parts[1], ""))
     if parts is None or unit is None:
@@ -69,7 +69,7 @@ def read_length(text: str, what: str) -> int:
     """
     length = read_duration(text, what)
     if length < 1:
-        raise ValueError(f"the {what} {shown(text)} is nothing; write a length of time from 1us, such as '30m'")
+        raise ValueError(f"the {what} {shown(text)} is zero; write a duration of at least 1us, such as '30m'")
     return length
 
 

@@ -31,7 +31,8 @@ def load_group(
             chosen(point.load())
         except Exception as error:  # an error in code of another package must not stop this package
             whose = point.dist.name if point.dist else "an unknown distribution"
-            warnings.warn(f"the {what} {point.name!r} of {whose} is left out: {error}", RuntimeWarning, stacklevel=4)
+            message = f"the {what} {point.name!r} of {whose} cannot be loaded, and is not available: {error}"
+            warnings.warn(message, RuntimeWarning, stacklevel=4)
 
 
 def load_name(group: str, name: str) -> Any:

@@ -24,7 +24,7 @@ from aggr.groups.groups import Groups, check_lengths
 from aggr.groups.numbers import Numbers, extreme_by_group, row_of_extreme, sum_by_group
 from aggr.values import Values
 
-NOT_THERE = "they are not in it"
+NOT_THERE = "the state does not contain these rows"
 
 
 class CannotSubtract(ValueError):
@@ -41,7 +41,7 @@ class CannotSubtract(ValueError):
 
     def __init__(self, row: int, reason: str, where: str = "") -> None:
         """Write the message from the state and the reason."""
-        super().__init__(f"rows cannot be taken out of {where or f'the state in row {row}'}: {reason}")
+        super().__init__(f"rows cannot be subtracted from {where or f'the state in row {row}'}: {reason}")
         self.row, self.reason, self.where = row, reason, where
 
 
@@ -201,7 +201,7 @@ class Counts(Add):
     def check(self, column: pa.Array) -> None:
         numbers = field_of_type(column, pa.int64()).to_numpy()
         if len(numbers) and numbers.min() < 0:
-            raise DamagedState(f"counts {numbers.min()}")
+            raise DamagedState(f"contains the negative count {numbers.min()}")
 
     def subtract(self, column: pa.Array, gone: pa.Array) -> pa.Array:
         left = column.to_numpy() - gone.to_numpy()
@@ -225,7 +225,11 @@ class BitOr(Field):
     def subtract(self, column: pa.Array, gone: pa.Array) -> pa.Array:
         flags = gone.to_numpy()
         refuse_where((flags & ~column.to_numpy()) != 0, NOT_THERE)
-        refuse_where(flags != 0, "NaN or infinities are among them, and whether others are left is not known")
+        refuse_where(
+            flags != 0,
+            "the rows to subtract contain NaN or infinities, and the state does not record whether other rows contain "
+            "them too",
+        )
         return column
 
 
@@ -286,7 +290,8 @@ class MinOrMax(Field):
         own_keys, gone_keys = np.split(keys if self.greatest else ~keys, 2)
         rows, end = np.flatnonzero(is_subtracted), "greatest" if self.greatest else "least"
         refuse_where(gone_keys > own_keys, NOT_THERE, rows)
-        refuse_where(gone_keys == own_keys, f"the {end} value is among them, and which is the next is not known", rows)
+        reason = f"the rows to subtract contain the {end} value, and the state does not record the next one"
+        refuse_where(gone_keys == own_keys, reason, rows)
         return column
 
 

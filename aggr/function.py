@@ -305,7 +305,7 @@ class Function(ABC):
         if weights is None:
             return Values(array, groups)
         if not self.takes_weights:
-            raise TypeError(f"{self.name} takes no weights")
+            raise TypeError(f"{self.name} does not accept weights")
         if len(weights) != len(groups):
             raise ValueError(f"{self.name}: {len(weights)} weights for {len(groups)} group ids")
         column, refused = normalize(_arrow(self, weights)), None
@@ -558,7 +558,7 @@ def _as_struct(function: Function, values: pa.Array | Sequence[pa.Array]) -> pa.
     else:
         columns, missing = _columns(function, values), None
         if len(columns) != len(inputs):
-            raise ValueError(f"{function.name}: values are {' and '.join(inputs)}; got {len(columns)} columns")
+            raise ValueError(f"{function.name}: values must be {' and '.join(inputs)}; got {len(columns)} columns")
     columns = [normalize(_arrow(function, column)) for column in columns]
     return pa.StructArray.from_arrays(columns, names=list(inputs), mask=missing)
 
@@ -566,13 +566,15 @@ def _as_struct(function: Function, values: pa.Array | Sequence[pa.Array]) -> pa.
 def _columns(function: Function, values: Any) -> list[Any]:
     if not isinstance(values, Sequence) or isinstance(values, str | bytes):
         takes = f"Arrow arrays of {' and '.join(function.inputs)}, or a struct of them"
-        raise TypeError(f"{function.name}: values are {takes}; got {type_name(values)}")
+        raise TypeError(f"{function.name}: values must be {takes}; got {type_name(values)}")
     return list(values)
 
 
 def _arrow(function: Function, values: Any) -> Any:
     if not isinstance(values, pa.Array | pa.ChunkedArray):
-        raise TypeError(f"{function.name}: values are an Arrow array; got {type_name(values)}; pa.array makes one")
+        raise TypeError(
+            f"{function.name}: values must be an Arrow array; got {type_name(values)}; create one with pa.array"
+        )
     return values
 
 

@@ -63,20 +63,20 @@ def unsupported_input(function: str, dtype: pa.DataType, takes: str, hint: str =
 ANY = InputTypes("every type that marks its nulls", "Of any type.", lambda dtype: not pa.types.is_union(dtype))
 ORDERED = InputTypes(
     "types that have an order: numbers, booleans, dates, times, timestamps, strings and bytes",
-    "Of any type that has an order: numbers, booleans, dates, times, timestamps, strings or bytes.",
+    "A column of a type that has an order: numbers, booleans, dates, times, timestamps, strings or bytes.",
     has_order,
 )
-NUMBERS = InputTypes("integers, floats and decimals", "Of integers, floats or decimals.", is_number)
+NUMBERS = InputTypes("integers, floats and decimals", "A column of integers, floats or decimals.", is_number)
 BOOLEANS = InputTypes("booleans", "Of booleans.", pa.types.is_boolean)
 INTEGERS = InputTypes("integers", "Of integers.", pa.types.is_integer)
 TIMES = InputTypes("timestamps", "Of timestamps.", pa.types.is_timestamp)
 SUMMABLE = InputTypes(
     "integers, floats, decimals of up to 38 digits",
-    "Of integers, floats or decimals of up to 38 digits.",
+    "A column of integers, floats or decimals of up to 38 digits.",
     lambda dtype: kept_type(dtype) is not None and not pa.types.is_timestamp(dtype),
 )
 SUMMABLE_OR_TIMES = InputTypes(
     "integers, floats, decimals of up to 38 digits and timestamps",
-    "Of integers, floats, decimals of up to 38 digits, or timestamps.",
+    "A column of integers, floats, decimals of up to 38 digits, or timestamps.",
     lambda dtype: kept_type(dtype) is not None,
 )

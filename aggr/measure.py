@@ -69,7 +69,7 @@ class Measure:
         name = self.function.name
         self.function.own_state.parameter_columns(0)  # raises TypeError for a parameter of another type
         if self.column is None and name != "count":
-            raise ValueError(f"{name} needs a column, say {name}('x')")
+            raise ValueError(f"{name} needs a column, such as {name}('x')")
         if self.column is not None and not is_name(self.column):
             raise ValueError(f"the column of {name} must be a name or an expression; got {shown(self.column)}")
         self._check_others()
@@ -86,7 +86,7 @@ class Measure:
             raise ValueError(f"{name} takes {' and '.join(self.function.inputs)}; got {1 + len(self.others)} columns")
         for text, role in zip(self.others, inputs, strict=True):
             if text is None and role != EVENT_TIME:
-                raise ValueError(f"{name} needs {keyword(role)}=, the column of its {role}")
+                raise ValueError(f"{name} needs {keyword(role)}=, the name of the column of its {role}")
             if text is not None and not is_name(text):
                 what = "the column of event times" if role == EVENT_TIME else f"the column of {role}"
                 raise ValueError(f"{what}, {keyword(role)}, must be a name or an expression; got {shown(text)}")
@@ -94,7 +94,7 @@ class Measure:
     def _check_weight(self) -> None:
         if self.weight is not None and not self.function.takes_weights:
             able = ", ".join(name for name in names() if get(name).takes_weights)
-            raise ValueError(f"{self.function.name} takes no weight; got {shown(self.weight)}; {able} do")
+            raise ValueError(f"{self.function.name} does not accept a weight; got {shown(self.weight)}; {able} do")
         if self.weight is not None and not is_name(self.weight):
             raise ValueError(f"the column of weights, weight, must be a name; got {shown(self.weight)}")
 
@@ -364,7 +364,8 @@ def from_description(description: dict[str, Any]) -> Measure:
     """
     if not isinstance(description, dict) or FUNCTION not in description:
         raise ValueError(
-            f"a described measure names its function, as Measure.describe writes it; got {shown(description)}"
+            "a described measure must be a dict with the key 'function', as Measure.describe returns it; got "
+            f"{shown(description)}"
         )
     values = checked_mapping(description.get("parameters", {}), "parameters", "values by name")
     function = get(description["function"])(**{name: read(value) for name, value in values.items()})
@@ -372,7 +373,9 @@ def from_description(description: dict[str, Any]) -> Measure:
     keys = [FUNCTION, "parameters", "column", "where", *roles, *([WEIGHT] if function.takes_weights else [])]
     for part in description:
         if part not in keys:
-            raise ValueError(f"a described {function.name} has no {shown(part)}; {nearest(str(part), keys)}")
+            raise ValueError(
+                f"a described {function.name} cannot have the part {shown(part)}; {nearest(str(part), keys)}"
+            )
     further_columns = tuple(description.get(role) for role in roles)
     weight = description.get(WEIGHT) if function.takes_weights else None
     return Measure(

@@ -87,7 +87,8 @@ def described(value: Any) -> Any:
         if isinstance(value, dtype) and read_text(write(value)) == value:
             return {tag: write(value)}
     raise ValueError(
-        f"a parameter such as {shown(value)} cannot be described; use numbers, text, times, lists and structs"
+        f"a parameter cannot have the value {shown(value)}, which cannot be stored; use numbers, text, times, lists "
+        "or structs"
     )
 
 

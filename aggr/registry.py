@@ -26,7 +26,7 @@ _QUANTILES = (
 _DISTINCT = "nunique n_unique countdistinct distinct approx_distinct theta_sketch_agg hll_sketch_agg"
 _ELSEWHERE = {  # a name in other tools, in lower case, and the name here
     **dict.fromkeys(_QUANTILES.split(), "dds(x, quantiles=[0.9, 0.99]), or hdr"),
-    **dict.fromkeys(_DISTINCT.split(), "count_distinct(x), which counts exactly, or approx_count_distinct(x)"),
+    **dict.fromkeys(_DISTINCT.split(), "count_distinct(x), which is exact, or approx_count_distinct(x)"),
     "median": "dds(x, quantiles=[0.5])",
 }
 
@@ -66,7 +66,9 @@ def register(function: type[Function]) -> type[Function]:
         owner = _FUNCTIONS.get(word, function)
         # compared by name, because running a notebook's cell again defines a new class of the same name
         if (owner.__module__, owner.__qualname__) != (function.__module__, function.__qualname__):
-            raise ValueError(f"the name {word!r} is taken by {owner.__module__}.{owner.__qualname__}; choose another")
+            raise ValueError(
+                f"the name {word!r} is already used by {owner.__module__}.{owner.__qualname__}; choose another"
+            )
     _check(words[0], function)
     _add(function)
     return function
@@ -88,24 +90,32 @@ def register_own(*functions: type[Function]) -> None:
 def _check(name: str, function: type[Function]) -> None:
     """Raise an error for a function that would fail later, during a computation."""
     if missing := sorted(getattr(function, "__abstractmethods__", ())):
-        raise TypeError(f"{function.__name__} does not define {', '.join(missing)}; aggr.Function says what each does")
+        raise TypeError(
+            f"{function.__name__} does not define {', '.join(missing)}; the documentation of aggr.Function describes "
+            "each of them"
+        )
     if missing := [
         word for word in ("keeps", "returns", "guarantee") if not isinstance(getattr(function, word, None), str)
     ]:
         raise ValueError(
-            f"{name} needs {missing[0]!r}, a few words for people; got {getattr(function, missing[0], None)!r}"
+            f"{name} needs the attribute {missing[0]!r}, a short description for users; got "
+            f"{getattr(function, missing[0], None)!r}"
         )
     parameters = [f.name for f in fields(function)]
     if clashes := {"column", "where", FUNCTION, VERSION, *column_keywords(function)} & set(parameters):
-        raise ValueError(f"{name} has a parameter {clashes.pop()!r}, a name that is taken; choose another")
+        raise ValueError(f"{name} has a parameter {clashes.pop()!r}, which is a reserved name; choose another")
     _check_inputs(name, function)
     accessor_methods(function)  # raises an error for accessors with a reserved name or too many parameters
     if function.takes_weights and WEIGHT in function.inputs:
-        raise ValueError(f"{name} takes weights, and has an input {WEIGHT!r} of its own; choose another name")
+        raise ValueError(
+            f"{name} takes weights, so none of its inputs can be called {WEIGHT!r}; choose another name for this input"
+        )
     try:
         instance = function()
     except Exception as error:  # code of other packages may raise any error; the message names the function
-        raise ValueError(f"{name} cannot be made without arguments ({error}); give each parameter a default") from None
+        raise ValueError(
+            f"{name} cannot be created without arguments ({error}); give each parameter a default"
+        ) from None
     _check_state(name, instance)
 
 
@@ -117,14 +127,14 @@ def _check_state(name: str, function: Function) -> None:
         state.parameter_columns(0)
         state_name = state.name
     except Exception as error:
-        raise ValueError(f"{name} does not say what its states keep: {error}") from None
+        raise ValueError(f"{name} does not describe its states: {error}") from None
     if clashes := {FUNCTION, VERSION, *state.parameters} & set(fields_of_state):
-        raise ValueError(f"{name} has a field {clashes.pop()!r} in its state, a name that is taken; choose another")
+        raise ValueError(f"{name} has a field {clashes.pop()!r} in its state, which is a reserved name; choose another")
     if state_name != name and state_name in _FUNCTIONS:
         owner = _FUNCTIONS[state_name]().own_state
         if type(owner) is not type(state) or list(owner.fields) != fields_of_state:
             raise ValueError(
-                f"the state of {name} is called {state_name!r}, which is the name of another state; name the state of "
+                f"the state of {name} is called {state_name!r}, which is the name of another state; use the state of "
                 f"{state_name} itself, or choose another name"
             )
 
@@ -137,8 +147,8 @@ def _check_inputs(name: str, function: type[Function]) -> None:
     words.append("where")
     if clash := next((word for word in words if words.count(word) > 1), None):
         raise ValueError(
-            f"{name} has inputs {shown(function.inputs)}, two with the keyword {clash!r}; choose other "
-            "names: 'column' and 'where' are reserved, and 'time' is passed as 'by'"
+            f"{name} has inputs {shown(function.inputs)}, two of which would have the keyword "
+            f"{clash!r}; choose other names. The names 'column' and 'where' are reserved, and 'time' is passed as 'by'"
         )
 
 
@@ -182,7 +192,7 @@ def get(name: str) -> type[Function]:
     Examples
     --------
     >>> get("dds").guarantee
-    'quantiles within a relative error of α; the rest exact'
+    'quantiles have a relative error of at most α; the other fields are exact'
     """
     _load_others()
     if checked_name(name, "a function") not in _FUNCTIONS:

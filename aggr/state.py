@@ -42,7 +42,9 @@ from aggr.state_checks import (
 )
 from aggr.values import Values
 
-CANNOT_SUBTRACT = "rows cannot be taken out of {}, which do not contain enough for that: reduce the rows that remain"
+CANNOT_SUBTRACT = (
+    "rows cannot be subtracted from {}, because these states do not contain enough for that; reduce the remaining rows"
+)
 _MOST_ROWS = 1 << 24  # the rows per pass: a row adds less than 2^36 to a digit of an exact sum, and digits are int64
 
 
@@ -378,7 +380,9 @@ class State(ABC):
         if len(minuends) != len(subtrahends) or minuends.type != subtrahends.type:
             columns = (minuends, subtrahends)
             kinds = " and ".join(f"{len(column)} of type {shown(str(column.type))}" for column in columns)
-            raise ValueError(f"{reading.name}: states are subtracted row by row, and of one type; got {kinds}")
+            raise ValueError(
+                f"{reading.name}: subtract needs two columns of states of the same length and type; got {kinds}"
+            )
         left = self.row_counts(minuends) - self.row_counts(subtrahends)
         refuse_where(left < 0, NOT_THERE)
         remaining = np.flatnonzero(left)

@@ -44,7 +44,9 @@ class CheckedStates:
 
     def __reduce__(self) -> Any:
         """Raise ``TypeError``, because an unpickled object would come from outside unchecked."""
-        raise TypeError("checked states do not travel; send their Arrow column, and check it where it comes in")
+        raise TypeError(
+            "checked states cannot be pickled; send their Arrow column, and check it again in the receiving process"
+        )
 
 
 class Layout(Protocol):
@@ -139,11 +141,13 @@ def received(state: Layout, states: pa.Array | pa.ChunkedArray, reading: Reading
     Raises ``TypeError`` if it is not an Arrow column, and `DamagedState` if offsets or indices are out of bounds.
     """
     if not isinstance(states, pa.Array | pa.ChunkedArray):
-        raise TypeError(f"{reading.name}: states are an Arrow column; got {type_name(states)}")
+        raise TypeError(f"{reading.name}: states must be an Arrow column; got {type_name(states)}")
     try:
         is_named = _validate(state, states)
     except pa.ArrowException:
-        raise DamagedState(f"a damaged state of {reading.name}: the column leads out of its bounds") from None
+        raise DamagedState(
+            f"a damaged state of {reading.name}: the offsets of the column point outside its buffers"
+        ) from None
     return states if isinstance(states, pa.StructArray) else normalize(states), is_named
 
 
@@ -214,16 +218,16 @@ def _check_versions(state: Layout, versions: pa.Array, reader: str) -> None:
     if (numbers == state.version).all():
         return
     if numbers.min() < 1:
-        raise DamagedState(f"a damaged state of {reader}: its version is {numbers.min()}")
+        raise DamagedState(f"a damaged state of {reader}: its version is {numbers.min()}, and versions begin with 1")
     if numbers.max() > state.version:
         raise ValueError(
-            f"a {reader} state has version {numbers.max()}, and this release reads up to {state.version}; "
-            "upgrade tiltframe"
+            f"a {reader} state has version {numbers.max()}, and this release can read versions up to "
+            f"{state.version}; upgrade tiltframe"
         )
     if unread := set(np.unique(numbers).tolist()) - set(state.versions):
         raise ValueError(
-            f"a {reader} state has version {min(unread)}, and this one reads version {state.version}; "
-            "roll the rows up again, or read the states with the release that wrote them"
+            f"a {reader} state has version {min(unread)}, and this release can read only version "
+            f"{state.version}; roll up the rows again, or read the states with the release that wrote them"
         )
 
 

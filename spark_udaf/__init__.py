@@ -34,7 +34,7 @@ from aggr.extras import MissingExtra
 try:
     import pyspark  # noqa: F401
 except ImportError as error:
-    raise MissingExtra("spark_udaf, where no cluster brings pyspark,", "spark-local", error) from None
+    raise MissingExtra("spark_udaf without a pyspark that the cluster provides", "spark-local", error) from None
 
 from spark_udaf import states
 from spark_udaf.batch.aggregate import aggregate, finish, merge
@@ -100,7 +100,7 @@ def __getattr__(name: str) -> Any:
             return added
     if name in states.__all__:
         raise AttributeError(
-            f"su.{name} is su.states.{name}, which reads a column of states; values of rows are aggregated by "
-            "spark_udaf.functions, say A.count('x') or A.dds('x', [0.99])"
+            f"su.{name} is su.states.{name}, which accepts a column of states; to aggregate values of rows, use "
+            "spark_udaf.functions, such as A.count('x') or A.dds('x', [0.99])"
         )
     raise AttributeError(f"module 'spark_udaf' has no attribute {name!r}")

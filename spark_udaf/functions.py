@@ -27,7 +27,7 @@ class Functions:
     def __init__(self, df: DataFrame) -> None:
         """Use the schema of the DataFrame to be aggregated."""
         if not hasattr(df, "groupBy") or isinstance(df, type):
-            raise TypeError(f"A.of takes a Spark DataFrame; got {df!r}")
+            raise TypeError(f"A.of needs a Spark DataFrame; got {df!r}")
         self._df = df
 
     def __getattr__(self, name: str) -> Callable[..., Column]:

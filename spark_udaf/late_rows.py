@@ -45,8 +45,8 @@ class LateRows:
         if count and not self._reported:
             longer = "a longer --disorder" if self.has_disorder else "--disorder TIME"
             print(
-                f"tiltframe: warning: rows came late, behind the watermark, and are dropped; {longer} waits for such "
-                "rows, --late 'drop(TIME)' keeps closed windows for them",
+                f"tiltframe: warning: rows behind the watermark arrived late and are dropped; use {longer} to wait "
+                f"for such rows, or --late 'drop(TIME)' to keep closed windows open for them",
                 file=sys.stderr,
                 flush=True,
             )

@@ -53,24 +53,31 @@ def run(
     ``KEY=VALUE``. The others are options of ``tiltframe stream``; ``state`` is the folder of Spark's checkpoint.
     """
     if source is None:
-        raise ValueError("--spark reads a source of Structured Streaming; say which: --format kafka, json, rate, …")
+        raise ValueError(
+            "--spark needs the format of a source of Structured Streaming; pass --format, such as kafka, json or rate"
+        )
     if uri is not None and state is None:
-        raise ValueError("--spark with --store keeps a checkpoint of how far it is: give --state FOLDER")
+        raise ValueError("--spark with --store needs a folder for Spark's checkpoint; pass --state FOLDER")
     without = {**_UNSUPPORTED, **(_OF_STORE if uri is None else _OF_EMITTED)}
     unusable = [key for key, default in without.items() if command_options[key] != default]
     if unusable:
         option = unusable[0].replace("stream_name", "stream").replace("_", "-")
-        raise ValueError(f"--{option} has no meaning with --spark {'and' if uri else 'without'} --store; leave it out")
+        raise ValueError(f"--{option} cannot be used with --spark {'and' if uri else 'without'} --store; leave it out")
     if reading.time is not None:
-        raise ValueError(f"--time computes {_time(frame)!r}, but with --spark it names a column of the source")
+        raise ValueError(
+            "--time must be the name of a column of the source with --spark, not an expression; got an expression "
+            f"for {_time(frame)!r}"
+        )
     if how := [name for name in reading.explicit_options() if name != "where"]:
         raise ValueError(
-            f"--{how[0].replace('_', '-')} is of files that tiltframe reads, and with --spark the source reads them; "
-            "say it by the source's own --option KEY=VALUE"
+            f"--{how[0].replace('_', '-')} applies only to files that tiltframe reads itself, and with --spark the "
+            "source reads them; use an --option KEY=VALUE of the source"
         )
     settings = dict(_setting(text) for text in options)
     if uri is not None and isinstance(frame, OrderedAggregator):
-        raise ValueError("a store keeps time windows, and --ordered has none; leave out --store, or give --levels")
+        raise ValueError(
+            "a store can contain only time windows; leave out --store, or use --levels in place of --ordered"
+        )
     delay = micros(command_options["disorder"])
     if uri is None:
         read_late(command_options["late"] or "drop")
@@ -79,8 +86,8 @@ def run(
             if emit.by_arrival and once:
                 written = command_options["emit"] or emit
                 raise ValueError(
-                    f"--once would not end with --emit {written}, which counts by the clock; give --emit on_update, or "
-                    "leave out --once"
+                    f"--once would not end with --emit {written}, which depends on the clock; use --emit on_update, "
+                    f"or leave out --once"
                 )
     spark = started(SparkSession.builder.appName("tiltframe stream"))
     with interruptible(spark):
@@ -106,8 +113,8 @@ def run(
                 checkpoint=cast("Path", state).resolve(),
                 trigger=ALL_THERE if once else None,
             )
-        left = "open windows were not emitted: --state FOLDER keeps them"
-        from_now(f"stopped; {left if state is None else 'it goes on from its checkpoint when it is run again'}")
+        left = "open windows were not emitted; use --state FOLDER to keep them"
+        from_now(f"stopped; {left if state is None else 'it continues from its checkpoint when it is run again'}")
         # after Ctrl-C Spark ends with this process; the batch is repeated later, and counts once
         LateRows(query, has_disorder=delay > 0).await_end()
 
@@ -165,7 +172,10 @@ def _loaded(spark: SparkSession, source: str, settings: dict[str, str], folder: 
 def _arrived(df: DataFrame, time: str) -> DataFrame:
     """Add the arrival time of rows, which is the time of their batch, also if the batch is repeated."""
     if time in df.columns:
-        raise ValueError(f"--arrival makes the column {time!r}, and rows have one; give --time another name")
+        raise ValueError(
+            f"--arrival adds a column called {time!r}, but the rows already have this column; pass another name to "
+            "--time"
+        )
     return df.withColumn(time, F.current_timestamp())
 
 

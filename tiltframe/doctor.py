@@ -65,7 +65,9 @@ def _java() -> Finding:
     program = str(Path(home, "bin", "java")) if home else shutil.which("java")
     if program is None or not Path(program).exists():
         where = f"JAVA_HOME={home} has none" if home else "there is no java on the PATH"
-        return Finding("Java", False, where, f"for Spark install Java {_JAVA} or newer, say openjdk-17-jre-headless")
+        return Finding(
+            "Java", False, where, f"for Spark, install Java {_JAVA} or newer, such as openjdk-17-jre-headless"
+        )
     try:
         version_output = subprocess.run([program, "-version"], capture_output=True, text=True, timeout=30)
     except (OSError, subprocess.TimeoutExpired) as error:

@@ -52,8 +52,8 @@ def event_times(
     times = one_array(column) if pa.types.is_timestamp(column.type) else normalize(column)
     if times.null_count:
         raise ValueError(
-            f"{times.null_count} of {len(times)} rows have no event time in {name!r}, and belong to no window; "
-            "leave them out, or give them a time"
+            f"{times.null_count} of {len(times)} rows have no event time in {name!r}, and so they do not "
+            "belong to a window; leave out these rows, or add their times"
         )
     dtype = times.type
     try:
@@ -97,9 +97,9 @@ def check_clock(name: str, timezone: str, clock: str | None, example: str = "") 
     if clock is None and timezone != UTC:
         such = f", such as {shown(example)}," if example else ""
         raise NoClock(
-            f"times in {shown(name)} have no zone{such} and the windows are in {timezone}: say on which clock they "
-            f"were read, --clock {timezone} or --clock UTC on the command line, ReadOptions(clock={timezone!r}) in "
-            "Python, or give the column a time zone"
+            f"times in {shown(name)} have no zone{such} and the windows are in {timezone}; declare the zone of "
+            f"the times with --clock {timezone} or --clock UTC on the command line, ReadOptions(clock={timezone!r}) in "
+            "Python, or convert the column to a type with a time zone"
         )
 
 

@@ -377,11 +377,13 @@ class TiltFrame:
         ):
             raise ValueError(f"these are not states of this frame: {problem}")
         if normalized_type(schema.field(LEVEL).type) != pa.string():
-            raise ValueError(f"the column {LEVEL!r} must be of texts; this is {shown(schema.field(LEVEL).type)}")
+            raise ValueError(f"the column {LEVEL!r} must have a text type; got {shown(schema.field(LEVEL).type)}")
         for name in (START, END):
             kind = schema.field(name).type
             if not pa.types.is_timestamp(kind) or kind.tz is None:
-                raise ValueError(f"the column {name!r} must be of timestamps with a time zone; this is {shown(kind)}")
+                raise ValueError(
+                    f"the column {name!r} must have the type timestamp with a time zone; got {shown(kind)}"
+                )
         for column in self.states:
             checked(column.measure.function, pa.array([], schema.field(column.name).type))
 
@@ -443,7 +445,7 @@ class TiltFrame:
         """
         missing = [part for part in _PARTS if part not in checked_mapping(described, "a described frame", "its parts")]
         if missing:
-            raise ValueError(f"a described frame has {', '.join(_PARTS)}; it says nothing of {missing[0]}")
+            raise ValueError(f"a described frame has {', '.join(_PARTS)}; this one has no {missing[0]}")
         measures = {}
         for name, measure in checked_mapping(described["measures"], "measures", "name -> described measure").items():
             try:
@@ -451,7 +453,10 @@ class TiltFrame:
             except UnknownFunction as unknown:
                 raise ValueError(f"the measure {shown(name)}: {unknown}") from unknown
             except (KeyError, TypeError, AttributeError):
-                raise ValueError(f"cannot read {shown(measure)} as the described measure {shown(name)}") from None
+                raise ValueError(
+                    f"cannot read {shown(measure)} as the description of the measure {shown(name)}; write it as "
+                    "Measure.describe returns it"
+                ) from None
         keys = read_keys(described["keys"])
         frame = cls(described["levels"], described["time"], measures, keys=keys, timezone=described["timezone"])
         _check_versions(frame.levels, described.get("versions", {}))
@@ -527,22 +532,22 @@ class TiltFrame:
     def _check_levels(self) -> None:
         for fine, coarse in zip(self.levels, self.levels[1:], strict=False):
             if fine.sort_key == coarse.sort_key and fine.is_made_of(coarse) and coarse.is_made_of(fine):
-                raise ValueError(f"the levels {fine.name} and {coarse.name} are the same size; give each once")
+                raise ValueError(f"the levels {fine.name} and {coarse.name} have the same size; name only one of them")
             longer = f"{fine.name} is longer" if fine.length > coarse.length else None
             problem = coarse.nesting_problem(fine) or longer
             if problem:
                 raise ValueError(
-                    f"{coarse.name} is not made of whole windows of {fine.name}: {problem}; "
-                    "give levels from fine to coarse, each a whole multiple of the one before"
+                    f"{coarse.name} does not consist of whole windows of {fine.name}: "
+                    f"{problem}; list levels from fine to coarse, each a multiple of the previous one"
                 )
 
     def _check_names(self) -> None:
         if not self.measures:
-            raise ValueError("a frame needs at least one measure, say measures={'requests': aggr.count()}")
+            raise ValueError("a frame needs at least one measure, such as measures={'requests': aggr.count()}")
         for name, measure in self.measures.items():
             if not isinstance(measure, Measure):
                 raise ValueError(
-                    f"the measure {shown(name)} must be made by aggr, say aggr.sum('x'); got {shown(measure)}"
+                    f"the measure {shown(name)} must be made by aggr, such as aggr.sum('x'); got {shown(measure)}"
                 )
         check_names(self.keys, self.measures)
 
@@ -562,15 +567,15 @@ def _check_versions(levels: Sequence[TimeWindow], described: Mapping[str, int]) 
         version = described.get(level.name, 1)
         if version != level.version:
             raise ValueError(
-                f"the windows of {level.name} were made by version {version} of their definition, and version "
-                f"{level.version} is installed here; install a release that has version {version}, or roll the rows "
-                "up again, into a new store"
+                f"the windows of {level.name} were created by version {version} of their definition, and the "
+                f"installed version is {level.version}; install a release with version {version}, or roll up the rows "
+                "again into a new store"
             )
 
 
 _PARTS = ("levels", "time", "keys", "timezone", "measures")
-_SIZES = "window sizes, say ['10s', '1m', '1h']"
-_MEASURES = "name -> measure, say {'requests': aggr.count()}"
+_SIZES = "window sizes, such as ['10s', '1m', '1h']"
+_MEASURES = "name -> measure, such as {'requests': aggr.count()}"
 _INTERVAL = (pa.field(START, INSTANT), pa.field(END, INSTANT))
 
 
@@ -587,7 +592,7 @@ def window_in(window: str | TimeWindow, timezone: str) -> TimeWindow:
     window = as_window(window, timezone)
     if window.timezone not in (None, timezone):
         raise ValueError(
-            f"windows of {window.name} are aligned in {window.timezone} and the frame in {timezone}; "
-            f"make them with timezone={timezone!r}, or give their name"
+            f"windows of {window.name} use the time zone {window.timezone}, but the frame uses "
+            f"{timezone}; create them with timezone={timezone!r}, or pass their name as text"
         )
     return window

@@ -1,4 +1,4 @@
-"""Moments of a table as microseconds UTC, and rows of a table by index."""
+"""Conversion of the times of a table to microseconds UTC, and selection of rows by index."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ def checked_instants(states: pa.Table, name: str) -> NDArray[np.int64]:
     try:
         return instants_of(states, name)
     except pa.ArrowInvalid as error:
-        raise ValueError(f"the column {name!r} holds no moments in microseconds: {error}") from None
+        raise ValueError(f"the column {name!r} cannot be converted to times in microseconds: {error}") from None
 
 
 def as_instants(micros: Instants) -> pa.Array:

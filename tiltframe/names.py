@@ -21,7 +21,7 @@ def check_names(keys: Iterable[str], measures: Iterable[str]) -> None:
 
     >>> check_names(["host", "n"], ["n"])
     Traceback (most recent call last):
-    ValueError: the name 'n' is taken twice among keys and measures; rename one
+    ValueError: the name 'n' is used twice among keys and measures; rename one
     """
     names = [*keys, *measures]
     names_by_folded: dict[str, str] = {}
@@ -30,12 +30,12 @@ def check_names(keys: Iterable[str], measures: Iterable[str]) -> None:
             raise ValueError(f"names of keys and measures must be text that is not blank; got {shown(name)}")
         if name.lower() in RESERVED:
             raise ValueError(
-                f"the name {shown(name)} is tiltframe's own, as are {', '.join(RESERVED)}; "
-                "give the key or measure another"
+                f"the name {shown(name)} is reserved, as are {', '.join(RESERVED)}; "
+                f"choose another name for the key or measure"
             )
         other = names_by_folded.setdefault(name.lower(), name)
         if names.count(name) > 1:
-            raise ValueError(f"the name {shown(name)} is taken twice among keys and measures; rename one")
+            raise ValueError(f"the name {shown(name)} is used twice among keys and measures; rename one")
         if other != name:
             raise ValueError(
                 f"the names {shown(other)} and {shown(name)} of keys and measures differ only by case, which SQL does "

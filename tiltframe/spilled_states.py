@@ -52,14 +52,14 @@ class Slices:
 
     frame: TiltFrame  # the windows of all levels must be contiguous
     schema: pa.Schema  # the schema of states: window_start, window_end, keys, states
-    held: pa.Table | None  # all states, if they fit into memory
+    in_memory: pa.Table | None  # all states, if they fit into memory
     blocks: tuple[_Block, ...]
     bytes: int  # the approximate bytes of states in memory
 
     def finest(self) -> Iterator[tuple[pa.Table, int]]:
         """Yield the slices, earliest first, each with the start of the next slice."""
-        if self.held is not None:
-            yield self.held, MAX_INSTANT
+        if self.in_memory is not None:
+            yield self.in_memory, MAX_INSTANT
             return
         for low, high in pairwise(self._edges()):
             overlapping = [block for block in self.blocks if block.least < high and block.greatest >= low]
@@ -72,8 +72,8 @@ class Slices:
         """Return the slices with fewer columns of states, those of a frame with the same levels and keys."""
         names = frame.states_columns[1:]
         schema = pa.schema([self.schema.field(name) for name in names])
-        in_memory = None if self.held is None else self.held.select(names)
-        return replace(self, frame=frame, schema=schema, held=in_memory)
+        in_memory = None if self.in_memory is None else self.in_memory.select(names)
+        return replace(self, frame=frame, schema=schema, in_memory=in_memory)
 
     def levels(self) -> Iterator[tuple[TimeWindow, pa.Table]]:
         """Yield the states of all levels, slice by slice. Each window is yielded once; a coarse window once it is
@@ -137,7 +137,7 @@ def spilled(
             blocks += _write(states, folder / str(number))
             del states
             pa.default_memory_pool().release_unused()
-        yield Slices(frame, schema, held=states_in_memory, blocks=tuple(blocks), bytes=max_bytes)
+        yield Slices(frame, schema, in_memory=states_in_memory, blocks=tuple(blocks), bytes=max_bytes)
 
 
 def _write(states: pa.Table, run: Path) -> list[_Block]:

@@ -35,7 +35,7 @@ _ALLOWED = (
 )
 _FIRST = {  # types that have no rows or no column names, and how to convert them
     "LazyFrame": "call .collect() first",
-    "DuckDBPyConnection": "fetch the result with .arrow(), or give the relation, con.sql('…')",
+    "DuckDBPyConnection": "fetch the result with .arrow(), or pass the relation, con.sql('…')",
     "Series": "call .to_frame() first",
 }
 _NOTHING = ReadOptions()
@@ -257,7 +257,7 @@ def _stream(data: Any, what: str, columns: Columns | None) -> Batches:
     if type(data).__module__.startswith("pyspark."):
         raise ValueError(
             f"{what} must not be a Spark DataFrame here: import spark_udaf as su, and call su.rollup, "
-            "su.ordered_rollup or su.finish, which leave it in Spark; or give df.toArrow()"
+            "su.ordered_rollup or su.finish, which run in Spark; or pass df.toArrow()"
         )
     if not is_tabular(data):
         raise _no_table(data, what)
@@ -280,7 +280,7 @@ def _stream(data: Any, what: str, columns: Columns | None) -> Batches:
         if hasattr(data, "columns") and isinstance(error, pa.ArrowException):
             message = str(error.args[-1]).splitlines()[0]  # the messages of pandas and polars name the column
             raise ValueError(
-                f"{what} cannot be read: {shortened(message)}; give each column values of one type"
+                f"{what} cannot be read: {shortened(message)}; use values of a single type in each column"
             ) from None
         raise _no_table(data, what) from None
 
@@ -297,7 +297,7 @@ def _narrowed(data: Any, what: str, columns: Columns | None) -> Any:
     needed = columns([*names, *index])
     for name in needed:
         if names.count(name) > 1:
-            raise ValueError(f"{what} has two columns {shown(name)}; give each a name of its own")
+            raise ValueError(f"{what} has two columns called {shown(name)}; rename one of them")
     places = [place for place, name in enumerate(names) if name in needed]
     return data.iloc[:, places] if package == "pandas" else data.select([names[place] for place in places])
 
@@ -324,7 +324,7 @@ def _paths(data: Any, what: str) -> list[Path]:
     paths = [Path(path) for path in data]
     for path in paths:
         if not _is_there(path):
-            raise ValueError(f"{what} must be {_ALLOWED}; got {shown(str(path))}, where there is none")
+            raise ValueError(f"{what} must be {_ALLOWED}; got {shown(str(path))}, which does not exist")
     return paths
 
 

@@ -68,7 +68,7 @@ def read_time_range(within: Within, timezone: str, now: int | None = None, open_
     if isinstance(bounds, str):
         return _read_pattern(_as_pattern(bounds), timezone)
     if not open_ends and any(moment is None for moment in bounds):
-        raise ValueError(f"the range {shown(within)} is open at one end; here it must have both")
+        raise ValueError(f"the range {shown(within)} is open at one end; this call needs both ends")
     start, end = (
         ever if moment is None else read_moment(moment, timezone, now)
         for moment, ever in zip(bounds, EVER, strict=True)
@@ -129,8 +129,8 @@ def _bounds(within: Within) -> str | list[Moment | None]:
     bounds = [part.strip() or None for part in within.split(",")] if isinstance(within, str) else within
     if not isinstance(bounds, tuple | list) or len(bounds) != 2 or all(end is None for end in bounds):
         raise ValueError(
-            f"cannot read the range {shown(within)}; write START,END such as 2024-05-01,2024-05-02, give a pair "
-            f"(start, end), a day such as 2024-05-01, or write a pattern such as {_A_PATTERN}"
+            f"cannot read the range {shown(within)}; write START,END such as 2024-05-01,2024-05-02, a pair "
+            f"(start, end), or a day such as 2024-05-01, or a pattern such as {_A_PATTERN}"
         )
     return list(bounds)
 
@@ -176,7 +176,7 @@ def _read_pattern(text: str, timezone: str) -> tuple[int, int]:
     count = parts.index("**") if "**" in parts else len(parts)
     if any(part != "**" for part in parts[count:]):
         raise ValueError(
-            f"cannot read the range {text!r}: what follows ** must be ** too, as in '{match[1]}-01-** **:**:**'"
+            f"cannot read the range {text!r}: every part after ** must be ** too, as in '{match[1]}-01-** **:**:**'"
         )
     filled = [*parts[:count], *("01", "01", "01", "00", "00", "00")[count:]]
     try:
@@ -239,7 +239,7 @@ def read_moment(moment: object, timezone: str, now: int | None = None) -> int:
     if not isinstance(moment, dt.date) or moment != moment:  # NaT is a date that is not equal to itself
         of_type = "" if original is None else f", of type {type(original).__name__},"
         raise ValueError(
-            f"cannot take {shown(original)}{of_type} as a time; give a datetime, a date, ISO 8601 "
+            f"cannot use {shown(original)}{of_type} as a time; pass a datetime, a date, ISO 8601 "
             "text or a whole number of Unix milliseconds"
         )
     if not isinstance(moment, dt.datetime):
@@ -257,8 +257,9 @@ def _read_iso(text: str) -> dt.datetime:
     try:
         return read_time(text)[0]
     except ValueError:
-        hint = "; a pattern is a range by itself, not one end of it" if "*" in text else f"; write {_A_MOMENT}"
-        raise ValueError(f"cannot read {shown(text)} as a time{hint}") from None
+        is_pattern = "*" in text
+        hint = "a pattern is a complete range, and cannot be one end of a range" if is_pattern else f"write {_A_MOMENT}"
+        raise ValueError(f"cannot read {shown(text)} as a time; {hint}") from None
 
 
 def _from_numpy(moment: np.datetime64) -> dt.datetime:
@@ -279,6 +280,4 @@ def _since(local: dt.datetime) -> int:
 
 
 def _beyond(value: object) -> ValueError:
-    return ValueError(
-        f"cannot take {shown(value)} as a time: it must lie in the years {_FIRST.year} to {_END.year - 1}"
-    )
+    return ValueError(f"cannot use {shown(value)} as a time: it must lie in the years {_FIRST.year} to {_END.year - 1}")

@@ -39,8 +39,8 @@ def refuse_other_units(numbers: pa.Array, name: str, say: Callable[[str], str] |
     say = _in_python(name) if say is None else say
     year = np.datetime64(span["min"], "ms").astype("datetime64[Y]")
     raise ValueError(
-        f"the whole numbers in the time column {name!r}, such as {span['min']}, would be milliseconds of {year}, "
-        f"and look like {seen}; say which with {say(declaration)}, or {say('milliseconds')}"
+        f"the whole numbers in the time column {name!r}, such as {span['min']}, would be milliseconds of "
+        f"{year}, but look like {seen}; declare the meaning with {say(declaration)}, or {say('milliseconds')}"
     )
 
 

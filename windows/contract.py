@@ -236,11 +236,11 @@ class TimeWindow(ABC):
         if fine == pane:
             return None
         if fine.is_merging or self.is_merging:
-            return f"{(finer if fine.is_merging else self).name} is a level alone, found from rows"
+            return f"{(finer if fine.is_merging else self).name} depends on the rows, and must be the only level"
         if None not in (pane.timezone, fine.timezone) and pane.timezone != fine.timezone:
             return f"{finer.name} is aligned in {fine.timezone} and {self.name} in {pane.timezone}"
         problem = f"{fine.name} is longer" if fine.length > pane.length else _cut(pane, fine)
-        return problem and (problem if pane == self else f"its panes are of {pane.name}, and {problem}")
+        return problem and (problem if pane == self else f"its panes have the size {pane.name}, and {problem}")
 
     def starts(self, times: Instants) -> Instants:
         """Return the start of the latest window that begins at or before each time.
@@ -321,8 +321,8 @@ class TimeWindow(ABC):
         step = max(int(min(self.length, end - start)), 1)
         if (count := (end - start) // step) > MOST_LISTED:
             raise ValueError(
-                f"{count:,} windows of {self.name} begin in the range, and at most {MOST_LISTED:,} can be listed; "
-                "take a shorter range or longer windows"
+                f"{count:,} windows of {self.name} begin in the range, and at most {MOST_LISTED:,} can be "
+                "listed; use a shorter range or longer windows"
             )
         starts = self.starts(np.append(np.arange(start, end, step), end - 1))
         while True:
@@ -394,7 +394,7 @@ def edge_inside(coarse: TimeWindow, fine: TimeWindow, times: Instants) -> str | 
         return None
     edge, start = (np.datetime64(int(at[inside[0]]), "us") for at in (edges[rows], starts))
     at, since = (np.datetime_as_string(instant, unit="auto") for instant in (edge, start))
-    return f"windows of {coarse.name} have an edge at {at} UTC, inside the one of {fine.name} that begins at {since}"
+    return f"windows of {coarse.name} have an edge at {at} UTC, inside the window of {fine.name} that begins at {since}"
 
 
 def _probes(coarse: TimeWindow, fine: TimeWindow) -> Instants:
@@ -436,8 +436,8 @@ def check_nested(level: TimeWindow, assigned: Intervals, fine_starts: Instants, 
         np.datetime_as_string(np.datetime64(int(column[cut[0]]), "us"), "auto") for column in (fine_starts, fine_ends)
     )
     raise ValueError(
-        f"the window from {start} to {end} UTC crosses an edge of the windows of {level.name}, and its rows cannot be "
-        f"divided; leave out the level {level.name}, or take finer windows that do not cross its edges"
+        f"the window from {start} to {end} UTC crosses an edge of the windows of {level.name}, so its rows cannot be "
+        f"assigned to either; leave out the level {level.name}, or use finer windows that do not cross these edges"
     )
 
 

@@ -83,7 +83,7 @@ def text_of(window: TimeWindow) -> str:
     if type(again) is type(window) and again != window:
         raise ValueError(
             f"the text {shown(window.name)} is read as {shown(again)}, which differs from {shown(window)}; "
-            "give its fields the values that text has: numbers, truths, texts, and tuples of them"
+            "use only field values that can be written as text: numbers, booleans, texts, and tuples of them"
         )
     if again != window:
         raise ValueError(
@@ -148,7 +148,7 @@ def read_windows(text: str, timezone: str = "UTC") -> list[TimeWindow]:
     [Tumbling('1s'), Tumbling('1m'), Tumbling('1h'), Tumbling('1d')]
     """
     if not isinstance(text, str):
-        raise ValueError(f"windows are read from text, such as '10s,1m,1h'; got {shown(text)}")
+        raise ValueError(f"windows must be written as text, such as '10s,1m,1h'; got {shown(text)}")
     names = split(text)
     if names is None:
         raise ValueError(f"cannot read {shown(text)} as windows; close every bracket and quote: 10s,hopping(1h, 10m)")

@@ -21,14 +21,14 @@ def field_of_type(column: pa.Array, dtype: pa.DataType) -> pa.Array:
         except (pa.ArrowException, TypeError):
             raise DamagedState(f"has type {column.type}, not {dtype}") from None
     if _has_null(column):
-        raise DamagedState("is null in some states")
+        raise DamagedState("contains null in some states")
     return column
 
 
 def refuse_nulls(column: pa.Array) -> None:
     """Raise `DamagedState` if a field has nulls. Only a complete state may be null."""
     if column.null_count:
-        raise DamagedState("is null in some states")
+        raise DamagedState("contains null in some states")
 
 
 def _has_null(column: pa.Array) -> bool:

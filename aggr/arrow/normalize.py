@@ -61,8 +61,8 @@ def normalized_type(dtype: pa.DataType) -> pa.DataType:
     if isinstance(dtype, pa.BaseExtensionType):
         if dtype.extension_name in _NUMBERED:
             raise TypeError(
-                f"a column of {_NUMBERED[dtype.extension_name]} has numbers without their unit in Arrow; convert it "
-                "first, to text with .astype(str), or to times with .dt.start_time"
+                f"a column of {_NUMBERED[dtype.extension_name]} loses its unit in Arrow, where only numbers "
+                "remain; convert it to text with .astype(str), or to times with .dt.start_time"
             )
         return normalized_type(dtype.storage_type)
     if is_a.is_dictionary(dtype) or is_a.is_run_end_encoded(dtype):

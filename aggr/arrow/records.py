@@ -69,7 +69,7 @@ def entry_types(dtype: pa.DataType) -> tuple[pa.DataType, pa.DataType]:
         return normalized_type(element.field(KEY).type), normalized_type(element.field(VALUE).type)
     if not pa.types.is_struct(dtype):
         raise TypeError(
-            f"a value of type {shown(dtype)} has no keys; structs, maps and lists of {{key, value}} records have"
+            f"a value of type {shown(dtype)} has no keys; use a struct, a map or a list of {{key, value}} records"
         )
     return pa.string(), _common_field_type(dtype)
 
@@ -138,8 +138,8 @@ def _common_field_type(dtype: pa.DataType) -> pa.DataType:
     nested = [field.name for field in dtype if pa.types.is_nested(field.type)]
     if nested:
         raise TypeError(
-            f"the fields of a record have types without a common one: {', '.join(map(str, kinds))}; name fields of one "
-            f"type, or leave out {shown(nested[0])}"
+            f"the fields of a record do not have a common type: {', '.join(map(str, kinds))}; name only fields "
+            f"of one type, or leave out {shown(nested[0])}"
         )
     return pa.string()
 

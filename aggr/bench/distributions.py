@@ -143,5 +143,5 @@ def _first_accepted(
             continue
         return candidate
     raise ValueError(
-        f"no random values for the column {shown(name)}: {refusal}; pass data of your own with this column"
+        f"cannot make random values for the column {shown(name)}: {refusal}; pass your own data with this column"
     )

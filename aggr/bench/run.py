@@ -260,7 +260,7 @@ def _checked_plan(
 ) -> _Plan:
     """Validate the complete request, and evaluate every measure on a few rows."""
     if not measures:
-        raise ValueError("there is no measure to benchmark; pass one such as aggr.dds('x', [0.5, 0.99])")
+        raise ValueError("there is no measure to benchmark; pass at least one, such as aggr.dds('x', [0.5, 0.99])")
     checked_whole(rounds, "rounds", low=1)
     checked_whole(rows, "rows", low=1)
     counts = [checked_whole(count, "a number of groups", low=1) for count in groups]
@@ -270,7 +270,7 @@ def _checked_plan(
         raise ValueError(f"pass data, or one of the distributions {', '.join(DISTRIBUTIONS)}")
     table = table_for(measures, rows, distributions[0], seed) if data is None else data.combine_chunks()
     if not len(table):
-        raise ValueError("the data has no rows; pass at least one")
+        raise ValueError("the data has no rows; pass data with at least one row")
     counts = [count for count in counts if count <= len(table)]
     if not counts:
         raise ValueError(f"more groups than rows: {shown(list(groups))} groups and {len(table):,} rows")

@@ -61,13 +61,15 @@ class Candlestick(WeightedAvg):
     """
 
     name = "candlestick"
-    about: ClassVar[Mapping[str, str]] = {"volume": "The volume that was traded at the price, likewise."}
-    keeps = "the first, last, least and greatest price, each with its time; exact Σ price·volume, exact Σ volume, count"
+    about: ClassVar[Mapping[str, str]] = {
+        "volume": "The volume that was traded at the price. The same types are allowed."
+    }
+    keeps = "the first, last, lowest and highest price, each with its time; exact Σ price·volume, exact Σ volume, count"
     returns = (
-        "record of open, open_time, high, high_time, low, low_time, close, close_time, volume, vwap, the last two "
-        "as float64; null if there are no values"
+        "record of open, open_time, high, high_time, low, low_time, close, close_time, volume and vwap, where "
+        "volume and vwap are float64; null if there are no values"
     )
-    guarantee = "exact, by event time, never by arrival; volume and vwap correctly rounded"
+    guarantee = "exact, ordered by event time, never by arrival; volume and vwap are correctly rounded"
     inputs: ClassVar = ("value", "volume", EVENT_TIME)
     takes: ClassVar[Mapping[str, InputTypes]] = {"value": SUMMABLE, "volume": SUMMABLE, EVENT_TIME: ORDERED}
     own_state = PRICES

@@ -50,8 +50,8 @@ class Increase(SeriesFunction):
     reads_neighbours = True
     returns = "float64; null if there are fewer than two points, or all at one time"
     guarantee = (
-        "of whole numbers and decimals the exact result, rounded once; of floats double arithmetic in the order of "
-        "event times, never of arrival; with extrapolate, Prometheus' bits"
+        "for whole numbers and decimals, the exact result, rounded once; for floats, double arithmetic in the "
+        "order of event times, never of arrival; with extrapolate, the same bits as Prometheus"
     )
     counter: ClassVar[bool] = True
     per_second: ClassVar[bool] = False
@@ -188,7 +188,7 @@ class Resets(SeriesFunction):
     name = "resets"
     reads_neighbours = True
     returns = "int64; null if there are no values"
-    guarantee = "exact, by event time, never by arrival"
+    guarantee = "exact, ordered by event time, never by arrival"
 
     def read(self, series: Series) -> pa.Array:
         _, until = series.own

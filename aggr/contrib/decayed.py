@@ -87,11 +87,11 @@ class Spans(Field):
         if (numbers[list_ends - 1] - numbers[list_ends - filled] >= _SPANS).any():
             raise DamagedState(f"holds spans that are {_SPANS} or more apart")
         if len(special) and not 0 <= special.min() <= special.max() <= 7:
-            raise DamagedState("has flags of special values beyond 0 to 7")
+            raise DamagedState("has flags of special values outside the range from 0 to 7")
         check_exact(spans.field("weights"))
         check_exact(spans.field("products"))
         if (Limbs.of_arrow(spans.field("weights")).signs() <= 0).any():
-            raise DamagedState("holds weights that do not add up to more than 0")
+            raise DamagedState("contains weights whose sum is not above 0")
 
 
 @dataclass(frozen=True, eq=False)
@@ -216,9 +216,12 @@ class DecayedSum(Function):
 
     name = "decayed_sum"
     takes: ClassVar[Mapping[str, InputTypes]] = {"value": SUMMABLE, EVENT_TIME: TIMES}
-    keeps = "exact Σw and Σwx of the last four spans of 32 half-lives, and the newest event time"
+    keeps = "exact Σw and Σwx for each of the last four time spans of 32 half-lives, and the newest event time"
     returns = "float64; null if there are no values"
-    guarantee = "correctly rounded, of weights 2^(t / half_life) that are correctly rounded doubles"
+    guarantee = (
+        "the exact weighted result, rounded correctly to a double; each weight 2^(t / half_life) is itself a "
+        "correctly rounded double"
+    )
     inputs = ("value", EVENT_TIME)
 
     def __post_init__(self) -> None:
@@ -256,7 +259,9 @@ class DecayedSum(Function):
         newest = microseconds(states.field("newest"))
         if self._result_time is not None and len(newest) and newest.max() > self._result_time:
             late = pa.scalar(int(newest.max()), pa.timestamp("us")).as_py().isoformat()
-            raise ValueError(f"as_of={self.as_of!r} is before the newest row, of {late}; give that time or a later one")
+            raise ValueError(
+                f"as_of={self.as_of!r} is before the time of the newest row, {late}; pass that time or a later one"
+            )
         spans, owners = entries_of(states.field("spans"), Groups.each(len(states)))
         times = newest if self._result_time is None else np.full(len(newest), self._result_time)
         last, weight = self.own_state.spans(times)

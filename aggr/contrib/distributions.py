@@ -43,8 +43,8 @@ class Mode(Counted):
     beyond: str = field(default=ERROR, kw_only=True)
 
     name = "mode"
-    returns = "the input's type; null if there are no values"
-    guarantee = "exact; ties go to the least value"
+    returns = "the type of the input; null if there are no values"
+    guarantee = "exact; the smallest of several equally frequent values is first"
 
     def finish_states(self, states: pa.StructArray) -> pa.Array:
         values, counts, owners = self.counted_values(states)
@@ -85,7 +85,7 @@ class Entropy(Counted):
 
     name = "entropy"
     returns = "float64; null if there are no values"
-    guarantee = "exact counts; a sum of logarithms in the order of values"
+    guarantee = "exact counts; their logarithms are added as doubles, in the order of the values"
 
     def finish_states(self, states: pa.StructArray) -> pa.Array:
         _, counts, owners = self.counted_values(states)

@@ -122,9 +122,9 @@ class ExponentialState(SketchState):
             low, high = (states.field(sign).field(end).to_numpy().astype(np.int64) for end in ("low", "high"))
             lowest, highest = (end >> shifts for end in REACH)
             if (high - low >= self.max_buckets).any() or (low < lowest).any() or (high > highest).any():
-                raise DamagedState("its buckets are more than it keeps, or beyond all numbers of its scale")
+                raise DamagedState("it has more buckets than its limit allows, or a bucket that its scale cannot have")
         if not _agree(states, shifts):
-            raise DamagedState("its least and greatest value, its sum and its buckets contradict each other")
+            raise DamagedState("its minimum, its maximum, its sum and its buckets contradict each other")
 
     def keys_of(self, size: float, states: pa.StructArray) -> Whole:
         if size == np.inf:
@@ -185,7 +185,7 @@ class Exponential(SignedSketch):
     name = "exponential"
     keeps = "exponential buckets, their scale, exact Σx, count, min, max"
     returns = "record: count, sum, min, max, mean, scale, relative_accuracy, quantiles; null if there are no values"
-    guarantee = "quantiles within the relative error of the reported scale; other fields exact"
+    guarantee = "quantiles have at most the relative error of the reported scale; the other fields are exact"
 
     def __post_init__(self) -> None:
         super().__post_init__()

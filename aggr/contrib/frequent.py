@@ -78,7 +78,7 @@ class Candidates(Field):
             raise DamagedState(f"has entries of type {entries.type}, not structs of hash and value")
         hashes = field_of_type(entries.field("hash"), pa.int64()).to_numpy()
         if len(hashes) and (hashes.min() < 0 or hashes.max() == ALL):
-            raise DamagedState("holds a hash beyond 63 bits")
+            raise DamagedState("contains a hash of more than 63 bits")
         owners = np.repeat(np.arange(len(lengths)), lengths)
         column = entries.field("value")
         # nulls have no order; `check_set` raises an error for them
@@ -142,7 +142,7 @@ class FrequentState(State):
         counts, totals = states.field("count").to_numpy(), states.field("cells").field("total").to_numpy()
         listed = states.field("candidates").value_lengths().to_numpy()
         if (counts * _LINES != totals).any() or ((counts > 0) != (listed > 0)).any():
-            raise DamagedState("its count, its cells and its candidates are not of the same rows")
+            raise DamagedState("its count, its cells and its candidates cannot come from the same rows")
 
 
 @dataclass(frozen=True)
@@ -189,14 +189,17 @@ class Frequent(Function):
     takes = ORDERED
     keeps = "CountMin cells, and candidates by the least hashes of value and event time"
     returns = "count of rows, overcount, looked_at, and values: a list of value and count"
-    guarantee = "counts at most overcount too high in 99.3 % of cases, never too low; missed with (1 - looked_at)^m"
+    guarantee = (
+        "a count is never too low, and in 99.3 % of cases at most overcount too high; a value with m rows is missed "
+        "with probability (1 - looked_at)^m"
+    )
     inputs = ("value", EVENT_TIME)
     takes_weights = True
 
     def __post_init__(self) -> None:
         share = self.share
         if isinstance(share, bool) or not isinstance(share, Real) or not _LEAST_SHARE <= share <= 1:
-            raise ValueError(f"share, of the rows that have a value, must be from 0.0001 to 1; got {shown(share)}")
+            raise ValueError(f"share, the fraction of rows with a value, must be from 0.0001 to 1; got {shown(share)}")
         object.__setattr__(self, "share", float(share))
 
     @property

@@ -52,7 +52,7 @@ class Funnel(SeriesFunction):
     name = "funnel"
     takes = ORDERED_AT_TIMES
     returns = "int64, how many steps; 0 if there are no values"
-    guarantee = "exact, by event time, never by arrival"
+    guarantee = "exact, ordered by event time, never by arrival"
 
     def __post_init__(self) -> None:
         super().__post_init__()
@@ -60,18 +60,18 @@ class Funnel(SeriesFunction):
             raise TypeError(f"steps must be a list of events, such as ['view', 'buy']; got {shown(self.steps)}")
         object.__setattr__(self, "steps", tuple(self.steps))
         if any(step in self.steps[:place] for place, step in enumerate(self.steps)):
-            raise ValueError(f"each step must be given once; got {shown(list(self.steps))}")
+            raise ValueError(f"steps must not contain a step twice; got {shown(list(self.steps))}")
         read_duration(self.within, "within")
 
     def read(self, series: Series) -> pa.Array:
         if not self.steps:
-            raise TypeError("funnel needs its steps, such as steps=['view', 'buy']")
+            raise TypeError("funnel needs the parameter steps, such as steps=['view', 'buy']")
         try:
             step_values = pa.array(self.steps, series.values.type)
         except (pa.ArrowException, TypeError, ValueError):
             raise TypeError(
-                f"the steps of funnel are {shown(list(self.steps))}, and its column has type {series.values.type}; "
-                "give values of that type"
+                f"the steps of funnel are {shown(list(self.steps))}, and its column has the type "
+                f"{series.values.type}; write the steps in that type"
             ) from None
         steps = pc.fill_null(pc.index_in(series.values, step_values), -1).to_numpy().astype(np.int64)
         order = np.lexsort((steps, series.times, series.groups.ids))

@@ -94,7 +94,10 @@ class Histogram(Function):
 
     name = "histogram"
     takes = NUMBERS
-    keeps = "a count for each pair of neighbouring edges, for the values below and above them, and for NaN"
+    keeps = (
+        "one count for each pair of neighbouring edges, one for values below all edges, one for values above them, "
+        "and one for NaN"
+    )
     returns = "counts, a list; below, above and nan, all int64; 0 if there are no values"
     guarantee = "exact"
     takes_weights = True
@@ -123,7 +126,7 @@ def _checked_edges(edge_values: object) -> tuple[float, ...]:
 
 def _read_edge(value: object) -> float:
     """Return the double that stands for an edge according to `_written`; raises ``ValueError`` if there is none."""
-    refusal = f"each edge must be a finite number of at most 15 digits, or the value of a double; got {shown(value)}"
+    refusal = f"each edge must be a finite number that has at most 15 digits or is exactly a double; got {shown(value)}"
     if isinstance(value, bool) or not isinstance(value, Real | Decimal | str):
         raise ValueError(refusal)
     try:
@@ -207,4 +210,4 @@ class Cells(Field):
         if (pc.list_value_length(column).to_numpy() != self.size).any():
             raise DamagedState(f"holds other than {self.size} counts")
         if len(counts) and (minimum := pc.min(counts).as_py()) < 0:
-            raise DamagedState(f"counts {minimum}")
+            raise DamagedState(f"contains the negative count {minimum}")

@@ -63,13 +63,16 @@ class Hll(Function):
 
     name = "hll"
     takes = HASHABLE
-    keeps = "HyperLogLog registers; of few values their coupons"
+    keeps = "HyperLogLog registers, or coupons (hashes of single values) if there are few values"
     returns = "int64; 0 if there are no values"
-    guarantee = "a standard error of 1.04/2^(lg_k/2); of few values next to none"
+    guarantee = "a standard error of 1.04/2^(lg_k/2); nearly exact for few values"
 
     def __post_init__(self) -> None:
         if isinstance(self.lg_k, bool) or not isinstance(self.lg_k, int) or not 8 <= self.lg_k <= 21:
-            raise ValueError(f"lg_k, of 2^lg_k registers, must be a whole number from 8 to 21; got {shown(self.lg_k)}")
+            raise ValueError(
+                "lg_k, the logarithm of the number of registers, must be a whole number from 8 to 21; got "
+                f"{shown(self.lg_k)}"
+            )
 
     @property
     def own_state(self) -> RegistersState:

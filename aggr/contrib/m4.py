@@ -33,9 +33,9 @@ class M4(First):
     name = "m4"
     time_is_order = False
     ordered_inputs = frozenset({"value", "time"})
-    keeps = "the first, last, least and greatest value, each with its time"
+    keeps = "the first, last, lowest and highest value, each with its time"
     returns = "record of first, first_time, min, min_time, max, max_time, last, last_time; null if there are no values"
-    guarantee = "exact, by event time, never by arrival"
+    guarantee = "exact, ordered by event time, never by arrival"
     own_state = FOUR_POINTS
     reads = ()
 

@@ -129,9 +129,15 @@ class Per(Function):
 
     name = "per"
     takes = ORDERED
-    keeps = "each key, and the states of its rows"
-    returns = "share, of all keys; entries, a list of key and results in the order of keys"
-    guarantee = "that of each function, up to max keys; beyond, that of a sample of the keys, whose share is reported"
+    keeps = "each key, with the states of its rows"
+    returns = (
+        "record: share, the fraction of all keys that are listed; entries, a list of records of a key and its "
+        "results, ordered by key"
+    )
+    guarantee = (
+        "the guarantee of each function, for up to max keys; above that number, for a sample of the keys whose share "
+        "is reported"
+    )
     inputs = ("key",)
     takes_weights = True
 
@@ -142,7 +148,7 @@ class Per(Function):
         if self.top is not None:
             checked_whole(self.top, "top, the number of keys that are listed,", 1)
             if self.by is None and len(measures) > 1:
-                raise ValueError(f"top needs by, the result that decides: one of {', '.join(measures)}")
+                raise ValueError(f"top needs the parameter by, the result to order by: one of {', '.join(measures)}")
         if self.by is not None and not (isinstance(self.by, str) and self.by in measures):
             raise ValueError(
                 f"by must be the name of a result; got {shown(self.by)}; {nearest(str(self.by), measures)}"
@@ -206,7 +212,9 @@ class Per(Function):
     def _first(self, results: pa.StructArray, owners: Groups, top: int) -> tuple[pa.StructArray, Groups]:
         by = results.field(self.by or next(iter(self._measures)))
         if not has_order(by.type):
-            raise ValueError(f"top goes by a result that has an order; {self.by!r} is {shown(by.type)}")
+            raise ValueError(
+                f"top orders by a result whose type has an order; {self.by!r} has the type {shown(by.type)}"
+            )
         valid = by.is_valid().to_numpy(zero_copy_only=False)
         ranks = np.zeros(len(by), np.int64)
         ranks[valid] = order_keys(by.drop_null())
@@ -231,7 +239,7 @@ def _checked_measures(measures_by_name: Any) -> Measures:
     measures = {}
     for name, part in sorted(checked_mapping(measures_by_name, "of", "measures by name").items()):
         if checked_name(name, "a result in of") == "key":
-            raise ValueError("a result in of cannot be called 'key', as the key is; give it another name")
+            raise ValueError("a result in of cannot be called 'key', which is the name of the key; choose another name")
         measure = from_description(part) if isinstance(part, dict) else part
         if not isinstance(measure, Measure):
             raise ValueError(
@@ -239,11 +247,11 @@ def _checked_measures(measures_by_name: Any) -> Measures:
             )
         if measure.weight is not None:
             raise ValueError(
-                f"{shown(name)} in of has a weight of its own, {shown(measure.weight)}; give it to per itself"
+                f"{shown(name)} in of has its own weight, {shown(measure.weight)}; pass weight to per instead"
             )
         measures[name] = measure
     if not measures:
-        raise ValueError("of must have at least one measure, say {'n': count()}")
+        raise ValueError("of must have at least one measure, such as {'n': count()}")
     return Measures(measures)
 
 

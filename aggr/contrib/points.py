@@ -86,7 +86,7 @@ class Lttb(SeriesFunction):
 
     name = "lttb"
     returns = "list of records of time and value; empty if there are no values"
-    guarantee = "points of the column, chosen in double arithmetic in the order of time"
+    guarantee = "every result is a point of the column; the choice uses double arithmetic in the order of time"
 
     def __post_init__(self) -> None:
         super().__post_init__()

@@ -122,7 +122,7 @@ class GeometricMean(_PositiveMean):
     """
 
     name = "geometric_mean"
-    keeps = "exact Σ log2 x, each to 53 places, count"
+    keeps = "exact Σ log2 x with each logarithm rounded to 53 binary places, count"
     guarantee = "a relative error below 2^-51; the same bits in any order"
     own_state = LogarithmsState()
 
@@ -151,7 +151,7 @@ class HarmonicMean(_PositiveMean):
     """
 
     name = "harmonic_mean"
-    keeps = "exact Σ 1/x, each rounded to 53 bits, count"
+    keeps = "exact Σ 1/x with each reciprocal rounded to 53 bits, count"
     guarantee = "a relative error below 2^-51; the same bits in any order"
     own_state = ReciprocalsState()
 

@@ -14,7 +14,7 @@ from aggr.functions.min_max import LEAST_AND_GREATEST, Min
 
 _SUBTRACTABLE = InputTypes(
     "integers, floats and decimals of up to 37 digits",
-    "Of integers, floats or decimals of up to 37 digits.",
+    "A column of integers, floats or decimals of up to 37 digits.",
     lambda dtype: is_number(dtype) and not (pa.types.is_decimal(dtype) and dtype.precision > 37),
 )
 
@@ -38,8 +38,10 @@ class Range(Min):
 
     name = "range"
     takes = _SUBTRACTABLE
-    keeps = "the least and the greatest value"
-    returns = "int64 of integers, else the input's type, decimals with a digit more; null if there are no values"
+    keeps = "the minimum and the maximum"
+    returns = (
+        "int64 for integers; else the type of the input, with one more digit for decimals; null if there are no values"
+    )
     guarantee = "correctly rounded"
     own_state = LEAST_AND_GREATEST
     reads = ()
@@ -52,5 +54,7 @@ class Range(Min):
         extremes = [pc.fill_null(column, 0).to_numpy().astype(np.uint64) for column in (maxima, minima)]
         apart = extremes[0] - extremes[1]  # the difference modulo 2^64; the true difference is smaller than that
         if (apart > np.iinfo(np.int64).max).any():
-            raise OverflowError(f"the range of integers is {apart.max()}, beyond int64; cast the column to a decimal")
+            raise OverflowError(
+                f"the range of a group is {apart.max()}, which does not fit into int64; cast the column to a decimal"
+            )
         return pa.array(apart.astype(np.int64), mask=~valid)

@@ -27,7 +27,7 @@ class _TwoColumns(ExactSums):
 
     keeps = "exact Σy, Σx, Σyx, Σy², Σx², count"
     inputs = ("y", "x")
-    about: ClassVar = {"x": "The other column, likewise."}
+    about: ClassVar = {"x": "The other column. The same types are allowed."}
     own_state = TWO_COLUMNS
 
 
@@ -145,7 +145,7 @@ class R2(_TwoColumns):
     """
 
     name = "r2"
-    returns = "float64 from 0 to 1; 1 where y alone does not vary, null if x does not"
+    returns = "float64 from 0 to 1; null if x does not vary, and 1 if x varies and y does not"
 
     def result(self, sums: Sums) -> Floats:
         both, yy, xx = sums.cross("yx", "y", "x"), sums.cross("yy", "y", "y"), sums.cross("xx", "x", "x")

@@ -48,7 +48,7 @@ class Skewness(_Shape):
     """
 
     name = "skewness"
-    returns = "float64; null if the column does not vary, or a sample has fewer than 3 rows"
+    returns = "float64; null if the column does not vary, or if there are fewer than 3 rows and the rows are a sample"
 
     def least_count(self) -> int:
         return 3 if self.sample else 1
@@ -87,7 +87,7 @@ class Kurtosis(_Shape):
     """
 
     name = "kurtosis"
-    returns = "float64; null if the column does not vary, or a sample has fewer than 4 rows"
+    returns = "float64; null if the column does not vary, or if there are fewer than 4 rows and the rows are a sample"
 
     def least_count(self) -> int:
         return 4 if self.sample else 1

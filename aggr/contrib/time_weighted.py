@@ -53,8 +53,8 @@ class Integral(SeriesFunction):
 
     name = "integral"
     reads_neighbours = True
-    returns = "float64; null if no time passes between its points"
-    guarantee = "correctly rounded; times count in microseconds"
+    returns = "float64; null if there is no time between its first and last points"
+    guarantee = "correctly rounded; times have a resolution of microseconds"
 
     def __post_init__(self) -> None:
         super().__post_init__()
@@ -95,8 +95,8 @@ class TimeWeightedAvg(SeriesFunction):
 
     name = "time_weighted_avg"
     reads_neighbours = True
-    returns = "float64; null if no time passes between its points"
-    guarantee = "correctly rounded; times count in microseconds"
+    returns = "float64; null if there is no time between its first and last points"
+    guarantee = "correctly rounded; times have a resolution of microseconds"
 
     def __post_init__(self) -> None:
         super().__post_init__()
@@ -146,8 +146,8 @@ class DurationIn(SeriesFunction):
             if not len(series.values):  # for example, if only the type of the result is computed
                 return pa.nulls(len(series.lengths), pa.float64())
             raise TypeError(
-                f"duration_in was asked for {shown(self.state)} of a column of type {series.values.type}; "
-                "give a value of that type"
+                f"duration_in looks for the state {shown(self.state)} in a column of type "
+                f"{series.values.type}; pass a state of that type"
             ) from None
         same = pc.equal(series.values, state).to_numpy(zero_copy_only=False)
         lasted = sum_by_group(np.where(same, series.gaps, 0), series.groups)

@@ -66,10 +66,10 @@ class BottomK(Function):
 
     name = "bottom_k"
     takes = ORDERED
-    about: ClassVar[Mapping[str, str]] = {"by": "The column that decides, likewise."}
-    keeps = "k values, and the other column next to them"
-    returns = "list of the input's type; empty if there are no values"
-    guarantee = "exact; ties broken by value, never by arrival"
+    about: ClassVar[Mapping[str, str]] = {"by": "The column that is compared. The same types are allowed."}
+    keeps = "k values, each with the value of the other column in the same row"
+    returns = "list of the type of the input; empty if there are no values"
+    guarantee = "exact; ties are broken by value, never by arrival"
     inputs = ("value", "by")
 
     def __post_init__(self) -> None:

@@ -27,9 +27,9 @@ class WeightedAvg(ExactSums):
     """
 
     name = "weighted_avg"
-    about: ClassVar[Mapping[str, str]] = {"weight": "The weights, likewise, of either sign."}
+    about: ClassVar[Mapping[str, str]] = {"weight": "The weights, of either sign. The same types are allowed."}
     keeps = "exact Σwx, exact Σw, count"
-    returns = "float64; null if there are no values, or the weights add up to 0"
+    returns = "float64; null if there are no values, or if the sum of the weights is 0"
     inputs: ClassVar[tuple[str, ...]] = ("value", "weight")
     own_state: ClassVar[SumsState] = SumsState(
         "weighted_avg",

@@ -31,7 +31,9 @@ def _has_rule(dtype: pa.DataType) -> bool:
 
 
 HASHABLE = InputTypes(
-    "integers, floats, strings and bytes; cast others to strings", "Of integers, floats, strings or bytes.", _has_rule
+    "integers, floats, strings and bytes; cast others to strings",
+    "A column of integers, floats, strings or bytes.",
+    _has_rule,
 )
 
 

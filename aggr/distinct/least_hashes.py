@@ -53,7 +53,7 @@ class Sketches:
         column = field_of_type(column, SKETCH_TYPE)
         data, places = of_arrow(column.field("hashes"))
         if (np.diff(places) % _SIZE).any():
-            raise DamagedState("holds hashes of less than 8 bytes")
+            raise DamagedState("contains hashes that are shorter than 8 bytes")
         hashes = np.require(data[places[0] : places[-1]].view(np.int64), requirements="A")
         return cls(column.field("theta").to_numpy(), hashes, (places - places[0]) // _SIZE)
 
@@ -126,7 +126,10 @@ class LeastHashes(Field):
     def check(self, column: pa.StructArray) -> None:
         sketches = Sketches.from_arrow(column)
         if not _all_sound(sketches.thetas, sketches.hashes, sketches.places, self.k):
-            raise DamagedState(f"holds hashes that do not ascend, are not below theta, or are more than k={self.k}")
+            raise DamagedState(
+                "contains hashes that are not in ascending order, that are not below theta, or that outnumber "
+                f"k={self.k}"
+            )
 
 
 @compiled

@@ -115,7 +115,7 @@ class Registers(Field):
         within[firsts[parts.counts > 0]] = False
         ascending = np.diff(parts.coupons, prepend=0) > 0
         if (within & ~ascending).any() or (parts.coupons & _MOST == 0).any() or parts.registers.max(initial=0) > _MOST:
-            raise DamagedState("holds coupons that do not ascend, or what no hash begins with")
+            raise DamagedState("contains coupons that are not in ascending order, or that no hash can produce")
 
     def estimates(self, column: pa.Array) -> Floats:
         """Estimate the number of distinct values of each sketch, shape (n,)."""

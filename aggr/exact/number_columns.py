@@ -115,7 +115,7 @@ def whole_results(limbs: Limbs, present: Flags) -> pa.Array:
     if not (fits | ~present).all():
         total = whole_number(limbs, int(np.flatnonzero(~fits & present)[0]))
         raise OverflowError(
-            f"the sum {total} does not fit into int64; ask for it with dtype='decimal' or dtype='float64'"
+            f"the sum {total} does not fit into int64; compute it with dtype='decimal' or dtype='float64'"
         )
     return pa.array(low.view(np.int64), mask=~present)
 
@@ -131,7 +131,7 @@ def decimal_results(limbs: Limbs, present: Flags, dtype: pa.Decimal128Type) -> p
         unscaled_total = whole_number(limbs, int(np.flatnonzero(~fits & present)[0]))
         total = Decimal(unscaled_total).scaleb(-dtype.scale, Context(prec=80))
         more = "" if wider.precision == 38 else "dtype='decimal' or "
-        raise OverflowError(f"the sum {total} does not fit into {wider}; ask for it with {more}dtype='float64'")
+        raise OverflowError(f"the sum {total} does not fit into {wider}; compute it with {more}dtype='float64'")
     words = np.stack([low, high.view(np.uint64)], axis=1)
     mask = pa.array(present).buffers()[1] if len(present) else None
     return pa.Array.from_buffers(wider, len(low), [mask, pa.py_buffer(np.ascontiguousarray(words))])

@@ -77,7 +77,7 @@ def check_scaled(sums: pa.StructArray) -> None:
     """Raise `DamagedState` unless each row has the canonical form of a scaled sum."""
     places = _places_of(sums)
     if ((places < 0) | (places > _MOST_PLACES)).any():
-        raise DamagedState("is not an exact sum: it has more decimal places than a decimal")
+        raise DamagedState("is not an exact sum: it has more decimal places than a decimal can have")
     check_exact(_without_places(sums, places) if places.any() else sums)
 
 

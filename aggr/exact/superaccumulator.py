@@ -91,7 +91,7 @@ def to_arrow(digits: Whole, origin: Whole, low: Whole) -> pa.StructArray:
     """
     exponents, places, limbs = _balanced(digits, origin, low)
     if len(limbs) > _MOST_DIGITS:
-        raise ValueError("too many digits of exact sums in one batch of states; use smaller batches")
+        raise ValueError("a batch of states contains too many digits of exact sums; use smaller batches")
     lists = pa.ListArray.from_arrays(pa.array(places.astype(np.int32)), pa.array(limbs))
     return pa.StructArray.from_arrays([pa.array(exponents), lists], fields=_FIELDS)
 
@@ -109,7 +109,7 @@ def limbs_to_arrow(limbs: Limbs) -> pa.StructArray:
 def check_exact(sums: pa.StructArray, degree: int = 2) -> None:
     """Raise `DamagedState` unless each row has the form of `to_arrow`, for sums of products of ``degree`` doubles."""
     if not _all_canonical(*digits_of(sums), _LEVELS * degree):
-        raise DamagedState("is not an exact sum: it has digits that are 0 at an end, or do not stand for a double")
+        raise DamagedState("is not an exact sum: it begins or ends with a digit 0, or does not represent a double")
 
 
 def digits_of(sums: pa.StructArray) -> tuple[NDArray[np.int16], NDArray[np.int32], NDArray[np.int32]]:

@@ -11,7 +11,7 @@ from aggr.arrow import compute as pc
 
 Weights = Whole
 
-_MEANING = "a weight says how many rows a row stands for, a whole number from 0 to 2^63 - 1"
+_MEANING = "a weight is the number of rows that a row represents, a whole number from 0 to 2^63 - 1"
 
 
 def check_weight_type(dtype: pa.DataType) -> None:
@@ -78,7 +78,7 @@ def _exceeds_int64(dtype: pa.DataType) -> bool:
 def _refused(column: pa.Array) -> ValueError:
     """Return the error that names the first invalid weight."""
     refused = next(v for v in column.drop_null().to_pylist() if not (0 <= v < 2**63 and v == int(v)))
-    hint = "" if refused != refused or abs(refused) >= 1 or refused < 0 else "; shares are weighed by weighted_avg"
+    hint = "" if refused != refused or abs(refused) >= 1 or refused < 0 else "; use weighted_avg for fractional weights"
     return ValueError(f"{_MEANING}; got {refused}{hint}")
 
 

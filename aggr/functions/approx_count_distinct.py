@@ -67,14 +67,15 @@ class ApproxCountDistinct(Function):
 
     name = "approx_count_distinct"
     takes = HASHABLE
-    keeps = "the k smallest hashes, and the next one"
+    keeps = "the k + 1 smallest hashes"
     returns = "int64; 0 if there are no values"
-    guarantee = "exact up to k distinct values; beyond, a standard error of 1/sqrt(k)"
+    guarantee = "exact up to k distinct values; above, a standard error of 1/sqrt(k)"
 
     def __post_init__(self) -> None:
         if isinstance(self.k, bool) or not isinstance(self.k, int) or not LEAST_K <= self.k <= MOST_K:
             raise ValueError(
-                f"k, the hashes that a state keeps, must be a whole number from 16 to 2^26; got {shown(self.k)}"
+                "k, the number of hashes that a state keeps, must be a whole number from 16 to 2^26; got "
+                f"{shown(self.k)}"
             )
 
     @property

@@ -31,10 +31,10 @@ class ArgMin(Function):
 
     name = "arg_min"
     takes = ORDERED
-    about: ClassVar[Mapping[str, str]] = {"by": "The column that decides, likewise."}
-    keeps = "the least of the other column, and the value next to it"
+    about: ClassVar[Mapping[str, str]] = {"by": "The column that is compared. The same types are allowed."}
+    keeps = "the minimum of the other column, and the value in the same row"
     returns = "the value's type; null if there are no values"
-    guarantee = "exact; ties broken by value, never by arrival"
+    guarantee = "exact; ties are broken by value, never by arrival"
     inputs = ("value", "by")
     own_state: ClassVar[State] = PlainState("arg_min", {"least": ValueBy("by", greatest=False)})
 
@@ -60,5 +60,5 @@ class ArgMax(ArgMin):
     """
 
     name = "arg_max"
-    keeps = "the greatest of the other column, and the value next to it"
+    keeps = "the maximum of the other column, and the value in the same row"
     own_state = PlainState("arg_max", {"greatest": ValueBy("by", greatest=True)})

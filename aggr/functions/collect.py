@@ -58,7 +58,7 @@ class Collect(EventLists):
 
     name = "collect"
     time_is_order = True
-    returns = "list of the input's type; empty if there are no values"
+    returns = "list of the type of the input; empty if there are no values"
     guarantee = "exact, ordered by event time and value, never by arrival"
 
     def __post_init__(self) -> None:
@@ -68,7 +68,9 @@ class Collect(EventLists):
     def check_input(self, dtype: pa.DataType) -> None:
         super().check_input(dtype)
         if self.nested and not pa.types.is_timestamp(dtype.field(EVENT_TIME).type):
-            raise TypeError(f"nested={list(self.nested)} needs event times; got {dtype.field(EVENT_TIME).type}")
+            raise TypeError(
+                f"nested={list(self.nested)} needs a column of event times; got the type {dtype.field(EVENT_TIME).type}"
+            )
 
     def finish_states(self, states: pa.StructArray) -> pa.Array:
         events = states.field("events")

@@ -112,7 +112,7 @@ class DdsState(SketchState):
         limits = self.mapping.zero_threshold, self.mapping._multiplier / math.log(2.0), self.max_bins or FAR
         columns: tuple[Any, ...] = (*key_columns, *counted, *extremes, sum_sizes, *limits)
         if not _all_agree(*columns):
-            raise DamagedState("its least and greatest value, its sum and its buckets contradict each other")
+            raise DamagedState("its minimum, its maximum, its sum and its buckets contradict each other")
 
     @staticmethod
     def _key_columns(column: pa.StructArray) -> list[NDArray[Any]]:
@@ -164,7 +164,7 @@ class Dds(SignedSketch):
     name = "dds"
     keeps = "DDSketch buckets, exact Σx, count, min, max"
     returns = "record: count, sum, min, max, mean, quantiles; null if there are no values"
-    guarantee = "quantiles within a relative error of α; the rest exact"
+    guarantee = "quantiles have a relative error of at most α; the other fields are exact"
 
     def __post_init__(self) -> None:
         super().__post_init__()
@@ -172,7 +172,8 @@ class Dds(SignedSketch):
         # at 1e-6 the keys of all doubles are within ±3.8e8 and fit 32 bits; at 1e-7 they would not
         if isinstance(accuracy, bool) or not isinstance(accuracy, float) or not 1e-6 <= accuracy < 1.0:
             raise ValueError(
-                f"relative_accuracy must be a number from 1e-6 to below 1, say 0.01; got {shown(accuracy)}"
+                "relative_accuracy must be a number from 1e-6 up to, but not including, 1, such as 0.01; got "
+                f"{shown(accuracy)}"
             )
         max_bins = self.max_bins
         if max_bins is None:

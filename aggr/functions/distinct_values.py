@@ -76,7 +76,7 @@ class CollectSet(Function):
     name = "collect_set"
     takes = ORDERED
     keeps = "the distinct values"
-    returns = "list of the input's type; empty if there are no values"
+    returns = "list of the type of the input; empty if there are no values"
     guarantee = "exact, in the order of values"
 
     def __post_init__(self) -> None:
@@ -158,7 +158,7 @@ class SumDistinct(CollectSet):
 
     name = "sum_distinct"
     takes = SUMMABLE
-    returns = "int64, float64 or decimal by input; null if there are no values"
+    returns = "int64, float64 or decimal, as determined by the type of the input; null if there are no values"
     guarantee = "correctly rounded"
     of_values: ClassVar[type[Function]] = Sum
 

@@ -72,7 +72,10 @@ class EventLists(Function):
             raise ValueError(f"keep must be one of {', '.join(map(repr, KEEPS))}; got {shown(self.keep)}")
         check_beyond(self.beyond)
         if self.beyond != ERROR and self.keep != ALL:
-            raise ValueError(f"beyond={self.beyond!r} is for keep='all'; keep={self.keep!r} never has too many values")
+            raise ValueError(
+                f"beyond={self.beyond!r} is for keep='all'; with keep={self.keep!r} a state never has too many "
+                "values; leave out beyond"
+            )
 
     @property
     def own_state(self) -> EventsState:

@@ -45,7 +45,7 @@ def check_extreme_points(states: pa.StructArray) -> None:
     points = {name: states.field(name) for name in EXTREME_POINTS}
     first = points["earliest"]
     if any(point.type != first.type or not point.is_valid().equals(first.is_valid()) for point in points.values()):
-        raise DamagedState("its first, last, least and greatest point are not of the same rows")
+        raise DamagedState("its first, last, lowest and highest points cannot come from the same rows")
     for part, low, high in (("time", "earliest", "latest"), ("value", "lowest", "highest")):
         keys = order_keys(pa.concat_arrays([point.drop_null().field(part) for point in points.values()]))
         rows = dict(zip(points, keys.reshape(len(points), -1), strict=True))

@@ -239,13 +239,15 @@ def _check_declaration(state: SumsState) -> None:
     name = state.name
     for what in ("sums", "units", "special"):
         if not isinstance(getattr(state, what), Mapping):
-            raise TypeError(f"{name}.{what} must map names to inputs; got {shown(getattr(state, what))}")
+            raise TypeError(f"{name}.{what} must be a dict of names to inputs; got {shown(getattr(state, what))}")
     for what, products in (("sums", state.sums), ("special", state.special)):
         for key, product in products.items():
             _check_product(f"{name}.{what}[{key!r}]", product, tuple(state.units))
     names = ["count", *state.units.values(), *state.special, *state.sums]
     for repeated in (key for key in names if names.count(key) > 1):
-        raise TypeError(f"{name} uses the field {repeated!r} twice; give sums, units and special values other names")
+        raise TypeError(
+            f"{name} uses the field {repeated!r} twice; give the sums, units and special values different names"
+        )
 
 
 def _check_inputs(function: type[ExactSums]) -> None:
@@ -257,7 +259,9 @@ def _check_inputs(function: type[ExactSums]) -> None:
     for factor in sorted(set(state.units) - set(function.inputs)):
         raise TypeError(f"{name}.own_state.units names {factor!r}, which is not an input; inputs are {inputs}")
     if function.takes_weights and any(_TIMES in product for product in state.sums.values()):
-        raise TypeError(f"{name} takes weights, by which only sums of one input are multiplied; remove takes_weights")
+        raise TypeError(
+            f"{name} has takes_weights, but weights multiply only sums of a single input; remove takes_weights"
+        )
 
 
 def _check_product(where: str, product: object, inputs: Sequence[str]) -> None:
@@ -279,7 +283,9 @@ def _is_even(inputs: tuple[str, ...]) -> bool:
 def check_ddof(ddof: object) -> None:
     """Raise ``ValueError`` unless the degrees of freedom are a whole number of at least 0."""
     if isinstance(ddof, bool) or not isinstance(ddof, int) or ddof < 0:
-        raise ValueError(f"ddof must be a whole number from 0, 1 for a sample, 0 for a population; got {shown(ddof)}")
+        raise ValueError(
+            f"ddof must be a whole number from 0, such as 1 for a sample or 0 for a population; got {shown(ddof)}"
+        )
 
 
 def _sum(inputs: tuple[str, ...], columns: Mapping[str, Values]) -> pa.StructArray:

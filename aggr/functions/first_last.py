@@ -24,7 +24,7 @@ class First(ArgMin):
 
     name = "first"
     keeps = "value and event time of the earliest event"
-    returns = "the input's type; null if there are no values"
+    returns = "the type of the input; null if there are no values"
     guarantee = "exact; ties in time broken by value, never by arrival"
     inputs = ("value", EVENT_TIME)
     time_is_order = True

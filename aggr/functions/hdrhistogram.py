@@ -46,10 +46,7 @@ from aggr.input_types import NUMBERS
 from aggr.quantile_methods import HDR_HISTOGRAM, between, check_method, interpolates, stacked_ranks
 from aggr.values import Values
 
-_FRACTION = (
-    "hdr counts whole numbers; got {}; give the size of one as unit, say unit=0.001, and values are counted in "
-    "multiples of it"
-)
+_FRACTION = "hdr counts whole numbers; got {}; pass unit, such as unit=0.001, to count values in multiples of that unit"
 
 
 @dataclass(frozen=True)
@@ -231,7 +228,7 @@ class HdrState(BucketState):
             return _whole_numbers(values)
         units, between = multiples_of(values, self._exact_unit)
         if unscaled(values).min() < 0:
-            raise ValueError(f"hdr takes numbers from 0; got {pc.min(values)}; dds takes numbers of both signs")
+            raise ValueError(f"hdr accepts numbers from 0 only; got {pc.min(values)}; dds accepts negative numbers too")
         if self.unit is None and between.any():
             raise ValueError(_FRACTION.format(values[int(np.argmax(between))]))
         if units.max() >= 2**63:
@@ -257,9 +254,9 @@ class HdrState(BucketState):
             return
         low, high = span
         if low < 0:
-            raise ValueError(f"hdr takes numbers from 0; got {low}; dds takes numbers of both signs")
+            raise ValueError(f"hdr accepts numbers from 0 only; got {low}; dds accepts negative numbers too")
         if math.isinf(high):
-            raise ValueError("hdr takes finite numbers; got inf; dds counts infinities at the ends")
+            raise ValueError("hdr accepts finite numbers only; got inf; dds accepts infinities too")
         if self.unit is None and (fraction := np.flatnonzero(np.rint(x) != x)).size:
             raise ValueError(_FRACTION.format(x[fraction[0]]))
         if high / (self.unit or 1.0) >= 2.0**63:
@@ -362,19 +359,19 @@ class Hdr(Function):
     name = "hdr"
     takes = NUMBERS
     about: ClassVar[Mapping[str, str]] = {
-        "value": "Of integers, floats or decimals from 0; others are refused by name, or skipped and counted."
+        "value": "A column of integers, floats or decimals from 0. Other values raise an error, or are skipped."
     }
     keeps = "HdrHistogram buckets, min, max"
     returns = "record: count, min, max, mean, stdev, var, quantiles; null if there are no values"
     takes_weights = True
-    guarantee = "all but count, min and max to the given significant digits"
+    guarantee = "count, min and max are exact; the other fields are accurate to the chosen number of significant digits"
 
     def __post_init__(self) -> None:
         object.__setattr__(self, "quantiles", check_quantiles(self.quantiles))
         checked_whole(self.digits, "digits", 1, 5)
         if self.unit is not None:
             if isinstance(self.unit, bool) or not isinstance(self.unit, int | float) or not 0 < self.unit < math.inf:
-                raise ValueError(f"unit must be a number above 0, say 0.001; got {self.unit!r}")
+                raise ValueError(f"unit must be a number above 0, such as 0.001; got {self.unit!r}")
             object.__setattr__(self, "unit", float(self.unit))
         check_method(self.method)
         check_bad_values(self.bad_values)
@@ -439,7 +436,7 @@ def _whole_numbers(values: pa.Array) -> Whole:
     except pa.ArrowInvalid:
         raise ValueError(f"hdr counts up to 2^63 - 1; got {pc.max(values)}; use a unit, or dds") from None
     if len(numbers) and numbers.min() < 0:
-        raise ValueError(f"hdr takes numbers from 0; got {numbers.min()}; dds takes numbers of both signs")
+        raise ValueError(f"hdr accepts numbers from 0 only; got {numbers.min()}; dds accepts negative numbers too")
     return numbers
 
 

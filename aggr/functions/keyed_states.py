@@ -127,7 +127,8 @@ class KeyedStates(Field):
             limit = Limit(self.max, self.beyond)
             beyond = limit.exceeded(counts, "the map", self.instead, absorbed)
             return keyed if beyond is None else _only(keyed, ~beyond[owner])._replace(beyond=beyond)
-        crowded = counts > self.max  # samples have max keys; if there are no more in total, the keys are equal
+        # A sample has max keys. If the total does not exceed max, all samples have the same keys.
+        crowded = counts > self.max
         if not crowded.any():
             return keyed
         hashes, thetas = hash64(keys), thetas.copy()
@@ -148,7 +149,7 @@ class KeyedStates(Field):
             states = entries.field(name)
             try:
                 if states.null_count:
-                    raise DamagedState("is null in some states")
+                    raise DamagedState("contains null in some states")
                 check_states(function.own_state, states, function, False, in_full=True)
             except ValueError as problem:
                 raise DamagedState(f"has under {name!r}: {problem}") from None
@@ -159,7 +160,7 @@ class KeyedStates(Field):
             return
         full = self.beyond == SAMPLE and (lengths[sampled] == self.max).all()
         if not full or (hash64(keys) >= np.repeat(thetas, lengths)).any():
-            raise DamagedState("is a sample of other keys than those of the smallest hashes")
+            raise DamagedState("is a sample that does not consist of the keys with the smallest hashes")
 
 
 def _only(keyed: KeyGroups, is_kept: Flags) -> KeyGroups:

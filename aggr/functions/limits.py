@@ -24,7 +24,7 @@ from aggr.groups.groups import Groups
 ERROR, NULL = "error", "null"
 REACTIONS = (ERROR, NULL)
 BEYOND = "beyond"  # the parameter of functions and states with a limit
-STORED: Mapping[str, pa.DataType] = {BEYOND: pa.string()}  # only in states whose limit is absorbing
+STORED: Mapping[str, pa.DataType] = {BEYOND: pa.string()}  # stored only if exceeding the limit is irreversible
 
 
 @dataclass(frozen=True)
@@ -55,8 +55,8 @@ class Limit:
             return None
         if not self.is_absorbing:
             raise ValueError(
-                f"{what} holds at most max={self.max} values a group; one has {counts.max()}; raise max, {instead}, "
-                "or give groups beyond it a null result by beyond='null'"
+                f"{what} holds at most max={self.max} values a group; one group has {counts.max():,}; raise max, "
+                f"{instead}, or use beyond='null' for a null result in such groups"
             )
         return crowded
 
@@ -64,7 +64,9 @@ class Limit:
 def check_max(size: int) -> None:
     """Raise ``ValueError`` unless a number of values is a whole number of at least 1."""
     if isinstance(size, bool) or not isinstance(size, int) or not 1 <= size < 2**31:
-        raise ValueError(f"max, the most values a group may have, must be a whole number from 1; got {shown(size)}")
+        raise ValueError(
+            f"max, the maximum number of values in a group, must be a whole number from 1; got {shown(size)}"
+        )
 
 
 def check_beyond(beyond: object, allowed: Sequence[str] = REACTIONS) -> None:

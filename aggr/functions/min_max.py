@@ -33,10 +33,10 @@ class LeastAndGreatest(State):
     def check_consistency(self, states: pa.StructArray) -> None:
         minima, maxima = (states.field(name) for name in self.fields)
         if minima.type != maxima.type or not minima.is_valid().equals(maxima.is_valid()):
-            raise DamagedState("its least and its greatest value are not of the same rows")
+            raise DamagedState("its minimum and its maximum cannot come from the same rows")
         keys = order_keys(pa.concat_arrays([minima.drop_null(), maxima.drop_null()]))
         if (keys[: len(keys) // 2] > keys[len(keys) // 2 :]).any():
-            raise DamagedState("its least value is above its greatest")
+            raise DamagedState("its minimum is above its maximum")
 
 
 LEAST_AND_GREATEST = LeastAndGreatest()
@@ -56,7 +56,7 @@ class Min(Function):
     name = "min"
     takes = ORDERED
     keeps = "the least value"
-    returns = "the input's type; null if there are no values"
+    returns = "the type of the input; null if there are no values"
     guarantee = "exact"
     ordered_inputs = frozenset({"value"})
     own_state: ClassVar[State] = MIN

@@ -74,7 +74,9 @@ class Sum(_Summed):
     dtype: str | None = None
 
     name = "sum"
-    returns = "int64, float64 or decimal by input, or as dtype says; null if there are no values"
+    returns = (
+        "int64, float64 or decimal, as determined by the type of the input or by dtype; null if there are no values"
+    )
 
     def __post_init__(self) -> None:
         if self.dtype not in (None, "decimal", "float64"):
@@ -86,7 +88,10 @@ class Sum(_Summed):
         if pa.types.is_timestamp(dtype):
             raise DamagedState(f"its field 'unit' has type {dtype}")
         if pa.types.is_floating(dtype) and self.dtype == "decimal":
-            raise TypeError("sums of floats are read as float64; dtype='decimal' is for integers and decimals")
+            raise TypeError(
+                "dtype='decimal' works only for integers and decimals; leave dtype out for a sum of floats, which is "
+                "float64"
+            )
         if pa.types.is_floating(dtype) or self.dtype == "float64":
             return float_results(total, states.field("special").to_numpy(), present, scale_of(dtype))
         if pa.types.is_decimal(dtype) or self.dtype == "decimal":

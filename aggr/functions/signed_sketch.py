@@ -128,7 +128,7 @@ class SignedSketch(Function):
     method: str = field(default=LOWER, kw_only=True)
 
     takes = NUMBERS
-    about: ClassVar[Mapping[str, str]] = {"value": "Of integers, floats or decimals, of either sign."}
+    about: ClassVar[Mapping[str, str]] = {"value": "A column of integers, floats or decimals, of either sign."}
     takes_weights = True
 
     def __post_init__(self) -> None:
@@ -219,7 +219,7 @@ class Parts:
             if (counts < 0).any():
                 positive.check()
                 negative.check()
-                raise OverflowError("a count grew beyond int64")
+                raise OverflowError("a count exceeds int64, whose maximum is 2^63 - 1")
         return cls(low=low, negative=negative, zero=zero, positive=positive, high=high, counts=counts)
 
 

@@ -126,7 +126,7 @@ class ValueCounts(Counted):
     beyond: str = field(default=ERROR, kw_only=True)
 
     name = "value_counts"
-    guarantee = "exact; ties go to the least value"
+    guarantee = "exact; the smallest of several equally frequent values is first"
     returns = "list of value and count, an int64; empty if there are no values"
 
     def __post_init__(self) -> None:
@@ -187,8 +187,11 @@ class ExactQuantiles(Counted):
 
     name = "exact_quantiles"
     ordered_inputs = frozenset({"value"})
-    returns = "quantiles, each of the input's type, or float64 between two values; null if there are no values"
-    guarantee = "exact; between two values in double arithmetic"
+    returns = (
+        "list of quantiles, of the type of the input, or float64 if they lie between two values; null if there are no "
+        "values"
+    )
+    guarantee = "exact; a quantile between two values is computed in double arithmetic"
 
     def __post_init__(self) -> None:
         super().__post_init__()
@@ -203,7 +206,8 @@ class ExactQuantiles(Counted):
         if is_between := interpolates(self.method):
             if not is_number(values.type):
                 raise TypeError(
-                    f"exact_quantiles cannot interpolate between values of type {values.type}; choose a method that "
+                    f"exact_quantiles cannot interpolate between two values of type {values.type}; choose a method "
+                    "that "
                     'returns one of the values, such as "lower" or "inverted_cdf"'
                 )
             values = pa.array(as_floats(values))

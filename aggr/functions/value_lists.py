@@ -99,7 +99,7 @@ class ValueSet(Field):
         new = np.ones(len(order), np.bool_)
         new[1:] = (keys[1:] != keys[:-1]) | (ids[1:] != ids[:-1])
         counts = np.bincount(ids[new], minlength=groups.n)
-        instead = "count and collect fewer, estimate by approx_count_distinct"
+        instead = "count or collect fewer values, or estimate the count with approx_count_distinct"
         beyond = Limit(self.max, self.beyond).exceeded(counts, "the set of distinct values", instead, absorbed)
         if beyond is not None:
             new &= ~beyond[ids]
@@ -139,7 +139,7 @@ def check_set(values: pa.Array, lengths: Whole) -> None:
     """Raise `DamagedState` unless the values, end to end, form ordered sets of the lengths ``lengths``."""
     keys = _checked_keys(values)
     if pa.types.is_floating(values.type) and (np.signbit(numbers := values.to_numpy()) & (numbers == 0)).any():
-        raise DamagedState("holds -0.0, which is 0.0 in a set")
+        raise DamagedState("contains -0.0, which a set stores as 0.0")
     check_neighbours(keys[1:] > keys[:-1], lengths)
 
 
@@ -179,7 +179,7 @@ def check_neighbours(in_order: Flags, lengths: Whole) -> None:
     starts = np.cumsum(lengths) - lengths
     within[starts[starts < len(within)]] = False
     if (within[1:] & ~in_order).any():
-        raise DamagedState("holds values out of their order")
+        raise DamagedState("contains values that are not in ascending order")
 
 
 def first_of_each(order: Ids, owners: Groups, max_values: int) -> Ids:
@@ -191,6 +191,6 @@ def lists_of(values: pa.Array, lengths: Whole, is_null: Flags | None = None) -> 
     """Split values into lists of the lengths ``lengths``; lists that are null have the length 0."""
     offsets = np.append(0, np.cumsum(lengths))
     if offsets[-1] > np.iinfo(np.int32).max:
-        raise ValueError("too many values in one batch of states; use smaller batches or a smaller max")
+        raise ValueError("a batch of states contains too many values; use smaller batches or a smaller max")
     mask = None if is_null is None else pa.array(is_null)
     return pa.ListArray.from_arrays(pa.array(offsets.astype(np.int32)), canonical(values), mask=mask)

@@ -55,7 +55,7 @@ class Groups:
         if not isinstance(self.ids, np.ndarray) or self.ids.dtype.kind not in "iu" or self.ids.ndim != 1:
             raise TypeError(f"group ids must be an array of whole numbers in one dimension; got {_shown(self.ids)}")
         if len(self.ids) > _MAX_COUNT:
-            raise ValueError(f"at most 2^31 - 1 rows are grouped at once; got {len(self.ids)}")
+            raise ValueError(f"at most 2^31 - 1 rows can be grouped at once; got {len(self.ids)}")
         view = np.ascontiguousarray(self.ids, dtype=np.intp)[:]
         # as unsigned numbers, negative ids are larger than all others
         if len(view) and int(view.view(np.uintp).max()) >= self.n:
@@ -155,7 +155,9 @@ class Groups:
             If ``rows`` does not contain one boolean per row.
         """
         if rows.dtype != np.bool_ or rows.shape != self.ids.shape:
-            raise ValueError(f"rows are chosen by {len(self)} booleans; got {_shown(rows)} of shape {rows.shape}")
+            raise ValueError(
+                f"rows must be selected by an array of {len(self)} booleans; got {_shown(rows)} of shape {rows.shape}"
+            )
         return Groups._trusted(self.ids[rows], self.n)
 
     def slice(self, rows: slice) -> Groups:
@@ -233,7 +235,7 @@ def check_groups(name: str, groups: Any) -> None:
     TypeError
     """
     if not isinstance(groups, Groups):
-        raise TypeError(f"{name}: groups are an aggr.Groups; got {type_name(groups)}; Groups.of makes one")
+        raise TypeError(f"{name}: groups must be an aggr.Groups; got {type_name(groups)}; create one with Groups.of")
 
 
 def check_lengths(rows: int, groups: Groups, what: str = "values") -> None:

@@ -67,7 +67,7 @@ def sum_by_group(values: Whole, groups: Groups) -> Whole:
         # an approximation of the true sum
         near = np.bincount(groups.ids, values.astype(np.float64), minlength=groups.n)
         if (np.abs(near - total) > _SURE).any():
-            raise OverflowError("a count grew beyond int64")
+            raise OverflowError("a count exceeds int64, whose maximum is 2^63 - 1")
     return total
 
 

@@ -131,7 +131,7 @@ class Buckets(Field):
         if broken:
             raise DamagedState(DAMAGED)
         if overflown:
-            raise OverflowError("a count grew beyond int64")
+            raise OverflowError("a count exceeds int64, whose maximum is 2^63 - 1")
         merged = _column(*written)
         if not sparse.any():
             return merged

@@ -30,7 +30,7 @@ from aggr.histograms.leb128 import FAR, LONGER, WORD, advance, gaps_of, get_numb
 HISTOGRAM_TYPE = pa.struct([("low", pa.int32()), ("high", pa.int32()), ("total", pa.int64()), ("counts", pa.binary())])
 
 
-DAMAGED = "holds buckets that break off, do not end where they should, or do not add up to its total"
+DAMAGED = "has buckets that are cut off, that end in the wrong place, or whose counts do not add up to its total"
 
 MOST = np.int64(np.iinfo(np.int64).max)
 _MOST = np.uint64(MOST)
@@ -74,7 +74,7 @@ class Histograms(NamedTuple):
             low, high = (int(keys[0]), int(keys[-1])) if size else (0, -1)
             if high - low >= widest:
                 raise ValueError(
-                    f"buckets from {low} to {high} are too far apart for one message; use a coarser accuracy"
+                    f"buckets from {low} to {high} are too far apart for a single message; use a coarser accuracy"
                 )
             counts = np.zeros(high - low + 1, np.int64)
             counts[keys - low] = self.counts[end - size : end]
@@ -98,7 +98,7 @@ def shifted(column: pa.StructArray, shifts: Whole) -> pa.StructArray:
     first = np.flatnonzero(np.append(len(keys) > 0, (keys[1:] != keys[:-1]) | (rows[1:] != rows[:-1])))
     counts = np.add.reduceat(histograms.counts, first) if len(first) else histograms.counts
     if (counts < 0).any():
-        raise OverflowError("a count grew beyond int64")
+        raise OverflowError("a count exceeds int64, whose maximum is 2^63 - 1")
     return Histograms(np.bincount(rows[first], minlength=len(column)), keys[first], counts).to_arrow()
 
 

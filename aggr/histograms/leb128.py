@@ -60,7 +60,7 @@ def read(first: Whole, rows: pa.BinaryArray) -> tuple[tuple[Whole, Whole, Whole]
 def to_arrow(data: Bytes, offsets: Whole) -> pa.BinaryArray:
     """Make a binary column from bytes that are stored end to end, and offsets."""
     if offsets[-1] > np.iinfo(np.int32).max:
-        raise ValueError("too many bytes in one batch of states; use smaller batches")
+        raise ValueError("a batch of states contains too many bytes; use smaller batches")
     buffers = [None, pa.py_buffer(offsets.astype(np.int32)), pa.py_buffer(data)]
     return pa.Array.from_buffers(pa.binary(), len(offsets) - 1, buffers)
 

@@ -66,7 +66,7 @@ class LogarithmicMapping:
         """Return the key of each value; raises ``ValueError`` for a value that is not positive and finite."""
         span = float(values.min(initial=np.inf)), float(values.max(initial=-np.inf))
         if len(values) and not 0.0 < span[0] <= span[1] < np.inf:  # also true for NaN
-            raise ValueError(f"buckets hold numbers above 0 and below infinity; got {span[0]} … {span[1]}")
+            raise ValueError(f"buckets can contain only numbers above 0 and below infinity; got {span[0]} … {span[1]}")
         return self._keys_within(values, span)
 
     def _keys_within(self, values: Floats, span: tuple[float, float]) -> NDArray[np.int32]:

@@ -59,7 +59,7 @@ def counted(keys: NDArray[np.integer], until: Whole, low: Whole, spans: Whole) -
     for group in range(n):
         group_keys, span, lowest = keys[until[group] : until[group + 1]], spans[group], low[group]
         if span:
-            # keys must not lead outside the line
+            # a wrong key must not address a cell outside the line
             if span <= DENSE * len(group_keys):
                 for i in range(len(group_keys)):
                     cells[np.uint64(min(max(group_keys[i] - lowest, 0), span - 1))] += 1

@@ -76,7 +76,9 @@ def filled(parts: dict[str, pa.Array], columns: dict[str, pa.Array | None], vali
             )
     crossed = pc.fill_null(pc.greater(filled_parts["min"], filled_parts["max"]), False).to_numpy(zero_copy_only=False)
     if crossed.any():
-        raise ValueError(f"message {np.flatnonzero(valid)[crossed][0]}: its min is above its max")
+        raise ValueError(
+            f"message {np.flatnonzero(valid)[crossed][0]}: its min is above its max; a message must have min <= max"
+        )
     return filled_parts
 
 
@@ -86,7 +88,7 @@ def check_fit(function: Function, states: pa.StructArray, rows: Ids) -> None:
     """
     if not function.own_state.is_sound(states):
         first = next(i for i in range(len(rows)) if not function.own_state.is_sound(states.slice(i, 1)))
-        raise ValueError(f"message {rows[first]}: its sum, min or max does not fit its buckets")
+        raise ValueError(f"message {rows[first]}: its sum, min or max contradicts its buckets")
 
 
 def _supplied_column(name: str, column: pa.Array, valid: Flags) -> pa.Array:
@@ -110,7 +112,7 @@ def _supplied_column(name: str, column: pa.Array, valid: Flags) -> pa.Array:
     floats = pc.fill_null(column, 0.0).to_numpy()
     if (bad := np.flatnonzero(~np.isfinite(floats))).size:
         row, value = np.flatnonzero(valid)[bad[0]], floats[bad[0]]
-        raise ValueError(f"{name} must be finite, or null to be made from the buckets; got {value} in row {row}")
+        raise ValueError(f"{name} must be finite, or null, which derives it from the buckets; got {value} in row {row}")
     if name != "sums":
         return column
     sums = sum_exactly([Numbers(floats, Groups.each(len(floats)))])

@@ -86,7 +86,9 @@ def to_dds_proto(states: pa.Array, function: Dds, keys: Keys = "upper") -> pa.Ar
     all_counts = (present.field("zero").to_numpy(), *(histograms.counts for histograms in counts.values()))
     largest_count = max(column.max(initial=0) for column in all_counts)
     if largest_count > 1 << 53:
-        raise ValueError(f"the message counts in doubles, up to 2^53; got {largest_count}")
+        raise ValueError(
+            f"a DDSketch message stores counts as doubles, which are exact up to 2^53; got the count {largest_count}"
+        )
     stores = {sign: _stores(buckets, shift, pb.Store) for sign, buckets in counts.items()}
     zeros = present.field("zero").to_numpy().astype(np.float64).tolist()
     mapping = pb.IndexMapping(gamma=function.mapping.gamma)
@@ -144,7 +146,7 @@ def from_dds_proto(
     shift = _shift(keys)
     messages = normalize(messages)
     if not pa.types.is_binary(messages.type) and messages.null_count < len(messages):
-        raise TypeError(f"DDSketch messages are a column of binary; got {messages.type}")
+        raise TypeError(f"DDSketch messages must be an Arrow column of type binary; got {messages.type}")
     valid = messages.is_valid().to_numpy(zero_copy_only=False)
     rows = np.flatnonzero(valid)
     sketches = _parsed(messages.drop_null().to_pylist(), rows.tolist(), function)
@@ -168,7 +170,9 @@ def from_dds_proto(
 
 def _shift(keys: Keys) -> int:
     if keys not in ("upper", "lower"):
-        raise ValueError(f"keys must be 'upper', as in Python, or 'lower', as in Go and Java; got {shown(keys)}")
+        raise ValueError(
+            f"keys must be 'upper', for messages of Python, or 'lower', for those of Go and Java; got {shown(keys)}"
+        )
     return -1 if keys == "lower" else 0
 
 
@@ -197,26 +201,29 @@ def _parsed(messages: list[bytes], rows: list[int], function: Dds) -> list[Any]:
 def _check_mapping(mapping: Any, function: Dds, row: int) -> None:
     gamma = function.mapping.gamma
     if not mapping.gamma > 1.0:
-        raise ValueError(f"message {row} is not a DDSketch: its gamma is {mapping.gamma}, not above 1")
+        raise ValueError(f"message {row} is not a DDSketch: its gamma is {mapping.gamma}, and must be above 1")
     if mapping.interpolation != mapping.NONE:
         names = {number: name for name, number in type(mapping).Interpolation.items()}
         name = names.get(mapping.interpolation, mapping.interpolation)
-        raise ValueError(f"message {row} has interpolation {name}; dds reads logarithmic mappings, interpolation NONE")
+        raise ValueError(
+            f"message {row} has interpolation {name}; dds can read only the interpolation NONE, which stands for a "
+            "logarithmic mapping"
+        )
     if mapping.indexOffset != 0:
-        raise ValueError(f"message {row} has index offset {mapping.indexOffset}; dds reads those with 0")
+        raise ValueError(f"message {row} has index offset {mapping.indexOffset}; dds can read only the offset 0")
     # Libraries compute gamma in several ways, so that its last bits differ. An error of 1e-9 in gamma - 1 moves an edge
     # by 1e-9 of its key, which is less than half a bucket for the largest possible key.
     if not abs(mapping.gamma - gamma) <= min(1e-12 * gamma, 1e-9 * (gamma - 1.0)):
         accuracy = f"{(mapping.gamma - 1.0) / (mapping.gamma + 1.0):.15g}"
         expected = function.relative_accuracy
-        raise ValueError(f"message {row} has relative accuracy {accuracy}; it cannot be read as {expected}")
+        raise ValueError(f"message {row} has relative accuracy {accuracy}; this call expects {expected}")
 
 
 def _read_counts(counts: Floats, rows: Ids) -> Whole:
     """Convert counts that are stored as doubles to integers; ``rows`` are the rows of their messages."""
     bad = np.flatnonzero(~((counts >= 0) & (counts < 2.0**63) & (counts == np.floor(counts))))
     if len(bad):
-        raise ValueError(f"message {rows[bad[0]]} has a count of {counts[bad[0]]}; dds counts in whole numbers from 0")
+        raise ValueError(f"message {rows[bad[0]]} has a count of {counts[bad[0]]}; counts must be whole numbers from 0")
     return counts.astype(np.int64)
 
 
@@ -236,6 +243,9 @@ def _buckets(stores: list[Any], function: Dds, shift: int, rows: Ids) -> pa.Stru
     key = np.concatenate([*keys, np.zeros(0, np.int64)])[used] - shift
     lowest, highest = function.mapping.key_range
     if (bad := np.flatnonzero((key > highest) | (key < lowest))).size:
-        raise ValueError(f"message {rows[ids[owners[used[bad[0]]]]]} has a bucket {key[bad[0]]}, beyond all doubles")
+        raise ValueError(
+            f"message {rows[ids[owners[used[bad[0]]]]]} has a bucket {key[bad[0]]}, which lies outside the range of "
+            "doubles"
+        )
     parts = Histograms(np.bincount(owners[used], minlength=len(ids)), key, bucket_counts[used]).to_arrow()
     return Buckets().merge_checked(parts, Groups.of(ids, len(stores))) if sparse else parts

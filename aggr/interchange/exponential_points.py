@@ -52,7 +52,7 @@ def states_of(messages: pa.Array, name: str, parse: Callable[[bytes, int], Point
     """
     messages = normalize(messages)
     if not pa.types.is_binary(messages.type) and messages.null_count < len(messages):
-        raise TypeError(f"{name} messages are a column of binary; got {messages.type}")
+        raise TypeError(f"{name} messages must be an Arrow column of type binary; got {messages.type}")
     valid = messages.is_valid().to_numpy(zero_copy_only=False)
     rows = np.flatnonzero(valid)
     points = [parse(message, int(row)) for message, row in zip(messages.drop_null().to_pylist(), rows, strict=True)]
@@ -79,7 +79,7 @@ def _histograms(sides: list[Side], points: list[Point], rows: Any) -> Histograms
         lowest, highest = (end >> max(FINEST - point.scale, 0) << own for end in REACH)
         if len(key) and (key[0] < lowest or key[-1] > highest + (1 << own) - 1):
             end = (key[0] if key[0] < lowest else key[-1]) + point.index
-            raise ValueError(f"message {row} has a bucket {end}, beyond all doubles")
+            raise ValueError(f"message {row} has a bucket {end}, which lies outside the range of doubles")
         moved, places = np.unique(key >> own, return_inverse=True)
         summed = np.zeros(len(moved), np.int64)
         np.add.at(summed, places, all_counts)

@@ -126,7 +126,7 @@ def from_hdr_v2(texts: pa.Array, function: Hdr) -> pa.StructArray:
     """
     texts = normalize(texts)
     if texts.type not in (pa.string(), pa.binary()) and texts.null_count < len(texts):
-        raise TypeError(f"HdrHistogram texts are a column of strings; got {texts.type}")
+        raise TypeError(f"HdrHistogram texts must be an Arrow column of strings; got {texts.type}")
     rows = np.flatnonzero(texts.is_valid().to_numpy(zero_copy_only=False)).tolist()
     states = states_of_texts(texts.drop_null().to_pylist(), function, [f"text {row}" for row in rows])
     return with_nulls(states, texts.is_valid())
@@ -202,7 +202,7 @@ def _opened(text: str | bytes, function: Hdr, max_bytes: int) -> tuple[bytes, in
     try:
         data = base64.b64decode(text, validate=True)
     except ValueError:
-        raise ValueError("not a histogram in base64") from None
+        raise ValueError("this text is not a histogram in base64") from None
     cookie, length = _OUTER.unpack_from(data) if len(data) >= _OUTER.size else (0, 0)
     if cookie & ~0xF0 == _COMPRESSED:
         packed, inflate = data[_OUTER.size :], zlib.decompressobj()
@@ -211,25 +211,32 @@ def _opened(text: str | bytes, function: Hdr, max_bytes: int) -> tuple[bytes, in
         except zlib.error as error:
             raise ValueError(f"a damaged histogram: {error}") from None
         if length != len(packed) or not inflate.eof:
-            sizes = f"{length} announced, {len(packed)} there"
-            raise ValueError(f"a damaged histogram: its compressed bytes break off or expand too far ({sizes})")
+            raise ValueError(
+                "a damaged histogram: its compressed bytes are cut off, or too long after decompression; its header "
+                f"announces {length} compressed bytes, and there are {len(packed)}"
+            )
         cookie = _OUTER.unpack_from(data)[0] if len(data) >= _OUTER.size else 0
     if cookie & ~0xF0 != _PLAIN:
         raise ValueError(_not_read(cookie))
     if len(data) < _HEADER.size:
-        raise ValueError(f"a damaged histogram: its header has {len(data)} bytes, not {_HEADER.size}")
+        raise ValueError(f"a damaged histogram: its header has {len(data)} bytes and must have {_HEADER.size}")
     _, length, _, digits, lowest, highest, ratio = _HEADER.unpack_from(data)
     if length not in (len(data) - _HEADER.size, len(data)) or highest < 0:  # some writers count the header as well
-        raise ValueError(f"a damaged histogram: {length} bytes of counts announced, up to {highest}")
+        raise ValueError(f"a damaged histogram: its header announces {length} bytes of counts, up to {highest}")
     if digits != function.digits:
-        raise ValueError(f"a histogram of {digits} significant digits cannot be read as digits={function.digits}")
+        raise ValueError(
+            f"a histogram with {digits} significant digits cannot be read with digits={function.digits}; use "
+            f"digits={digits}"
+        )
     magnitude = lowest.bit_length() - 1
     # there would be no values between the lowest and the highest
     if lowest < 1 or magnitude + function.layout.half_magnitude > 61:
         raise ValueError(f"a damaged histogram: its lowest discernible value is {lowest}, with {digits} digits")
     ratio = 1.0 if 0 < ratio < 1e-323 else ratio  # JavaScript writes the integer 1 instead of a double
     if ratio != (function.unit or 1.0):
-        raise ValueError(f"a histogram of ratio {ratio} cannot be read with unit={function.unit}; use unit={ratio}")
+        raise ValueError(
+            f"a histogram with the ratio {ratio} cannot be read with unit={function.unit}; use unit={ratio}"
+        )
     return data[_HEADER.size :], highest, magnitude
 
 
@@ -238,15 +245,17 @@ def _not_read(cookie: int) -> str:
     for other in (cookie & ~0xF0, cookie):
         if other in _OTHERS:
             return (
-                f"this is {_OTHERS[other]}, and only V2 of HdrHistogram is read; decode it with HdrHistogram 2.1 or "
-                "newer, which encodes it again as V2"
+                f"this is {_OTHERS[other]}, and only V2 of HdrHistogram is supported; decode it with HdrHistogram 2.1 "
+                "or newer, which encodes it again as V2"
             )
-    return f"unknown cookie {cookie:#x}; only V2 of HdrHistogram is read: {_COMPRESSED:#x}, {_PLAIN:#x}"
+    return f"unknown cookie {cookie:#x}; V2 of HdrHistogram begins with {_COMPRESSED:#x} or {_PLAIN:#x}"
 
 
 def _read(payloads: list[bytes], rooms: Whole, names: Sequence[str]) -> Histograms:
     histograms, key_ends, broken = leb128.read(np.zeros(len(payloads), np.int64), pa.array(payloads, pa.binary()))
     bad = np.flatnonzero(broken | (key_ends > rooms))
     if len(bad):
-        raise ValueError(f"{names[bad[0]]}: a damaged histogram: its counts break off, or go beyond its highest value")
+        raise ValueError(
+            f"{names[bad[0]]}: a damaged histogram: its counts are cut off, or include values above its maximum"
+        )
     return Histograms(*histograms)

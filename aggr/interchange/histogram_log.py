@@ -176,7 +176,9 @@ def _checked(path: object) -> str:
         except FileNotFoundError:
             return os.fspath(path)
     if not stat.S_ISREG(mode):
-        raise ValueError(f"path must name a file; {shown(os.fspath(path))} is a folder, a pipe or a device")
+        raise ValueError(
+            f"path must name a file; {shown(os.fspath(path))} is a folder, a pipe or a device, not a regular file"
+        )
     return os.fspath(path)
 
 
@@ -193,7 +195,7 @@ def _read(path: str) -> list[str]:
         try:
             return file.readlines()
         except UnicodeDecodeError:
-            raise ValueError(f"{shown(path)} is not a histogram log: it is not text in UTF-8") from None
+            raise ValueError(f"{shown(path)} is not a histogram log: its text is not in UTF-8") from None
 
 
 @dataclass(frozen=True)
@@ -224,12 +226,13 @@ def _intervals(lines: Iterable[str], path: str) -> Iterable[_Interval]:
         parts = fields.split(",")
         if len(parts) != 4:
             raise ValueError(
-                f"{name}: an interval is [Tag=…,]StartTimestamp,Interval_Length,Interval_Max,"
+                f"{name}: the line of an interval must have the form "
+                "[Tag=…,]StartTimestamp,Interval_Length,Interval_Max,"
                 f"Interval_Compressed_Histogram; got {shown(line)}"
             )
         start, length = (_micros(text, f"{name}: its {what}") for text, what in zip(parts, _TIMES, strict=False))
         if length < 0:
-            raise ValueError(f"{name}: its Interval_Length is negative: {parts[1]}")
+            raise ValueError(f"{name}: its Interval_Length must not be negative; got {parts[1]}")
         first = base_times.setdefault("StartTime", start)
         base = base_times.setdefault("BaseTime", first if start < first - _YEAR else 0)
         start += base
@@ -274,11 +277,11 @@ def _columns(intervals: pa.Table) -> tuple[Micros, Micros, list[str | None], pa.
     starts, stops = (_instants(intervals, name) for name in (START, END))
     wrong = np.flatnonzero(stops < starts)
     if len(wrong):
-        raise ValueError(f"row {wrong[0]} ends before it starts")
+        raise ValueError(f"row {wrong[0]} ends before it starts; exchange start and end")
     tags = intervals.column(TAG).to_pylist() if TAG in intervals.column_names else [None] * len(starts)
     for tag in tags:
         if tag is not None and (not isinstance(tag, str) or re.search(r"[,\s]", tag)):
-            raise ValueError(f"a tag is text without commas, blanks and line breaks; got {shown(tag)}")
+            raise ValueError(f"a tag must be text without commas, blanks and line breaks; got {shown(tag)}")
     return starts, stops, tags, normalize(intervals.column(HISTOGRAM))
 
 
@@ -289,5 +292,7 @@ def _instants(intervals: pa.Table, name: str) -> Micros:
     try:
         micros: Micros = normalize(column.cast(_INSTANT)).cast(pa.int64()).to_numpy()
     except pa.ArrowInvalid as error:
-        raise ValueError(f"the column {name!r} of intervals holds no moments in microseconds: {error}") from None
+        raise ValueError(
+            f"the column {name!r} of intervals cannot be converted to times in microseconds: {error}"
+        ) from None
     return micros

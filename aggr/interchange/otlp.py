@@ -181,7 +181,7 @@ def _parsed(message: bytes, row: int) -> Point:
     except undecodable as error:
         raise ValueError(f"message {row} is not an ExponentialHistogramDataPoint: {error}") from None
     if read.scale < COARSEST:
-        raise ValueError(f"message {row} has scale {read.scale}; exponential keeps scales from {COARSEST}")
+        raise ValueError(f"message {row} has scale {read.scale}; exponential accepts only scales from {COARSEST}")
     counted = read.zero_count + sum(read.positive.bucket_counts) + sum(read.negative.bucket_counts)
     if counted != read.count or counted > MOST:
         raise ValueError(f"message {row} counts {read.count} values, and its buckets {counted}")

@@ -175,22 +175,21 @@ def _check(metric: Any, kind: str, point: Any) -> None:
     name = shown(metric.name)
     if kind in ("histogram", "summary"):
         raise ValueError(
-            f"the metric {name} is a {kind}, whose values are not known; have the exporter make exponential histograms "
-            "of it: OTEL_EXPORTER_OTLP_METRICS_DEFAULT_HISTOGRAM_AGGREGATION=base2_exponential_bucket_histogram"
+            f"the metric {name} is a {kind}, which does not contain single values; make the exporter send exponential "
+            "histograms instead: "
+            "OTEL_EXPORTER_OTLP_METRICS_DEFAULT_HISTOGRAM_AGGREGATION=base2_exponential_bucket_histogram"
         )
     data = getattr(metric, kind)
     if kind != "gauge" and data.aggregation_temporality != _DELTA:
         if kind == "sum" and not data.is_monotonic:
-            remedy = "an UpDownCounter is cumulative whatever the preference; record it as a gauge"
+            remedy = "an UpDownCounter is always cumulative; record it as a gauge"
         else:
-            remedy = "have the exporter send deltas: OTEL_EXPORTER_OTLP_METRICS_TEMPORALITY_PREFERENCE=delta"
-        raise ValueError(
-            f"the metric {name} is cumulative, and its points would count again each time they are sent; {remedy}"
-        )
+            remedy = "make the exporter send deltas: OTEL_EXPORTER_OTLP_METRICS_TEMPORALITY_PREFERENCE=delta"
+        raise ValueError(f"the metric {name} is cumulative, so each point would count earlier values again; {remedy}")
     if not 0 < point.time_unix_nano < 2**63:
-        raise ValueError(f"a point of the metric {name} has no time: timeUnixNano is {point.time_unix_nano}")
+        raise ValueError(f"a point of the metric {name} has no time, because timeUnixNano is {point.time_unix_nano}")
     if kind != "exponential_histogram" and not point.flags & _NO_VALUE and point.WhichOneof("value") is None:
-        raise ValueError(f"a point of the metric {name} has no value: neither asInt nor asDouble")
+        raise ValueError(f"a point of the metric {name} has no value: it sets neither asInt nor asDouble")
 
 
 def _attributes(attributes: Any) -> dict[str, Any]:

@@ -74,8 +74,8 @@ def to_prometheus(states: pa.Array, function: Exponential) -> pa.Array:
     if (scales < _COARSEST).any():
         row = np.flatnonzero(states.is_valid().to_numpy(zero_copy_only=False))[np.argmax(scales < _COARSEST)]
         raise ValueError(
-            f"state {row} has scale {scales[scales < _COARSEST][0]}; native histograms have schemas from {_COARSEST}: "
-            "keep more max_buckets"
+            f"state {row} has scale {scales[scales < _COARSEST][0]}; native histograms accept only schemas from "
+            f"{_COARSEST}; use a greater max_buckets for a finer scale"
         )
     schemas = np.minimum(scales, _FINEST)
     counts = {name: present.field(name).to_numpy() for name in COUNTS}
@@ -171,7 +171,9 @@ def _parsed(message: bytes, row: int) -> Point:
         raise ValueError(f"message {row} is not an io.prometheus.client.Histogram: {error}") from None
     schema = read.schema
     if not _COARSEST <= schema <= _FINEST:
-        raise ValueError(f"message {row} has schema {schema}; exponential ones are from {_COARSEST} to {_FINEST}")
+        raise ValueError(
+            f"message {row} has schema {schema}; exponential histograms have a schema from {_COARSEST} to {_FINEST}"
+        )
     count = _read_count(read.sample_count_float or read.sample_count, row)
     zero = _read_count(read.zero_count_float or read.zero_count, row)
     (positive, high), (negative, low) = (_read(read, sign, row) for sign in SIGNS)
@@ -203,5 +205,7 @@ def _read(message: Any, sign: str, row: int) -> tuple[Side, int]:
 
 def _read_count(count: float, row: int) -> int:
     if not 0 <= count <= MOST or count != int(count):
-        raise ValueError(f"message {row} counts {count} values somewhere; states count whole ones, up to {MOST}")
+        raise ValueError(
+            f"message {row} counts {count} values in a bucket; counts must be whole numbers of at most {MOST}"
+        )
     return int(count)

@@ -103,13 +103,13 @@ def _series(text: str, name: str) -> dict[Labels, dict[float, int]]:
 
 def _weights(series: str, counts: dict[float, float]) -> dict[float, int]:
     if math.inf not in counts:
-        raise ValueError(f'{series} has no bucket of le="+Inf"; is the text cut off?')
+        raise ValueError(f'{series} has no bucket of le="+Inf"; the text may be cut off')
     before, weights = 0.0, {}
     for high, count in sorted(counts.items()):
         if not before <= count <= 2**53 or count != int(count):
             raise ValueError(
-                f"{series} counts {count:g} up to {high}, after {before:g}; counts are whole, never go down and are at "
-                "most 2^53"
+                f"{series} counts {count:g} up to {high}, after {before:g}; counts must be whole numbers up to 2^53 "
+                "that never decrease"
             )
         weights[high], before = int(count - before), count
     return weights
@@ -127,7 +127,7 @@ def _samples(text: str, name: str) -> list[Any]:
     histograms = {family.name: family.samples for family in families if family.type == "histogram"}
     if name not in histograms:
         names = ", ".join(sorted(histograms)) or "none"
-        raise ValueError(f"the text has no histogram {shown(name)}; its histograms: {names[:150]}")
+        raise ValueError(f"the text has no histogram called {shown(name)}; it has the histograms {names[:150]}")
     return [sample for sample in histograms[name] if sample.name == f"{name}_bucket"]
 
 

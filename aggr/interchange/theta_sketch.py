@@ -113,7 +113,7 @@ def from_theta_sketch(sketches: pa.Array, function: ApproxCountDistinct) -> pa.S
     if sketches.null_count == len(sketches):
         sketches = pa.nulls(len(sketches), pa.binary())
     if not pa.types.is_binary(sketches.type):
-        raise TypeError(f"Theta sketches are a column of binary; got {sketches.type}")
+        raise TypeError(f"Theta sketches must be an Arrow column of type binary; got {sketches.type}")
     valid = sketches.is_valid()
     rows = np.flatnonzero(valid.to_numpy(zero_copy_only=False))
     read = _read(sketches.drop_null(), rows)
@@ -131,10 +131,10 @@ def _read(column: pa.BinaryArray, rows: Ids) -> Sketches:
     longs, version, family, bits, width, flags = (_numbers(data, starts + at, 1) for at in range(6))
     longs &= _LONGS
     full, packed = flags & _EMPTY == 0, version == _PACKED
-    _refuse(rows, family != _COMPACT, "not a compact Theta sketch; call compact() of a sketch that is still updated")
-    _refuse(rows, ~packed & (version != _PLAIN), "not of version 3 or 4 of the format")
+    _refuse(rows, family != _COMPACT, "not a compact Theta sketch; call compact() on it before it is serialized")
+    _refuse(rows, ~packed & (version != _PLAIN), "not in version 3 or 4 of the format, which are the supported ones")
     _refuse(rows, flags & _BIG_ENDIAN != 0, "in big-endian order; write it in little-endian order")
-    _refuse(rows, full & (_numbers(data, starts + 6, 2) != _SEED_HASH), "hashed by another seed than 9001")
+    _refuse(rows, full & (_numbers(data, starts + 6, 2) != _SEED_HASH), "hashed with a seed other than 9001")
     shortest = 1 + ~packed  # the longs of a preamble without theta
     counts = np.where(
         longs < shortest, 1, _numbers(data, starts + np.where(packed, longs, 1) * _LONG, np.where(packed, width, 4))
@@ -145,7 +145,7 @@ def _read(column: pa.BinaryArray, rows: Ids) -> Sketches:
     bits = np.where(packed, bits, 8 * _LONG)
     impossible = (longs < 1) | (longs > shortest + 1) | packed & (width > 4) | (bits < 1) & (counts > 0) | (thetas < 1)
     wrong = impossible | (head + (counts * bits + 7) // 8 != sizes)
-    _refuse(rows, full & wrong, "a damaged sketch: it breaks off, or has bytes left over")
+    _refuse(rows, full & wrong, "a damaged sketch: its bytes are cut off, or followed by other bytes")
     hash_places = np.append(0, np.cumsum(counts))
     hashes = _hashes(data, starts + head, hash_places, bits, packed)
     return Sketches(thetas, hashes, hash_places)

@@ -70,7 +70,7 @@ def _step(operator: str, a: pa.DataType, b: pa.DataType) -> Kernel:
         return _step_of_times(operator, a, b)
     for kind in (a, b):
         if not is_number(kind):
-            raise ValueError(f"{operator} takes numbers, got {named_type(kind)}; CAST it")
+            raise ValueError(f"{operator} needs numbers; got {named_type(kind)}; CAST it")
     if operator == "/":
         return _through(_divide, a, b, pa.float64())
     floating = pa.types.is_floating(a) or pa.types.is_floating(b)
@@ -79,7 +79,7 @@ def _step(operator: str, a: pa.DataType, b: pa.DataType) -> Kernel:
         return _through(_remainder(kind) if operator == "%" else _KERNELS[operator], a, b, kind)
     exact = floating or pa.types.is_decimal(a) or pa.types.is_decimal(b) or pa.uint64() in (a, b)
     if operator == "DIV" and exact:
-        raise ValueError(f"DIV takes whole numbers, got {a} and {b}; write floor(a / b)")
+        raise ValueError(f"DIV needs whole numbers; got {a} and {b}; write floor(a / b) instead")
     if operator == "%":
         kind = common_type([decimal_type(a), decimal_type(b)]) if exact else pa.int64()
         return _through(_remainder(kind), a, b, kind)
@@ -113,7 +113,7 @@ def _not_zero(value: Value, kind: pa.DataType) -> Value:
 def _remainder(kind: pa.DataType) -> Kernel:
     """Return the kernel for the remainder, which has the sign of the dividend."""
     if not hasattr(pc, "remainder"):
-        raise ValueError("% needs a newer pyarrow, one that has pyarrow.compute.remainder")
+        raise ValueError("% needs a newer pyarrow, with pyarrow.compute.remainder; upgrade pyarrow")
     # the remainder of a division by -1 is 0; computing it would overflow for the smallest int64
     whole_numbers = kind == pa.int64()
 
@@ -136,7 +136,10 @@ def _step_of_decimals(operator: str, a: pa.DataType, b: pa.DataType) -> Kernel:
     if digits <= _MOST_DIGITS:
         return _through(kernel, a, b, left_type=x, right_type=y)
     if scale > _MOST_DIGITS:
-        raise ValueError(f"{x} {operator} {y} may have more than {_MOST_DIGITS} digits; CAST to double or fewer digits")
+        raise ValueError(
+            f"{x} {operator} {y} may have more than {_MOST_DIGITS} digits; CAST an operand to DOUBLE or to a decimal "
+            "with fewer digits"
+        )
     wide = (pa.decimal256(decimal.precision, decimal.scale) for decimal in (x, y))
     narrow = pa.decimal128(_MOST_DIGITS, scale)
     if digits <= _WIDEST:
@@ -162,7 +165,7 @@ def _step_of_times(operator: str, a: pa.DataType, b: pa.DataType) -> Kernel:
     if kernel and pa.types.is_date32(a) and pa.types.is_integer(b):
         days, sum_of = caster(b, pa.int64()), kernel
         return lambda x, y: sum_of(x.cast(pa.int32()).cast(pa.int64()), days(y)).cast(pa.int32()).cast(pa.date32())
-    raise ValueError(f"{operator} cannot take {a} and {b}; times take an interval, say ts + INTERVAL '1' DAY")
+    raise ValueError(f"{operator} cannot take {a} and {b}; add an interval to a time, such as ts + INTERVAL '1' DAY")
 
 
 @reads(exp.Neg, called="-", this=NUMBER)

@@ -45,10 +45,14 @@ def _type(compiler: Compiler, node: exp.Expr, name: str) -> pa.DataType:
     if word == "DECIMAL":
         precision, scale = [*digits, 0][:2] if digits else (10, 0)
         if len(digits) > 2 or not 0 < precision <= 38 or not 0 <= scale <= precision:
-            raise ValueError("a decimal has 1 to 38 digits, and no more of them after the point: DECIMAL(18, 3)")
+            raise ValueError(
+                "a decimal has 1 to 38 digits, and at most as many after the point; write a type such as DECIMAL(18, 3)"
+            )
         return pa.decimal128(precision, scale)
     if word not in TYPES or digits:
-        raise ValueError(f"a CAST to {written.sql()} is not known; there are {', '.join(TYPES)}, and DECIMAL(18, 3)")
+        raise ValueError(
+            f"a CAST to {written.sql()} is not supported; the allowed types are {', '.join(TYPES)}, and DECIMAL(18, 3)"
+        )
     return in_zone(TYPES[word], compiler.timezone)
 
 
@@ -72,22 +76,25 @@ def cast(term: Term, kind: pa.DataType, attempt: bool = False) -> Term:
     if attempt and pa.types.is_integer(old) and pa.types.is_integer(kind):
         return apply(partial(_whole_within, kind=kind), term, kind=kind)
     if attempt:
-        raise ValueError(f"TRY_CAST from {old} to {kind} is not known; use CAST")
+        raise ValueError(f"TRY_CAST from {old} to {kind} is not supported; use CAST")
     if (pa.types.is_floating(old) or pa.types.is_decimal(old)) and pa.types.is_integer(kind):
-        raise ValueError(f"a CAST from {old} to {kind} rounds in DuckDB, and not in Spark; write floor or round")
+        raise ValueError(
+            f"a CAST from {old} to {kind} is not supported, because it rounds in DuckDB, but not in Spark; use "
+            "floor or round"
+        )
     if to_text and not (pa.types.is_integer(old) or pa.types.is_boolean(old) or pa.types.is_date32(old)):
-        raise ValueError(f"a CAST from {old} to text is not known: engines write it differently")
+        raise ValueError(f"a CAST from {old} to text is not supported, because engines write such values differently")
     if pa.types.is_boolean(kind) or (pa.types.is_boolean(old) and not to_text):
-        raise ValueError(f"a CAST from {old} to {kind} is not known; compare, or write IF(x, 1, 0)")
+        raise ValueError(f"a CAST from {old} to {kind} is not supported; write a comparison, or IF(x, 1, 0)")
     if pa.types.is_date32(kind):
         return apply(_date_of, require_time(term, "CAST"), kind=kind)
     if pa.types.is_timestamp(kind) and (pa.types.is_timestamp(old) or pa.types.is_date32(old)):
         nanoseconds = pa.types.is_timestamp(old) and old.unit == "ns"
         return coerce(term, pa.timestamp("ns", kind.tz) if nanoseconds else kind)
     if pa.types.is_timestamp(kind):
-        raise ValueError(f"a CAST from {old} to a time is not known")
+        raise ValueError(f"a CAST from {old} to a time is not supported")
     if not to_text and not (is_number(old) and is_number(kind)):
-        raise ValueError(f"a CAST from {old} to {kind} is not known")
+        raise ValueError(f"a CAST from {old} to {kind} is not supported")
     return _rounded(term, kind) if pa.types.is_decimal(kind) else coerce(term, kind)
 
 
@@ -122,7 +129,7 @@ def _read_column(term: Term, kind: pa.DataType, attempt: bool) -> Term:
     branches that are not taken.
     """
     if not (is_number(kind) or pa.types.is_date32(kind)):
-        raise ValueError(f"a CAST of a column of text to {kind} is not known; CAST it to numbers or DATE")
+        raise ValueError(f"a CAST of a column of text to {kind} is not supported; CAST it to a number or to DATE")
 
     def kernel(value: Value) -> Value:
         read = _read(pc.utf8_trim_whitespace(value), kind)
@@ -132,7 +139,7 @@ def _read_column(term: Term, kind: pa.DataType, attempt: bool) -> Term:
             if len(wrong):
                 named = _NAMES.get(kind, str(kind))
                 raise ValueError(
-                    f"the text {shown(wrong[0].as_py())} cannot be read as {named}; TRY_CAST gives null for it"
+                    f"the text {shown(wrong[0].as_py())} cannot be read as {named}; TRY_CAST returns null for such text"
                 )
         return read
 

@@ -102,7 +102,7 @@ def is_(term: Term, operand: exp.Expr) -> Term:
     if isinstance(operand, exp.Null):
         return apply(pc.is_null, term, kind=BOOL)
     if not isinstance(operand, exp.Boolean):
-        raise ValueError("IS takes NULL, TRUE, FALSE or DISTINCT FROM")
+        raise ValueError("IS must be followed by NULL, TRUE, FALSE or DISTINCT FROM")
     term = as_boolean(term)
     return apply(false_if_null, term if operand.this else apply(pc.invert, term), kind=BOOL)
 

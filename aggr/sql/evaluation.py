@@ -169,8 +169,8 @@ def to_expression(condition: str, schema: pa.Schema) -> pc.Expression:
     read = sum(1 for _ in parsed(condition).find_all(exp.Column))
     if read > _MOST_READS:
         raise ValueError(
-            f"the condition {shortened(condition)!r} names columns {read:,} times, and at most {_MOST_READS:,} times "
-            "where files are filtered by it; write a choice of values as IN (…)"
+            f"the condition {shortened(condition)!r} names columns {read:,} times, and at most {_MOST_READS:,} are "
+            "allowed in a filter of files; write alternatives as IN (…)"
         )
     return _condition(condition, schema).evaluate(Fields(schema))
 
@@ -178,7 +178,9 @@ def to_expression(condition: str, schema: pa.Schema) -> pc.Expression:
 def _condition(text: str, schema: pa.Schema, timezone: str = UTC) -> Term:
     term = _bound(text, schema, CONDITION, timezone)
     if not pa.types.is_boolean(term.type) and not term.null:
-        raise ValueError(f"the condition {shortened(text)!r} gives {term.type}, not true or false")
+        raise ValueError(
+            f"the condition {shortened(text)!r} has values of type {term.type}; a condition must be true or false"
+        )
     return term
 
 
@@ -221,5 +223,5 @@ def _reason(error: Exception) -> str:
     if not isinstance(error, pa.ArrowException):
         return message
     if "overflow" in message or "too large" in message or "precision" in message or "not in range" in message:
-        return "a number on the way is too large for its type"
+        return "an intermediate result is too large for its type"
     return message

@@ -64,7 +64,9 @@ def named(path: str, schema: pa.Schema, timezone: str) -> Term:
     name = column_in(path, schema.names) or path
     dtype = normalized_type(schema.field(name).type)
     if pa.types.is_union(dtype):
-        raise ValueError(f"the column {name!r} has type {shown(dtype)}, which conditions and expressions cannot read")
+        raise ValueError(
+            f"the column {name!r} has type {shown(dtype)}, which conditions and expressions cannot use; leave it out"
+        )
     if name == path:
         return column(name, in_zone(dtype, timezone))
     return field_of(column(name, dtype), path[len(name) + 1 :], timezone)
@@ -112,7 +114,9 @@ def _field_of_elements(term: Term, path: str, timezone: str) -> Term:
 
     def kernel(value: Value) -> Value:
         if isinstance(value, pc.Expression):
-            raise ValueError("fields of the elements of lists cannot filter files; compute them in a key or a measure")
+            raise ValueError(
+                "a filter of files cannot use fields of list elements; use them in a key or a measure instead"
+            )
         lists = value.cast(pa.large_list(term.type.value_field))
         elements = pa.table({"": lists.flatten()})
         offsets = pc.subtract(lists.offsets, lists.offsets[0]) if len(lists) else lists.offsets
@@ -131,7 +135,9 @@ def _entry_of_list(kind: pa.DataType, key: str) -> Kernel:
 
     def part(value: Value) -> Value:
         if isinstance(value, pc.Expression):
-            raise ValueError("a value by its key in a list of records cannot filter files; compute it in a measure")
+            raise ValueError(
+                "a filter of files cannot look up a key in a list of records; do this in a measure instead"
+            )
         return look_up(value, pa.repeat(typed_key, len(value)))
 
     return part
@@ -146,4 +152,4 @@ def _typed_key(key_type: pa.DataType, key: str) -> pa.Scalar:
     try:
         return pa.scalar(key).cast(key_type)
     except pa.ArrowException:
-        raise ValueError(f"{shown(key)} is not a key of a map: its keys are of type {key_type}") from None
+        raise ValueError(f"{shown(key)} cannot be a key of this map, whose keys have the type {key_type}") from None

@@ -149,7 +149,7 @@ def require_text(term: Term, what: str) -> Term:
     if term.null:
         return null(pa.string())
     if not pa.types.is_string(term.type):
-        raise ValueError(f"{what} takes text, got {term.type}; CAST it AS STRING")
+        raise ValueError(f"{what} needs text; got {term.type}; CAST it AS STRING")
     return term
 
 
@@ -158,7 +158,7 @@ def require_number(term: Term, what: str) -> Term:
     if term.null:
         return null(pa.float64())
     if not is_number(term.type):
-        raise ValueError(f"{what} takes numbers, got {named_type(term.type)}")
+        raise ValueError(f"{what} needs numbers; got {named_type(term.type)}")
     return term
 
 
@@ -167,7 +167,7 @@ def as_boolean(term: Term, what: str = "") -> Term:
     if term.null:
         return null(BOOL)
     if not pa.types.is_boolean(term.type):
-        raise ValueError(f"AND, OR, NOT and CASE take conditions; got a value of type {term.type}")
+        raise ValueError(f"AND, OR, NOT and CASE need conditions; got a value of type {term.type}")
     return term
 
 
@@ -177,7 +177,7 @@ def written_text(compiler: Compiler, node: exp.Expr, what: str) -> str | None:
     if term.null:
         return None
     if term.literal is None or not pa.types.is_string(term.type):
-        raise ValueError(f"{what} must be written out, as a text in quotes")
+        raise ValueError(f"{what} must be a constant, written as text in quotes")
     value: str | None = term.literal.as_py()
     return value
 
@@ -195,7 +195,7 @@ def whole_number(what: str) -> Argument:
     def take(compiler: Compiler, node: exp.Expr, name: str) -> int:
         term = compiler.term(node.args[name])
         if term.always_null or term.literal is None or not pa.types.is_integer(term.type):
-            raise ValueError(f"{what} must be a whole number that is written out")
+            raise ValueError(f"{what} must be a constant, written as a whole number")
         return int(term.literal.as_py())
 
     return Argument(take)
@@ -239,14 +239,17 @@ def unread(tree: exp.Expr, what: str) -> str | None:
             return f"{what} cannot use {_shown(node)}; it supports {_SUPPORTED}"
         for name, value in node.args.items():
             if name not in rule.arguments and not _nothing(value):
-                return f"{what} cannot use {_shown(node)}: what it says of {name!r} is not known here"
+                return f"{what} cannot use {_shown(node)}: its argument {name!r} is not supported"
         if isinstance(node, exp.In) and not node.expressions:
-            return "IN needs a list of values in parentheses, say status IN (200, 404)"
+            return "IN needs a list of values in parentheses, such as status IN (200, 404)"
         for name, argument in rule.arguments.items():
             if argument.default is _REQUIRED and node.args.get(name) is None:
                 return f"{what} cannot use {_shown(node)}: an argument is missing"
         if isinstance(node, _COMPARING) and _unclear(node):
-            return f"put parentheses around what {_shown(node)} compares: engines differ in how they group it"
+            return (
+                f"{_shown(node)} is ambiguous, because engines group it differently; put parentheses around the part "
+                "that belongs together"
+            )
     return None
 
 

@@ -32,7 +32,7 @@ def is_column(text: str, names: Collection[str]) -> bool:
         read = _read_by(text)
         if read and all(name in names for name in read):
             raise ValueError(
-                f"{shown(text)} is a column, and an expression of {' and '.join(read)} as well; write "
+                f"{shown(text)} is the name of a column, and also an expression of {' and '.join(read)}; write "
                 f"{quoted(text)} for the column, ({text}) for the expression"
             )
     return True
@@ -59,7 +59,7 @@ def columns_in(text: str, names: Collection[str], use: Use = Use.KEEP) -> tuple[
     for name, part in read:
         column = sql.column_in(name, names)
         if column is None:
-            source = "" if sql.column_of(text) else f", which {shown(text)} reads"
+            source = "" if sql.column_of(text) else f", which {shown(text)} uses"
             raise ValueError(f"the data has no column {shown(name)}{source}; {nearest(name, names)}")
         columns += columns_of_use(column, names, use if part is Use.VALUE else part)
     return tuple(dict.fromkeys(columns))

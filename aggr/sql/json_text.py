@@ -43,7 +43,8 @@ def _parts(compiler: Compiler, node: exp.Expr, name: str) -> list[tuple[str | No
     for part in node.expressions:
         if not isinstance(part, exp.Column):
             raise ValueError(
-                f"to_json of several values takes columns, whose names it writes; got {part.sql(dialect='spark')}; "
+                "to_json of several values needs plain columns, because it writes their names; got "
+                f"{part.sql(dialect='spark')}; "
                 "write to_json(struct(… AS name))"
             )
         parts.append((name_of(part).rpartition(".")[2], compiler.term(part)))

@@ -17,7 +17,9 @@ from aggr.arguments import shown
 from aggr.iso8601 import read_time
 from aggr.sql.zones import UTC, from_local
 
-_FORMS = "'2024-05-01', '2024-05-01 12:30', '2024-05-01T12:30:15.25', each in UTC, or with an offset: Z, +01, +01:00"
+_FORMS = (
+    "'2024-05-01', '2024-05-01 12:30', '2024-05-01T12:30:15.25', in UTC, or with an offset such as Z, +01 or +01:00"
+)
 _NUMBER = re.compile(r"[+-]?(\d+(\.\d*)?|\.\d+)([eE][+-]?\d+)?", re.ASCII)
 _INTEGER = re.compile(r"[+-]?\d+", re.ASCII)
 _DECIMAL = re.compile(r"[+-]?(\d+\.?\d*|\.\d+)", re.ASCII)
@@ -70,7 +72,10 @@ def text_as(text: str, kind: pa.DataType) -> pa.Scalar:
             return pa.scalar(text).cast(kind)
         except pa.ArrowException:
             raise ValueError(f"the text {text!r} is not a time of day; write '12:30:00'") from None
-    raise ValueError(f"the text {text!r} cannot be compared with {kind}: it is not such a value")
+    raise ValueError(
+        f"the text {text!r} cannot be compared with a column of {kind}, because it cannot be read as a value of this "
+        "type"
+    )
 
 
 def _signed(text: str) -> pa.Scalar:

@@ -112,7 +112,7 @@ def parsed(text: str, what: str = CONDITION) -> exp.Expr:
     'gte'
     """
     if not isinstance(text, str):
-        raise ValueError(f"{_A[what]} must be text, say {_SAY[what]}; got {shown(text)}")
+        raise ValueError(f"{_A[what]} must be text, such as {_SAY[what]}; got {shown(text)}")
     return _parsed(text, what)
 
 
@@ -122,7 +122,7 @@ def _parsed(text: str, what: str) -> exp.Expr:
     if len(text) > _MOST_CHARACTERS:
         raise ValueError(f"{_A[what]} has at most {_MOST_CHARACTERS:,} characters; {excerpt!r} has {len(text):,}")
     if not is_unicode(text):
-        raise ValueError(f"{_A[what]} is Unicode text, without halves of letters; got {excerpt!r}")
+        raise ValueError(f"{_A[what]} must be valid Unicode text, without lone surrogates; got {excerpt!r}")
     try:
         tree = _tree(text)
         problem = unread(tree, _A[what])
@@ -130,7 +130,7 @@ def _parsed(text: str, what: str) -> exp.Expr:
         raise ValueError(f"cannot read the {what} {excerpt!r} as SQL: a quote or a comment is not closed") from None
     except errors.ParseError as error:
         near = next((str(e.get("highlight") or "").strip() for e in error.errors), "")
-        place = f"it breaks off or goes wrong at {shown(near[:40])}" if near else "an expression is missing"
+        place = f"the error is at {shown(near[:40])}" if near else "it ends before the expression is complete"
         raise ValueError(f"cannot read the {what} {excerpt!r} as SQL: {place}") from None
     except (errors.SqlglotError, TypeError, AttributeError, KeyError, IndexError):
         raise ValueError(f"cannot read the {what} {excerpt!r} as SQL") from None
@@ -223,7 +223,7 @@ def _tree(text: str) -> exp.Expr:
         raise errors.ParseError("nothing to parse")
     trees = _DIALECT.parser(error_level=errors.ErrorLevel.IMMEDIATE).parse_into(exp.Condition, tokens, text)
     if len(trees) != 1 or trees[0] is None:
-        raise errors.ParseError("several")
+        raise errors.ParseError("several expressions")
     return trees[0].transform(_plain) if trees[0].find(exp.Bracket, exp.Dot, exp.Escape) else trees[0]
 
 

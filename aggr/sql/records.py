@@ -29,7 +29,7 @@ def on_rows(kernel: Kernel, what: str) -> Kernel:
 
     def compute(*values: Value) -> Value:
         if any(isinstance(value, pc.Expression) for value in values):
-            raise ValueError(f"{what} cannot filter files; compute it in a key or a measure")
+            raise ValueError(f"a filter of files cannot use {what}; use it in a key or a measure instead")
         size = next((len(value) for value in values if not isinstance(value, pa.Scalar)), 1)
         arrays = [pa.repeat(value, size) if isinstance(value, pa.Scalar) else one_array(value) for value in values]
         result = kernel(*arrays)
@@ -45,7 +45,7 @@ def _entry_or_parts(compiler: Compiler, node: exp.Expr, name: str) -> tuple[Term
     if entry is not None:
         return column(entry, compiler.schema.field(entry).type), None, None
     if len(node.expressions) != 1:
-        raise ValueError("a record is read by one key, as in fields[class]")
+        raise ValueError("a record needs exactly one key in brackets, such as fields[class]")
     return None, compiler.term(node.this), compiler.term(node.expressions[0])
 
 
@@ -110,12 +110,12 @@ def _named_parts(compiler: Compiler, node: exp.Expr, name: str) -> list[tuple[st
         elif isinstance(value, exp.Column):
             part_name = name_of(value).rpartition(".")[2]
         else:
-            raise ValueError(f"a part of struct needs a name: write {value.sql(dialect='spark')} AS name")
+            raise ValueError(f"each part of a struct needs a name; write {value.sql(dialect='spark')} AS name")
         named.append((part_name, compiler.term(value)))
     names = [part_name for part_name, _ in named]
     for part_name in names:
         if names.count(part_name) > 1:
-            raise ValueError(f"a struct has each name once; got {shown(part_name)} twice")
+            raise ValueError(f"a struct cannot have two parts called {shown(part_name)}; rename one")
     return named
 
 

@@ -56,7 +56,7 @@ for _kind, _names, _kernel in (
 def _escape(compiler: Compiler, node: exp.Expr, name: str) -> str:
     escape = written_text(compiler, node.args[name], "ESCAPE")
     if escape is None or len(escape) != 1:
-        raise ValueError("ESCAPE takes one character, say LIKE '10!%' ESCAPE '!'")
+        raise ValueError("ESCAPE needs exactly one character, such as LIKE '10!%' ESCAPE '!'")
     return escape
 
 
@@ -95,7 +95,8 @@ def _like_parts(pattern: str, escape: str) -> list[str]:
             parts.append({"%": _ANY_TEXT, "_": _ANY_CHARACTER}.get(character, character))
     if escaped:
         raise ValueError(
-            f"in the pattern {pattern!r} the escape {escape!r} must stand before %, _ or itself; write it twice"
+            f"in the pattern {pattern!r} the escape {escape!r} must be followed by %, _ or itself; write it twice to "
+            "match it literally"
         )
     return parts
 
@@ -126,8 +127,8 @@ def _regular_expression(compiler: Compiler, node: exp.Expr, name: str) -> str | 
             pc.match_substring_regex(pa.array([""]), pattern=regex)
     except pa.ArrowException:
         raise ValueError(
-            f"the regular expression {regex!r} is not one of RE2: look-arounds, references back and possessive "
-            "quantifiers are not known"
+            f"the regular expression {regex!r} is not valid in RE2, which does not support look-arounds, "
+            "back-references and possessive quantifiers"
         ) from None
     return regex
 
@@ -164,8 +165,8 @@ def _of_re2(replacement: str) -> str:
     for piece in pieces:
         if piece in ("$", "\\"):
             raise ValueError(
-                f"REGEXP_REPLACE puts {replacement!r}: write $1 for the first group, and a backslash before a dollar "
-                "or a backslash that stands for itself"
+                f"the replacement {replacement!r} of REGEXP_REPLACE is not valid; write $1 for the first group, and "
+                "put a backslash before a literal dollar or backslash"
             )
     named = {"\\$": "$", "\\\\": "\\\\"}
     return "".join(named.get(piece) or (f"\\{piece[1]}" if piece[0] == "$" else piece) for piece in pieces)
@@ -178,9 +179,12 @@ _START, _LENGTH = whole_number("its start"), whole_number("its length")
 def substring(text: Value, start: int, length: int) -> Value:
     """Return a part of the text. Positions are counted from 1, or from the end by -1 and below."""
     if start == 0:
-        raise ValueError("substring counts from 1, or from -1 at the end; engines differ in what 0 is")
+        raise ValueError(
+            "positions in a substring count from 1, or from -1 at the end; 0 is not allowed, because "
+            "engines treat it differently"
+        )
     if length < 0:
-        raise ValueError(f"the length of a substring must be 0 or more; got {length}")
+        raise ValueError(f"the length of a substring must be at least 0; got {length}")
     begin = start - 1 if start > 0 else start
     return pc.utf8_slice_codeunits(text, begin, None if begin < 0 <= begin + length else begin + length)
 
@@ -188,7 +192,7 @@ def substring(text: Value, start: int, length: int) -> Value:
 def left_or_right(left: bool, text: Value, length: int) -> Value:
     """Return the first, or the last, characters of a text."""
     if length < 0:
-        raise ValueError(f"{'left' if left else 'right'} takes 0 characters or more; got {length}")
+        raise ValueError(f"{'left' if left else 'right'} needs a number of characters of at least 0; got {length}")
     return pc.utf8_slice_codeunits(text, *((0, length) if left or length == 0 else (-length, None)))
 
 

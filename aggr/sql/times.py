@@ -44,7 +44,7 @@ def require_time(term: Term, what: str) -> Term:
     if pa.types.is_date32(term.type):
         return coerce(term, pa.timestamp("us"))
     if not pa.types.is_timestamp(term.type):
-        raise ValueError(f"{what} takes a time or a date, got {term.type}; CAST it AS TIMESTAMP")
+        raise ValueError(f"{what} needs a time or a date; got {term.type}; CAST it AS TIMESTAMP")
     return term
 
 
@@ -53,7 +53,7 @@ def extract(part: str, term: Term) -> Term:
     if part == "EPOCH":
         return apply(_epoch_seconds, require_time(term, "epoch"), kind=pa.float64())
     if part not in _PARTS:
-        raise ValueError(f"cannot extract {part}; there are {', '.join(_PARTS)}, EPOCH")
+        raise ValueError(f"cannot extract {part}; the allowed parts are {', '.join(_PARTS)}, EPOCH")
     return apply(lambda value: _PARTS[part](value), require_time(term, part.lower()), kind=pa.int64())
 
 
@@ -71,7 +71,7 @@ def date_trunc(unit: exp.Expr, term: Term) -> Term:
     """Round a time in its zone down to a unit. Weeks begin on Monday."""
     name = unit.name.upper()
     if name not in _TRUNCATED:
-        raise ValueError(f"cannot truncate to {unit.name}; there are {', '.join(_TRUNCATED)}")
+        raise ValueError(f"cannot truncate to {unit.name}; the allowed units are {', '.join(_TRUNCATED)}")
     term = require_time(term, "date_trunc")
     if follows_clock(term.type):
         return apply(partial(_floored_in_zone, kind=term.type, unit=name), term, kind=term.type)
@@ -93,14 +93,14 @@ def _floored_in_zone(value: Value, kind: pa.DataType, unit: str) -> Value:
 def _epoch_seconds(value: Value) -> Value:
     unit = value.type.unit if not isinstance(value, pc.Expression) else None
     if unit is None:
-        raise ValueError("epoch cannot filter files; compare times instead")
+        raise ValueError("a filter of files cannot use epoch; compare times instead")
     return pc.divide(value.cast(pa.int64()).cast(pa.float64(), safe=False), float(_PER_SECOND[unit]))
 
 
 def _epoch_milliseconds(value: Value) -> Value:
     """Return whole milliseconds since 1970, rounded down."""
     if isinstance(value, pc.Expression):
-        raise ValueError("epoch_ms cannot filter files; compare times instead")
+        raise ValueError("a filter of files cannot use epoch_ms; compare times instead")
     unit = value.type.unit
     if unit in ("s", "ms"):
         return value.cast(pa.timestamp("ms", value.type.tz)).cast(pa.int64())
@@ -156,7 +156,7 @@ def _boundaries_between(start: Value, end: Value, unit: str) -> Value:
 def _unit_numbers(value: Value, unit: str) -> Value:
     """Return the number of the unit in which each time lies, on the clock of its zone."""
     if isinstance(value, pc.Expression):
-        raise ValueError("date_diff cannot filter files; compare times instead")
+        raise ValueError("a filter of files cannot use date_diff; compare times instead")
     local = pc.local_timestamp(value) if follows_clock(value.type) and unit in _CALENDAR else value
     if unit in ("year", "quarter", "month"):
         years = pc.year(local)
@@ -173,14 +173,14 @@ def _unit_numbers(value: Value, unit: str) -> Value:
 def interval(count: exp.Expr, unit: exp.Expr) -> Term:
     """Return an interval with a fixed unit: INTERVAL '1' DAY."""
     if not isinstance(count, exp.Literal):
-        raise ValueError("an interval is written as INTERVAL '1' DAY")
+        raise ValueError("an interval must be written in the form INTERVAL '1' DAY")
     name = unit.name.upper().removesuffix("S")
     if name not in _SECONDS:
-        raise ValueError(f"an interval is of {', '.join(_SECONDS)}; got {unit.name}")
+        raise ValueError(f"the unit of an interval must be one of {', '.join(_SECONDS)}; got {unit.name}")
     try:
         steps = int(count.name) * _SECONDS[name] * 1_000_000
     except ValueError:
-        raise ValueError(f"an interval is a whole number of {name}; got {count.name!r}") from None
+        raise ValueError(f"an interval needs a whole number of {name}; got {count.name!r}") from None
     return constant(pa.scalar(steps, pa.int64()).cast(pa.duration("us")))
 
 
@@ -204,12 +204,12 @@ def at_time_zone(moment: tuple[Term, bool], zone: str | None) -> Term:
     """
     term, is_local = moment
     if zone is None:
-        raise ValueError("AT TIME ZONE takes the name of a zone, say 'Europe/Berlin'; got NULL")
+        raise ValueError("AT TIME ZONE needs the name of a time zone, such as 'Europe/Berlin'; got NULL")
     zone = canonical_zone(zone)
     if term.null:
         return null(pa.timestamp("us", zone))
     if not pa.types.is_timestamp(term.type):
-        raise ValueError(f"a time zone is of times, got {term.type}; CAST it AS TIMESTAMP")
+        raise ValueError(f"AT TIME ZONE needs a time; got {term.type}; CAST it AS TIMESTAMP")
     if is_local:
         kind = pa.timestamp(term.type.unit, zone)
         return apply(lambda local: from_local(local, zone).cast(kind), term, kind=kind)

@@ -140,7 +140,10 @@ def _common_number(kinds: Sequence[pa.DataType]) -> pa.DataType:
         scale = max(kind.scale for kind in decimals)
         precision = max(kind.precision - kind.scale for kind in decimals) + scale
         if precision > 76:
-            raise ValueError(f"{named_type(kinds[0])} and {named_type(kinds[1])} have too many digits together")
+            raise ValueError(
+                f"{named_type(kinds[0])} and {named_type(kinds[1])} cannot have a common type, because it would need "
+                "more than 76 digits"
+            )
         return pa.decimal128(precision, scale) if precision <= 38 else pa.decimal256(precision, scale)
     return pa.int64()
 

@@ -151,7 +151,9 @@ def mean(states: pa.Array) -> pa.Array:
     function = function_of(states)
     if _is_read_by(Avg, function):
         if pa.types.is_timestamp(states.type.field("unit").type):
-            raise TypeError("the mean of timestamps is not a number; read it with finish and aggr.avg")
+            raise TypeError(
+                "mean returns numbers, but these are states of timestamps; use finish, which returns a timestamp"
+            )
         return Avg().finish(states)
     return _field(states, function, "mean")
 
@@ -238,7 +240,7 @@ def bounds(states: pa.Array, sigmas: float = 2.0) -> pa.Array:
 def standard_errors(sigmas: float) -> float:
     """Return a number of standard errors as a float; raises ``ValueError`` unless it is a finite number above 0."""
     if isinstance(sigmas, bool) or not isinstance(sigmas, Real) or not 0 < sigmas < math.inf:
-        raise ValueError(f"bounds lie a number of standard errors above 0 away; got {shown(sigmas)}")
+        raise ValueError(f"sigmas, the distance of the bounds in standard errors, must be above 0; got {shown(sigmas)}")
     return float(sigmas)
 
 
@@ -333,5 +335,5 @@ def _field(states: pa.Array, function: Function, name: str) -> pa.Array:
 
 
 def _cannot(what: str, function: Function) -> TypeError:
-    able = ", ".join(accessors_of(type(function))) or "nothing but its own result, by finish"
+    able = ", ".join(accessors_of(type(function))) or "only their result, which finish returns"
     return TypeError(f"states of {function.name} have no {what}; they have {able}")

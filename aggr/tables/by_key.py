@@ -59,7 +59,7 @@ def reduce_by(
     reduced = {}
     for column in states:
         measure = column.measure
-        # which may include columns with the numbers of text columns
+        # these may include the numeric columns that were read from text columns
         read = measure.reads, measure.columns(rows.column_names)
         if read not in values:
             values[read] = measure.values(rows, groups, times, timezone)
@@ -307,7 +307,7 @@ def check_rows(
     _check_there(more, schema.names)
     for name in [*more, *columns_read(keys, states, schema.names)]:
         if schema.names.count(name) > 1:
-            raise ValueError(f"the data has several columns {shown(name)}; rename all but one")
+            raise ValueError(f"the data has several columns called {shown(name)}; rename all but one")
     schema = schema_with_keys(keys, schema) if key_fields(keys, schema) else schema
     for column in states:
         try:
@@ -380,7 +380,9 @@ def subtract(states: pa.Table, gone: pa.Table) -> pa.Table:
     names = states_in(checked_type(states, pa.Table, "states").schema)
     if not names or set(checked_type(gone, pa.Table, "gone").column_names) != set(states.column_names):
         both = " and ".join(", ".join(table.column_names) for table in (states, gone))
-        raise ValueError(f"subtract takes two tables of the same columns, states among them; got {shown(both)}")
+        raise ValueError(
+            f"subtract needs two tables with the same columns, including columns of states; got {shown(both)}"
+        )
     functions = {name: function_of(states.column(name)) for name in names}
     check_subtractable(functions)
     keys = [name for name in states.column_names if name not in names]

@@ -43,9 +43,7 @@ def flat_schema(schema: pa.Schema) -> pa.Schema:
     for field in schema:
         for path, name, dtype in leaves(field.name, field.type):
             if name in fields:
-                raise ValueError(
-                    f"flat results would have two columns {name!r}; give the measure {field.name!r} another name"
-                )
+                raise ValueError(f"flat results would have two columns {name!r}; rename the measure {field.name!r}")
             fields[name] = pa.field(name, dtype) if path else field
     return pa.schema(list(fields.values()), schema.metadata)
 

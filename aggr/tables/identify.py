@@ -28,7 +28,7 @@ def function_of(states: pa.Array | pa.ChunkedArray) -> Function:
     Dds(quantiles=(0.5, 0.9, 0.99), method='lower', relative_accuracy=0.02, max_bins=None)
     """
     if not isinstance(states, pa.Array | pa.ChunkedArray):
-        raise TypeError(f"states are an Arrow column; got {type_name(states)}")
+        raise TypeError(f"states must be an Arrow column; got {type_name(states)}")
     states = normalize(states)
     function = _named(states) or class_of(states.type)
     if function is None:
@@ -54,7 +54,7 @@ def _named(states: pa.Array) -> type[Function] | None:
     owners = pc.unique(states.drop_null().field(FUNCTION)).to_pylist()
     if len(owners) > 1:
         raise ValueError(
-            f"states of {owners[0]} and states of {owners[1]} cannot be merged; merge those of one function"
+            f"states of {owners[0]} and states of {owners[1]} cannot be merged; merge only states of the same function"
         )
     if owners and owners[0] not in names():
         raise TypeError(

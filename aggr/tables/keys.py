@@ -90,7 +90,7 @@ def each(column: str) -> str:
     ('each(tags)', 'each(`my tags`)', 'each(map_keys(fields))')
     """
     if not is_name(column):
-        raise ValueError(f"each takes the name of a column of lists, say each('tags'); got {shown(column)}")
+        raise ValueError(f"each needs the name of a column of lists, such as each('tags'); got {shown(column)}")
     return f"each({column})" if _is_call(column) else f"each({quoted(column)})"
 
 
@@ -110,7 +110,8 @@ def checked_keys(keys: object, what: str = "keys") -> dict[str, str]:
             raise ValueError(f"names of {what} must be text that is not blank; got {shown(name)}")
         if not is_name(text):
             raise ValueError(
-                f"the key {shown(name)} must be a column or an expression in SQL, say 'lower(route)'; got {shown(text)}"
+                f"the key {shown(name)} must be a column or an expression in SQL, such as 'lower(route)'; got "
+                f"{shown(text)}"
             )
     return {str(name): str(text) for name, text in keys.items()}
 
@@ -325,8 +326,8 @@ def _key_type(name: str, text: str, schema: pa.Schema) -> pa.DataType:
             dtype = entry_types(dtype)[0]
         elif not any(is_list(dtype) for is_list in _LISTS):
             raise TypeError(
-                f"the key {shown(name)}: each takes lists, and the column {shown(column)} has type {shown(dtype)}; "
-                "each takes records as well: structs, maps and lists of {key, value}"
+                f"the key {shown(name)}: each needs a column of lists, or of structs, maps or lists of {{key, value}} "
+                f"records; the column {shown(column)} has type {shown(dtype)}"
             )
         else:
             dtype = dtype.value_type
@@ -335,9 +336,9 @@ def _key_type(name: str, text: str, schema: pa.Schema) -> pa.DataType:
         _check_reads(name, text, schema.names)
     if any(is_list(dtype) for is_list in _LISTS):
         hint = f"; {each(text)} takes their elements" if text in schema.names else ""
-        raise TypeError(f"the key {shown(name)} has type {shown(dtype)}; keys must be of plain types, not nested{hint}")
+        raise TypeError(f"the key {shown(name)} has type {shown(dtype)}; the type of a key must not be nested{hint}")
     if not has_order(key_type(dtype)):
-        raise TypeError(f"the key {shown(name)} has type {shown(dtype)}; keys must be of plain types, not nested")
+        raise TypeError(f"the key {shown(name)} has type {shown(dtype)}; the type of a key must not be nested")
     return key_type(dtype)
 
 
@@ -346,8 +347,8 @@ def _check_reads(name: str, text: str, names: Collection[str]) -> None:
     if text in names or _is_column(name, text, names) or sql.columns_of(text, "expression"):
         return
     quoted_name = _QUOTED_NAME.fullmatch(text.strip())
-    backquoted = f"; quotes make a text, as in Spark: write `{quoted_name[2]}` for the column" if quoted_name else ""
-    raise ValueError(f"the key {shown(name)} is the constant {shown(text)}, which reads no column{backquoted}")
+    hint = f"; quotes enclose text, as in Spark: write `{quoted_name[2]}` for the column" if quoted_name else ""
+    raise ValueError(f"the key {shown(name)} is the constant {shown(text)}, but a key must use a column{hint}")
 
 
 def _plain_lists(column: pa.Array | pa.ChunkedArray) -> pa.Array:

@@ -69,11 +69,11 @@ def runs_of(first: Places, last: Places, rows: int) -> Runs:
     (array([0, 0, 1, 2, 2]), array([0, 1]), array([2, 3]))
     """
     if len(first) != len(last):
-        raise ValueError(f"every range has a first row and a last one; got {len(first)} and {len(last)}")
+        raise ValueError(f"every range needs a first and a last row; got {len(first)} and {len(last)}")
     if not len(first):
         return Runs(0, 0, groups=Groups.of([], 0), first=first, last=last)
     if (last < first).any() or (np.diff(first) < 0).any() or (np.diff(last) < 0).any():
-        raise ValueError("ranges must be in order: neither their first rows nor their last ones may go back")
+        raise ValueError("ranges must be in order: neither the first rows nor the last rows may decrease")
     if first[0] < 0 or last[-1] > rows:
         raise ValueError(f"ranges must lie within the {rows} rows; got {first[0]} to {last[-1]}")
     cuts = np.union1d(first, last)

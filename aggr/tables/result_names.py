@@ -60,7 +60,7 @@ def check_having(having: str | None, schema: pa.Schema, timezone: str = "UTC") -
     if having is None:
         return
     if not is_name(having):
-        raise ValueError(f"having must be a condition on results, say 'requests > 100'; got {shown(having)}")
+        raise ValueError(f"having must be a condition on results, such as 'requests > 100'; got {shown(having)}")
     results_where(having, schema.empty_table(), timezone)
 
 
@@ -82,7 +82,7 @@ def result_values(
         return _column(results, paths[text])
     try:
         if not names_read(text, "it", paths, flat_names(results.schema)):
-            raise ValueError(f"it names no result; {nearest(text, flat_names(results.schema))}")
+            raise ValueError(f"it does not name a result; {nearest(text, flat_names(results.schema))}")
         return sql.evaluate(text, _columns_read(text, "it", results), timezone)
     except ValueError as error:
         raise ValueError(f"cannot {to} {shown(text)}: {error}") from None

@@ -46,10 +46,13 @@ def retention(states: pa.Array, later: pa.Array) -> pa.Array:
     function = function_of(states)
     name = next((name for name, field in function.own_state.fields.items() if isinstance(field, KeyedStates)), None)
     if name is None:
-        raise TypeError(f"states of {function.name} have no keys; retention takes those of per and value_counts")
+        raise TypeError(f"states of {function.name} have no keys; retention needs states of per or value_counts")
     pair = [checked(function, column).states for column in (states, later)]
     if len(states) != len(later):
-        raise ValueError(f"retention goes row by row; got {len(states)} states and {len(later)}")
+        raise ValueError(
+            f"retention compares row by row and needs two columns of equal length; got {len(states)} states and "
+            f"{len(later)}"
+        )
     valid = pc.and_(*(_has_keys(function, column) for column in pair))
     maps = [column.filter(valid).field(name) for column in pair]
     thetas = np.minimum(*(column.field("theta").to_numpy() for column in maps))

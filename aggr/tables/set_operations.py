@@ -139,10 +139,13 @@ def _paired(left: pa.Array, right: pa.Array) -> tuple[ApproxCountDistinct, list[
     """Check two columns. Return their function, the rows in which neither is null, and a mask of the returned rows."""
     function = function_of(left)
     if not isinstance(function, ApproxCountDistinct):
-        raise TypeError(f"states of {function.name} are not sets; set operations take those of approx_count_distinct")
+        raise TypeError(f"states of {function.name} are not sets; set operations need states of approx_count_distinct")
     columns = [checked(function, states).states for states in (left, right)]
     if len(left) != len(right):
-        raise ValueError(f"set operations go row by row; got {len(left)} states and {len(right)}")
+        raise ValueError(
+            f"set operations work row by row and need two columns of equal length; got {len(left)} states and "
+            f"{len(right)}"
+        )
     valid = pc.and_(columns[0].is_valid(), columns[1].is_valid())
     return function, [column.filter(valid) for column in columns], valid
 

@@ -44,7 +44,7 @@ def keep_states(function: Function, path: str | Path, input_type: pa.DataType | 
     drawn = (draw_accepted(function, kind, _ROWS, seed=7) for kind in types)
     values = next((rows for rows in drawn if rows is not None), None)
     if values is None:
-        raise ValueError(f"{function.name} takes none of the types that are tried, or refuses all values")
+        raise ValueError(f"{function.name} accepts none of the tested types, or rejects all values")
     ids = pa.array([row if row < 30 else 30 + row % 5 for row in range(_ROWS)])
     states = function.reduce(values, Groups.of(ids.to_pylist(), _GROUPS))
     padded = {"states": states, "results": function.finish(states)}

@@ -141,7 +141,7 @@ def check(
     else:
         _check_all(trial, rounds)
     if has_exact(function) and not trial.compared[0]:
-        raise ValueError(f"{function.name}.exact(rows) raises an error for all rows that were tried")
+        raise ValueError(f"{function.name}.exact(rows) raises an error for all tested rows")
 
 
 def _check_all(trial: _Trial, rounds: int) -> None:
@@ -151,12 +151,12 @@ def _check_all(trial: _Trial, rounds: int) -> None:
     if trial.source is not None:
         types = [trial.source(0, trial.seed).type]
     if not types:
-        raise ValueError(f"{trial.function.name} takes none of the types that are tried; name an input_type")
+        raise ValueError(f"{trial.function.name} accepts none of the tested types; pass input_type")
     accepted = [kind for kind in types if _check_type(trial, kind, max(5, rounds // len(types)))]
     if not accepted:
         raise ValueError(
-            f"{trial.function.name} refuses all values that were tried, of {', '.join(map(str, types))}; "
-            "give a source, a function of (size, seed)"
+            f"{trial.function.name} rejects all tested values, which had the types {', '.join(map(str, types))}; "
+            "pass source, a function of (size, seed) that returns accepted values"
         )
     for kind in dict.fromkeys([accepted[0], accepted[-1]]):
         _check_many_rows(trial, kind)

@@ -67,7 +67,7 @@ def check_parameters(function: Function, parameters: Parameters) -> None:
         tried = variants(function, name, parameters)
         if not tried or not (guessable or parameters.get(name)):
             raise ValueError(
-                f"no other value of {function.name}'s parameter {name!r} could be tried; name some: "
+                f"no other value of the parameter {name!r} of {function.name} is known to the check; pass some with "
                 f"check(…, parameters={{{name!r}: […]}})"
             )
 

@@ -106,7 +106,10 @@ def aggregate(
         su.merge(states, ["day"]).select("day", su.states.quantile("latency", 0.99))
     """
     if (window is None) != (time is None):
-        raise ValueError("give window and time together: the window to group by, and the column of event times")
+        raise ValueError(
+            "window and time must be passed together: window is the window to group by, and time is the column of "
+            "event times"
+        )
     if window is None or time is None:
         return plan_states(df, by, measures, scan).run()
     keys = checked_by(by, measures)
@@ -217,7 +220,7 @@ def merge(states: DataFrame | ParquetScan, by: Sequence[str]) -> DataFrame:
     state_columns = states_in(schema_of_states)
     if not state_columns:
         names = ", ".join(schema_of_states.names)
-        raise ValueError(f"there are no states to merge among {names}; su.aggregate makes some")
+        raise ValueError(f"the columns {names} contain no states to merge; pass the result of su.aggregate")
     check_rows(schema_of_states, {name: name for name in keys}, (), pa.timestamp("us", "UTC"))
     apart = [*keys, LEVEL] if LEVEL in schema_of_states.names and LEVEL not in keys else keys
     schema = pa.schema([schema_of_states.field(name) for name in [*keys, *state_columns]])
@@ -242,8 +245,8 @@ def merge(states: DataFrame | ParquetScan, by: Sequence[str]) -> DataFrame:
         if merged.num_rows < table.num_rows:
             levels = " and ".join(sorted(map(str, pc.unique(table.column(LEVEL)).to_pylist())))
             raise ValueError(
-                f"these are states of the levels {levels}, which hold the same rows: together they would count twice; "
-                f"merge those of one level, .where(\"level = '…'\"), or name {LEVEL!r} in by"
+                f"these are states of the levels {levels}, which contain the same rows, so merging them would count "
+                f"rows twice; merge the states of one level, .where(\"level = '…'\"), or name {LEVEL!r} in by"
             )
         return merged
 
@@ -297,14 +300,16 @@ def results_schema(
     for column in plan(measures):
         if column.name not in states_in(schema):
             raise ValueError(
-                f"these are not states of {', '.join(column.serves)}: they have no states {column.name!r}; "
-                f"there are {', '.join(states_in(schema)) or 'none'}"
+                f"these are not states of {', '.join(column.serves)}: they have no states "
+                f"{column.name!r}; they have {', '.join(states_in(schema)) or 'none'}"
             )
     if not trust:
         check_identity(schema, plan(measures), needs_description)
     taken_names = [name for name in schema.names if name in measures and name not in states_in(schema)]
     if taken_names:
-        raise ValueError(f"the states have a column {taken_names[0]!r} next to them; give the measure another name")
+        raise ValueError(
+            f"the DataFrame of states already has a column {taken_names[0]!r}; choose another name for the measure"
+        )
     return results(schema.empty_table(), measures).schema
 
 
@@ -321,7 +326,7 @@ def _names(by: Sequence[str]) -> list[str]:
     if isinstance(by, str) or not isinstance(by, Sequence) or not all(isinstance(name, str) and name for name in by):
         raise ValueError(f"by must be a list of column names; got {by!r}" + (f": write [{by!r}]" * isinstance(by, str)))
     if len(set(by)) < len(by):
-        raise ValueError(f"by names a column twice: {list(by)}")
+        raise ValueError(f"by contains a column twice: {list(by)}")
     return list(by)
 
 
@@ -335,10 +340,12 @@ def checked_by(by: Sequence[str] | Mapping[str, str], measures: Mapping[str, Mea
 def checked_measures(measures: Mapping[str, Measure]) -> Mapping[str, Measure]:
     """Raise ``ValueError`` unless these are measures by name."""
     if not isinstance(measures, Mapping) or not measures:
-        raise ValueError(f"measures must name at least one, say {{'p': aggr.dds('latency_ms')}}; got {measures!r}")
+        raise ValueError(
+            f"measures must name at least one measure, such as {{'p': aggr.dds('latency_ms')}}; got {measures!r}"
+        )
     for name, measure in measures.items():
         if not isinstance(measure, Measure):
-            raise ValueError(f"the measure {name!r} must be made by aggr, say aggr.sum('x'); got {measure!r}")
+            raise ValueError(f"the measure {name!r} must be made by aggr, such as aggr.sum('x'); got {measure!r}")
     return measures
 
 

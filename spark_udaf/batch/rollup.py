@@ -115,7 +115,7 @@ def rollup(
 def check_frame(frame: TiltFrame) -> TiltFrame:
     """Raise ``TypeError`` unless the argument is a frame."""
     if not isinstance(frame, TiltFrame):
-        raise TypeError(f"give a tiltframe.TiltFrame; got {frame!r}")
+        raise TypeError(f"frame must be a tiltframe.TiltFrame; got {frame!r}")
     return frame
 
 
@@ -226,7 +226,9 @@ def with_times(rows: Any, time: str, on_null_time: str | Observation, metric: st
         )
     if on_null_time == "fail" or isinstance(rows, type) or not hasattr(rows, "mapInArrow"):
         if on_null_time != "fail" and hasattr(rows, "schema"):
-            raise ValueError("on_null_time='skip' is of DataFrames; files that tasks read must have a time in each row")
+            raise ValueError(
+                "on_null_time='skip' works only with a DataFrame; each row of files that tasks read must have a time"
+            )
         return rows  # later checks refuse other objects, and DataFrames without the column
     if time not in rows.columns:
         return rows
@@ -234,8 +236,8 @@ def with_times(rows: Any, time: str, on_null_time: str | Observation, metric: st
     if rows.isStreaming or observation is not None:
         if rows.isStreaming and observation is not None:
             raise ValueError(
-                f"an Observation is of one job; for a stream say on_null_time='skip': {_COUNTS_OF_STREAMS}"
+                f"an Observation works for one job only; for a stream, pass on_null_time='skip': {_COUNTS_OF_STREAMS}"
             )
-        check_is_spark(rows.sparkSession, "an Observation", "counts nothing on the way; say on_null_time='skip'")
+        check_is_spark(rows.sparkSession, "an Observation", "does not support observations; use on_null_time='skip'")
         rows = rows.observe(observation or metric, F.count_if(column.isNull()).alias("rows"))
     return rows.where(column.isNotNull())

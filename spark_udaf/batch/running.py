@@ -163,13 +163,15 @@ def _streamed(
 ) -> DataFrame:
     """Shuffle the rows by key, sort them, and aggregate them batch by batch."""
     check_is_spark(
-        df.sparkSession, "a window over ordered rows", "drops the order; run it on a table: tiltframe.running"
+        df.sparkSession,
+        "a window over ordered rows",
+        "does not keep the order of rows; use tiltframe.running on a table",
     )
     inside = computed(order)
     computed_keys = [text for name, text in inside.keyed_by.items() if text != name]
     reserved = [name for name in (_ARRIVAL, _AT, _END, _FIRST, *computed_keys) if name in df.columns]
     if reserved:
-        raise ValueError(f"the column name {reserved[0]!r} is needed here; rename that column")
+        raise ValueError(f"the column name {reserved[0]!r} is reserved in this function; rename that column")
     rows = df.select(*[quoted_column(name) for name in columns]).withColumn(_ARRIVAL, F.monotonically_increasing_id())
     rows = _with_instants(_with_keys(rows, order), order.time)
     if has_ticks:  # Ticks continue until the end of the data, and may start with the data.

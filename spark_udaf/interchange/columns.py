@@ -119,7 +119,8 @@ def from_dds_proto(
     Returns
     -------
     Column of states
-        Null for null. Damaged messages and those of another accuracy fail the job, by name.
+        Null for null. Damaged messages and those of another accuracy fail the job with an error that names the
+        function.
 
     Raises
     ------
@@ -183,8 +184,8 @@ def from_theta_sketch(sketches: Column | str, k: int = 4096) -> Column:
     Returns
     -------
     Column of states
-        As `aggr.interchange.theta_sketch.from_theta_sketch` reads them; null for null. Damaged sketches fail the job,
-        by name.
+        As `aggr.interchange.theta_sketch.from_theta_sketch` reads them; null for null. A damaged sketch fails the job
+        with an error that describes the damage.
 
     Raises
     ------

@@ -77,8 +77,8 @@ def _field(field: StructField, read: bool) -> pa.Field:
         if not read:
             return pa.field(field.name, pa.null())
     raise TypeError(
-        f"the column {field.name!r} has the type {field.dataType.simpleString()}, which Spark cannot give to Python; "
-        "cast it, say to string, or leave it out"
+        f"the column {field.name!r} has the type {field.dataType.simpleString()}, which Spark cannot send to "
+        "Python; cast it to another type such as string, or leave it out"
     )
 
 
@@ -87,8 +87,8 @@ def check_collation(field: StructField) -> None:
     collation = _collation(field.dataType)
     if collation is not None:
         raise TypeError(
-            f"the column {field.name!r} is compared by Spark's collation {collation}, and by its bytes in tiltframe; "
-            f"cast it, `CAST({field.name} AS STRING COLLATE UTF8_BINARY)`, or normalize it, say by lower(…)"
+            f"the column {field.name!r} has the collation {collation} in Spark, but tiltframe compares its bytes; "
+            f"cast it, `CAST({field.name} AS STRING COLLATE UTF8_BINARY)`, or normalize it, such as with lower(…)"
         )
 
 
@@ -100,8 +100,8 @@ def compares_text(function: Function) -> bool:
 def collation_message(call: str) -> str:
     """Write that a call reads strings of a collation, and how to avoid it; without quotes, for SQL."""
     return (
-        f"a column of {call} is compared by a collation of Spark, and by its bytes in tiltframe; cast it to STRING "
-        "COLLATE UTF8_BINARY, or normalize it, say by lower(…)"
+        f"a column of {call} has a collation in Spark, but tiltframe compares its bytes; cast it to STRING "
+        "COLLATE UTF8_BINARY, or normalize it, such as with lower(…)"
     )
 
 
@@ -186,4 +186,4 @@ def check_distinct(names: Sequence[str], spark: SparkSession) -> None:
     for name in names:
         other = first_names.setdefault(name.lower(), name)
         if other != name:
-            raise ValueError(f"Spark takes {other!r} and {name!r} for one name; rename one")
+            raise ValueError(f"Spark does not distinguish the names {other!r} and {name!r}; rename one")

@@ -45,7 +45,7 @@ def read_rows(message: Message, schema: pa.Schema) -> pa.RecordBatch:
     if batch.num_rows != message.rows:
         raise NotConserved(
             f"shard {message.shard} was sent a message of {message.rows:,} states or rows, and {batch.num_rows:,} were "
-            "read from it; run the job again, and report it to the engine's project"
+            "read from it; run the job again, and report the error to the project of the engine"
         )
     return batch
 
@@ -100,7 +100,7 @@ class Received:
                 raise NotConserved(
                     f"the engine lost or repeated rows: shard {shard} was sent {sent[0]:,} messages of {sent[1]:,} "
                     f"states or rows by {senders:,} of {self.tasks:,} tasks, and {came[0]:,} of {came[1]:,} came, with "
-                    f"{len(receipts):,} receipts; run the job again, and report it to the engine's project"
+                    f"{len(receipts):,} receipts; run the job again, and report the error to the project of the engine"
                 )
             if senders:  # a shard without messages has at most an empty message
                 self.shards += 1
@@ -111,7 +111,7 @@ class Received:
         if self.shards_of_each is not None and (few or self.shards % self.shards_of_each):
             raise NotConserved(
                 f"the engine lost rows: {self.shards:,} shards came into a partition that has {self.shards_of_each:,}; "
-                "run the job again, and report it to the engine's project"
+                "run the job again, and report the error to the project of the engine"
             )
 
 
@@ -122,7 +122,7 @@ def check_covered(shards: Iterable[int], numbers: NDArray[np.int32]) -> None:
         missing, repeated = len(set(numbers.tolist()) - set(covered)), len(covered) - len(set(covered))
         raise NotConserved(
             f"the engine lost or repeated results: of {len(numbers):,} shards {missing:,} are missing, {repeated:,} "
-            "came twice; nothing is committed; run the job again, and report it to the engine's project"
+            "came twice; nothing is committed; run the job again, and report the error to the project of the engine"
         )
 
 

@@ -32,8 +32,9 @@ def check_no_fractions(function: Function, dtype: pa.DataType, label: str) -> No
     if pa.types.is_floating(dtype) or (pa.types.is_decimal(dtype) and dtype.scale > 0):
         kind = from_arrow_type(dtype).simpleString()
         raise TypeError(
-            f"{label}: hdr counts whole numbers, and its column is {kind}; give the size of one as unit, say "
-            "unit=0.001, or cast the column to bigint if its values are whole; bad_values='skip' skips fractions"
+            f"{label}: hdr counts whole numbers, and its column is {kind}; pass unit, such as "
+            "unit=0.001, or cast the column to bigint if its values are whole; pass bad_values='skip' to skip "
+            "fractions"
         )
 
 

@@ -112,7 +112,7 @@ def paths_of(one_or_several: Any) -> list[str]:
     if not isinstance(paths, Sequence) or not all(isinstance(path, str | os.PathLike) for path in paths):
         raise TypeError(f"paths must be a path or URI, or a list of them; got {one_or_several!r}")
     if not all(os.fspath(path) for path in paths):
-        raise ValueError("a path to scan is empty; name a file or folder")
+        raise ValueError("a path to scan must not be empty; name a file or folder")
     return [os.fspath(path) for path in paths]
 
 
@@ -131,7 +131,7 @@ def expression_of(filters: Filters | None) -> pc.Expression | None:
 def places_of(paths: list[str], filesystem: fs.FileSystem | None) -> tuple[list[str], fs.FileSystem]:
     """Return the paths and their common filesystem."""
     if not paths:
-        raise ValueError("name at least one file or folder to scan")
+        raise ValueError("paths is empty; name at least one file or folder")
     if filesystem is not None:
         return paths, filesystem
     try:

@@ -35,7 +35,7 @@ def time_problem(fragment: ds.ParquetFileFragment, setting: str | None) -> str |
     footer: pq.FileMetaData = fragment.metadata
     nested = set(_int96_paths(footer)) - set(instants_of_int96(footer))
     if nested:
-        return f"holds times as INT96 inside the column {min(nested)!r}"
+        return f"contains times as INT96 inside the column {min(nested)!r}"
     written = footer.metadata or {}
     if any(key in written for key in _LEGACY):
         return "was written with the legacy calendar"

@@ -76,10 +76,10 @@ def scan_of(df: DataFrame) -> ParquetScan:
         states = su.rollup(su.scan_of(spark.read.parquet("logs/requests").where("day >= '2024-05-01'")), frame)
     """
     if not hasattr(df, "mapInArrow") or isinstance(df, type):
-        raise TypeError(f"give a Spark DataFrame; got {df!r}")
+        raise TypeError(f"expected a Spark DataFrame; got {df!r}")
     plans = query_execution(df)
     if plans is None:
-        raise NotPlain("Spark Connect does not provide the plan of a DataFrame; name its files to su.scan_parquet")
+        raise NotPlain("Spark Connect does not provide the plan of a DataFrame; pass its files to su.scan_parquet")
     if df.isStreaming or df.storageLevel.useMemory or df.storageLevel.useDisk:
         raise NotPlain("it is streaming" if df.isStreaming else "it is cached")
     for setting in _SETTINGS:
@@ -89,12 +89,12 @@ def scan_of(df: DataFrame) -> ParquetScan:
     schema = StructType.fromJson(json.loads(relation.schema().json()))
     for field in schema:
         if any("DEFAULT" in key for key in field.metadata):
-            raise NotPlain(f"the table has a default for {field.name!r}, which its files do not hold")
+            raise NotPlain(f"the table has a default value for {field.name!r}, which its files do not contain")
     files = df.inputFiles()
     if len(files) != relation.location().allFiles().size():
         raise NotPlain("it reads a file more than once")
     if not files or not all(file.startswith("file:") for file in files):
-        raise NotPlain("it reads no local files; give a filesystem to su.scan_parquet")
+        raise NotPlain("it does not read local files; pass a filesystem to su.scan_parquet")
     try:
         scan = scan_parquet(df.sparkSession, files)
     except ValueError as error:

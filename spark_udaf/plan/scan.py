@@ -92,8 +92,8 @@ class ParquetScan:
         for fragment, problem in zip(self._fragments, problems, strict=True):
             if problem is not None:
                 raise ValueError(
-                    f"{fragment.path} {problem}, and Spark reads its times as others than tasks do; give "
-                    "the DataFrame, spark.read.parquet(…), in place of the files"
+                    f"{fragment.path} {problem}, so Spark and the tasks would read different times from "
+                    "it; pass the DataFrame, spark.read.parquet(…), in place of the files"
                 )
 
     @cached_property
@@ -239,7 +239,7 @@ def scan_parquet(
     check_session(spark)
     filters = expression_of(filters)
     if filesystem is not None and not isinstance(filesystem, fs.FileSystem):
-        raise TypeError(f"filesystem must be one of pyarrow.fs; got {filesystem!r}")
+        raise TypeError(f"filesystem must be a filesystem of pyarrow.fs; got {filesystem!r}")
     places, filesystem = places_of(paths_of(paths), filesystem)
     files = [file for place in places for file in files_in(place, filesystem)]
     try:

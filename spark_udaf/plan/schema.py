@@ -22,7 +22,7 @@ def spark_schema(schema: pa.Schema) -> StructType:
         for kind in _leaves(field.type):
             if pa.types.is_unsigned_integer(kind) or (pa.types.is_timestamp(kind) and kind.unit != "us"):
                 raise TypeError(
-                    f"{field.name!r} is of {kind}, which Spark does not have; cast the column that it reads"
+                    f"{field.name!r} has the type {kind}, which Spark does not support; cast its input column"
                 )
     fields = []
     for field in schema:
@@ -58,8 +58,8 @@ def check_described(field: pa.Field) -> None:
     """Raise ``ValueError`` if the metadata of a column does not describe its states."""
     if description_in(field) is None:
         raise ValueError(
-            f"the column {field.name!r} does not say which measures its states are of: its metadata was lost on the "
-            "way; trust=True reads them as those that you name"
+            f"the column {field.name!r} does not record the measures of its states, because its metadata was lost; "
+            "pass trust=True to read them as states of the measures that you name"
         )
 
 
@@ -75,7 +75,8 @@ def check_identity(schema: pa.Schema, states: Iterable[StateColumn], needs_descr
         problem = None if described is None else state_difference(column.name, describe_states(column), described)
         if problem is not None:
             raise ValueError(
-                f"these are not states of {', '.join(column.serves)}: {problem}; trust=True reads them all the same"
+                f"these are not states of {', '.join(column.serves)}: {problem}; pass trust=True to read them "
+                "nevertheless"
             )
 
 
@@ -83,5 +84,8 @@ def as_schema(table: pa.Table, schema: pa.Schema) -> pa.Table:
     """Return the table with the columns and types of a schema; raises ``ValueError`` if rows would be lost."""
     converted = table.select(schema.names).cast(schema)
     if converted.num_rows != table.num_rows:  # a pyarrow table without columns has no rows
-        raise ValueError(f"a table of {table.num_rows:,} rows became one of {converted.num_rows:,}; give it a column")
+        raise ValueError(
+            f"a table of {table.num_rows:,} rows became a table of {converted.num_rows:,} rows, because it has no "
+            "columns; add a column"
+        )
     return converted

@@ -33,7 +33,7 @@ _LOCAL = re.compile(r"local(-cluster)?(?:\[\s*(\d+|\*)\s*(?:,\s*(\d+))?.*\])?")
 def check_session(spark: SparkSession) -> None:
     """Raise ``TypeError`` unless the argument is a session."""
     if isinstance(spark, type) or not hasattr(spark, "createDataFrame"):
-        raise TypeError(f"give a SparkSession; got {spark!r}")
+        raise TypeError(f"expected a SparkSession; got {spark!r}")
 
 
 def prepare(spark: SparkSession) -> None:

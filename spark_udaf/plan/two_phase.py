@@ -134,11 +134,11 @@ def source_of(
         prepare(rows.spark)
         return rows, rows.schema
     if not hasattr(rows, "mapInArrow") or isinstance(rows, type):
-        raise TypeError(f"give a Spark DataFrame, or files by su.scan_parquet; got {type_name(rows)}")
+        raise TypeError(f"expected a Spark DataFrame, or files from su.scan_parquet; got {type_name(rows)}")
     if rows.isStreaming:
         raise TypeError(
-            "this is a streaming DataFrame; su.stream emits its windows, and su.stream_into writes it into a store; in "
-            "foreachBatch each batch is an ordinary one"
+            "this is a streaming DataFrame; use su.stream to emit its windows, or su.stream_into to write it to a "
+            "store. In foreachBatch, use the batch, which is an ordinary DataFrame"
         )
     prepare(rows.sparkSession)
     schema = arrow_schema(rows, None if read is None else read(rows.columns))

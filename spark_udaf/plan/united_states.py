@@ -27,8 +27,8 @@ def check_unions(states: DataFrame | ParquetScan) -> None:
         for name, descriptions in _descriptions_by_column(union):
             if len(descriptions) > 1:
                 raise ValueError(
-                    f"these states were united, and the column {name!r} holds different ones: "
-                    f"{' and '.join(sorted(descriptions))}; read or merge each side by itself"
+                    f"a union combined these states, and the column {name!r} contains states of different measures: "
+                    f"{' and '.join(sorted(descriptions))}; read or merge each side of the union separately"
                 )
 
 

@@ -56,13 +56,13 @@ class TiltframeSource(DataSource):
 
     def writer(self, schema: StructType, overwrite: bool) -> DataSourceWriter:
         raise ValueError(
-            "the format tiltframe is only read; rows get into a store by su.rollup_into(df, store, writer, commit), "
-            "states by su.append"
+            "the format tiltframe is read-only; write rows with su.rollup_into(df, store, writer, commit), or "
+            "states with su.append"
         )
 
     def streamWriter(self, schema: StructType, overwrite: bool) -> DataSourceStreamWriter:
         raise ValueError(
-            "the format tiltframe is only read; a stream gets into a store by su.stream_into and "
+            "the format tiltframe is read-only; write a stream with su.stream_into, or with "
             "su.rollup_into(batch, store, writer, batch_id)"
         )
 
@@ -71,7 +71,7 @@ class NoStream(DataSourceStreamReader):
     """A reader of streams that raises: Spark loses an error that is raised when a reader is created."""
 
     def initialOffset(self) -> dict[str, int]:
-        raise ValueError("a store cannot be read as a stream; read its present content by su.read or spark.read")
+        raise ValueError("a store cannot be read as a stream; read its current content with su.read or spark.read")
 
     def read(self, partition: InputPartition) -> Iterator[pa.RecordBatch]:
         """Return no rows. A query fails before it calls this method."""

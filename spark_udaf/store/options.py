@@ -31,9 +31,9 @@ def to_options(
 ) -> dict[str, str]:
     """Return a query and the settings of its reader as options."""
     if not isinstance(uri, str | os.PathLike):
-        raise TypeError(f"say where the store is, by a path or URI; got {uri!r}")
+        raise TypeError(f"the store must be a path or URI; got {uri!r}")
     if not isinstance(storage_options or {}, Mapping):
-        raise TypeError(f"storage_options must be options by name; got {storage_options!r}")
+        raise TypeError(f"storage_options must be a dict of names to options; got {storage_options!r}")
     if not isinstance(options.get("name"), str | None):
         raise TypeError(f"name must be text; got {options['name']!r}")
     members = {**query.describe(), **{name: value for name, value in options.items() if value is not None}}
@@ -56,10 +56,11 @@ def from_options(options: Mapping[str, str]) -> tuple[PlannedQuery, int]:
         )
     unknown = [name for name in options if name not in OPTIONS and not name.startswith(STORAGE)]
     if unknown:
-        raise ValueError(f"there is no option {unknown[0]!r}; there are {', '.join(OPTIONS)} and {STORAGE}…")
+        raise ValueError(f"unknown option {unknown[0]!r}; the options are {', '.join(OPTIONS)} and {STORAGE}…")
     if "path" not in options:
         raise ValueError(
-            "say where the store is: load(uri), or the option path; Spark's catalog keeps no options of tables: use "
+            "the path of the store is missing; pass load(uri), or the option path. Spark's catalog does not keep the "
+            "options of tables; use "
             "CREATE TEMPORARY VIEW name USING tiltframe OPTIONS (path '…', per '…')"
         )
     storage = {name.removeprefix(STORAGE): text for name, text in options.items() if name.startswith(STORAGE)}
@@ -67,16 +68,20 @@ def from_options(options: Mapping[str, str]) -> tuple[PlannedQuery, int]:
     if not {"per", "points"} & options.keys():
         levels = ", ".join(level.name for level in store.frame.levels)
         raise ValueError(
-            f"say what results are per, in the option per: {levels}, a whole multiple of a level, or {AllTime().name}"
+            f"the option per is missing; set it to the window of the results: {levels}, a whole multiple of a level, "
+            f"or {AllTime().name}"
         )
     query = Query.from_dict({name: _member(name, options[name]) for name in _QUERY_FIELDS if name in options})
     states = _truth("states", options.get("states", "false"))
     if len(query.sizes) > 1:
-        raise ValueError(f"a DataFrame has results per one kind of window; got per={options['per']}: read each")
+        raise ValueError(
+            f"a DataFrame can have results of only one kind of window; got per={options['per']}; read each kind "
+            "separately"
+        )
     if states:
         not_of_states = [name for name in _QUERY_FIELDS if name in options and name not in _STATES_FIELDS]
         if not_of_states:
-            raise ValueError(f"states are given as the store keeps them, by level: leave out {not_of_states[0]}")
+            raise ValueError(f"states=true returns the states of the levels of the store; leave out {not_of_states[0]}")
         store.frame.level(query.sizes[0])
     warns(options)
     rows = _count("rows_per_task", options.get("rows_per_task", str(ROWS_PER_TASK)))
@@ -97,7 +102,7 @@ def _store(path: str, name: str | None, storage: Mapping[str, str]) -> FrameStor
     except StoreError as error:
         if absolute_uri(path) == path:
             raise
-        raise StoreError(f"{error} in {os.getcwd()}, where Spark runs; give the whole path") from None
+        raise StoreError(f"{error} in {os.getcwd()}, the working directory of Spark; pass an absolute path") from None
 
 
 def _member(name: str, text: str) -> Any:
@@ -117,7 +122,7 @@ def _member(name: str, text: str) -> Any:
 def _listed(name: str, text: str) -> Any:
     if not text.lstrip().startswith(("[", "{")):
         return [part.strip() for part in text.split(",") if part.strip()]
-    members = _from_json(name, text, "names with commas between them")
+    members = _from_json(name, text, "names separated by commas")
     if isinstance(members, list) and not all(isinstance(member, str) for member in members):
         raise ValueError(f"{name} must be names; got {text}")
     return members

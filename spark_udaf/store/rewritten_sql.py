@@ -94,13 +94,13 @@ def store_sql(query: str, store: FrameStore, spark: SparkSession | None = None) 
     """
     check_store(store)
     if not is_name(query):
-        raise ValueError(f"a query is text in SQL; got {shown(query)}")
+        raise ValueError(f"a query must be text in SQL; got {shown(query)}")
     session = SparkSession.active() if spark is None else spark
     zone = session.conf.get("spark.sql.session.timeZone")
     if store.frame.timezone not in _UTC or zone not in _UTC:
         raise ValueError(
-            f"windows of SQL and of a store are the same in UTC alone; the frame is of {store.frame.timezone}, and "
-            f"spark.sql.session.timeZone is {zone}"
+            f"windows of SQL and of a store agree only in UTC; the frame has the time zone "
+            f"{store.frame.timezone}, and spark.sql.session.timeZone is {zone}"
         )
     schema = session.sql(query).schema  # Spark resolves all names, and refuses invalid queries
     select = parsed(query)
@@ -120,7 +120,7 @@ class _Rewritten:
         frame = store.frame
         self.keys_of_frame = {name.lower(): name for name, text in frame.keyed_by.items() if name == text}
         if not isinstance(self.types.get(frame.time.lower()), TimestampType):
-            refuse(frame.time, "is the time of the store, and no TIMESTAMP of the table")
+            refuse(frame.time, "is the time of the store, but not a TIMESTAMP column of the table")
         self.columns: dict[str, str] = {}  # the text of a group or aggregate -> its column
         self.keys: list[str] = []
         self.per = "all"
@@ -130,7 +130,7 @@ class _Rewritten:
         }
         for alias, source in self.aliases.items():
             if alias in self.types and not (isinstance(source, exp.Column) and source.name.lower() == alias):
-                refuse(f"the alias {alias}", "is a column of the table too; give another")
+                refuse(f"the alias {alias}", "is also a column of the table; choose another alias")
         self.grouped = select.args.get("group")
         for group in self.grouped.expressions if self.grouped else []:
             self._group(self._resolve_group(group))
@@ -140,7 +140,7 @@ class _Rewritten:
             self._outer(clause) for name in ("having", "order", "limit") if (clause := select.args.get(name))
         ]
         if self.clauses and not self.grouped:
-            refuse(self.clauses[0], "without GROUP BY is not rewritten")
+            refuse(self.clauses[0], "cannot be answered from a store without GROUP BY")
 
     def _resolve_group(self, group: exp.Expr) -> exp.Expr:
         """Return the expression of a group that is the position or the alias of a projection, or the group itself."""
@@ -162,7 +162,7 @@ class _Rewritten:
             keys = ", ".join(self.keys_of_frame.values())
             refuse(f"the group {text_of(group)}", f"is neither a window of the time nor a key of the store ({keys})")
         if self.per not in ("all", size):
-            refuse(f"the group {text_of(group)}", "is a second window")
+            refuse(f"the group {text_of(group)}", "is a second window, and only one is supported")
         self.per = size
         self.columns[same_text(group)] = column
 
@@ -179,7 +179,7 @@ class _Rewritten:
             if names <= self.keys_of_frame.keys():
                 for node in part.walk():
                     if not isinstance(node, _COMPARING):
-                        refuse(condition, f"has {node.key}, and is not rewritten")
+                        refuse(condition, f"contains {node.key}, which is not supported")
                     if isinstance(node, exp.Predicate) and not isinstance(node, exp.Is) and not self._same_type(node):
                         refuse(condition, "compares a key with a value of another type")
                 conditions.append(f"({text_of(unqualified(part))})")
@@ -187,14 +187,20 @@ class _Rewritten:
             at = 0 if isinstance(part, exp.GTE) else 1
             moment = moment_of(part.expression) if isinstance(part, exp.GTE | exp.LT) else None
             if moment is None or names != {self.store.frame.time.lower()} or not isinstance(part.this, exp.Column):
-                refuse(condition, "compares neither keys alone nor the time by >= and < with a moment")
+                refuse(
+                    condition,
+                    "is not supported: conditions must use only keys, or compare the time with a constant by >= or <",
+                )
             if bounds[at] is not None:
-                refuse(condition, "is a second bound of the time")
+                refuse(condition, "is a second bound of the time on the same side")
             bounds[at] = moment
             window = as_window(self.store.frame.levels[0] if self.per == "all" else self.per, "UTC")
             micros = int(moment.timestamp()) * 1_000_000
             if int(window.starts(np.array([micros]))[0]) != micros:
-                refuse(condition, f"cuts a window of {window.name}; ask from the start of one")
+                refuse(
+                    condition,
+                    f"does not coincide with the start of a window of {window.name}; use the start of a window",
+                )
         return (bounds[0], bounds[1]) if any(bounds) else None, " AND ".join(conditions) or None
 
     def _same_type(self, comparison: exp.Expr) -> bool:
@@ -223,7 +229,7 @@ class _Rewritten:
                 if name in self.aliases and name not in self.types:
                     return node if isinstance(clause, exp.Order) else self.aliases[name].transform(replaced)
             if not isinstance(node, _SUPPORTED) or isinstance(node, exp.Column):
-                refuse(text_of(node), "is not rewritten")
+                refuse(text_of(node), "is not supported")
             return node
 
         return text_of(clause.transform(replaced))
@@ -233,10 +239,13 @@ class _Rewritten:
         column, make = call.this, _CALLS.get(type(call))
         counts_rows = type(call) is exp.Count and isinstance(column, exp.Star | exp.Literal) and not call.expressions
         if make is None or not (counts_rows or isinstance(column, exp.Column)) or call.expressions:
-            refuse(text_of(call), "is not count, sum, min or max of a column, or means another thing in a store")
+            refuse(
+                text_of(call),
+                "is not supported: only count, sum, min and max of a column have the same meaning in a store",
+            )
         name = "" if counts_rows else column.name.lower()
         if type(call) is exp.Sum and isinstance(self.types.get(name), FloatType | DoubleType | StringType):
-            refuse(text_of(call), "adds doubles, whose sum in Spark depends on the order of rows; a store's does not")
+            refuse(text_of(call), "adds doubles: in Spark, their sum depends on the order of rows, but not in a store")
         measure = make() if counts_rows else make(self.names.get(name, name))  # type: ignore[call-arg]
         if holder(self.store.frame.states, measure) is None:
             refuse(text_of(call), "is not a measure of the store")
@@ -255,7 +264,7 @@ class _Rewritten:
         except ValueError as error:
             raise ValueError(f"the store cannot answer the query: {error}") from None
         if missing := (*answer.expired, *answer.unknown):
-            refuse("the range", f"is not all in the store: {missing[0]}")
+            refuse("the range", f"is not completely in the store: {missing[0]}")
         states = read(
             session,
             self.store.uri,
@@ -283,5 +292,8 @@ class _Rewritten:
         for own, other in zip(result.schema, schema, strict=True):
             kinds = own.dataType.simpleString(), other.dataType.simpleString()
             if kinds[0] != kinds[1]:
-                refuse(f"the column {other.name}", f"would be {kinds[0]} of the store, and is {kinds[1]} of the table")
+                refuse(
+                    f"the column {other.name}",
+                    f"would have the type {kinds[0]} from the store, but has {kinds[1]} in the table",
+                )
         return result

@@ -26,24 +26,24 @@ def parsed(query: str) -> exp.Select:
                 token.token_type = TokenType.VAR
         (select,) = _SPARK.parser().parse(tokens, query)
     except (errors.SqlglotError, ValueError) as error:
-        raise ValueError(f"the query cannot be read here: {str(error).splitlines()[0]}") from None
+        raise ValueError(f"cannot parse the query: {str(error).splitlines()[0]}") from None
     if not isinstance(select, exp.Select):
         refuse("the query", "is not a single SELECT")
     unsupported = [name for name, clause in select.args.items() if clause and name not in _CLAUSES]
     if unsupported or select.args.get("kind"):
-        refuse(f"the clause {unsupported[0].strip('_') if unsupported else select.args['kind']}", "is not rewritten")
+        refuse(f"the clause {unsupported[0].strip('_') if unsupported else select.args['kind']}", "is not supported")
     if any(inner is not select for inner in select.find_all(exp.Query)):
-        refuse("a query inside the query", "is not rewritten")
+        refuse("a query inside the query", "is not supported")
     group = select.args.get("group")
     if group is not None and any(clause for name, clause in group.args.items() if name != "expressions"):
-        refuse(text_of(group), "has more than a list of groups")
+        refuse(text_of(group), "contains more than a list of groups")
     source = select.args.get("from_")
     if (
         source is None
         or not isinstance(source.this, exp.Table)
         or any(value for name, value in source.this.args.items() if name not in ("this", "db", "alias"))
     ):
-        refuse("FROM", "must name one table")
+        refuse("FROM", "must name exactly one table")
     return select
 
 
@@ -63,7 +63,7 @@ def time_group(group: exp.Expr, time: str) -> tuple[str | None, str]:
 
 
 def moment_of(literal: exp.Expr) -> dt.datetime | None:
-    """Return the moment of a text, or of TIMESTAMP or DATE and a text; None for other literals."""
+    """Return the time of a literal: a text, or TIMESTAMP or DATE followed by a text. Return None for other literals."""
     if isinstance(literal, exp.Cast) and literal.to.this.name in ("TIMESTAMPTZ", "TIMESTAMP", "DATE"):
         literal = literal.this
     is_moment = isinstance(literal, exp.Literal) and literal.is_string and _MOMENT.fullmatch(literal.name)
@@ -100,4 +100,4 @@ def quoted(name: str) -> str:
 
 def refuse(part: str, why: str) -> NoReturn:
     """Raise ``ValueError`` for a part of a query that cannot be answered from a store, with the reason."""
-    raise ValueError(f"{part} {why}; ask Spark for the query of the table")
+    raise ValueError(f"{part} {why}; run this query on the table with Spark")

@@ -41,9 +41,7 @@ def register_source(spark: SparkSession) -> None:
 
 def _load(spark: SparkSession, options: dict[str, str]) -> DataFrame:
     register_source(spark)
-    check_is_spark(
-        spark, "a store as a table", "cannot determine the types of a data source; ask the store: store.query(…)"
-    )
+    check_is_spark(spark, "a store as a table", "cannot determine the types of a data source; use store.query(…)")
     if not has_data_source():
         return _map_ranges(spark, options)
     with raise_task_error():

@@ -317,7 +317,7 @@ def _roll_up_into(
 def check_store(store: FrameStore) -> None:
     """Raise ``TypeError`` unless the argument is a store."""
     if not isinstance(store, FrameStore):
-        raise TypeError(f"give a store, say tiltframe.FrameStore('s3://bucket/path', frame); got {store!r}")
+        raise TypeError(f"expected a store, such as tiltframe.FrameStore('s3://bucket/path', frame); got {store!r}")
 
 
 def _receipt(receipt: str) -> pa.Table:
@@ -386,7 +386,9 @@ def backfill(
     check_store(store)
     time = store.frame.time
     if time not in rows.columns or not isinstance(rows.schema[time].dataType, TimestampType):
-        raise ValueError(f"a backfill on Spark is cut by the column {time}, which must be a TIMESTAMP of the DataFrame")
+        raise ValueError(
+            f"a backfill on Spark is divided by the column {time}, which must be a TIMESTAMP of the DataFrame"
+        )
 
     def times() -> Range:
         first, last = rows.select(F.unix_micros(F.min(time)), F.unix_micros(F.max(time))).collect()[0]

@@ -133,7 +133,7 @@ def progress(query: StreamingQuery, name: str | None = None) -> IntoProgress | P
     metrics = [batch["observedMetrics"] or {} for batch in batches]
     names = sorted({metric for of_batch in metrics for metric, numbers in of_batch.items() if _is_ours(numbers)})
     if name is None and len(names) > 1:
-        raise ValueError(f"the query has several streams, {listed(names)}; name one of them: progress(query, name=…)")
+        raise ValueError(f"the query has several streams, {listed(names)}; choose one with progress(query, name=…)")
     if name is not None and names and name not in names:
         raise ValueError(f"the query has no stream {shown(name)}; {nearest(name, names)}")
     chosen = name or (names[0] if names else OBSERVED)
@@ -147,5 +147,6 @@ def progress(query: StreamingQuery, name: str | None = None) -> IntoProgress | P
     if hasattr(query, "recentProgress") and not unobserved:
         return Progress()
     raise ValueError(
-        f"progress takes a query that su.stream_into started in this process, or one over su.stream; got {shown(query)}"
+        "progress needs a query that su.stream_into started in this process, or a query over the result of "
+        f"su.stream; got {shown(query)}"
     )

@@ -283,9 +283,12 @@ def scan_parquet_stream(
         emitted = su.stream(requests, frame)
     """
     check_session(spark)
-    check_is_spark(spark, "a stream of files", "keeps no state of streams; use Spark, or tiltframe stream")
+    check_is_spark(spark, "a stream of files", "does not support stateful streams; use Spark, or tiltframe stream")
     if isinstance(partitioning, ds.PartitioningFactory):
-        raise ValueError("a partitioning that is discovered cannot be sent to tasks; give 'hive', or one with a schema")
+        raise ValueError(
+            "a partitioning that infers its schema cannot be sent to tasks; pass 'hive', or a partitioning with a "
+            "schema"
+        )
     delay = None if watermark is None else read_duration(watermark, "watermark, how far it stays behind,")
     source_options = {} if options is None else options
     settings = dict(checked_mapping(source_options, "options", "settings of Spark's source of files"))
@@ -316,7 +319,9 @@ def scan_parquet_stream(
 def _located(path: str, filesystem: fs.FileSystem | None) -> tuple[str, str, fs.FileSystem]:
     """Return the path of a folder for Spark, its path in a filesystem, and the filesystem."""
     if re.search(r"[*?{\[]", path):
-        raise ValueError(f"give one folder, and options={{'pathGlobFilter': …}} to choose files of it; got {path!r}")
+        raise ValueError(
+            f"expected one folder; use options={{'pathGlobFilter': …}} to select files in it; got {path!r}"
+        )
     if filesystem is None:
         (place,), filesystem = places_of([re.sub("^s3[an]://", "s3://", path)], None)
     else:
@@ -324,7 +329,7 @@ def _located(path: str, filesystem: fs.FileSystem | None) -> tuple[str, str, fs.
             path if "://" not in path else _inside(path) if re.match("(file|hdfs)://", path) else path.split("://")[1]
         )
     if filesystem.get_file_info(place).type != fs.FileType.Directory:
-        raise FileNotFoundError(f"there is no folder {path}")
+        raise FileNotFoundError(f"the folder {path} does not exist")
     if isinstance(filesystem, fs.LocalFileSystem):
         return f"file://{Path(place).absolute()}", str(Path(place).absolute()), filesystem
     return re.sub("^s3n?://", "s3a://", path), place, filesystem
@@ -334,7 +339,7 @@ def _schema_of(place: str, filesystem: fs.FileSystem, partitioning: Partitioning
     try:
         return dataset_of(files_in(place, filesystem), filesystem, partitioning, base=place).schema
     except FileNotFoundError as error:
-        raise ValueError(f"{error} yet: give the schema= of future files") from None
+        raise ValueError(f"{error} yet; pass schema=, the schema of future files") from None
     except (pa.ArrowInvalid, pa.ArrowTypeError) as error:
         raise ValueError(f"cannot scan {place}: {str(error).splitlines()[0]}") from None
 

@@ -80,8 +80,8 @@ class ShardWindows(StatefulProcessor):
         windows = self._job.loaded(state)  # This raises an error if keys have changed.
         if shards != self._job.shards:
             raise ValueError(
-                f"the checkpoint has {shards} shards of keys, and this stream {self._job.shards}; "
-                f"give shards={shards}, or a new checkpoint"
+                f"the checkpoint has {shards} shards of keys, and this stream has "
+                f"{self._job.shards}; pass shards={shards}, or use a new checkpoint"
             )
         return windows, state.blocks, timer
 

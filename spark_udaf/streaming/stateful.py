@@ -17,7 +17,7 @@ if TYPE_CHECKING:
 def check_has_state() -> None:
     """Raise ``ValueError`` if this PySpark cannot keep the state of a stream in Python."""
     if not has_row_state() and not has_pandas_state():
-        refuse("su.stream", "4.0", "write the stream into a store by su.stream_into, and read that by su.read")
+        refuse("su.stream", "4.0", "write the stream to a store with su.stream_into, and read the store with su.read")
 
 
 def transform_shards(messages: DataFrame, job: ShardJob | OrderedJob, timers: str) -> DataFrame:

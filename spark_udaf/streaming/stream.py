@@ -193,13 +193,13 @@ def _next_name() -> str:
 def _check_ordered(has_policies: bool, *, has_watermark: bool, time: str) -> None:
     if has_policies:
         raise ValueError(
-            "ordered windows give each result once, when the watermark has passed it, and drop later rows; "
-            "leave out emit, late, dropped and max_keys"
+            "ordered windows emit each result once, when the watermark has passed it, and drop later "
+            "rows, so emit, late, dropped and max_keys cannot be used; leave them out"
         )
     if not has_watermark:
         raise ValueError(
-            f"ordered windows wait for the watermark, and this stream has none: give df.withWatermark({time!r}, "
-            "'10 seconds'), and keep that column, or watermark='10s' to su.scan_parquet_stream"
+            f"ordered windows need a watermark, which this stream does not have; use df.withWatermark({time!r}, "
+            "'10 seconds')and keep that column, or pass watermark='10s' to su.scan_parquet_stream"
         )
 
 
@@ -244,9 +244,9 @@ def _timers(has_watermark: bool, windows: OpenWindows) -> str:
         return ARRIVAL
     if not has_watermark and (emit.by_event or not (emit.emits_open or windows.late.closes_by_events)):
         raise ValueError(
-            f"{emit} emits by the watermark, and this stream has none: give "
-            f"df.withWatermark({windows.frame.time!r}, '10 seconds'), and keep that column, or watermark='10s' to "
-            "su.scan_parquet_stream"
+            f"{emit} needs a watermark, which this stream does not have; "
+            f"use df.withWatermark({windows.frame.time!r}, '10 seconds')and keep that column, or pass "
+            "watermark='10s' to su.scan_parquet_stream"
         )
     return EVENT if has_watermark else NO_TIME
 
@@ -261,7 +261,7 @@ def _prepare(spark: SparkSession) -> None:
     try:
         import google.protobuf  # noqa: F401
     except ImportError as error:
-        raise MissingExtra("su.stream, whose state Spark asks for by protobuf,", "spark", error) from None
+        raise MissingExtra("su.stream, which needs protobuf,", "spark", error) from None
 
 
 @dataclass(frozen=True)
@@ -321,12 +321,12 @@ def stream_source(rows: DataFrame | ParquetStream, instead: str) -> StreamSource
         return rows
     if not hasattr(rows, "isStreaming") or isinstance(rows, type):
         raise TypeError(
-            f"give a streaming DataFrame, as spark.readStream makes it, or files by su.scan_parquet_stream; "
+            f"expected a streaming DataFrame from spark.readStream, or files from su.scan_parquet_stream; "
             f"got {shown(rows)}"
         )
     if not rows.isStreaming:
         raise TypeError(f"this DataFrame is not a stream; {instead}")
     check_is_spark(
-        rows.sparkSession, "a stream of windows", "keeps no state of streams; use Spark, or tiltframe stream"
+        rows.sparkSession, "a stream of windows", "does not support stateful streams; use Spark, or tiltframe stream"
     )
     return StreamRows(rows)

@@ -169,9 +169,9 @@ class _Batches:
 def _missing_batches(into: _Batches, writer: str, number: int, last: int | None) -> str:
     batches = f"no batch after {last} of them" if last is not None else "none of them"
     return (
-        f"the checkpoint {into.checkpoint} says that the batches before {number} are done, and the store "
-        f"{into.store.display_uri} holds {batches} by {writer!r}: rows would be missing. Give the store and the name "
-        "that the checkpoint was made with, or a new checkpoint, which reads all rows again"
+        f"the checkpoint {into.checkpoint} records that the batches before {number} are done, but the store "
+        f"{into.store.display_uri} holds {batches} by {writer!r}; rows would be missing. Use the store and the name "
+        "with which the checkpoint was created, or a new checkpoint, which reads all rows again"
     )
 
 
@@ -192,9 +192,9 @@ def _warn_of_former(query: StreamingQuery, store: FrameStore, stream: str, forme
     try:
         warnings.warn(
             f"the store {store.display_uri} has rows of the stream {stream!r} by the writer "
-            f"{writer_of(stream, former)!r}, and this checkpoint is another: the stream begins again as "
-            f"{writer_of(stream, query.id)!r}, and rows that it reads again count again. Give the former checkpoint to "
-            "go on with it, or another name to other rows",
+            f"{writer_of(stream, former)!r}, but this is another checkpoint: the stream starts again "
+            f"as {writer_of(stream, query.id)!r}, and rows that it reads again are counted again. Use the former "
+            "checkpoint to continue the stream, or another name for other rows",
             stacklevel=3,
         )
     except UserWarning:

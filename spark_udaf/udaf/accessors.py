@@ -41,7 +41,8 @@ def quantile(states: Column | str, q: float) -> Column:
     Raises
     ------
     ValueError
-        If q is outside [0, 1]. States of a function without quantiles fail the job, by name.
+        If q is outside [0, 1]. States of a function without quantiles fail the job with an error that names the
+        function.
 
     Examples
     --------
@@ -54,25 +55,27 @@ def quantile(states: Column | str, q: float) -> Column:
 
 
 def rank(states: Column | str, value: float) -> Column:
-    """Return the share of values up to a given value: the cumulative distribution.
+    """Return the share of values that are at most ``value``, which is the cumulative distribution function.
 
     Parameters
     ----------
     states : Column or str
         States of dds or hdr.
     value : float
-        Not NaN.
+        Any number except NaN.
 
     Returns
     -------
     Column of double
-        In [0, 1]; null if a state is null or empty. For dds exact for a value within α of ``value``, for hdr to its
-        significant digits. NaN is not counted.
+        From 0 to 1; null if a state is null or empty. NaN is not counted. For dds, the result is the exact rank of a
+        number whose relative distance from ``value`` is at most α. For hdr, ``value`` is rounded to the significant
+        digits of the histogram.
 
     Raises
     ------
     ValueError
-        If ``value`` is not a number. States of a function without ranks fail the job, by name.
+        If ``value`` is not a number. States of a function without ranks fail the job with an error that names the
+        function.
     """
     return _read("double", states, accessors.rank, accessors.number(value))
 
@@ -88,7 +91,8 @@ def mean(states: Column | str) -> Column:
     Returns
     -------
     Column of double
-        Null if there are no values. States of a function without a mean fail the job, by name.
+        Null if there are no values. States of a function without a mean fail the job with an error that names the
+        function.
     """
     return _read("double", states, accessors.mean)
 
@@ -101,7 +105,7 @@ def stdev(states: Column | str, ddof: int = 1) -> Column:
     states : Column or str
         States of var, stdev or hdr.
     ddof : int
-        Subtracted from the count in the divisor: 1 for a sample, 0 for the population.
+        The number that is subtracted from the count in the divisor: 1 for a sample, 0 for a population.
 
     Returns
     -------
@@ -111,7 +115,8 @@ def stdev(states: Column | str, ddof: int = 1) -> Column:
     Raises
     ------
     ValueError
-        If ``ddof`` is not an integer from 0. States of a function without a deviation fail the job, by name.
+        If ``ddof`` is not an integer from 0. States of a function without a deviation fail the job with an error that
+        names the function.
     """
     return _read("double", states, accessors.stdev, Stdev(ddof).ddof)
 
@@ -128,13 +133,13 @@ def count(states: Column | str) -> Column:
     -------
     Column of bigint
         Null if a state is null. NaN is counted only if it makes the result NaN. States of a function without a count
-        fail the job, by name.
+        fail the job with an error that names the function.
     """
     return _read("bigint", states, accessors.count)
 
 
 def min(states: Column | str) -> Column:
-    """Return the least value of each state.
+    """Return the minimum of each state.
 
     Parameters
     ----------
@@ -144,13 +149,14 @@ def min(states: Column | str) -> Column:
     Returns
     -------
     Column of double
-        Null if there are no values. States of a function without a least value fail the job, by name.
+        Null if there are no values. States of a function without a minimum fail the job with an error that names the
+        function.
     """
     return _read("double", states, accessors.min)
 
 
 def max(states: Column | str) -> Column:
-    """Return the greatest value of each state.
+    """Return the maximum of each state.
 
     Parameters
     ----------
@@ -160,7 +166,8 @@ def max(states: Column | str) -> Column:
     Returns
     -------
     Column of double
-        Null if there are no values. States of a function without a greatest value fail the job, by name.
+        Null if there are no values. States of a function without a maximum fail the job with an error that names the
+        function.
     """
     return _read("double", states, accessors.max)
 
@@ -183,7 +190,8 @@ def bounds(states: Column | str, sigmas: float = 2.0) -> Column:
     Raises
     ------
     ValueError
-        If ``sigmas`` is not a number above 0. States of a function without estimates fail the job, by name.
+        If ``sigmas`` is not a number above 0. States of a function without estimates fail the job with an error that
+        names the function.
     """
     return _read(from_arrow_type(BOUNDS_TYPE), states, accessors.bounds, accessors.standard_errors(sigmas))
 
@@ -254,7 +262,8 @@ def union(left: Column | str, right: Column | str) -> Column:
     Returns
     -------
     Column of states
-        Null if either is null. Other states, and those of another k, fail the job, by name.
+        Null if either is null. Other states, and those of another k, fail the job with an error that names the
+        function.
     """
     return _operate("union", left, right)
 
@@ -302,7 +311,8 @@ def jaccard(left: Column | str, right: Column | str) -> Column:
     Returns
     -------
     Column of double
-        The share of their union that is in both; null if either is null, or both are empty.
+        The number of values in both sets divided by the number in their union; null if either state is null or both are
+        empty.
     """
     return _operate("jaccard", left, right)
 

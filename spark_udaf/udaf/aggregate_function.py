@@ -52,7 +52,7 @@ def column(column_or_name: Column | str) -> Column:
 
 @dataclass(frozen=True)
 class UdafSpec:
-    """The function of a UDAF, and the type as which it reads its column."""
+    """The function of a UDAF, and the type to which it converts its column."""
 
     function: Function
     label: str  # the call as the user wrote it, for messages
@@ -124,8 +124,9 @@ class UdafSpec:
         except ValueError as error:
             natural, assumed = (from_arrow_type(dtype).simpleString() for dtype in (results.type, self.result))
             raise ValueError(
-                f"the result is {assumed} unless its type is known, and {error}: say type={natural!r}, or "
-                f"A.of(df).{self.function.name}(…), which knows it (in SQL, a function that su.register makes for it)"
+                f"the result is {assumed} unless its type is known, and {error}; pass type={natural!r}, or "
+                f"A.of(df).{self.function.name}(…), which knows the type (in SQL, use the function that su.register "
+                "creates for it)"
             ) from None
 
     def of_each(self, lists: pa.ListArray) -> pa.Array:
@@ -164,13 +165,16 @@ class UdafSpec:
         if dtype == target or pa.types.is_null(values.type):
             return values.cast(target)
         named = from_arrow_type(dtype).simpleString()
-        say = f"; say type={named!r}, or A.of(df) (in SQL, a function that su.register makes for this type), or cast it"
+        say = (
+            f"; pass type={named!r}, use A.of(df) (in SQL, the function that su.register creates for this type), or "
+            "cast the column"
+        )
         rounds = pa.types.is_decimal(dtype) and pa.types.is_floating(target)
         if rounds or (
             not (is_number(dtype) and is_number(target))
             and not (pa.types.is_timestamp(dtype) and pa.types.is_timestamp(target))
         ):
-            raise TypeError(f"the column holds {dtype}, and is read as {target}{say}")
+            raise TypeError(f"the column has the type {dtype}, but is read as {target}{say}")
         try:
             return values.cast(target)
         except pa.ArrowInvalid as error:
@@ -214,8 +218,9 @@ def udaf_spec(
     numbers = [dtype for dtype in kinds if is_number(dtype)]
     if pa.float64() not in numbers:
         raise TypeError(
-            f"the result of {label} has the type of its column, which Spark must know beforehand: "
-            f"A.of(df).{function.name}(…) takes it from the DataFrame's schema, type= says it, such as type='string' "
+            f"the result of {label} has the type of its column, which Spark must know in "
+            f"advance; use A.of(df).{function.name}(…) , which reads the schema of the DataFrame, pass type=, such as "
+            "type='string' "
             "or type='bigint', and su.group_by(df, …).agg(…) finds it by itself"
         )
     depends = len({UdafSpec(function, label, dtype, states).result for dtype in numbers}) > 1
@@ -238,7 +243,7 @@ def arrow_type(type: DataType | str) -> pa.DataType:
         return normalized_type(to_arrow_type(parse_type(type) if isinstance(type, str) else type))
     except Exception:  # Spark raises several classes with long messages
         raise ValueError(
-            f"cannot read {type!r} as a type; write one of Spark's, say 'bigint', 'string' or 'decimal(20,2)'"
+            f"cannot read {type!r} as a type; write a type of Spark, such as 'bigint', 'string' or 'decimal(20,2)'"
         ) from None
 
 
@@ -253,7 +258,7 @@ def input_kinds(function: Function) -> list[pa.DataType]:
             continue
         kinds.append(dtype)
     if not kinds:
-        raise TypeError(f"{function.name} takes none of Spark's plain types")
+        raise TypeError(f"{function.name} accepts none of Spark's types that are not nested")
     return kinds
 
 
@@ -292,7 +297,7 @@ def iterating_udaf(reading: UdafSpec) -> Callable[[Column], Column]:
 
 
 def list_udf(reading: UdafSpec) -> Callable[[Column], Column]:
-    """Return a function of the lists of groups' values, with one call for thousands of groups."""
+    """Return a function of lists, one list of values per group, that is called once for thousands of groups."""
 
     def aggregate(lists: pa.Array) -> pa.Array:
         return reading.of_each(lists)

@@ -39,7 +39,7 @@ def bounded_list(values: Column, label: str) -> Column:
 
 
 def interval_step(label: str, limit: int) -> str:
-    """Return an interval whose sum overflows after this number of rows or very few more, in any ``ANSI`` mode.
+    """Return an interval whose sum over rows overflows at about this number of rows, in any ``ANSI`` mode.
 
     The error names the call ``label``.
     """

@@ -56,7 +56,7 @@ class Call:
         return values if self.where is None else F.when(self.where, values)
 
     def _checked(self, role: str, column: Column) -> Column:
-        """Return an input that fails the query if the function would compare its strings, and Spark by a collation."""
+        """Return an input that fails the query if the function would compare strings that have a collation in Spark."""
         if self.function.input_use(role) == Use.NUMBER:
             return column
         return compared_by_bytes(column, self.label)
@@ -77,7 +77,7 @@ def caller(name: str, df: DataFrame | None = None) -> Callable[..., Column]:
         **named: Any,
     ) -> Column:
         if groups not in (None, "large"):
-            raise ValueError(f"groups must be 'large', for groups that do not fit into a list, or None; got {groups!r}")
+            raise ValueError(f"groups must be None, or 'large' for groups that do not fit into a list; got {groups!r}")
         label = f"{name}({'' if column is None else text_of(column)})"
         column = None if counts_rows(name, column) else column
         positional: list[Any] = [None if column is None else "value", *parameters]
@@ -85,11 +85,14 @@ def caller(name: str, df: DataFrame | None = None) -> Callable[..., Column]:
         try:
             arguments = takes.bind(*positional, **named).arguments
         except TypeError as error:
-            raise TypeError(f"{name}: {error}; it is {name}({', '.join(takes.parameters)})") from None
+            raise TypeError(f"{name}: {error}; write {name}({', '.join(takes.parameters)})") from None
         further_columns = {word: arguments[word] for word in words if arguments.get(word) is not None}
         function = measure_of(**{**arguments, **dict.fromkeys(further_columns, "other")}).function
         if function.further_columns:
-            raise ValueError(f"{name} over Columns reads its key alone; write su.group_by(df, …).agg(m=aggr.{name}(…))")
+            raise ValueError(
+                f"{name} cannot use Columns of DataFrames for its measures; write su.group_by(df, "
+                f"…).agg(m=aggr.{name}(…))"
+            )
         if timed and "by" not in further_columns:
             raise ValueError(f"{name} needs event times: name their column as by='…'")
         columns_by_word = {word: column_named(value) for word, value in further_columns.items()}

@@ -128,7 +128,7 @@ class Grouped:
 
     def _with_totals(self, totals: Literal["rollup", "cube"], keys: Sequence[Column | str]) -> Grouped:
         if self.keys or self.totals:
-            raise ValueError(f"name all keys in {totals}(…): su.group_by(df).{totals}(…)")
+            raise ValueError(f"pass all keys to {totals}(…), such as su.group_by(df).{totals}(…)")
         if self.excluded is not None:
             raise ValueError(f"{totals} counts rows in several totals; leave out excluded")
         return Grouped(self.df, tuple(_expression(self.df, key) for key in keys), totals)
@@ -196,7 +196,7 @@ class Grouped:
         check_distinct([*(key.name for key in keys), *calls], self.df.sparkSession)
         for name in calls:
             if name in {key.name for key in keys}:
-                raise ValueError(f"the name {name!r} is taken twice among keys and results; give one another")
+                raise ValueError(f"the name {name!r} is used twice among keys and results; rename one of them")
         measures_read = {name: evaluated.measure(call) for name, call in calls.items()}
         evaluated.check_inputs(self.keys)
         by = [part for key in keys for part in key.parts]
@@ -233,7 +233,7 @@ class Grouped:
         check_distinct([*names, *built_in], self.df.sparkSession)
         for name in built_in:
             if name in keys:
-                raise ValueError(f"the name {name!r} is taken twice among keys and results; give one another")
+                raise ValueError(f"the name {name!r} is used twice among keys and results; rename one of them")
         join_keys = [f"key {place}" for place in range(len(keys) + len(sets))]
         other_keys = [f"their {name}" for name in join_keys]
         read = {f"result {place}": name for place, name in enumerate(results)}
@@ -257,7 +257,7 @@ class Grouped:
         by_name: dict[str, Call | Measure | Column] = {}
         for name, call in named:
             if name in by_name:
-                raise ValueError(f"two results are called {name!r}; name one, say p99={name}")
+                raise ValueError(f"two results are called {name!r}; name one of them, such as p99={name}")
             by_name[str(name)] = call
         return by_name
 
@@ -327,7 +327,7 @@ def group_by(df: DataFrame, *keys: Column | str, excluded: Observation | None = 
         su.group_by(df, "host", F.window("ts", "1 minute")).agg(aggr.dds("latency_ms / 1000", [0.5, 0.99]))
     """
     if not hasattr(df, "mapInArrow") or isinstance(df, type):
-        raise TypeError(f"give a Spark DataFrame; got {type_name(df)}")
+        raise TypeError(f"expected a Spark DataFrame; got {type_name(df)}")
     return Grouped(df, tuple(_expression(df, key) for key in keys), excluded=excluded)
 
 
@@ -467,14 +467,14 @@ def _check_key(field: StructField) -> None:
     """Raise an error for a session window or a nested type as a key."""
     if _SESSION in field.metadata:
         raise ValueError(
-            f"group_by cannot group by the session window {field.name!r}, whose ends depend on other rows; "
-            "su.aggregate has sessions of one gap: window='session(60m)', time='ts'"
+            f"group_by cannot group by the session window {field.name!r}, whose end depends on other "
+            "rows; use su.aggregate for sessions with a fixed gap: window='session(60m)', time='ts'"
         )
     check_collation(field)
     if isinstance(field.dataType, ArrayType | MapType):
         raise TypeError(
-            f"the key {field.name!r} has type {field.dataType.simpleString()}; keys must be of plain types, or structs "
-            "of them; group by the elements of df.select('*', F.explode(…))"
+            f"the key {field.name!r} has type {field.dataType.simpleString()}; keys must not be nested, except for "
+            "structs; to group by the elements of a list, use df.select('*', F.explode(…))"
         )
 
 
@@ -496,11 +496,11 @@ def _named(calls: Sequence[Any], measures: Mapping[str, Any]) -> list[tuple[str 
             named.append((name, call))
         else:
             raise TypeError(
-                "agg takes calls of aggr, of spark_udaf.functions and Spark's own aggregates, say "
+                "agg accepts calls of aggr, of spark_udaf.functions and Spark's own aggregates, such as "
                 f"aggr.dds('x', [0.99]); got {shown(call)}"
             )
     if not named:
-        raise ValueError("agg needs at least one call, say p=aggr.dds('latency_ms', [0.99])")
+        raise ValueError("agg needs at least one call, such as p=aggr.dds('latency_ms', [0.99])")
     return named
 
 
@@ -518,7 +518,7 @@ def _expression(df: DataFrame, column_or_text: Column | str) -> Expression:
     if isinstance(column_or_text, Column):
         return column_or_text
     if not is_name(column_or_text):
-        raise TypeError(f"give Columns, names of columns or expressions in SQL; got {shown(column_or_text)}")
+        raise TypeError(f"expected Columns, names of columns or expressions in SQL; got {shown(column_or_text)}")
     return column_or_text if column_or_text in df.columns else F.expr(column_or_text)
 
 

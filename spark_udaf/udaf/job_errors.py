@@ -1,7 +1,7 @@
-"""job_errors: sentences before the errors with which Spark fails a job, such as a traceback of a task.
+"""job_errors: add a sentence before the error with which Spark fails a job, such as the traceback of a task.
 
-PySpark converts errors of the JVM in one function, wrapped here: a sentence comes first, then Spark's words. A release
-of PySpark without that function shows Spark's error alone.
+PySpark converts errors of the JVM in a single function. This module wraps the function to put a sentence before Spark's
+text. If a release of PySpark does not have the function, users see only Spark's text.
 """
 
 from __future__ import annotations
@@ -29,7 +29,7 @@ def explain_errors(explanation: Explanation) -> None:
 
 
 def explain_task_errors() -> None:
-    """Let errors of our functions in tasks begin with their sentence, before Python's traceback."""
+    """Add the message of an error in our functions before the traceback of the task."""
     explain_errors(_sentence_of_task)
 
 
@@ -57,7 +57,7 @@ def _explaining(convert: Callable[..., Any]) -> Callable[..., Any]:
 
 
 def _begin_with(error: Exception, sentence: str) -> None:
-    """Let an error begin with a sentence: PySpark computes the text of some errors when it is read."""
+    """Add a sentence at the beginning of an error. PySpark computes the text of some errors only when it is read."""
     kind = type(error)
 
     def text_of(self: Exception) -> str:

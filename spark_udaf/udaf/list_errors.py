@@ -1,7 +1,7 @@
 """list_errors: a sentence for the error with which Spark fails a query whose lists exceed their limit.
 
-Spark's error says that intervals overflow, without the query. Each call adds intervals with other microseconds, by
-which it is found in the plan of the query.
+Spark's error reports the overflow of an interval, but not the call that caused it. Each call uses intervals with
+different microseconds, which identify the call in the plan of the query.
 """
 
 from __future__ import annotations
@@ -55,8 +55,8 @@ def sentence(plans: Iterator[str]) -> str:
     label = next((label for plan in plans for label in _labels_in(plan)), None)
     labels = [label] if label is not None else list(reversed(limits))[:_MOST_LABELS]
     return (
-        f"{' or '.join(labels)}: a group has more than {limits[labels[0]]:,} values, too many for a list in the memory "
-        "of a task; use su.group_by(df, …).agg(…), which reduces rows where they are, or groups='large'"
+        f"{' or '.join(labels)}: a group has more than {limits[labels[0]]:,} values, which do not fit into a list in "
+        "the memory of a task; use su.group_by(df, …).agg(…), which does not collect rows into lists, or groups='large'"
     )
 
 

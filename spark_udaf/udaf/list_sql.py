@@ -1,4 +1,5 @@
-"""list_sql: a query whose calls of our functions read lists, so that Spark combines them with everything else.
+"""list_sql: rewrite a query so that calls of our functions read lists, which Spark can combine with all other
+aggregates.
 
     SELECT k, aggr_dds(x) FILTER (WHERE y > 0), max(x) FROM t GROUP BY k
     SELECT k, aggr_dds_list(collect_list(x) FILTER (WHERE y > 0)), max(x) FROM t GROUP BY k
@@ -167,7 +168,9 @@ def _list_call(call: _Call, arguments: Sequence[str], most_values: int) -> tuple
     inputs = 1 if is_merge else len(call.function.inputs)
     values, parameters = _split_inputs(plain, () if is_merge else call.function.inputs)
     if call.is_distinct and (inputs > 1 or weights):
-        raise ValueError(f"{call.name} takes several columns, and DISTINCT is of one; write a subquery with DISTINCT")
+        raise ValueError(
+            f"{call.name} takes several columns, but DISTINCT works only with one; use a subquery with DISTINCT"
+        )
     row = values[0] if values else "1"
     if inputs > 1 or weights:
         fields = [*values, *(weight.split("=>", 1)[1].strip() for weight in weights)]

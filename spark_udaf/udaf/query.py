@@ -66,10 +66,10 @@ def sql(
     """
     if isinstance(first, str):
         if second is None or isinstance(second, str):
-            raise TypeError("give su.sql(spark, query), or su.sql(query, store) for an answer from a store")
+            raise TypeError("write su.sql(spark, query), or su.sql(query, store) to answer the query from a store")
         return store_sql(first, second, spark)
     if not hasattr(first, "createDataFrame") or isinstance(first, type) or not is_name(second):
-        raise TypeError(f"give su.sql(spark, query), or su.sql(query, store); got {shown(first)} and {shown(second)}")
+        raise TypeError(f"write su.sql(spark, query), or su.sql(query, store); got {shown(first)} and {shown(second)}")
     explain_task_errors()
     functions, makers = _functions()
     text, called = with_lists(str(second), functions, most_values(first))
@@ -81,8 +81,8 @@ def sql(
     in_python = called.intersection(makers)
     if in_python and answer.isStreaming:
         raise ValueError(
-            f"the query calls {min(in_python)} over a stream, whose groups never end; su.stream(df, frame) emits "
-            "windows of a stream, su.stream_into(df, store, …) writes them into a store that can be queried"
+            f"the query calls {min(in_python)} over a stream, whose groups never end; use su.stream(df, frame) "
+            "to emit windows, or su.stream_into(df, store, …) to write them to a store that can be queried"
         )
     return answer
 

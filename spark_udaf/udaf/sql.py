@@ -93,7 +93,7 @@ def register(spark: SparkSession, *names: str, types: Sequence[str] = _TYPES) ->
         raise ValueError(f"types must be a list of names of Spark's types; got {types!r}")
     for name in names:
         if not is_name(name):
-            raise ValueError(f"names must be those of functions, say 'dds'; got {shown(name)}")
+            raise ValueError(f"names must be names of functions, such as 'dds'; got {shown(name)}")
     kinds = {name: arrow_type(name) for name in types}
     families = [family for name in names or _all_names() for family in _families(name, kinds, is_chosen=bool(names))]
     udfs = {name: udf for family in families for name, udf in family.udfs().items()}
@@ -201,7 +201,7 @@ def _families(name: str, kinds: Mapping[str, pa.DataType], is_chosen: bool) -> l
     except TypeError:
         if is_chosen:
             raise ValueError(
-                f"{name} has no result in SQL before its parameters are known; write su.group_by"
+                f"{name} cannot be used in SQL, because its result depends on its parameters; use su.group_by"
             ) from None
         return []
     families_of_types = [Family(f"aggr_{name}", function, None if is_free else pa.float64())]
@@ -297,7 +297,7 @@ def _of_lists(
     with error_label(spec.label + LIST):
         lists, parameters = _column(positional)
         if not pa.types.is_list(lists.type):
-            raise TypeError(f"it takes lists, say {spec.label}{LIST}(collect_list(x)); got {lists.type}")
+            raise TypeError(f"it needs lists, such as {spec.label}{LIST}(collect_list(x)); got {lists.type}")
         values, groups = groups_of_lists(lists)
         constants = _constants(names, parameters, named)
         inputs = spec.function.inputs
@@ -308,7 +308,8 @@ def _of_lists(
             return applied, values, groups
         if fields_of_rows != len(applied.names):
             raise TypeError(
-                f"it takes lists of structs, say {spec.label}{LIST}(collect_list(struct({', '.join(inputs)}))); got "
+                f"it needs lists of structs, such as {spec.label}{LIST}(collect_list(struct({', '.join(inputs)}))); "
+                "got "
                 f"{lists.type}"
             )
         rows = pa.StructArray.from_arrays(values.flatten(), names=list(applied.names), mask=values.is_null())

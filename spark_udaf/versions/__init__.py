@@ -1,4 +1,5 @@
-"""Versions of Spark: the only package that checks the version and replaces features that a version lacks.
+"""Versions of Spark: the only package that checks the version of PySpark, and that replaces features missing from older
+versions.
 
 - `spark_udaf.versions.features` detects whether this PySpark has a feature, and raises an error for missing ones.
 - `spark_udaf.versions.arrow_types` converts between Arrow types and Spark types.

@@ -16,7 +16,7 @@ if TYPE_CHECKING:
 
 
 def collect_arrow(df: DataFrame) -> pa.Table:
-    """Return all rows of a DataFrame as an Arrow table, with the types in which Spark hands them to Python.
+    """Return all rows of a DataFrame as an Arrow table, with the types that Spark uses when it sends them to Python.
 
     Without ``toArrow`` (before 4.0) each batch travels as one binary value: an Arrow stream.
     """

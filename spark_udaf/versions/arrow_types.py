@@ -1,4 +1,4 @@
-"""Conversion between Arrow types and Spark types, by the public classes of ``pyspark.sql.types`` alone.
+"""Conversion between Arrow types and Spark types, using only the public classes of ``pyspark.sql.types``.
 
 PySpark's own conversion is internal, and its parameters differ from version to version. Instants are in UTC here.
 """
@@ -27,7 +27,7 @@ _SIMPLE_TYPES: list[tuple[type[T.DataType], pa.DataType]] = [
     (T.DayTimeIntervalType, pa.duration("us")),
     (T.NullType, pa.null()),
 ]
-if hasattr(T, "TimeType"):  # 4.1
+if hasattr(T, "TimeType"):  # since PySpark 4.1
     _SIMPLE_TYPES.append((T.TimeType, pa.time64("ns")))
 
 _BY_ARROW_ID = {dtype.id: kind for kind, dtype in reversed(_SIMPLE_TYPES) if not pa.types.is_timestamp(dtype)} | {
@@ -53,7 +53,9 @@ class UnsupportedType(TypeError):
 
 
 def to_arrow_type(kind: T.DataType) -> pa.DataType:
-    """Return the Arrow type in which Spark hands a type to Python; raises `UnsupportedType` if there is none."""
+    """Return the Arrow type that Spark uses when it sends a Spark type to Python; raises `UnsupportedType` if there is
+    no such type.
+    """
     if isinstance(kind, T.DecimalType):
         return pa.decimal128(kind.precision, kind.scale)
     if isinstance(kind, T.ArrayType):
@@ -66,21 +68,21 @@ def to_arrow_type(kind: T.DataType) -> pa.DataType:
         return pa.struct([pa.field(f.name, to_arrow_type(f.dataType), f.nullable) for f in kind])
     if isinstance(kind, T.UserDefinedType):
         return to_arrow_type(kind.sqlType())
-    if hasattr(T, "VariantType") and isinstance(kind, T.VariantType):  # 4.0
+    if hasattr(T, "VariantType") and isinstance(kind, T.VariantType):  # since PySpark 4.0
         return _VARIANT
     for spark_class, dtype in _SIMPLE_TYPES:
         if isinstance(kind, spark_class):
             return dtype
-    raise UnsupportedType(f"Spark cannot hand {kind.simpleString()} to Python")
+    raise UnsupportedType(f"Spark cannot send the type {kind.simpleString()} to Python")
 
 
 def to_arrow_schema(schema: T.StructType) -> pa.Schema:
-    """Return the Arrow schema in which Spark hands columns to Python."""
+    """Return the Arrow schema that Spark uses when it sends columns to Python."""
     return pa.schema([pa.field(f.name, to_arrow_type(f.dataType), f.nullable) for f in schema])
 
 
 def from_arrow_type(dtype: pa.DataType) -> T.DataType:
-    """Return the Spark type of an Arrow type; raises `UnsupportedType` if there is none."""
+    """Return the Spark type of an Arrow type; raises `UnsupportedType` if there is no such type."""
     if pa.types.is_timestamp(dtype):
         return T.TimestampNTZType() if dtype.tz is None else T.TimestampType()
     if pa.types.is_decimal(dtype):
@@ -109,13 +111,15 @@ def _has_times_without_zone() -> bool:
 
 
 def parse_type(text: str) -> T.DataType:
-    """Return the type of a name in SQL, such as ``"decimal(20,2)"``; Spark parses it and raises its own errors."""
+    """Return the Spark type that has this name in SQL, such as ``"decimal(20,2)"``. Spark parses the name, and raises
+    its own errors.
+    """
     if text in _PLAIN_NAMES:
         return _PLAIN_NAMES[text]()
     if text == "timestamp" and not _has_times_without_zone():
         return T.TimestampType()
     schema: Any
-    if hasattr(T.StructType, "fromDDL"):  # 4.0
+    if hasattr(T.StructType, "fromDDL"):  # since PySpark 4.0
         schema = T.StructType.fromDDL(f"x {text}")
     else:
         session = SparkSession.getActiveSession() or SparkSession.builder.getOrCreate()

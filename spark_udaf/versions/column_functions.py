@@ -24,7 +24,7 @@ def scalar_function(function: Callable[..., pa.Array], dtype: DataType | str) ->
     ----------
     function : arrays, one per Column -> array
     dtype : Spark type or its name
-        Of the result.
+        The type of the result.
     """
     if has_arrow_udf():
         return arrow_udf(function, dtype, is_aggregate=False)
@@ -42,8 +42,8 @@ def list_function(
     ----------
     function : lists -> array with one value per list
     dtype : Spark type
-        Of the result.
-    names : names of the fields if the lists hold structs; one name if they hold plain values
+        The type of the result.
+    names : the names of the fields if the lists contain structs; a single name if they contain plain values
     """
     if has_arrow_udf():
         return arrow_udf(function, dtype, is_aggregate=False)
@@ -55,7 +55,7 @@ def list_function(
 def window_function(
     function: Callable[[pa.Array], pa.Scalar], dtype: DataType
 ) -> Callable[[Column, WindowSpec], Column]:
-    """Return a function of a Column and a window: all values of a frame -> one value."""
+    """Return a function of a Column and a window, which maps all values of a window frame to one value."""
     if has_arrow_udf():
         aggregate = arrow_udf(function, dtype, is_aggregate=True)
         return lambda column, window: aggregate(column).over(window)
@@ -88,7 +88,9 @@ def iterating_function(
 
 
 def arrow_udf(function: Callable[..., Any], dtype: DataType | str, is_aggregate: bool) -> Callable[..., Column]:
-    """Return PySpark's own Arrow function, which must exist; PySpark reads from annotations whether it aggregates."""
+    """Return an Arrow function of PySpark, which must support them. The annotations of the function determine whether
+    PySpark uses it as an aggregate.
+    """
     from pyspark.sql.pandas import functions
 
     compute = TaskFunction(function)
@@ -98,7 +100,7 @@ def arrow_udf(function: Callable[..., Any], dtype: DataType | str, is_aggregate:
 
     result = pa.Scalar if is_aggregate else pa.Array
     call.__annotations__ = {"positional": pa.Array, "named": pa.Array, "return": result}
-    call.__name__ = function.__name__  # Spark names the result column after it
+    call.__name__ = function.__name__  # Spark uses this name in the name of the result column
     make: Any = functions.arrow_udf
     udf: Callable[..., Column] = make(call, dtype)
     return udf

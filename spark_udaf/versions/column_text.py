@@ -7,11 +7,11 @@ from pyspark.sql import Column
 
 
 def text_of(column: Column | str) -> str:
-    """Return a Column as Spark shows it, and a name unchanged."""
+    """Return the text of a Column in the form that Spark prints; return a name unchanged."""
     if isinstance(column, str):
         return column
     try:
         return str(column).removeprefix("Column<'").removesuffix("'>")
-    # Spark 3.5 cannot show an expression that is not resolved yet and has a field taken from it.
+    # Spark 3.5 cannot print an unresolved expression from which a field is selected.
     except AnalysisException:
         return "expression"

@@ -1,8 +1,9 @@
-"""Registration of a data source in Python, without the search for data sources that Spark makes at the first one.
+"""Registration of a Python data source without Spark's search for other data sources.
 
-The search starts a Python worker, which takes seconds. On classic Spark from 4.2 on, the source is put where Spark's
-own method puts it, so that the search happens when a data source is read for the first time. On 4.0 the copy of the
-session that a stream makes refuses a source that the search finds too.
+At the first registration, Spark searches for data sources, which starts a Python worker and takes seconds. On classic
+Spark 4.2 and newer, this module adds the source to Spark's registry directly, so that the search is delayed until a
+data source is read. On Spark 4.0, a stream copies the session, and the copy rejects a source that the search has also
+found.
 """
 
 from __future__ import annotations
@@ -22,12 +23,13 @@ def register_data_source(spark: SparkSession, source: Any) -> None:
         try:
             _put(spark, source)
             return
-        except Exception as error:  # a release or a cluster may lack any part, and the way below is PySpark's own
+        except Exception as error:
+            # A release or a cluster may lack any part. The registration below uses the public interface of PySpark.
             log = logging.getLogger("spark_udaf")
             log.info("Spark searches for data sources before it registers one: %s", str(error).partition("\n")[0])
     try:
         spark.dataSource.register(source)
-    except AnalysisException as error:  # 4.0, if Spark has already found the module pyspark_tiltframe
+    except AnalysisException as error:  # Spark 4.0 raises this if it has already found the module pyspark_tiltframe
         if "DATA_SOURCE_ALREADY_EXISTS" not in str(error):
             raise
 

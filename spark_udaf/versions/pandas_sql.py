@@ -116,8 +116,8 @@ def _array(sql: SqlFunction, column: Any, zone: str, is_input: bool) -> pa.Array
         return pa.array(column.tolist(), from_pandas=False)
     if pd.api.types.is_float_dtype(column.dtype) and column.isna().any():
         raise ValueError(
-            f"{sql.name}: the column has null or NaN, which PySpark {pyspark.__version__} hands to SQL functions "
-            "as one value; write array_compact(array(x)) instead of x, or use su.group_by in Python"
+            f"{sql.name}: the column contains null or NaN, which PySpark {pyspark.__version__} does not "
+            f"distinguish in SQL functions; write array_compact(array(x)) instead of x, or use su.group_by in Python"
         )
     return _with_zone(pa.Array.from_pandas(column), zone)
 
@@ -169,8 +169,8 @@ def _check_no_nan(sql: SqlFunction, values: pa.Array) -> None:
     """Raise ``ValueError`` for NaN that PySpark would turn into null."""
     if pa.types.is_floating(values.type) and pc.any(pc.is_nan(values)).as_py():
         raise ValueError(
-            f"{sql.name}: the result is NaN, which PySpark {pyspark.__version__} would turn into null; "
-            "use su.group_by in Python, or leave NaN out of the rows"
+            f"{sql.name}: the result is NaN, which PySpark {pyspark.__version__} would turn into "
+            "null; use su.group_by in Python, or remove NaN from the rows"
         )
 
 

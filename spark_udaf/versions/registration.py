@@ -95,7 +95,8 @@ def register_functions(spark: SparkSession, functions: Sequence[SqlFunction]) ->
         try:
             _register_at_once(spark, registered, remaining)
             return
-        except Exception as error:  # a release or a cluster may lack any part, and the way below is PySpark's own
+        except Exception as error:
+            # A release or a cluster may lack any part. The registration below uses the public interface of PySpark.
             log = logging.getLogger("spark_udaf")
             log.info("su.register registers %d functions one by one: %s", len(remaining), str(error).partition("\n")[0])
     for function in remaining:

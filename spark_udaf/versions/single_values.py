@@ -11,5 +11,5 @@ def single_values(lists: pa.Array) -> pa.Array:
     offsets = lists.offsets.to_numpy()
     lengths = np.diff(offsets)
     if lengths.max(initial=0) > 1:
-        raise TypeError("a list is not a value that can be aggregated; explode it, or write array_compact(array(x))")
+        raise TypeError("lists cannot be aggregated; explode the list, or write array_compact(array(x))")
     return lists.values.take(pa.array(offsets[:-1], mask=lengths == 0))

@@ -142,7 +142,7 @@ def test_bounds(size):
         assert interval["lower"] == pytest.approx(sketch.get_lower_bound(sigmas), rel=1e-14)
         assert interval["upper"] == pytest.approx(sketch.get_upper_bound(sigmas), rel=1e-14)
         assert (interval["theta"], interval["retained"]) == (sketch.theta, sketch.num_retained)
-    with pytest.raises(ValueError, match="a number of standard errors above 0 away; got 0"):
+    with pytest.raises(ValueError, match="in standard errors, must be above 0; got 0"):
         bounds(state, 0)
     with pytest.raises(TypeError, match="states of count have no bounds; they have count"):
         bounds(aggr.Count().reduce(pa.array([1]), Groups.single(1)))
@@ -196,7 +196,7 @@ def test_what_set_operations_refuse():
     state = ours(pa.array([1]))
     with pytest.raises(ValueError, match="with k=16 cannot be merged or read as k=32"):
         set_operations.union(state, ours(pa.array([1]), 16))
-    with pytest.raises(ValueError, match="set operations go row by row; got 1 states and 2"):
+    with pytest.raises(ValueError, match="two columns of equal length; got 1 states and 2"):
         set_operations.jaccard(state, pa.concat_arrays([state, state]))
     with pytest.raises(TypeError, match="states of count are not sets"):
         set_operations.intersection(aggr.Count().reduce(pa.array([1]), Groups.single(1)), state)
@@ -254,22 +254,22 @@ def changed(data: bytes, **bytes_at: int) -> pa.Array:
     [
         (pa.array([None, b"1234567"]), "sketch 1 is not a compact Theta sketch: it has less than 8 bytes"),
         (changed(theta_sketch([1, 2]).serialize(), at2=2), r"not a compact Theta sketch; call compact\(\)"),
-        (changed(theta_sketch([1, 2]).serialize(), at1=2), "not of version 3 or 4"),
+        (changed(theta_sketch([1, 2]).serialize(), at1=2), "not in version 3 or 4"),
         (changed(theta_sketch([1, 2]).serialize(), at5=0x1B), "big-endian"),
-        (changed(theta_sketch([1, 2]).serialize(), at6=0), "another seed than 9001"),
-        (changed(theta_sketch([1, 2]).serialize(), at8=3), "breaks off, or has bytes left over"),
-        (changed(theta_sketch([1, 2]).serialize(), at11=255), "breaks off, or has bytes left over"),
-        (changed(theta_sketch([1, 2]).serialize(), at0=4), "breaks off, or has bytes left over"),
-        (pa.array([None, theta_sketch([1]).serialize() + b"\0"]), "breaks off, or has bytes left over"),
+        (changed(theta_sketch([1, 2]).serialize(), at6=0), "a seed other than 9001"),
+        (changed(theta_sketch([1, 2]).serialize(), at8=3), "bytes are cut off, or followed by other bytes"),
+        (changed(theta_sketch([1, 2]).serialize(), at11=255), "bytes are cut off, or followed by other bytes"),
+        (changed(theta_sketch([1, 2]).serialize(), at0=4), "bytes are cut off, or followed by other bytes"),
+        (pa.array([None, theta_sketch([1]).serialize() + b"\0"]), "bytes are cut off, or followed by other bytes"),
         (
             pa.array([None, theta_sketch([1, 2]).serialize()[:24] * 1 + theta_sketch([1]).serialize()[8:]]),
             "not distinct",
         ),
-        (changed(bytes.fromhex(SPARK), at4=9), "breaks off, or has bytes left over"),
-        (changed(bytes.fromhex(SPARK), at3=255), "breaks off, or has bytes left over"),
+        (changed(bytes.fromhex(SPARK), at4=9), "bytes are cut off, or followed by other bytes"),
+        (changed(bytes.fromhex(SPARK), at3=255), "bytes are cut off, or followed by other bytes"),
         (
             pa.array([None, bytes.fromhex(SPARK)[:3] + bytes([0, 4, *bytes.fromhex(SPARK)[5:16]]) + b"\xff" * 4]),
-            "breaks off",
+            "bytes are cut off",
         ),
     ],
 )
@@ -279,7 +279,7 @@ def test_damaged_sketches_are_refused(sketch, message):
 
 
 def test_what_is_no_column_of_sketches():
-    with pytest.raises(TypeError, match="Theta sketches are a column of binary; got string"):
+    with pytest.raises(TypeError, match="Theta sketches must be an Arrow column of type binary; got string"):
         from_theta_sketch(pa.array(["a"]), ApproxCountDistinct())
 
 
@@ -299,6 +299,6 @@ def test_damaged_states_are_refused():
         sketch = pa.array([broken], state.field("sketch").type)
         damaged = ApproxCountDistinct(32).own_state.pack({"sketch": sketch}, 1)
         with pytest.raises(
-            DamagedState, match="a damaged state of approx_count_distinct: its field 'sketch' holds hashes"
+            DamagedState, match="a damaged state of approx_count_distinct: its field 'sketch' contains hashes"
         ):
             ApproxCountDistinct(32).finish(damaged)

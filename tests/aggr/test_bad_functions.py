@@ -57,11 +57,11 @@ for wrong in ("1", None, -1, 1.5, True, [1], float("nan")):
     bad("ddof must be a whole number", aggr.stdev, "x", wrong)
 for function in (aggr.Count(), aggr.Max(), aggr.Sum(), aggr.Dds(), aggr.Hdr(), aggr.First()):
     for wrong in ([1, 2], (1,), "ab", None, 5, np.array([1, 2]), {"a": 1}):
-        bad(f"{function.name}: values are ", function.reduce, wrong, Groups.each(2))
-        bad(f"{function.name}: states are an Arrow column", function.merge, wrong, Groups.each(2))
-        bad(f"{function.name}: states are an Arrow column", function.finish, wrong)
+        bad(f"{function.name}: values must be ", function.reduce, wrong, Groups.each(2))
+        bad(f"{function.name}: states must be an Arrow column", function.merge, wrong, Groups.each(2))
+        bad(f"{function.name}: states must be an Arrow column", function.finish, wrong)
     for wrong in (None, [0, 0], np.array([0, 0]), 2):
-        bad(f"{function.name}: groups are an aggr.Groups", function.merge, STATES, wrong)
+        bad(f"{function.name}: groups must be an aggr.Groups", function.merge, STATES, wrong)
     for other in (pa.array([1, 2]), pa.array(["a", None]), pa.array([{"a": 1}, {"a": 2}])):
         bad(f"these are not states of {function.name}", function.finish, other)
 for function in (aggr.Sum(), aggr.Var(), aggr.Dds(), aggr.Hdr()):
@@ -72,7 +72,7 @@ for wrong in (int, 5, None, "x", object(), aggr.Sum(), [aggr.Sum]):
 bad("Function does not define|a function's name", aggr.register, Function)
 for accessor in (accessors.mean, accessors.stdev, accessors.count):
     for wrong in ([1], "x", None, 5):
-        bad("states are an Arrow column", accessor, wrong)
+        bad("states must be an Arrow column", accessor, wrong)
     bad("no registered function has states", accessor, pa.array([1]))
 for wrong in ("x", None, True, float("nan"), [1]):
     bad("rank needs a number", accessors.rank, STATES, wrong)
@@ -102,6 +102,6 @@ def test_a_function_that_needs_arguments_is_refused_by_name():
 
         name = "needy"
 
-    with pytest.raises(ValueError, match=r"^needy cannot be made without arguments .*give each parameter a default"):
+    with pytest.raises(ValueError, match=r"^needy cannot be created without arguments .*give each parameter a default"):
         aggr.register(Needy)
     assert "needy" not in aggr.names()

@@ -143,7 +143,7 @@ def test_the_three_share_a_state_in_a_frame():
 
 def test_a_time_before_the_newest_row_is_refused():
     states = aggr.DecayedSum("1m").reduce([pa.array([1.0]), pa.array([5], pa.timestamp("s"))], Groups.single(1))
-    with pytest.raises(ValueError, match=r"before the newest row, of 1970-01-01T00:00:05; give that time or a later"):
+    with pytest.raises(ValueError, match=r"before the time of the newest row, 1970-01-01T00:00:05; pass that time or"):
         aggr.DecayedSum("1m", as_of="1970-01-01").finish(states)
 
 
@@ -167,10 +167,10 @@ STATES = aggr.DecayedSum("1s").reduce([pa.array([1.0, 2.0]), TIMES], Groups.sing
     [
         (lambda first, last: {"newest": dt.datetime(1975, 1, 1)}, "does not lie in its last span"),
         (lambda first, last: {"newest": None}, "contradict each other"),
-        (lambda first, last: {"spans": [last, first]}, "out of their order"),
+        (lambda first, last: {"spans": [last, first]}, "not in ascending order"),
         (lambda first, last: {"spans": [first | {"span": last["span"] - 4}, last]}, "are 4 or more apart"),
-        (lambda first, last: {"spans": [first | {"weights": {"exponent": 0, "limbs": []}}, last]}, "more than 0"),
-        (lambda first, last: {"spans": [first | {"special": 9}, last]}, "flags of special values beyond 0 to 7"),
+        (lambda first, last: {"spans": [first | {"weights": {"exponent": 0, "limbs": []}}, last]}, "is not above 0"),
+        (lambda first, last: {"spans": [first | {"special": 9}, last]}, "flags of special values outside the range"),
     ],
 )
 def test_states_that_contradict_themselves_are_damaged(spoil, message):

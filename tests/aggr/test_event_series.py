@@ -113,7 +113,7 @@ def test_durations():
     states = states_of(rows, aggr.DurationIn("on"), pa.string())
     assert aggr.DurationIn("on").finish(states).to_pylist() == [6.5, 0.0, None]
     assert aggr.DurationIn("gone").finish(states).to_pylist() == [0.0, 0.0, None]
-    with pytest.raises(TypeError, match="duration_in was asked for 5 of a column of type string; give a value of that"):
+    with pytest.raises(TypeError, match="duration_in looks for the state 5 in a column of type string; pass a state"):
         aggr.DurationIn(5).finish(states)
 
 
@@ -206,11 +206,11 @@ def test_calls_read_back():
     ("make", "message"),
     [
         (lambda: aggr.rate("x", extrapolate="1mo"), "has no fixed length"),
-        (lambda: aggr.integral("x", unit="0s"), "the unit '0s' is nothing; write a length of time from 1us"),
+        (lambda: aggr.integral("x", unit="0s"), "the unit '0s' is zero; write a duration of at least 1us"),
         (lambda: aggr.time_weighted_avg("x", method="locf"), "method must be one of 'step', 'linear'; got 'locf'"),
         (lambda: aggr.lttb("x", 2), "n, the number of points that are chosen, must be"),
-        (lambda: aggr.funnel("x", ["a", "a"]), r"each step must be given once; got \['a', 'a'\]"),
-        (lambda: aggr.points("x", max=0), "max, the most values a group may have, must be a whole number from 1"),
+        (lambda: aggr.funnel("x", ["a", "a"]), r"steps must not contain a step twice; got \['a', 'a'\]"),
+        (lambda: aggr.points("x", max=0), "max, the maximum number of values in a group, must be a whole number"),
     ],
 )
 def test_wrong_parameters_are_refused(make, message):
@@ -227,15 +227,15 @@ def test_wrong_columns_are_refused():
     words = aggr.Collect().reduce([pa.array(["a"]), pa.array([1], pa.timestamp("us"))], Groups.single(1))
     with pytest.raises(TypeError, match="rate cannot take a column of type string"):
         aggr.Rate().finish(words)
-    with pytest.raises(TypeError, match=r"the steps of funnel are \[1, 2\], and its column has type string"):
+    with pytest.raises(TypeError, match=r"the steps of funnel are \[1, 2\], and its column has the type string"):
         aggr.Funnel((1, 2)).finish(words)
-    with pytest.raises(TypeError, match=r"funnel needs its steps, such as steps=\['view', 'buy'\]"):
+    with pytest.raises(TypeError, match=r"funnel needs the parameter steps, such as steps=\['view', 'buy'\]"):
         aggr.Funnel().finish(words)
 
 
 def test_more_points_than_max_are_an_error_or_cut():
     rows = [[(at, float(at)) for at in range(5)]]
-    with pytest.raises(ValueError, match="holds at most max=4 values a group; one has 5"):
+    with pytest.raises(ValueError, match="holds at most max=4 values a group; one group has 5"):
         states_of(rows, aggr.Rate(max=4), pa.float64())
     latest = aggr.Delta(max=2, keep="latest")
     assert latest.finish(states_of(rows, latest, pa.float64())).to_pylist() == [1.0]

@@ -115,13 +115,13 @@ def test_special_values_of_three_inputs_are_noted():
         ({"sums": {"t": "z"}}, "inputs that have units, which are y, x, weight"),
         ({"sums": {"t": "y·y·y·x·x"}}, "at most 4 factors"),
         ({"sums": {"t": 5}}, "it must be a product of inputs"),
-        ({"sums": ["y"]}, r"declared\.sums must map names to inputs"),
+        ({"sums": ["y"]}, r"declared\.sums must be a dict of names to inputs"),
         ({"sums": {"t": "y"}, "units": {"x": "x_unit"}}, "a product of inputs that have units, which are x,"),
         ({"sums": {"t": "y"}, "units": {"y": "u", "q": "v"}, "special": {"s": "y"}}, "'q', which is not an input"),
         ({"sums": {"t": "y"}, "special": {"s": "y·q"}}, r"declared\.special\['s'\]"),
         ({"sums": {"special": "y"}}, "uses the field 'special' twice"),
         ({"sums": {"t": "y·x"}, "inputs": ("y", "x"), "takes_weights": True, "units": {"y": "a", "x": "b"},
-          "special": {"s": "y"}}, "takes weights"),
+          "special": {"s": "y"}}, "has takes_weights"),
     ],
 )  # fmt: skip
 def test_a_declaration_is_checked_when_the_class_is_made(members, message):
@@ -206,7 +206,7 @@ def test_errors_of_any_class_keep_their_text():
         assert (type(named), named.__cause__) == (ValueError, caught.value)
         assert str(named) == f"here: {caught.value}"
     measure = aggr.Measure(aggr.Hdr(), "x")
-    with pytest.raises(ValueError, match=r"^hdr\('x'\): hdr takes numbers from 0; got -1") as caught:
+    with pytest.raises(ValueError, match=r"^hdr\('x'\): hdr accepts numbers from 0 only; got -1") as caught:
         measure.reduce(pa.table({"x": [-1]}), Groups.single(1))
     assert caught.value.__cause__ is None
 
@@ -245,7 +245,7 @@ def test_a_result_that_the_type_does_not_have_is_refused_before_the_rows():
         raise AssertionError("the second batch was read")
 
     schema = _rows([1.5], ["a"]).schema
-    with pytest.raises(TypeError, match="total: sums of floats are read as float64"):
+    with pytest.raises(TypeError, match="total: dtype='decimal' works only for integers and decimals"):
         rollup(pa.RecordBatchReader.from_batches(schema, batches()), frame)
 
 

@@ -139,11 +139,11 @@ def test_times_count_in_microseconds_and_both_zeros_are_one():
 @pytest.mark.parametrize(
     ("change", "message"),
     [
-        (lambda state: state.update(count=3), "are not of the same rows"),
-        (lambda state: state["candidates"].reverse(), "out of their order"),
-        (lambda state: state["candidates"][0].update(hash=-1), "a hash beyond 63 bits"),
-        (lambda state: state["candidates"][0].update(value="b"), "out of their order"),
-        (lambda state: state["candidates"].clear(), "are not of the same rows"),
+        (lambda state: state.update(count=3), "cannot come from the same rows"),
+        (lambda state: state["candidates"].reverse(), "not in ascending order"),
+        (lambda state: state["candidates"][0].update(hash=-1), "a hash of more than 63 bits"),
+        (lambda state: state["candidates"][0].update(value="b"), "not in ascending order"),
+        (lambda state: state["candidates"].clear(), "cannot come from the same rows"),
         (lambda state: state["cells"].update(high=10**6), "damaged"),
     ],
 )

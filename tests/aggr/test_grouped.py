@@ -70,7 +70,7 @@ def test_sums_beyond_64_bits_are_refused(data):
     if all(-(2**63) <= total < 2**63 for total in sums):
         assert sum_by_group(values, Groups(ids, n)).tolist() == sums
     else:
-        with pytest.raises(OverflowError, match="beyond int64"):
+        with pytest.raises(OverflowError, match="exceeds int64"):
             sum_by_group(values, Groups(ids, n))
 
 

@@ -80,7 +80,7 @@ def test_ids_are_not_changed_by_way_of_the_groups():
 def test_rows_are_chosen_by_as_many_booleans():
     groups = Groups.of([0, 1, 0], 2)
     for wrong in (np.array([0, 1, 2]), np.array([True])):
-        with pytest.raises(ValueError, match="rows are chosen by 3 booleans"):
+        with pytest.raises(ValueError, match="rows must be selected by an array of 3 booleans"):
             groups.filter(wrong)
 
 
@@ -114,7 +114,7 @@ def test_every_row_needs_a_group_id(call):
 def test_keys_of_what_no_bucket_holds():
     mapping = LogarithmicMapping(0.01)
     for wrong in (0.0, -1.0, np.inf, np.nan):
-        with pytest.raises(ValueError, match="buckets hold numbers above 0 and below infinity"):
+        with pytest.raises(ValueError, match="buckets can contain only numbers above 0 and below infinity"):
             mapping.keys(np.append(np.ones(1 << 17), wrong))
 
 

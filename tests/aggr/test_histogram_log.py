@@ -165,13 +165,13 @@ def test_a_log_goes_into_a_store(tmp_path):
 
 GOOD = "0.126,1.007,1.933," + to_hdr_v2(Hdr().reduce(pa.array([5]), Groups.single(1)), Hdr())[0].as_py()
 BAD_LINES = {
-    "no interval": ("what?", r"line 2 of .*: an interval is .*; got 'what\?'"),
-    "too few fields": ("0.1,1.0,abc", "an interval is"),
-    "too many fields": (GOOD + ",1", "an interval is"),
+    "no interval": ("what?", r"line 2 of .*: the line of an interval must .*; got 'what\?'"),
+    "too few fields": ("0.1,1.0,abc", "the line of an interval must"),
+    "too many fields": (GOOD + ",1", "the line of an interval must"),
     "no number": (GOOD.replace("0.126", "soon"), "StartTimestamp must be a number of seconds; got 'soon'"),
     "no finite number": (GOOD.replace("1.007", "NaN"), "Interval_Length must be a number of seconds"),
     "a number too large": (GOOD.replace("0.126", "1e999999999"), "must be a number of seconds"),
-    "a negative length": (GOOD.replace("1.007", "-1"), "Interval_Length is negative: -1"),
+    "a negative length": (GOOD.replace("1.007", "-1"), "Interval_Length must not be negative; got -1"),
     "no histogram": ("0.126,1.007,1.933,HIST", "line 2 of .*unknown cookie|line 2 of .*base64"),
     "a start that is none": ("#[StartTime: now (seconds since epoch)]", "the StartTime must be a number"),
 }
@@ -195,9 +195,12 @@ BAD_TABLES = {
     "no start": (intervals().drop_columns(["start"]), "there is no 'start'"),
     "a null": (intervals(end=pa.nulls(1, pa.timestamp("us"))), "'end' of intervals must not be null"),
     "numbers": (intervals(start=pa.array([1])), "'start' of intervals must hold timestamps; got int64"),
-    "an end before": (intervals(end=pa.array([0], pa.timestamp("us"))), "row 0 ends before it starts"),
-    "a comma in a tag": (intervals(tag=["a,b"]), "a tag is text without commas"),
-    "a tag of a number": (intervals(tag=[5]), "a tag is text"),
+    "an end before": (
+        intervals(end=pa.array([0], pa.timestamp("us"))),
+        "row 0 ends before it starts; exchange start and end",
+    ),
+    "a comma in a tag": (intervals(tag=["a,b"]), "a tag must be text without commas"),
+    "a tag of a number": (intervals(tag=[5]), "a tag must be text"),
     "no states": (intervals(histogram=pa.array([1])), "these are not states of hdr"),
     "no table": (5, "intervals must be"),
 }

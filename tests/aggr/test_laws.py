@@ -659,7 +659,7 @@ def test_a_sound_function_of_the_same_make_passes(sound):
 def test_states_of_an_earlier_version_are_refused_unless_they_are_said_to_be_read():
     old = Broken().reduce(pa.array([1.0, 2.0]), aggr.Groups.single(2))
     for read in (Newer().finish, lambda states: Newer().merge(states, aggr.Groups.single(1))):
-        with pytest.raises(ValueError, match="a broken state has version 1, and this one reads version 2"):
+        with pytest.raises(ValueError, match="a broken state has version 1, and this release can read only version 2"):
             read(old)
     assert ReadsBoth().finish(old).to_pylist() == [1.0]
 

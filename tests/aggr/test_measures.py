@@ -67,7 +67,7 @@ def test_conditions(condition, rows):
         ("status >=", "cannot read the condition"),
         ("nope = 1", "names a column 'nope'"),
         ("host > 5", "cannot compute|cannot compare"),
-        ("status + 1", "not true or false"),
+        ("status + 1", "must be true or false"),
         ("soundex(host) = 'A'", "cannot use"),
         ("status IN (SELECT 1)", "cannot use"),
         ("", "cannot read the condition"),
@@ -92,7 +92,7 @@ def test_where_filters_one_measure():
 
 
 def test_an_error_names_the_measure():
-    with pytest.raises(ValueError, match=r"hdr\('two words'\): hdr takes numbers from 0"):
+    with pytest.raises(ValueError, match=r"hdr\('two words'\): hdr accepts numbers from 0 only"):
         aggr.hdr("two words").reduce(TABLE, Groups.single(4))
 
 
@@ -234,7 +234,7 @@ def test_dates_and_times_come_back_as_they_went():
 def test_counts_are_exact_beyond_doubles_and_never_wrap():
     groups = Groups.of([0, 0, 1], 2)
     assert ADD.merge(pa.array([2**60 + 1, 2, 2**62]), groups).to_pylist() == [2**60 + 3, 2**62]
-    with pytest.raises(OverflowError, match="beyond int64"):
+    with pytest.raises(OverflowError, match="exceeds int64"):
         ADD.merge(pa.array([2**62, 2**62, 0]), groups)
 
 

@@ -16,7 +16,7 @@ HINTS = {
     "quantile": r"write dds\(x, quantiles=\[0.9, 0.99\]\), or hdr",
     "percentile": r"write dds\(x, quantiles=\[0.9, 0.99\]\), or hdr",
     "approxQuantile": r"write dds\(x, quantiles=\[0.9, 0.99\]\), or hdr",
-    "nunique": r"write count_distinct\(x\), which counts exactly, or approx_count_distinct\(x\)",
+    "nunique": r"write count_distinct\(x\), which is exact, or approx_count_distinct\(x\)",
     "maxx": "did you mean 'max'",
 }
 

@@ -118,11 +118,15 @@ BAD = {
     "is not an ExponentialHistogramDataPoint": b"\xff\xff",
     "counts 3 values, and its buckets 1": Point(count=3, positive=SIDE),
     "has scale -12": Point(count=1, scale=-12, positive=SIDE),
-    "has a bucket 1024, beyond all doubles": Point(count=1, positive=Point.Buckets(offset=1024, bucket_counts=[1])),
-    "has a bucket -1076, beyond all doubles": Point(count=1, positive=Point.Buckets(offset=-1076, bucket_counts=[1])),
+    "has a bucket 1024, which lies outside the range of doubles": Point(
+        count=1, positive=Point.Buckets(offset=1024, bucket_counts=[1])
+    ),
+    "has a bucket -1076, which lies outside the range of doubles": Point(
+        count=1, positive=Point.Buckets(offset=-1076, bucket_counts=[1])
+    ),
     "counts 18446744073709551615 values": Point(count=2**64 - 1, zero_count=2**64 - 1),
-    "does not fit its buckets": Point(count=1, positive=SIDE, min=5.0, max=5.0),
-    "its min is above its max": Point(count=1, positive=SIDE, min=2.0, max=1.5),
+    "contradicts its buckets": Point(count=1, positive=SIDE, min=5.0, max=5.0),
+    "its min is above its max; a message must have min <= max": Point(count=1, positive=SIDE, min=2.0, max=1.5),
     "must be finite": Point(count=1, positive=SIDE, max=math.inf),
 }
 
@@ -138,7 +142,7 @@ def test_bad_messages_are_refused_by_row(sentence):
 
 
 def test_other_columns_and_states_are_refused():
-    with pytest.raises(TypeError, match="a column of binary; got string"):
+    with pytest.raises(TypeError, match="must be an Arrow column of type binary; got string"):
         from_otlp(pa.array(["x"]), FUNCTION)
     for write in (to_otlp, bucket_values):
         with pytest.raises(ValueError, match="max_buckets"):

@@ -274,5 +274,5 @@ def test_a_default_that_is_made_anew_is_a_default():
 
 def test_what_cannot_be_described_is_refused():
     assert read(described((1, {"a": b"\1"}, np.float64(0.5)))) == (1, {"a": b"\1"}, 0.5)
-    with pytest.raises(ValueError, match="cannot be described"):
+    with pytest.raises(ValueError, match="which cannot be stored"):
         described({1, 2})

@@ -201,7 +201,7 @@ def test_a_store_whose_function_refuses_its_parameters_now_is_not_called_damaged
     aggr.unregister("least_of_mine")
     aggr.register(Strict)
     try:
-        with pytest.raises(StoreError, match=r"is whole, and its frame cannot be made here: .*floor must be at most 5"):
+        with pytest.raises(StoreError, match=r"its frame cannot be created here: .*floor must be at most 5"):
             FrameStore(str(tmp_path / "s"))
     finally:
         aggr.unregister("least_of_mine")

@@ -133,18 +133,22 @@ BAD = {
     "counts 3 values, and its sparse buckets 1": native_histogram(sample_count=3),
     "counts 0 values, and its sparse buckets 1": native_histogram(sample_count=0, sample_sum=math.nan),
     "counts 5 values, and its sparse buckets 0": Histogram(sample_count=5),  # a classic one
-    "has schema -53; exponential ones are from -4 to 8": native_histogram(schema=-53),
+    "has schema -53; exponential histograms have a schema from -4 to 8": native_histogram(schema=-53),
     "has schema 9": native_histogram(schema=9),
-    "counts 0.5 values somewhere": native_histogram(sample_count_float=0.5),
-    "counts nan values somewhere": native_histogram(zero_count_float=math.nan),
-    "counts 1.5 values somewhere": native_histogram(positive_count=[1.5]),
-    "counts -1 values somewhere": native_histogram(positive_delta=[-1]),
-    "counts 9223372036854775808 values somewhere": native_histogram(sample_count=2**63, zero_count=2**63 - 1),
+    "counts 0.5 values in a bucket": native_histogram(sample_count_float=0.5),
+    "counts nan values in a bucket": native_histogram(zero_count_float=math.nan),
+    "counts 1.5 values in a bucket": native_histogram(positive_count=[1.5]),
+    "counts -1 values in a bucket": native_histogram(positive_delta=[-1]),
+    "counts 9223372036854775808 values in a bucket": native_histogram(sample_count=2**63, zero_count=2**63 - 1),
     "has spans that overlap": native_histogram(positive_span=[SPAN, Span(offset=-1, length=0)]),
     "not as long as its 1 counts": native_histogram(positive_span=[Span(offset=0, length=2**32 - 1)]),
-    "has a bucket 1026, beyond all doubles": native_histogram(positive_span=[Span(offset=1026, length=1)]),
-    "has a bucket -1075, beyond all doubles": native_histogram(positive_span=[Span(offset=-1075, length=1)]),
-    "does not fit its buckets": Histogram(sample_sum=1.0),
+    "has a bucket 1026, which lies outside the range of doubles": native_histogram(
+        positive_span=[Span(offset=1026, length=1)]
+    ),
+    "has a bucket -1075, which lies outside the range of doubles": native_histogram(
+        positive_span=[Span(offset=-1075, length=1)]
+    ),
+    "contradicts its buckets": Histogram(sample_sum=1.0),
 }
 
 
@@ -175,12 +179,12 @@ def test_damaged_messages_give_a_state_or_a_sentence():
 
 
 def test_other_columns_and_states_are_refused():
-    with pytest.raises(TypeError, match="Prometheus messages are a column of binary; got string"):
+    with pytest.raises(TypeError, match="Prometheus messages must be an Arrow column of type binary; got string"):
         from_prometheus(pa.array(["x"]), FUNCTION)
     with pytest.raises(ValueError, match="max_buckets"):
         to_prometheus(state_of(aggr.Exponential((0.5,), 8, 5), np.array([1.0])), FUNCTION)
     few = aggr.Exponential((0.5,), max_buckets=2)
     wide = state_of(few, np.array([1e-300, 1e300]))
     states = pa.concat_arrays([pa.nulls(1, wide.type), wide])
-    with pytest.raises(ValueError, match=r"state 1 has scale -1[01]; native histograms have schemas from -4"):
+    with pytest.raises(ValueError, match=r"state 1 has scale -1[01]; native histograms accept only schemas from -4"):
         to_prometheus(states, few)

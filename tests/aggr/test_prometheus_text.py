@@ -99,7 +99,7 @@ def test_what_came_after_an_earlier_scrape(before, after, weights):
 
 INF = 'x_bucket{le="+Inf"} 1'
 BAD = {
-    "x{} counts 1 up to 2.0, after 3; counts are whole": ('x_bucket{le="1"} 3', 'x_bucket{le="2"} 1', INF),
+    "x{} counts 1 up to 2.0, after 3; counts must be whole": ('x_bucket{le="1"} 3', 'x_bucket{le="2"} 1', INF),
     "counts 0.5 up to inf, after 0;": ('x_bucket{le="+Inf"} 0.5',),
     "counts nan up to inf": ('x_bucket{le="+Inf"} NaN',),
     "counts inf up to inf": ('x_bucket{le="+Inf"} +Inf',),
@@ -121,9 +121,9 @@ def test_bad_texts_are_refused_by_their_series(sentence):
 
 
 def test_other_names_are_refused():
-    with pytest.raises(ValueError, match="the text has no histogram 'up'; its histograms: x"):
+    with pytest.raises(ValueError, match="the text has no histogram called 'up'; it has the histograms x"):
         classic_buckets(text(INF), "up")
-    with pytest.raises(ValueError, match="no histogram 'x'; its histograms: none"):
+    with pytest.raises(ValueError, match="no histogram called 'x'; it has the histograms none"):
         classic_buckets("", "x")
 
 

@@ -95,7 +95,7 @@ def test_quantiles_come_second():
 def test_text_has_no_value_between_two_values():
     words = pa.array(["a", "b"])
     assert read(aggr.ExactQuantiles([0.5], method="higher"), words) == ["b"]
-    with pytest.raises(TypeError, match="cannot interpolate between values of type string"):
+    with pytest.raises(TypeError, match="cannot interpolate between two values of type string"):
         read(aggr.ExactQuantiles([0.5], method="linear"), words)
 
 

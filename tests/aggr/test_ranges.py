@@ -126,7 +126,7 @@ def test_no_row_is_reduced_twice_and_merges_do_not_grow_with_the_window():
         ([2], [1], "in order"),
         ([0], [9], "within the 5 rows"),
         ([-1], [2], "within the 5 rows"),
-        ([0, 1], [2], "a first row and a last one"),
+        ([0, 1], [2], "a first and a last row"),
     ],
 )
 def test_bad_ranges_are_refused(first, last, message):

@@ -54,7 +54,7 @@ def test_samples_estimate_it(share):
 
 def test_what_has_no_keys_is_refused():
     counts = aggr.Count().reduce(pa.array([1]), Groups.single(1))
-    with pytest.raises(TypeError, match="states of count have no keys; retention takes those of per and value_counts"):
+    with pytest.raises(TypeError, match="states of count have no keys; retention needs states of per or value_counts"):
         aggr.retention(counts, counts)
-    with pytest.raises(ValueError, match="retention goes row by row; got 1 states and 2"):
+    with pytest.raises(ValueError, match="two columns of equal length; got 1 states and 2"):
         aggr.retention(maps([["a"]]), maps([["a"], []]))

@@ -54,7 +54,7 @@ def test_checked_states_are_not_looked_at_again():
 
 
 def test_checked_states_do_not_travel():
-    with pytest.raises(TypeError, match="checked states do not travel; send their Arrow column"):
+    with pytest.raises(TypeError, match="checked states cannot be pickled; send their Arrow column"):
         pickle.dumps(checked(SUM, STATES))
 
 

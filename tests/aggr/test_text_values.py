@@ -27,7 +27,7 @@ def test_try_cast_gives_what_duckdb_gives(kind):
 
 
 def test_cast_refuses_what_try_cast_gives_null_for():
-    with pytest.raises(ValueError, match="the text '12 ms' cannot be read as DOUBLE; TRY_CAST gives null for it"):
+    with pytest.raises(ValueError, match="the text '12 ms' cannot be read as DOUBLE; TRY_CAST returns null"):
         evaluate("CAST(s AS DOUBLE)", pa.table({"s": ["1", "12 ms"]}))
     assert evaluate("TRY_CAST(i AS TINYINT)", pa.table({"i": [127, 128, -129, None]})).to_pylist() == [127, *[None] * 3]
 

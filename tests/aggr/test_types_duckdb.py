@@ -69,7 +69,7 @@ def table_of(kind, make, seed):
 
 
 def by_duckdb(source):
-    """Group as DuckDB does: an hour's start, the key, how many rows, the least and the greatest value."""
+    """Group as DuckDB does: an hour's start, the key, how many rows, the minimum and the maximum."""
     with duckdb.connect() as db:
         db.execute("SET TimeZone = 'UTC'")
         hour = "CAST(floor(epoch_ns(ts) / 3600000000000.0) AS BIGINT)"

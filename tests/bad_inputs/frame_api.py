@@ -136,7 +136,7 @@ CASES = [
         replace(bad, given=NOTHING) if "level of" in bad.name else bad
         for bad in cases_of("TiltFrame(levels)", BAD_LEVELS, lambda w, v: TiltFrame(v, "ts", MEASURES))
     ),
-    *cases_of("TiltFrame(keys)", {name: [name] for name in ("bucket", "Level", "PARTIAL", "reason", "__coarse")}, lambda w, v: TiltFrame(["1m"], "ts", MEASURES, v), "own"),
+    *cases_of("TiltFrame(keys)", {name: [name] for name in ("bucket", "Level", "PARTIAL", "reason", "__coarse")}, lambda w, v: TiltFrame(["1m"], "ts", MEASURES, v), "reserved"),
     *(
         Bad(f"rollup(data) into {kind} = {k}", lambda w, v=v, f=f: rollup(v, f))
         for kind, f in OF_KINDS.items()
@@ -151,7 +151,7 @@ CASES = [
     Bad("from_dict(described) = empty", lambda w: TiltFrame.from_dict({}), ("levels",)),
     *cases_of("TiltFrame(keys)", not_names(), lambda w, v: TiltFrame(["1m"], "ts", MEASURES, v), "key|name"),
     Bad("TiltFrame(keys) = None", lambda w: TiltFrame(["1m"], "ts", MEASURES, None), ("keys", "list"), None),
-    *cases_of("TiltFrame(keys)", {"our name": ["level"], "a measure's": ["n"]}, lambda w, v: TiltFrame(["1m"], "ts", MEASURES, v), "own|taken twice"),
+    *cases_of("TiltFrame(keys)", {"our name": ["level"], "a measure's": ["n"]}, lambda w, v: TiltFrame(["1m"], "ts", MEASURES, v), "reserved|used twice"),
     *cases_of("TiltFrame(timezone)", {**not_text(), **BAD_ZONES}, lambda w, v: TiltFrame(["1m"], "ts", MEASURES, [], v), "zone"),
     *cases_of("level(name)", {**not_text(), **BAD_SIZES, "another": "5m", "hopping": hopping("1h", "1m")}, lambda w, v: w.frame.level(v), "level|window"),
     *cases_of("state_of(measure)", {**not_text(), **bad_words(), "near miss": "request"}, lambda w, v: w.frame.state_of(v), "measure"),

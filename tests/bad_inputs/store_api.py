@@ -309,7 +309,7 @@ CASES = [
     *cases_of("expire(now)", not_moments(), lambda w, v: w.store.expire(v), "time"),
     *cases_of("vacuum(older_than)", BAD_AGES, lambda w, v: w.store.vacuum(v), "window|duration"),
     *[
-        Bad(f"fresh store: {name}", call, ("holds nothing",))
+        Bad(f"fresh store: {name}", call, ("does not exist yet",))
         for name, call in {
             "query": lambda w: w.fresh.query("1h"),
             "states": lambda w: w.fresh.states("1h"),

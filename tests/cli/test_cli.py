@@ -250,7 +250,7 @@ MISTAKES = {
     "a file cut in half": (["rollup", "half.parquet", *ARGUMENTS], "cannot read half.parquet"),
     "json cut in half": (["rollup", "half.jsonl", *ARGUMENTS], "cannot read half.jsonl"),
     "gzip cut in half": (["rollup", "half.json.gz", *ARGUMENTS], "cannot read half.json.gz"),
-    "an unknown format": (["rollup", "notes.txt", *ARGUMENTS], "cannot tell the format of notes.txt"),
+    "an unknown format": (["rollup", "notes.txt", *ARGUMENTS], "cannot determine the format of notes.txt"),
     "a missing column": (
         ["rollup", "e.jsonl", "--time", "tss", *MEASURES, *LEVELS],
         "no column 'tss'; did you mean 'ts'",
@@ -261,10 +261,10 @@ MISTAKES = {
     ),
     "levels that do not nest": (
         ["rollup", "e.jsonl", "--time", "ts", *MEASURES, "--levels", "10s,45s,1h"],
-        "45s is not made of whole windows of 10s",
+        "45s does not consist of whole windows of 10s",
     ),
     "an unknown zone": (["rollup", "e.jsonl", *ARGUMENTS, "--timezone", "Mars"], "there is no time zone 'Mars'"),
-    "duplicate measures": (["rollup", "e.jsonl", *ARGUMENTS, "--measure", "bytes=count()"], "'bytes' is given twice"),
+    "duplicate measures": (["rollup", "e.jsonl", *ARGUMENTS, "--measure", "bytes=count()"], "'bytes' is used twice"),
     "q above 1": (
         ["rollup", "e.jsonl", "--time", "ts", "--measure", "p=dds(ms, quantiles=[1.5])", *LEVELS],
         "a quantile must be a number from 0 to 1; got 1.5",
@@ -279,7 +279,7 @@ MISTAKES = {
     ),
     "fractions without a unit": (
         ["rollup", "e.jsonl", "--time", "ts", "--measure", "p=hdr(ms)", *LEVELS],
-        "hdr('ms'): hdr counts whole numbers; got 1.5; give the size of one as unit",
+        "hdr('ms'): hdr counts whole numbers; got 1.5; pass unit",
     ),
     "an unknown function": (
         ["rollup", "e.jsonl", "--time", "ts", "--measure", "p=medain(ms)", *LEVELS],
@@ -324,12 +324,12 @@ QUERIES = {
     "a folder that is not a store": (["query", ".", "--per", "1h"], "is not a store"),
     "an unknown level": (
         ["query", "store", "--per", "7s"],
-        "7s is not made of whole windows of a level; ask per 10s, 1m, 1h",
+        "7s does not consist of whole windows of a level; use a level (10s, 1m, 1h)",
     ),
     "a level that cannot be read": (["query", "store", "--per", "soon"], "cannot read 'soon' as a window"),
     "a condition on a measure": (["query", "store", "--per", "1h", "--where", "bytes > 1"], "keys of the frame (host)"),
     "a condition that is none": (["query", "store", "--per", "1h", "--where", "host ="], "cannot read the condition"),
-    "a range that ends before it starts": (
+    "a range that ends before it starts; exchange start and end": (
         ["query", "store", "--per", "1h", "--within", "2024-05-02,2024-05-01"],
         "its end must come after its start",
     ),
@@ -355,7 +355,7 @@ def test_a_store_of_another_frame(store, lines, capfd):
     arguments = ["--time", "ts", "--measure", "requests=count()", *LEVELS, "--store", store]
     status, _, err = call(capfd, "rollup", lines, *arguments)
     assert status == 2
-    assert "of another frame: keys is [] here and ['host'] there" in err
+    assert "another frame: keys is [] here and ['host'] there" in err
     assert {p: p.read_bytes() for p in store.rglob("*") if p.is_file()} == before
 
 
@@ -481,14 +481,14 @@ def test_inspect_compact_and_expire(store, lines, capfd):
     assert call(capfd, "compact", store)[2].startswith(f"{store}: parts nothing to merge")
     status, _, err = call(capfd, "expire", store)
     assert status == 2
-    assert "keeps every level for ever; say how long with --retention" in err
+    assert "keeps every level for ever, so nothing expires; pass --retention" in err
     status, _, err = call(capfd, "expire", store, "--retention", "10s=1d,1m=none", "--now", "2024-06-01")
     assert status == 0
     assert "10s before 2024-05-31T00:00:00Z: 3 states removed" in err
     assert call(capfd, "query", store, "--per", "1h", "--format", "json")[1] == before
     status, out, err = call(capfd, "query", store, "--per", "10s", "--format", "json")
     assert (status, out) == (0, "")
-    assert "10s is held from 2024-05-31T00:00:00Z only" in err
+    assert "10s has windows only from 2024-05-31T00:00:00Z on" in err
 
 
 def test_replacing_a_range(store, lines, capfd):

@@ -54,10 +54,10 @@ def test_mistakes_are_one_sentence_and_change_nothing(folder, run):
     before = run(folder, "inspect", "web")
     for message, arguments in {
         "the store has no measure 'm'": ("--drop", "m"),
-        "is to be added and to be dropped": ("--drop", "n", "--measure", "n=count()"),
-        "give the new one a name of its own": ("--measure", "mean=sum(ms)"),
-        "10m is not made of whole windows of 1h": ("--levels", "10m"),
-        "the types of ms tell": ("--measure", "most=max(ms)"),
+        "cannot be added and dropped at once": ("--drop", "n", "--measure", "n=count()"),
+        "choose another name for the new measure": ("--measure", "mean=sum(ms)"),
+        "10m does not consist of whole windows of 1h": ("--levels", "10m"),
+        "the types of ms determine": ("--measure", "most=max(ms)"),
     }.items():
         error = run(folder, "evolve", "web", *arguments, status=2)
         assert message in error, error

@@ -80,11 +80,11 @@ def test_late_and_bad_rows_are_kept_apart(tmp_path, run):
 @pytest.mark.long
 def test_mistakes_are_one_sentence(tmp_path, run):
     mistakes = {
-        "windows are given by --levels": [],
-        "leave out --emit": ["--ordered", "count(2)", "--emit", "on_update"],
-        "a store keeps time windows": ["--ordered", "count(2)", "--store", str(tmp_path / "store")],
+        "pass exactly one of --levels": [],
+        "so --emit": ["--ordered", "count(2)", "--emit", "on_update"],
+        "a store can contain only time windows": ["--ordered", "count(2)", "--store", str(tmp_path / "store")],
         "as an ordered window": ["--ordered", "1h"],
-        "give ticks their zone": ["--ordered", "count(2)", "--timezone", "Europe/Berlin"],
+        "write the zone of ticks in --ordered": ["--ordered", "count(2)", "--timezone", "Europe/Berlin"],
     }
     for message, options in mistakes.items():
         output = run([], *options, status=2)

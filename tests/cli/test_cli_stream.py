@@ -96,7 +96,7 @@ def test_a_state_goes_on(tmp_path, run):
     assert OpenWindows.from_ipc(state.read_bytes()).progress.rows == 1
     assert run(lines((2, "a")), *options) == [("10s", start, "a", 2, "update", 1, True)]
     output = run("", *[*options[:1], "1m", *options[2:]], status=2)
-    assert "the saved windows are of another frame: levels is ['10s'] in the saved state and ['1m'] now" in output
+    assert "the saved windows belong to another frame: levels is ['10s'] in the saved state and ['1m'] now" in output
     assert output.endswith("or keep the frame; after tiltframe stream --drain, any frame can follow\n")
     with pytest.raises(ValueError, match=r"or keep the frame$"):
         OpenWindows.from_ipc(state.read_bytes(), TiltFrame(["1m"], "ts", {"n": aggr.count()}, ["k"]))
@@ -247,7 +247,7 @@ def test_a_store_alone_says_what_is_committed(tmp_path):
     message = ended(start(tmp_path))
     assert "there is no saved state; the stream 'folder " in message
     assert "as a new writer, and rows of windows that end by 1970-01-02T06:00:02Z count as committed" in message
-    assert "5 rows of windows that are committed were not taken again" in message
+    assert "5 rows were ignored because their windows are already committed" in message
     assert_holds(tmp_path / "store", rows_of_store)
 
 
@@ -276,18 +276,18 @@ def test_a_folder_is_watched(tmp_path):
     pq.write_table(rows_of(10, 50), tmp_path / "in" / "9.parquet")
     changed = subprocess.run([*command, "--once"], capture_output=True, text=True, timeout=60)
     assert (changed.returncode, changed.stdout) == (2, "")
-    assert "9.parquet has changed since it was read, and its rows would count twice" in changed.stderr
+    assert "9.parquet has changed since it was read, so its rows would be counted twice" in changed.stderr
 
 
 @pytest.mark.parametrize(
     ("options", "message"),
     [
         ("nowhere", "nowhere is not a folder"),
-        ("--once", "--once is for a folder or a Spark source"),
-        ("--name a", "--name, --durable and --stream are of a store; give --store too"),
-        ("--format rate", "--format, --option and --shards are of a Spark source"),
-        ("--store s --emit on_update", "emit must be after_close, with delay= and timeout= alone"),
-        ("--store s --emit after_close(latest)", "emit must be after_close, with delay= and timeout= alone"),
+        ("--once", "--once applies only to a folder or a Spark source"),
+        ("--name a", "--name, --durable and --stream apply only to a store; pass --store too"),
+        ("--format rate", "--format, --option and --shards apply only to a Spark source"),
+        ("--store s --emit on_update", "emit must be after_close, with no parameters but delay="),
+        ("--store s --emit after_close(latest)", "emit must be after_close, with no parameters but delay="),
     ],
 )
 def test_options_that_do_not_go_together(options, message, capsys, tmp_path, monkeypatch):
@@ -313,4 +313,6 @@ def test_the_time_of_arrival():
     assert sum(emitted_row["n"] for emitted_row in [row, *other_rows]) == 2
     assert begun - 1 <= pd.Timestamp(row["window_start"]).timestamp() <= time.time()
     bad = subprocess.run(command, input='{"came": 1}\n', capture_output=True, text=True, check=False)
-    assert "--arrival makes the column 'came', and rows have one" in " ".join(bad.stderr.split())
+    assert "--arrival adds a column called 'came', but the rows already have this column" in " ".join(
+        bad.stderr.split()
+    )

@@ -25,11 +25,11 @@ def rollup(capfd, rows, levels: str) -> tuple[int, str, str]:
 @pytest.mark.parametrize(
     ("levels", "message"),
     [
-        ("session(30m)", "those of session(30m) do not; keep 1h instead"),
-        ("hopping(1h, 10m),1d", "keep 10m instead, and ask per hopping(1h, 10m)"),
-        ("1h,all", "those of all do not"),
+        ("session(30m)", "windows of session(30m) do not; store 1h instead"),
+        ("hopping(1h, 10m),1d", "store 10m instead, and query hopping(1h, 10m)"),
+        ("1h,all", "windows of all do not"),
         ("session(0s)", "at least one microsecond"),
-        ("1h,session(30m)", "session(30m) is a level alone, found from rows"),
+        ("1h,session(30m)", "session(30m) depends on the rows, and must be the only level"),
         ("tumbling(1d, offset=1d)", "shorter than they are"),
         ("hopping(1h", "close every bracket"),
         ("1h,", "cannot read ''"),

@@ -57,4 +57,4 @@ def test_results_of_records_go_to_csv_by_pandas(tmp_path):
 def test_a_spreadsheet_is_a_sentence(tmp_path, capfd):
     status, _, err = call(capfd, "query", str(tmp_path), "--per", "1m", "--format", "xlsx")
     assert status == 2
-    assert "give --format csv, which Excel opens" in err
+    assert "use --format csv, which Excel can open" in err

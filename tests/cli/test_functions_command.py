@@ -49,7 +49,7 @@ def test_a_function_that_is_said_to_be_subtractable_is():
         if entry.is_subtractable:
             assert function.subtract(states, states).equals(function.zero(3, table.type))
         else:
-            with pytest.raises(TypeError, match="rows cannot be taken out"):
+            with pytest.raises(TypeError, match="rows cannot be subtracted"):
                 function.subtract(states, states)
 
 

@@ -80,5 +80,5 @@ def test_existing_files_are_never_overwritten(package):
     (package / "README.md").write_text("mine")
     done = CliRunner().invoke(cli, ["new-function", "weighted_median", "--folder", str(package)])
     assert done.exit_code == 2
-    assert "already exist; choose another --folder" in done.output
+    assert "; choose another --folder" in done.output
     assert (package / "README.md").read_text() == "mine"

@@ -67,7 +67,7 @@ def test_what_came_before_is_saved_though_nobody_reads(folder, tmp_path):
         process.stdout.close()
         error_text = process.stderr.read().decode()
     assert process.returncode == 141
-    assert "the reader of standard output has gone" in error_text
+    assert "standard output was closed" in error_text
     assert "send line 1 of standard input, and those after it, again" in error_text
     assert state.exists()
 
@@ -81,7 +81,7 @@ def test_a_full_disk_is_one_sentence(arguments, folder):
         )
     *before, last_line = done.stderr.splitlines()
     assert (done.returncode, last_line) == (2, "tiltframe: No space left on device")
-    assert all(line.startswith("tiltframe: open windows are lost") for line in before)
+    assert all(line.startswith("tiltframe: the following error loses the open windows") for line in before)
 
 
 @pytest.mark.parametrize("after", [0.4, 1.2])

@@ -111,16 +111,16 @@ def test_a_stream_is_seen_from_outside(tmp_path, forked):
 @pytest.mark.parametrize(
     ("options", "message"),
     [
-        ("--input a=in --input a=other", "--input a is given twice"),
-        ("--input a=in --input b=in/../in", "its rows would count twice"),
+        ("--input a=in --input a=other", "--input a is used twice"),
+        ("--input a=in --input b=in/../in", "its rows would be counted twice"),
         ("--input in", "cannot read --input in; write NAME=PATH"),
         ("--input a=nowhere", "nowhere does not exist"),
         ("in --input a=-", "both name inputs"),
-        ("in --idle 1m", "--idle is of several inputs, and there is one"),
+        ("in --idle 1m", "--idle needs several inputs, and there is only one"),
         ("--input a=in --input b=- --idle soon", "cannot read idle"),
         ("--metrics 9465", "cannot read the address '9465' of --metrics"),
-        ("--spark --drain", "--drain has no meaning with --spark"),
-        ("--spark --input a=in", "--input has no meaning with --spark"),
+        ("--spark --drain", "--drain cannot be used with --spark"),
+        ("--spark --input a=in", "--input cannot be used with --spark"),
     ],
 )
 def test_options_that_do_not_fit(options, message, capsys, tmp_path, monkeypatch):

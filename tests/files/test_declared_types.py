@@ -147,12 +147,12 @@ def test_quotes_that_are_sound(rollup):
 def test_bytes_in_another_encoding(name, line, rollup):
     status, err, _ = rollup(line.encode("latin-1"), name=name)
     assert status == 2
-    assert f"{name} is not in utf-8: byte 0xe9 in line {2 if name == 'a.jsonl' else 3}; say what it is in" in err
+    assert f"{name} is not in utf-8: byte 0xe9 in line {2 if name == 'a.jsonl' else 3}; declare its encoding" in err
     for encoding in ("latin-1", "utf-16", "cp1252", "utf-8"):
         keys = rollup(line.encode(encoding), "--encoding", encoding, name=name, store=encoding)[2]
         assert keys == {"a": 1, "café": 1}
     assert rollup("\ufeff" + line, name=name, store="bom")[2] == {"a": 1, "café": 1}
-    assert "there is no encoding 'klingon'" in rollup(line, "--encoding", "klingon", name=name, store="no")[1]
+    assert "unknown encoding 'klingon'" in rollup(line, "--encoding", "klingon", name=name, store="no")[1]
 
 
 def test_latin_1_beyond_the_first_block(rollup):
@@ -164,14 +164,14 @@ def test_latin_1_beyond_the_first_block(rollup):
 
 TYPES = {
     "no equals": (["--type", "k"], "cannot read the type 'k'"),
-    "no such type": (["--type", "k=string"], "there is no type 'string'; there are text, int64"),
-    "twice": (["--type", "k=int64", "--text", "k"], "the type of 'k' is given twice"),
-    "no such column": (["--text", "kk"], "no key, measure or time reads a column 'kk'"),
-    "a unit of a key": (["--type", "k=seconds"], "only the time column, 'ts', is in seconds"),
+    "no such type": (["--type", "k=string"], "unknown type 'string'; the allowed types are text, int64"),
+    "twice": (["--type", "k=int64", "--text", "k"], "the type of 'k' is listed twice"),
+    "no such column": (["--text", "kk"], "no key, measure or time uses the column 'kk'"),
+    "a unit of a key": (["--type", "k=seconds"], "the type seconds is only for the time column, 'ts'"),
     "a time of floats": (["--type", "ts=float64"], "the time column is text, date, timestamp, int64"),
     "a decimal too long": (["--type", "k=decimal(39)"], "a decimal has 1 to 38 digits"),
-    "a decimal without": (["--type", "k=decimal"], "there is no type 'decimal'; there are"),
-    "what cannot be": (["--type", "k=int64"], "'a' in line 2, in the column 'k', is no int64; say --text k"),
+    "a decimal without": (["--type", "k=decimal"], "unknown type 'decimal'; the allowed types are"),
+    "what cannot be": (["--type", "k=int64"], "'a' in line 2, in the column 'k', is not of type int64; use --text k"),
 }
 
 
@@ -208,7 +208,7 @@ def test_dates_without_dashes(desk, capfd):
     arguments = ["--time", "ts", "--measure", "n=count()", "--levels", "1d", "--store", "st"]
     status, _, err = call(capfd, "rollup", "a.csv", *arguments)
     assert status == 2
-    assert "look like dates without dashes; say which with --text ts" in err
+    assert "look like dates without dashes; declare the meaning with --text ts" in err
     assert call(capfd, "rollup", "a.csv", *arguments, "--text", "ts")[0] == 0
     out = call(capfd, "query", "st", "--per", "1d", "--format", "json")[1]
     assert [json.loads(x)["window_start"][:10] for x in out.splitlines()] == ["2024-05-01", "2024-05-02"]
@@ -242,7 +242,7 @@ def test_json_of_another_type_than_declared_is_named_with_its_line(desk, capfd):
     assert "a.jsonl: 2 in line 2, in the column 'x', is not text, the type declared by --text x;" in err
     status, _, err = call(capfd, "rollup", "a.jsonl", *arguments, "--type", "x=int64")
     assert status == 2
-    assert "a.jsonl: 2 in line 2, of 'x', is no text, as values before it are;" in err
+    assert "a.jsonl: 2 in line 2, of 'x', is not of type text, which previous values have;" in err
     Path("b.jsonl").write_text('{"ts": 0, "x": "1"}\n')
     status, _, err = call(capfd, "rollup", "b.jsonl", *arguments, "--type", "x=int64")
     assert status == 2
@@ -250,18 +250,18 @@ def test_json_of_another_type_than_declared_is_named_with_its_line(desk, capfd):
 
 
 FILES = {
-    "two columns of one name": ("a.csv", "ts,k,k\n0,a,b\n", "has two columns 'k'"),
+    "two columns of one name": ("a.csv", "ts,k,k\n0,a,b\n", "has two columns called 'k'"),
     "a short row": ("a.csv", "ts,k\n0,a\n0\n", "Expected 2 columns, got 1"),
     "a long row": ("a.csv", "ts,k\n0,a\n0,a,b\n", "Expected 2 columns, got 3"),
     "words after numbers": (
         "a.csv",
         "ts,k,x\n" + "0,a,1\n" * 3_000_000 + "0,a,one\n",
-        "'one' in line 3,000,002, in the column 'x', is no int64; say --text x",
+        "'one' in line 3,000,002, in the column 'x', is not of type int64; use --text x",
     ),
     "another type in JSON": (
         "a.jsonl",
         '{"ts":0,"k":"a"}\n{"ts":0,"k":1}\n',
-        "1 in line 2, of 'k', is no text, as values before it are",
+        "1 in line 2, of 'k', is not of type text, which previous values have",
     ),
     "a name twice in JSON": ("a.jsonl", '{"ts":0,"k":"a","k":"b"}\n', "was specified twice"),
     "beyond doubles in JSON": ("a.jsonl", '{"ts":0,"k":"a","x":1e400}\n', "too big to be stored in double"),
@@ -270,7 +270,7 @@ FILES = {
     "nothing, compressed": ("a.csv.gz", gzip.compress(b""), "cannot read a.csv.gz"),
     "not compressed at all": ("a.csv.gz", "ts,k\n0,a\n", "cannot read a.csv.gz"),
     "Parquet that is none": ("a.parquet", "ts,k\n0,a\n", "cannot read a.parquet"),
-    "compressed Parquet": ("a.parquet.gz", gzip.compress(b"x"), "cannot tell the format of a.parquet.gz"),
+    "compressed Parquet": ("a.parquet.gz", gzip.compress(b"x"), "cannot determine the format of a.parquet.gz"),
 }
 
 

@@ -99,7 +99,7 @@ def test_advice_is_obeyed(case, tmp_path, monkeypatch, capfd):
         if status == 0:
             break
         assert attempt < 3, err
-        advice = err.rpartition("say ")[2].strip()
+        advice = re.split(r"\b(?:use|with) ", err)[-1].strip()
         advice = advice.removeprefix("--text x to keep the text, or ")
         cast = re.search(r" and (CAST\(.*\)) in place of x$", advice)
         value = cast[1] if cast else value

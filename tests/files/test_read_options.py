@@ -186,12 +186,12 @@ MESSY = (
     'ts,host,ms\n2024-05-01T10:00,a,1.5\n\n2024-05-01T10:01,"b\nc",2.5\n2024-05-01T10:02,c,{}\n2024-05-01T10:03,d,5\n'
 )
 WRONG = [
-    ("n/a", "if it stands for nothing say --null n/a; else --text ms and TRY_CAST(ms AS DOUBLE)", ["--null", "n/a"]),
-    ("12 ms", "say --text ms and TRY_CAST(ms AS DOUBLE), which gives null for it", None),
-    ('"1,5"', "'1,5' in line 6, in the column 'ms', is no float64; say --decimal-comma", None),
-    ('"1,234"', "say --decimal-comma, or --thousands ,", ["--thousands", ","]),
-    ('"1.234,5"', "say --thousands . and --decimal-comma", None),
-    ("1'234.5", "say --thousands ''\"'\"''", ["--thousands", "'"]),
+    ("n/a", "if it means null, use --null n/a; else --text ms and TRY_CAST(ms AS DOUBLE)", ["--null", "n/a"]),
+    ("12 ms", "use --text ms and TRY_CAST(ms AS DOUBLE), which returns null for it", None),
+    ('"1,5"', "'1,5' in line 6, in the column 'ms', is not of type float64; use --decimal-comma", None),
+    ('"1,234"', "use --decimal-comma, or --thousands ,", ["--thousands", ","]),
+    ('"1.234,5"', "use --thousands . and --decimal-comma", None),
+    ("1'234.5", "use --thousands ''\"'\"''", ["--thousands", "'"]),
 ]
 
 
@@ -204,7 +204,7 @@ def test_a_value_that_is_no_number_is_named_with_its_line_and_a_way_out_that_wor
     path.write_text(MESSY.format(value))
     status, _, err = call(capfd, "rollup", str(path), *ARGUMENTS, *typed, "--store", store)
     assert status == 2
-    assert "in line 6, in the column 'ms', is no float64" in err
+    assert "in line 6, in the column 'ms', is not of type float64" in err
     assert message in err
     assert len(err) < 300 + len(str(path))
     if way_out:
@@ -219,7 +219,7 @@ def test_another_delimiter_is_advised(tmp_path, capfd):
     path.write_text("ts;host;ms\n01.05.2024 10:00;a;1.234,5\n")
     status, _, err = call(capfd, "rollup", str(path), *ARGUMENTS, "--store", str(tmp_path / "st"))
     assert (status, err.count("\n")) == (2, 1)
-    assert err.endswith("a.csv: fields seem to be parted by ';', not by ','; say --delimiter ';'\n")
+    assert err.endswith("a.csv: fields seem to be separated by ';', not by ','; use --delimiter ';'\n")
 
 
 @pytest.mark.slow
@@ -227,7 +227,7 @@ def test_a_value_that_comes_late_is_named_too(tmp_path):
     path = tmp_path / "a.csv"
     path.write_text("ts,host,ms\n" + "2024-05-01T10:00:00,a,10\n" * 800_000 + "2024-05-01T10:00:00,a,x\n")
     with pytest.raises(
-        ValueError, match=r"'x' in line 800,002, in the column 'ms', is no int64; say types=\{'ms': 'text'\}"
+        ValueError, match=r"'x' in line 800,002, in the column 'ms', is not of type int64; use types=\{'ms': 'text'\}"
     ):
         rollup(path, frame())
 
@@ -237,10 +237,10 @@ def test_wrong_values_of_json_are_named_with_their_line(array, tmp_path):
     path = tmp_path / "a.json"
     rows = [json.dumps({"ts": 1714521600000 + i, "host": "a", "ms": ms}) for i, ms in enumerate([1, None, "-", 2])]
     path.write_text("[" + ",\n".join(rows) + "]" if array else "\n".join(rows))
-    with pytest.raises(ValueError, match="'-' in line 3, of 'ms', is no float64, as values before it are"):
+    with pytest.raises(ValueError, match="'-' in line 3, of 'ms', is not of type float64, which previous values have"):
         rollup(path, frame())
     path.write_text(path.read_text().replace('"-"', "2}"))
-    with pytest.raises(ValueError, match=r"line 3 is no JSON object|something follows its array"):
+    with pytest.raises(ValueError, match=r"line 3 is not a JSON object|there is text after its array"):
         rollup(path, frame())
 
 
@@ -257,19 +257,19 @@ def test_times_that_cannot_be_read_are_named_with_their_line(tmp_path):
 
 
 BAD = [
-    ({"delimiter": ";;"}, "delimiter is one character"),
-    ({"thousands": "."}, "thousands and fractions are both parted by '.'"),
-    ({"thousands": ",", "decimal_comma": True}, "thousands and fractions are both parted by ','"),
+    ({"delimiter": ";;"}, "delimiter must be one character"),
+    ({"thousands": "."}, "thousands and fractions cannot both use the separator '.'"),
+    ({"thousands": ",", "decimal_comma": True}, "thousands and fractions cannot both use the separator ','"),
     ({"null": "-"}, "null"),
-    ({"null": [1]}, "null is a list of texts"),
-    ({"time_format": "%H:%M"}, "does not say the day"),
-    ({"time_format": "%Y-%m-%d %Q"}, "has %Q and there are"),
+    ({"null": [1]}, "null must be a list of texts"),
+    ({"time_format": "%H:%M"}, "does not contain the day"),
+    ({"time_format": "%Y-%m-%d %Q"}, "has %Q, which is not supported"),
     ({"where": "ms >"}, "cannot read the condition"),
     ({"time": "ms +"}, "cannot read the expression"),
-    ({"types": {"ms": "number"}}, "there is no type 'number'"),
-    ({"types": {"gone": "text"}}, "reads a column 'gone'"),
-    ({"types": {"ms": "seconds"}}, "only the time column"),
-    ({"encoding": "klingon"}, "there is no encoding"),
+    ({"types": {"ms": "number"}}, "unknown type 'number'"),
+    ({"types": {"gone": "text"}}, "uses the column 'gone'"),
+    ({"types": {"ms": "seconds"}}, "only for the time column"),
+    ({"encoding": "klingon"}, "unknown encoding"),
     ({"where": "gone > 1"}, "no column 'gone'"),
 ]
 

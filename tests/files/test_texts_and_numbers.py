@@ -142,7 +142,7 @@ def test_canonical_digits_are_numbers(tmp_path):
 def test_comparisons_do_not_round(tmp_path):
     write_csv(tmp_path / "a.csv", [{"ts": 0, "x": text} for text in ("0.12345678901234567", "0.12345678901234568")])
     frame = TiltFrame(["1d"], "ts", {"max": aggr.max("x")})
-    advice = "say types={'x': 'text'} to keep the text, or types={'x': 'decimal(18, 17)'}"
+    advice = "use types={'x': 'text'} to keep the text, or types={'x': 'decimal(18, 17)'}"
     with pytest.raises(ValueError, match=re.escape(advice)):
         rollup(tmp_path / "a.csv", frame)
     result = rollup(tmp_path / "a.csv", frame, ReadOptions({"x": "decimal(18, 17)"}))

@@ -225,20 +225,20 @@ def test_frames_of_any_windows_travel_and_take_no_rows(levels):
 @pytest.mark.parametrize(
     ("levels", "message"),
     [
-        (["session(30m)", "1d"], r"session\(30m\) is a level alone"),
-        (["1h", "session(30m)"], r"session\(30m\) is a level alone, found from rows"),
-        (["session(30m)", "all"], r"session\(30m\) is a level alone"),
-        (["all", "1d"], "1d is not made of whole windows of all"),
-        (["10m", "hopping(1h, 25m)"], "its panes are of 5m, and 10m is longer"),
+        (["session(30m)", "1d"], r"session\(30m\) depends on the rows"),
+        (["1h", "session(30m)"], r"session\(30m\) depends on the rows, and must be the only level"),
+        (["session(30m)", "all"], r"session\(30m\) depends on the rows"),
+        (["all", "1d"], "1d does not consist of whole windows of all"),
+        (["10m", "hopping(1h, 25m)"], "its panes have the size 5m, and 10m is longer"),
         (["hopping(1h, 10m)", "30m"], r"hopping\(1h, 10m\) is longer"),
-        (["hopping(1h, 10m)", "hopping(60m, 10m)"], "are the same size; give each once"),
+        (["hopping(1h, 10m)", "hopping(60m, 10m)"], "have the same size; name only one of them"),
         (["hopping(1h, 7m)", "1d"], "windows of 1m"),
         (
             ["1h", "tumbling(1d, offset=90m)"],
-            r"offset=90m\) have an edge at .*T01:30 UTC, inside the one of 1h",
+            r"offset=90m\) have an edge at .*T01:30 UTC, inside the window of 1h",
         ),
-        ([window("1h", "Asia/Tokyo")], "aligned in Asia/Tokyo and the frame in UTC; make them with timezone='UTC'"),
-        ([hopping("1h", "10m", "Asia/Tokyo")], "aligned in Asia/Tokyo and the frame in UTC"),
+        ([window("1h", "Asia/Tokyo")], "time zone Asia/Tokyo, but the frame uses UTC; create them with timezone='UTC'"),
+        ([hopping("1h", "10m", "Asia/Tokyo")], "time zone Asia/Tokyo, but the frame uses UTC"),
         ([5], "cannot read 5 as a window"),
     ],
 )
@@ -263,12 +263,12 @@ def test_windows_may_be_given_as_values():
 @pytest.mark.parametrize(
     ("levels", "message"),
     [
-        (["session(30m)"], r"follow each other on the clock, and those of session\(30m\) do not; keep 1h instead$"),
+        (["session(30m)"], r"follow each other on the clock, and windows of session\(30m\) do not; store 1h instead$"),
         (
             ["hopping(1h, 10m)", "1d"],
-            r"those of hopping\(1h, 10m\) do not; keep 10m instead, and ask per hopping\(1h, 10m\)$",
+            r"windows of hopping\(1h, 10m\) do not; store 10m instead, and query hopping\(1h, 10m\)$",
         ),
-        (["1h", "all"], "those of all do not"),
+        (["1h", "all"], "windows of all do not"),
     ],
 )
 def test_a_store_refuses_windows_whose_end_does_not_follow_from_their_start(tmp_path, levels, message):
@@ -329,9 +329,9 @@ def test_rows_may_lie_in_no_window(tmp_path):
     for levels in (["10m", Half()], [Half(), "1d"], [Half(), "all"], ["10m", Half(), "1h", "1d"]):
         assert TiltFrame(levels, "ts", MEASURES).disjoint
     for levels in (["1h", Half()], ["20m", Half()], ["10m", Half(), "tumbling(1h, offset=20m)"]):
-        with pytest.raises(ValueError, match=r"have an edge at .* UTC, inside the one of|1h is longer"):
+        with pytest.raises(ValueError, match=r"have an edge at .* UTC, inside the window of|1h is longer"):
             TiltFrame(levels, "ts", MEASURES)
-    with pytest.raises(ValueError, match="those of half do not"):
+    with pytest.raises(ValueError, match="windows of half do not"):
         FrameStore(tmp_path / "s", frame)
 
 

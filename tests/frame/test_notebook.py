@@ -120,5 +120,5 @@ def test_a_store_is_made_at_once_where_the_rows_are_known(tmp_path):
     new_store = FrameStore(tmp_path / "new", FRAME, row_schema=ROWS.schema)
     assert FrameStore(new_store.uri).query("1h").num_rows == 0
     assert FrameStore(new_store.uri, FRAME, row_schema=ROWS.schema).append(STATES, "test", 1)
-    with pytest.raises(ValueError, match="holds nothing yet: its first commit makes it, or FrameStore"):
+    with pytest.raises(ValueError, match="does not exist yet; its first commit creates it, and so does FrameStore"):
         FrameStore(tmp_path / "later", FRAME).query("1h")

@@ -136,5 +136,5 @@ def test_two_each_read_the_entry_of_their_own_record():
 def test_a_list_of_text_has_no_values_by_key():
     rows = pa.table({"ts": [0], "tags": [["a"]]})
     frame = TiltFrame(["1s"], "ts", {"total": aggr.sum("tags[tag]")}, keys={"tag": each("tags")})
-    with pytest.raises(ValueError, match=r"a value of type list<.*> has no keys; structs, maps and lists"):
+    with pytest.raises(ValueError, match=r"a value of type list<.*> has no keys; use a struct, a map or a list"):
         rollup(rows, frame)

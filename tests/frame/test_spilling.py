@@ -133,7 +133,7 @@ def test_a_store_counts_the_rows_of_a_commit_once_whatever_was_held(max_bytes, m
     assert store.append_rows(rows, "w", 1, max_bytes=max_bytes)
     assert not store.append_rows(rows, "w", 1, max_bytes=random.choice([1, 1 << 40]))
     assert not store.append(rollup(rows, frame), "w", 1)
-    with pytest.raises(Exception, match="holds other states"):
+    with pytest.raises(Exception, match="contains other states"):
         store.append_rows(rows.slice(1), "w", 1, max_bytes=max_bytes)
     for level, seconds in (("1m", 60), ("1h", 3600), ("1d", 86_400)):
         counted = Counter(

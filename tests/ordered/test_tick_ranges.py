@@ -97,17 +97,17 @@ def test_a_row_before_the_range_is_refused():
         {"n": aggr.count()}, ordered.since(YEARS), time="ts", keys=["k"], emit="ticks", fill="zero"
     )
     aggregation.add(rows_of(("a", (2014, 3, 1), 1)))
-    with pytest.raises(ValueError, match="a row of a later batch is before it: sort all rows by time"):
+    with pytest.raises(ValueError, match="a later batch has an earlier row; sort all rows by time"):
         aggregation.add(rows_of(("b", (2012, 3, 1), 1)))
 
 
 @pytest.mark.parametrize(
     ("options", "message"),
     [
-        ({"until": "later"}, "until is 'next', or the time of the last tick: .*later"),
-        ({"fill": "null"}, "fill is None or 'zero'; got 'null'"),
-        ({"fill": "zero", "window": "running()"}, "fill concerns results at ticks; give ticks=hourly()"),
-        ({"until": "next", "window": "sliding(3)"}, "until concerns results at ticks"),
+        ({"until": "later"}, "until must be 'next', or the time of the last tick: .*later"),
+        ({"fill": "null"}, "fill must be None or 'zero'; got 'null'"),
+        ({"fill": "zero", "window": "running()"}, "fill applies only to results at ticks; pass ticks=hourly()"),
+        ({"until": "next", "window": "sliding(3)"}, "until applies only to results at ticks"),
     ],
 )
 def test_mistakes(options, message):

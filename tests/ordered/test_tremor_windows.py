@@ -120,14 +120,14 @@ def test_a_moving_total_of_intervals():
     ("levels", "message"),
     [
         (["running()", "count(2)"], "overlap"),
-        (["count(2)", "emit_when('n > 5')"], "reads rows"),
-        (["count(2)", "weighted_count(5, 'n')"], "reads rows"),
+        (["count(2)", "emit_when('n > 5')"], "needs rows"),
+        (["count(2)", "weighted_count(5, 'n')"], "needs rows"),
         (["count(2)", "count(2)"], "two levels are called"),
         (["since(hourly())"], "emits at ticks"),
         (["1h"], "cannot read '1h'"),
         ([], "levels must be a list"),
         ("count(2)", "levels must be a list"),
-        ([1], "an ordered window is needed"),
+        ([1], "must be an ordered window"),
     ],
 )
 def test_what_is_refused(levels, message):

@@ -110,7 +110,7 @@ def test_a_missing_java_is_one_sentence(tmp_path):
         check=False,
     )
     assert done.returncode == 2
-    assert "Spark needs Java 17 or newer, and there is none: install it" in done.stderr
+    assert "Spark needs Java 17 or newer, which is not installed; install it" in done.stderr
     assert done.stderr.count("\n") == 1
     assert not (tmp_path / "out").exists()
 
@@ -122,5 +122,5 @@ def test_the_demo_leaves_a_folder_of_others_alone(tmp_path):
     command = [sys.executable, "-m", "tiltframe.cli", "demo", "--out", str(tmp_path)]
     done = subprocess.run(command, capture_output=True, text=True, timeout=600, check=False)
     assert done.returncode == 2
-    assert "is not a store of an earlier demo, and is not changed" in done.stderr
+    assert "is not the store of an earlier demo, so it was not changed" in done.stderr
     assert (tmp_path / "flights" / "mine.txt").read_text() == "keep me"

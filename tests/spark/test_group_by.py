@@ -164,13 +164,13 @@ MISTAKES = {
     "su.group_by(df, 'host').agg()": (ValueError, "agg needs at least one call"),
     "su.group_by(df, 'host').agg(1)": (
         TypeError,
-        "agg takes calls of aggr, of spark_udaf.functions and Spark's own aggregates",
+        "agg accepts calls of aggr, of spark_udaf.functions and Spark's own aggregates",
     ),
     "su.group_by(df, 'host').agg(aggr.count(), aggr.count())": (ValueError, "two results are called 'count\\(\\)'"),
-    "su.group_by(df, 'host').agg(host=aggr.count())": (ValueError, "'host' is taken twice among keys and results"),
+    "su.group_by(df, 'host').agg(host=aggr.count())": (ValueError, "'host' is used twice among keys and results"),
     "su.group_by(df, 'host').agg(aggr.sum('word'))": (TypeError, "sum cannot take a column of type string"),
-    "su.group_by(df, 3)": (TypeError, "give Columns, names of columns or expressions in SQL; got 3"),
-    "su.group_by(3, 'host')": (TypeError, "give a Spark DataFrame; got int"),
+    "su.group_by(df, 3)": (TypeError, "expected Columns, names of columns or expressions in SQL; got 3"),
+    "su.group_by(3, 'host')": (TypeError, "expected a Spark DataFrame; got int"),
 }
 
 

@@ -53,7 +53,7 @@ def test_beside_aggregates_of_spark_the_order_and_the_names_are_those_of_the_cal
     assert same(result, expected)
     total = su.group_by(df).agg(F.max("x"), A.count(), having="`count()` > 1")
     assert total.collect() == [(59.0, 60)]
-    with pytest.raises(ValueError, match="the name 'host' is taken twice"):
+    with pytest.raises(ValueError, match="the name 'host' is used twice"):
         su.group_by(df, "host").agg(A.count(), host=F.max("x"))
 
 
@@ -76,11 +76,11 @@ def test_pivot_is_that_of_spark(df, values):
 def test_keys_are_named_once(df):
     import spark_udaf as su
 
-    with pytest.raises(ValueError, match=r"name all keys in cube\(…\)"):
+    with pytest.raises(ValueError, match=r"pass all keys to cube\(…\)"):
         su.group_by(df, "host").cube("place")
     with pytest.raises(ValueError, match="pivot cannot follow rollup"):
         su.group_by(df).rollup("host").pivot("place")
     with pytest.raises(
-        TypeError, match=r"agg takes calls of aggr, of spark_udaf\.functions and Spark's own aggregates"
+        TypeError, match=r"agg accepts calls of aggr, of spark_udaf\.functions and Spark's own aggregates"
     ):
         su.group_by(df, "host").agg(3)

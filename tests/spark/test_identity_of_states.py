@@ -79,12 +79,12 @@ def test_states_that_do_not_say_what_they_are_of_need_trust(spark, df):
     measures = {"a": aggr.avg("lat")}
     states = su.aggregate(df, ["k"], measures)
     unnamed = states.select("k", F.col("a").alias("a", metadata={}))
-    with pytest.raises(ValueError, match=r"the column 'a' does not say which measures its states are of.*trust=True"):
+    with pytest.raises(ValueError, match=r"the column 'a' does not record the measures of its states.*trust=True"):
         su.finish(unnamed, measures)
     assert sorted(su.finish(unnamed, measures, trust=True).collect()) == [(0, 4.0), (1, 5.0)]
     rolled = su.rollup(df, frame(500))
     unnamed = rolled.select(*(F.col(name).alias(name, metadata={}) for name in rolled.columns))
-    with pytest.raises(ValueError, match="the column 'level' does not say which measures"):
+    with pytest.raises(ValueError, match="the column 'level' does not record the measures"):
         su.finish(unnamed, frame(400))
     assert su.finish(unnamed, frame(500), trust=True).first().errors == 5
 
@@ -96,14 +96,16 @@ def test_a_union_of_different_states_is_refused(spark, df, tmp_path):
 
     few, many = (su.aggregate(df, ["k"], {"a": aggr.avg(column)}) for column in ("lat", "amount"))
     for united in (few.union(many), few.unionByName(many).where("k = 0").select("k", "a")):
-        with pytest.raises(ValueError, match="these states were united, and the column 'a' holds different ones"):
+        with pytest.raises(
+            ValueError, match="a union combined these states, and the column 'a' contains states of different measures"
+        ):
             su.finish(united, {"a": aggr.avg("lat")})
-        with pytest.raises(ValueError, match="holds different ones"):
+        with pytest.raises(ValueError, match="contains states of different measures"):
             su.merge(united, ["k"])
     assert su.finish(su.merge(few.union(few), []), {"a": aggr.avg("lat")}).first().a == 4.5
     rolled = su.rollup(df, frame(500)).union(su.rollup(df, frame(400)))
     store = FrameStore(str(tmp_path / "store"), frame(500))
-    with pytest.raises(ValueError, match="holds different ones"):
+    with pytest.raises(ValueError, match="contains states of different measures"):
         su.append(rolled, store, "writer", 1)
-    with pytest.raises(ValueError, match="holds different ones"):
+    with pytest.raises(ValueError, match="contains states of different measures"):
         su.finish(rolled, frame(500))

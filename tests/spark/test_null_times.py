@@ -46,7 +46,9 @@ def test_an_observation_counts_them(spark, folder, tmp_path):
     assert su.rollup_into(rows, store, "w", 1, on_null_time=of_store)
     assert (store.query(keys=[])["s"].to_pylist(), of_store.get) == ([21], {"rows": 2})
     arriving = spark.readStream.schema(rows.schema).parquet(str(folder))
-    with pytest.raises(ValueError, match="an Observation is of one job; for a stream say on_null_time='skip'"):
+    with pytest.raises(
+        ValueError, match="an Observation works for one job only; for a stream, pass on_null_time='skip'"
+    ):
         su.stream(arriving, FRAME, on_null_time=Observation())
 
 
@@ -83,5 +85,5 @@ def test_they_fail_unless_that_is_asked_for(spark, folder):
         su.rollup(rows, FRAME).collect()
     with pytest.raises(ValueError, match="on_null_time must be one of fail, skip, or an Observation; got 'drop'"):
         su.rollup(rows, FRAME, on_null_time="drop")
-    with pytest.raises(ValueError, match="on_null_time='skip' is of DataFrames"):
+    with pytest.raises(ValueError, match="on_null_time='skip' works only with a DataFrame"):
         su.rollup(su.scan_parquet(spark, str(folder)), FRAME, on_null_time="skip")

@@ -194,7 +194,7 @@ def test_other_readings_are_refused_by_name(spark, folder, tmp_path):
         refused(spark.read.parquet(folder), "ignoreMissingFiles is set")
     finally:
         spark.conf.unset("spark.sql.files.ignoreMissingFiles")
-    with pytest.raises(TypeError, match="give a Spark DataFrame"):
+    with pytest.raises(TypeError, match="expected a Spark DataFrame"):
         su.scan_of(folder)
     assert su.scan_of(spark.read.option("basePath", folder).parquet(f"{folder}/day=1")).dataset.count_rows() == ROWS
 

@@ -236,8 +236,8 @@ def test_what_cannot_be_scanned_is_told_at_once(spark, tmp_path):
     arriving(folder)
     for arguments, error, message in [
         ({"folder": tmp_path / "nowhere"}, FileNotFoundError, "there is no folder"),
-        ({"folder": tmp_path / "none"}, ValueError, "yet: give the schema="),
-        ({"folder": f"{folder}/*"}, ValueError, "give one folder"),
+        ({"folder": tmp_path / "none"}, ValueError, "yet; pass schema="),
+        ({"folder": f"{folder}/*"}, ValueError, "expected one folder"),
         ({"folder": 3}, TypeError, "paths must be"),
         ({"watermark": "soon"}, ValueError, "watermark"),
         ({"filters": [("nope", "=", 1)]}, ValueError, "nope"),
@@ -249,7 +249,7 @@ def test_what_cannot_be_scanned_is_told_at_once(spark, tmp_path):
     ]:
         with pytest.raises(error, match=message):
             su.scan_parquet_stream(spark, **{"folder": folder, **arguments})
-    with pytest.raises(TypeError, match="give a SparkSession"):
+    with pytest.raises(TypeError, match="expected a SparkSession"):
         su.scan_parquet_stream(3, folder)
     scan = su.scan_parquet_stream(spark, folder)
     with pytest.raises(ValueError, match="watermark='10s' to su"):

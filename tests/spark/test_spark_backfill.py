@@ -68,7 +68,7 @@ def test_ranges_come_one_by_one_and_once(spark, tmp_path):
     with pytest.raises(KeyboardInterrupt):
         su.backfill(rows, store, "archive", "2h", newest_first=True, progress=stopping)
     assert seen == [(1, 3, 4), (2, 3, 2)]
-    with pytest.raises(ValueError, match="was begun with other chunk"):
+    with pytest.raises(ValueError, match="was begun with another value of chunk"):
         su.backfill(rows, store, "archive", "1h", newest_first=True)
     assert su.backfill(rows, store, "archive", "2h", newest_first=True, scan="auto") == 1
     assert su.backfill(rows, store, "archive", "2h", newest_first=True) == 0

@@ -110,7 +110,7 @@ def test_names_that_differ_only_by_case_are_refused(spark, odd):
     plain = spark.range(7).toDF("case")  # Spark itself cannot group by a name that two columns have
     refusal = r"^the names 'case' and 'Case' of keys and measures differ only by case, .*; rename one$"
     for result in (own_result, spark_result):
-        with pytest.raises(ValueError, match=r"^Spark takes 'case' and 'Case' for one name; rename one$"):
+        with pytest.raises(ValueError, match=r"^Spark does not distinguish the names 'case' and 'Case'; rename one$"):
             su.group_by(plain, "case").agg(**result)
     spark.conf.set("spark.sql.caseSensitive", "true")
     try:
@@ -160,7 +160,7 @@ def test_columns_that_nobody_reads_do_not_matter(spark, tmp_path):
     assert su.finish(su.aggregate(df, [], {"n": aggr.count("v"), "m": aggr.count("m")}), {"n": aggr.count("v")}).count()
     for i, kind in enumerate(UNREADABLE):
         with pytest.raises(
-            TypeError, match=f"^the column 'u{i}' has the type {kind}, which Spark cannot give to Python"
+            TypeError, match=f"^the column 'u{i}' has the type {kind}, which Spark cannot send to Python"
         ):
             su.aggregate(df, [], {"n": aggr.count(f"u{i}")})
     with pytest.raises(TypeError, match=r"^the column 'ym' has the type interval year"):
@@ -169,7 +169,7 @@ def test_columns_that_nobody_reads_do_not_matter(spark, tmp_path):
 
 @pytest.mark.parametrize("name", [*RESERVED, "Level", "PARTIAL"])
 def test_our_names_are_no_keys_and_no_measures(name):
-    sentence = rf"^the name '{name}' is tiltframe's own, as are level, .*; give the key or measure another"
+    sentence = rf"^the name '{name}' is reserved, as are level, .*; choose another name for the key or measure"
     with pytest.raises(ValueError, match=sentence):
         TiltFrame(["1h"], "ts", {"n": aggr.count()}, [name])
     with pytest.raises(ValueError, match=sentence):
@@ -177,7 +177,7 @@ def test_our_names_are_no_keys_and_no_measures(name):
     frame = TiltFrame(["1h"], "ts", {"n": aggr.count()}, ["k"])
     with pytest.raises(ValueError, match=sentence):
         plan_queries(frame, Query(measures={name: aggr.count()}), within=EVER, sizes=["1h"], now=0)
-    with pytest.raises(ValueError, match=r"^the name 'k' is taken twice among keys and measures; rename one"):
+    with pytest.raises(ValueError, match=r"^the name 'k' is used twice among keys and measures; rename one"):
         plan_queries(frame, Query(measures={"k": aggr.count()}), within=EVER, sizes=["1h"], now=0)
 
 
@@ -194,19 +194,19 @@ def test_our_names_are_no_measures_on_the_command_line(tmp_path):
     assert done.exit_code == 0, done.output
     done = CliRunner().invoke(cli, ["query", store, "--per", "1h", "--measure", "partial=count()"])
     assert done.exit_code != 0
-    assert "the name 'partial' is tiltframe's own" in f"{done.output}{done.exception}"
+    assert "the name 'partial' is reserved" in f"{done.output}{done.exception}"
 
 
 @pytest.mark.spark
 def test_aggregate_refuses_our_names_and_those_given_twice(spark, odd):
 
-    with pytest.raises(ValueError, match=r"^the name 'window_start' is tiltframe's own"):
+    with pytest.raises(ValueError, match=r"^the name 'window_start' is reserved"):
         su.aggregate(odd, ["window_start"], {"n": aggr.count()})
     shared = {"n": aggr.count("x.y"), "a.b": aggr.avg("x.y")}  # one column of states, two measures
-    with pytest.raises(ValueError, match=r"^the name 'a\.b' is taken twice among keys and measures"):
+    with pytest.raises(ValueError, match=r"^the name 'a\.b' is used twice among keys and measures"):
         su.aggregate(odd, ["a.b"], shared)
     states = su.aggregate(odd, ["a.b"], {"n": aggr.count("x.y"), "mean": aggr.avg("x.y")})
-    with pytest.raises(ValueError, match=r"^the states have a column 'a\.b' next to them"):
+    with pytest.raises(ValueError, match=r"^the DataFrame of states already has a column 'a\.b'"):
         su.finish(states, shared)
 
 
@@ -218,7 +218,7 @@ def test_levels_of_a_frame_are_not_added_together(spark, odd):
     states = su.rollup(odd, frame)
     for by in (["a.b"], [], ["window_start"]):
         with (
-            pytest.raises(ValueError, match=r"^these are states of the levels .*1d and 1h.*, which hold the same"),
+            pytest.raises(ValueError, match=r"^these are states of the levels .*1d and 1h.*, which contain the same"),
             raise_task_error(),
         ):
             su.merge(states, by).toArrow()

@@ -74,7 +74,7 @@ def test_the_command_reports_late_rows(spark, arrived, tmp_path, capfd):
     minutes = [{"1m,1h": "1m"}.get(word, word) for word in OF_COMMAND]
     cli.main(["stream", str(arrived), *SOURCE, *minutes, "--state", str(tmp_path / "checkpoint")])
     err = " ".join(capfd.readouterr().err.split())
-    assert "tiltframe: warning: rows came late, behind the watermark, and are dropped; --disorder TIME waits" in err
+    assert "tiltframe: warning: rows behind the watermark arrived late and are dropped; use --disorder TIME" in err
     assert "tiltframe: 1 late rows were dropped since the stream began" in err
 
 
@@ -126,7 +126,7 @@ def test_progress_before_the_first_batch_is_of_no_rows(spark, arrived, tmp_path)
     other = spark.readStream.schema("ts timestamp").parquet(str(arrived)).writeStream.format("noop")
     other = other.trigger(availableNow=True).start()
     other.awaitTermination()
-    with pytest.raises(ValueError, match="progress takes a query"):
+    with pytest.raises(ValueError, match="progress needs a query"):
         su.progress(other)
 
 
@@ -352,7 +352,7 @@ def test_another_stream_is_refused_with_the_difference_named(spark, tmp_path):
     stream.arrive(rows)
     stream.run(shards=2)
     other_streams = {
-        "has 2 shards of keys, and this stream 3; give shards=2": {"shards": 3},
+        "has 2 shards of keys, and this stream has 3; pass shards=2": {"shards": 3},
         "levels is": {"shards": 2, "frame": TiltFrame(["5s", "1m"], "ts", FRAME.measures, ["k"])},
     }
     for message, options in other_streams.items():
@@ -374,9 +374,9 @@ def test_what_cannot_be_streamed_is_refused_at_once(spark, tmp_path):
     marked = rows.withWatermark("ts", "1 second")
     for message, (df, options) in {
         "this DataFrame is not a stream; su.rollup": (batch, {}),
-        "give a streaming DataFrame": (events(np.random.default_rng(0), 5), {}),
-        "after_close emits by the watermark, and this stream has none": (rows, {}),
-        r"periodic\(every=1m, clock=event\) emits by the watermark": (rows, {"emit": "periodic(1m, clock=event)"}),
+        "expected a streaming DataFrame": (events(np.random.default_rng(0), 5), {}),
+        "after_close needs a watermark, which this stream does not have": (rows, {}),
+        r"periodic\(every=1m, clock=event\) needs a watermark": (rows, {"emit": "periodic(1m, clock=event)"}),
         "cannot read 'at_close' as emit policy": (marked, {"emit": "at_close"}),
         "shards must be a whole number from 1": (marked, {"shards": 0}),
         "max_keys must be a whole number from 1": (marked, {"max_keys": 0}),
@@ -386,6 +386,6 @@ def test_what_cannot_be_streamed_is_refused_at_once(spark, tmp_path):
             su.stream(df, FRAME, **options)
     with pytest.raises(ValueError, match="no column 'time'"):
         su.stream(marked, TiltFrame(["1m"], "time", {"n": aggr.count()}))
-    with pytest.raises(ValueError, match="progress takes a query"):
+    with pytest.raises(ValueError, match="progress needs a query"):
         su.progress(rows)
     assert su.stream(rows, FRAME, emit="on_update").isStreaming

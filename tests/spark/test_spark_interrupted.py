@@ -19,7 +19,7 @@ pytestmark = [pytest.mark.spark, pytest.mark.slow]
 RATE = ["stream", "--spark", "--format", "rate", "--time", "timestamp", "--levels", "10s", "--measure", "n=count()"]
 COMMANDS = {
     "demo": (["demo"], STEPS),
-    "stream": (RATE, "stopped; open windows were not emitted: --state FOLDER keeps them"),
+    "stream": (RATE, "stopped; open windows were not emitted; use --state FOLDER to keep them"),
 }
 
 

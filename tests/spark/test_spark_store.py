@@ -138,7 +138,7 @@ def test_jobs_write_what_local_code_would(spark, rows, local_digests, tmp_path):
     scan = su.scan_parquet(spark, str(tmp_path / "states.parquet"), filters=[("level", "=", "1m")])
     assert su.append(scan, finer, "w", 1)  # what is coarser is made of it
     assert digests_of_store(finer) == local_digests
-    with pytest.raises(StoreError, match="someone else has added or replaced the same"):
+    with pytest.raises(StoreError, match="another process added or replaced the same rows"):
         store.append(rollup(rows, STORE_FRAME), "v", 1, {"file": 1})
     assert digests_of_store(store) == local_digests
 
@@ -154,11 +154,11 @@ def test_a_commit_that_is_there_is_compared_and_nothing_is_written(spark, rows, 
     files = set((tmp_path / "s").rglob("*.parquet"))
     assert su.rollup_into(df.repartition(3), store, "w", 5) is False
     assert su.append(su.rollup(df, STORE_FRAME), store, "w", 5) is False
-    with pytest.raises(CommitConflict, match="holds other states under 'w', commit 5"):
+    with pytest.raises(CommitConflict, match="already contains other states for the writer 'w' and the number 5"):
         su.rollup_into(df.limit(5000), store, "w", 5)
-    with pytest.raises(CommitConflict, match="holds other states under 'w', commit 5"):
+    with pytest.raises(CommitConflict, match="already contains other states for the writer 'w' and the number 5"):
         su.append(su.rollup(df.limit(5000), STORE_FRAME), store, "w", 5)
-    with pytest.raises(CommitConflict, match="none of the last 64 is a commit 4 of these states"):
+    with pytest.raises(CommitConflict, match="the number 4 with these states is not among its last 64"):
         su.rollup_into(df, store, "w", 4)
     assert set((tmp_path / "s").rglob("*.parquet")) == files
     assert store.append(states, "w", 5) is False
@@ -199,7 +199,10 @@ def test_states_of_another_frame_are_refused_wherever_they_come_from(spark, rows
             own_states.withColumn("window_start", F.col("window_start") + F.expr("interval 1 second")),
             "no window of 1m in Ame",
         ),
-        (own_states.filter("level <> '1m' OR window_start < '2013-11-03'"), "are not those of 1m merged|are missing"),
+        (
+            own_states.filter("level <> '1m' OR window_start < '2013-11-03'"),
+            "differ from the merged states of 1m|are missing",
+        ),
     ):
         with pytest.raises(ValueError, match=message):
             su.append(damaged, store, "w", 1)
@@ -224,7 +227,7 @@ def test_a_job_does_not_commit_what_cannot_be_read(spark, tmp_path):
 def test_what_cannot_be_written_is_refused_before_a_job(spark, rows, local, tmp_path):
     df = spark.createDataFrame(rows.slice(0, 5))
     states = su.rollup(df, STORE_FRAME)
-    with pytest.raises(TypeError, match=r"give a store, say tiltframe\.FrameStore"):
+    with pytest.raises(TypeError, match=r"expected a store, such as tiltframe\.FrameStore"):
         su.append(states, str(tmp_path), "w", 1)
     with pytest.raises(ValueError, match="does not begin with 'tiltframe:'"):
         su.append(states, local, "tiltframe:expired", 1)
@@ -232,7 +235,7 @@ def test_what_cannot_be_written_is_refused_before_a_job(spark, rows, local, tmp_
         su.rollup_into(df, local, "w", -1)
     with pytest.raises(ValueError, match="not states of this frame"):
         su.append(df, local, "v", 1)
-    with pytest.raises(TypeError, match="give a Spark DataFrame"):
+    with pytest.raises(TypeError, match="expected a Spark DataFrame"):
         su.append(rollup(rows, STORE_FRAME), local, "v", 1)
     with pytest.raises(ValueError, match="no column 'price'"):
         su.rollup_into(df.drop("price"), local, "v", 1)
@@ -254,7 +257,7 @@ def test_what_fails_in_a_task_is_one_sentence(spark, rows, tmp_path):
     (tmp_path / "s" / "tiltframe" / "level=1h").unlink()
     assert store.last_commit("w") is None
     hdr = TiltFrame(["1h"], "ts", {"p": aggr.hdr("i", digits=2)})
-    with pytest.raises(ValueError, match=r"^hdr\('i', digits=2\): hdr takes numbers from 0"):
+    with pytest.raises(ValueError, match=r"^hdr\('i', digits=2\): hdr accepts numbers from 0 only"):
         su.rollup_into(df.selectExpr("ts", "-abs(i) - 1 AS i"), FrameStore(tmp_path / "hdr", hdr), "w", 1)
 
 
@@ -373,9 +376,12 @@ def test_types_that_spark_lacks_are_as_the_store_keeps_them(tmp_path):
 @pytest.mark.parametrize(
     ("options", "message"),
     [
-        ({}, "say what results are per, in the option per: 1m, 1h, 1d, a whole multiple of a level, or all"),
-        ({"per": "1h", "limit": "3"}, "there is no option 'limit'; there are path, per, within, where, keys"),
-        ({"per": "1s"}, "1s is not made of whole windows of a level"),
+        (
+            {},
+            "the option per is missing; set it to the window of the results: 1m, 1h, 1d, a whole multiple",
+        ),
+        ({"per": "1h", "limit": "3"}, "unknown option 'limit'; the options are path, per, within, where, keys"),
+        ({"per": "1s"}, "1s does not consist of whole windows of a level"),
         ({"per": "1h", "fill": "maybe"}, "fill must be True or False, or one of"),
         ({"per": "1h", "keys": '["host"'}, "as JSON"),
         ({"per": "1h", "rows_per_task": "0"}, "rows_per_task must be a whole number from 1"),
@@ -431,7 +437,7 @@ def test_a_store_is_a_table(spark, local):
     spark.sql(f"CREATE OR REPLACE TEMPORARY VIEW days USING tiltframe OPTIONS (path '{local.uri}', per '1d', keys '')")
     result = [row[0] for row in spark.sql("SELECT rows FROM days ORDER BY window_start").collect()]
     assert result == local.query("1d", keys=[])["rows"].to_pylist()
-    with pytest.raises(ValueError, match=r"^there is no option 'limit'"), raise_task_error():
+    with pytest.raises(ValueError, match=r"^unknown option 'limit'"), raise_task_error():
         spark.read.format("tiltframe").option("LIMIT", "1").load(local.uri)
     with pytest.raises(StoreError, match=r"^there is no store /nowhere"):
         su.read(spark, "/nowhere", "1h")

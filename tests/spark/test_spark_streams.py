@@ -176,7 +176,7 @@ def test_a_new_checkpoint_is_a_new_writer_and_says_so(stream):
     rows = engines.rows(FILES * ROWS)
     first = stream.run()
     shutil.rmtree(stream.checkpoint)
-    with pytest.warns(UserWarning, match=f"by the writer 'hosts {first.id}', and .* begins again as 'hosts"):
+    with pytest.warns(UserWarning, match=f"by the writer 'hosts {first.id}', but .* starts again as 'hosts"):
         second = stream.run(compact_every=FILES)
     assert second.id != first.id
     assert stream.holds(pa.concat_tables([rows, rows]))
@@ -199,7 +199,7 @@ def test_batches_that_the_store_has_not_are_missed(stream, changed):
     other = FrameStore(stream.folder / "other", STORE_FRAME) if changed == "store" else stream.store
     before = None if changed == "store" else digests_of_store(stream.store)
     name = "hosts" if changed == "store" else "guests"
-    expected = rf"says that the batches before {FILES} are done, and the store .* holds none of them by '{name} "
+    expected = rf"records that the batches before {FILES} are done, but the store .* holds none of them by '{name} "
     with pytest.raises(StreamingQueryException, match=expected):
         stream.run(other, name=name)
     assert recorded_ids(other, name) == []
@@ -290,17 +290,17 @@ def test_the_command_streams_any_source_into_a_store(stream, installed):
 @pytest.mark.parametrize(
     ("options", "message"),
     [
-        ("", "say which: --format kafka"),
-        ("--format rate --store s", "keeps a checkpoint of how far it is: give --state FOLDER"),
-        ("--format rate --stream s", "--stream has no meaning with --spark without --store"),
-        ("--format rate --dropped s", "--dropped has no meaning with --spark without --store"),
-        ("--format rate --type host=text", "the source reads them; say it by the source's own --option KEY=VALUE"),
-        ("--format rate --delimiter ;", "--delimiter is of files that tiltframe reads"),
-        ("--format rate --null - --where host='a'", "--null is of files that tiltframe reads"),
-        ("--format rate --time ts=value/2", "--time computes 'ts', but with --spark it names a column of the source"),
+        ("", "pass --format, such as kafka"),
+        ("--format rate --store s", "needs a folder for Spark's checkpoint; pass --state FOLDER"),
+        ("--format rate --stream s", "--stream cannot be used with --spark without --store"),
+        ("--format rate --dropped s", "--dropped cannot be used with --spark without --store"),
+        ("--format rate --type host=text", "the source reads them; use an --option KEY=VALUE of the source"),
+        ("--format rate --delimiter ;", "--delimiter applies only to files that tiltframe reads itself"),
+        ("--format rate --null - --where host='a'", "--null applies only to files that tiltframe reads itself"),
+        ("--format rate --time ts=value/2", "--time must be the name of a column of the source with --spark"),
         ("--format rate --emit periodic(1m) --once", "--once would not end with --emit periodic(1m)"),
         ("--format rate --emit never", "never"),
-        ("--format rate --store s --state c --disorder 5s", "--disorder has no meaning with --spark and --store"),
+        ("--format rate --store s --state c --disorder 5s", "--disorder cannot be used with --spark and --store"),
         ("--format rate --store s --state c --option rows", "cannot read --option 'rows'; write KEY=VALUE"),
     ],
 )

@@ -110,7 +110,7 @@ def test_a_window_and_its_time_go_together(spark):
 
     df = spark.createDataFrame(pa.table({"ts": [dt.datetime(2024, 1, 1)], "k": ["a"]}))
     for options in ({"window": "1h"}, {"time": "ts"}):
-        with pytest.raises(ValueError, match="give window and time together"):
+        with pytest.raises(ValueError, match="window and time must be passed together"):
             su.aggregate(df, ["k"], {"n": aggr.count()}, **options)
     with pytest.raises(ValueError, match="cannot read the gap"):
         su.aggregate(df, ["k"], {"n": aggr.count()}, window="session(0.5h)", time="ts")

@@ -300,7 +300,7 @@ def test_what_a_schema_tells_is_refused_at_once(df):
         A.of(df).sum("word")
     with pytest.raises(TypeError, match="dds cannot take a column of type string"):
         A.of(df).dds("word")
-    with pytest.raises(TypeError, match=r"A\.of takes a Spark DataFrame; got 3"):
+    with pytest.raises(TypeError, match=r"A\.of needs a Spark DataFrame; got 3"):
         A.of(3)
 
 
@@ -357,11 +357,14 @@ def test_unknown_functions_name_the_nearest(spark):
     [
         (
             lambda A: A.min("word", type="double"),
-            r"min\(word\): the column holds string, and is read as double; say type",
+            r"min\(word\): the column has the type string, but is read as double; pass type",
         ),
-        (lambda A: A.min("word"), r"min\(word\): the column holds string.*say type='string', or A.of\(df\)"),
-        (lambda A: A.max("big"), r"max\(big\): .*a double cannot hold 9007199254740993 exactly: say type='bigint'"),
-        (lambda A: A.sum("big", type="double"), r"sum\(big\): read as double, a value would change.*say type='bigint'"),
+        (lambda A: A.min("word"), r"min\(word\): the column has the type string.*pass type='string', or A.of\(df\)"),
+        (lambda A: A.max("big"), r"max\(big\): .*a double cannot hold 9007199254740993 exactly; pass type='bigint'"),
+        (
+            lambda A: A.sum("big", type="double"),
+            r"sum\(big\): read as double, a value would change.*pass type='bigint'",
+        ),
         (lambda A: A.hdr("x"), r"hdr\(x\): hdr"),
     ],
 )

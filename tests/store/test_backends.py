@@ -184,7 +184,7 @@ def test_a_store_keeps_its_states_in_a_backend_of_ones_own():
 
 
 def test_a_backend_takes_no_options():
-    with pytest.raises(ValueError, match="a backend has its options itself"):
+    with pytest.raises(ValueError, match="pass them to the backend itself"):
         FrameStore(MemoryBackend(), FRAME, storage_options={"region": "x"})
 
 

@@ -71,7 +71,7 @@ def test_changes_are_the_windows_whose_states_differ(kind, tmp_path, request):
     )
     with pytest.raises(ValueError, match="since must be a Seen"):
         store.changes(3)
-    with pytest.raises(ValueError, match="as what was seen of a store"):
+    with pytest.raises(ValueError, match=r"pass text that Seen\.to_json wrote"):
         Seen.from_json("[]")
 
 

@@ -140,7 +140,7 @@ def test_since_when_an_added_measure_is_known(anywhere):
     assert check_known_from() == 700
     for within, measures in (((700_000, None), ["high"]), (None, ["n", "p"])):
         assert store.ask(Query("10s", within, measures=measures)).unknown == ()
-    expected_warning = "high is known from 1970-01-01T00:11:40Z only, and null in windows before"
+    expected_warning = "high was added at 1970-01-01T00:11:40Z, and is null in earlier windows"
     assert store.ask(Query("10m", measures={"twice": "2 * high"})).unknown == (expected_warning,)
     middle_rows = [row for row in EARLY + LATE if 400_000 <= row["ts"] < 700_000]
     store.replace(rollup(table(middle_rows), store.frame), (400_000, 700_000))
@@ -164,12 +164,12 @@ def test_since_when_an_added_measure_is_known(anywhere):
             "timezone cannot change: UTC in the store and Asia/Tokyo",
         ),
         (TiltFrame(["10s", "1m"], "at", BEFORE, ["k"]), "time cannot change: ts in the store and at here"),
-        (TiltFrame(["1m"], "ts", BEFORE, ["k"]), "the level 10s cannot go"),
+        (TiltFrame(["1m"], "ts", BEFORE, ["k"]), "the level 10s cannot be removed"),
         (
             TiltFrame(["10s", "30s", "1m"], "ts", BEFORE, ["k"]),
-            "levels are added above 1m, the coarsest, and 30s is finer",
+            "must be coarser than 1m, the coarsest level of the store; 30s is finer",
         ),
-        (TiltFrame(["10s", "1m", "hopping(1h, 1m)"], "ts", BEFORE, ["k"]), "a store keeps levels of windows that"),
+        (TiltFrame(["10s", "1m", "hopping(1h, 1m)"], "ts", BEFORE, ["k"]), "a store can contain only windows that"),
         (
             TiltFrame(["10s", "1m"], "ts", {**BEFORE, "p": aggr.dds("x", relative_accuracy=0.1)}, ["k"]),
             r"the measure 'p' is dds\('x', quantiles=\[0.5\]\) in the store and dds\('x', relative_accuracy=0.1\) here",
@@ -178,7 +178,7 @@ def test_since_when_an_added_measure_is_known(anywhere):
         (TiltFrame(["10s", "1m"], "ts", {**BEFORE, "y": aggr.sum("y")}, ["k"]), "the data has no column 'y'|y"),
         (
             TiltFrame(["10s", "1m"], "ts", {"n": aggr.count(), "mean": aggr.avg("x"), "P": aggr.max("x")}, ["k"]),
-            "cannot have 'P' and a name that differs from it by case only",  # the states of the dropped p remain
+            "cannot have 'P' and a name that differs only by case",  # the states of the dropped p remain
         ),
     ],
 )
@@ -203,12 +203,12 @@ def test_open_windows_have_the_states_that_a_store_keeps():
 def test_a_name_that_was_dropped_is_not_used_again():
     store = FrameStore(MemoryBackend(), OLD, row_schema=ROWS)
     store.evolve(TiltFrame(["10s", "1m"], "ts", {"n": aggr.count()}, ["k"]))
-    with pytest.raises(ValueError, match="'p' is the name of states that the store has had, of another measure"):
+    with pytest.raises(ValueError, match="'p' is the name of states that belonged to another measure of the store"):
         store.evolve(TiltFrame(["10s", "1m"], "ts", {"n": aggr.count(), "p": aggr.dds("x")}, ["k"]), row_schema=ROWS)
     with pytest.raises(
         ValueError,
-        match=r"the types of x tell what the states of 'q' are made of; give them: --type COL=TYPE on the command "
-        r"line, or in Python evolve\(frame, row_schema=SCHEMA\), with the schema of the rows to come",
+        match=r"the types of x determine the states of 'q'; pass them with --type COL=TYPE on the command "
+        r"line, or in Python evolve\(frame, row_schema=SCHEMA\), with the schema of future rows",
     ):
         store.evolve(TiltFrame(["10s", "1m"], "ts", {"n": aggr.count(), "q": aggr.dds("x")}, ["k"]))
 
@@ -236,13 +236,13 @@ def test_who_has_opened_the_store_before_reads_on_and_is_told_to_open_it_again(a
     before = reader.query("1m")
     FrameStore(anywhere).evolve(NEW, row_schema=ROWS)
     assert reader.query("1m") == before
-    with pytest.raises(OtherFrame, match=r"has evolved since it was opened here: levels is .* open the store again"):
+    with pytest.raises(OtherFrame, match=r"has changed since it was opened here: levels is .* open the store again"):
         writer.append(rollup(table(LATE), OLD), "w", 2)
     with pytest.raises(StoreError, match="open the store again"):
         keeper.replace(rollup(table(LATE), OLD), (600_000, 1_300_000))
     with pytest.raises(StoreError, match="open the store again"):
         other.evolve(TiltFrame(["10s", "1m"], "ts", {**BEFORE, "more": aggr.count(where="x < 1")}, ["k"]))
-    with pytest.raises(StoreError, match=r"is of another frame: .*evolve\(frame\)"):
+    with pytest.raises(StoreError, match=r"belongs to another frame: .*evolve\(frame\)"):
         FrameStore(anywhere, OLD)
     fresh = FrameStore(anywhere)
     assert fresh.append(rollup(table(LATE), fresh.frame), "w", 2)
@@ -263,7 +263,7 @@ def test_a_commit_from_before_that_comes_again_with_more_measures_counts_once(an
     more = TiltFrame(["10s", "1m"], "ts", {**BEFORE, "high": aggr.count(where="x > 5")}, ["k"])
     store.evolve(more)
     assert not store.append(rollup(table(EARLY), store.frame), "w", 1)
-    with pytest.raises(StoreError, match="holds other states under 'w', commit 1"):
+    with pytest.raises(StoreError, match="already contains other states for the writer 'w' and the number 1"):
         store.append(rollup(table(LATE), store.frame), "w", 1)
 
 
@@ -429,7 +429,7 @@ def test_spark_reads_and_writes_a_store_that_evolves(spark, tmp_path):
     opened = FrameStore(store.uri)
     store.evolve(TiltFrame(["10s", "1m", "10m"], "ts", {**BEFORE, "high": AFTER["high"]}, ["k"]), row_schema=ROWS)
     assert not su.rollup_into(early, store, "w", 1)  # a job that is tried again, by the new frame
-    with pytest.raises(StoreError, match="holds other states under 'w', commit 1"):
+    with pytest.raises(StoreError, match="already contains other states for the writer 'w' and the number 1"):
         su.rollup_into(late, store, "w", 1)
     with pytest.raises(OtherFrame, match="open the store again"):
         su.rollup_into(late, opened, "w", 2)

@@ -109,7 +109,7 @@ def test_the_mark_is_a_name_of_its_own(tmp_path):
     store = FrameStore(str(tmp_path), TiltFrame(["1m"], "ts", {"filled": aggr.count()}))
     store.append_rows(pa.table({"ts": [0, 120_000]}), "w", 1)
     assert store.query("1m")["filled"].to_pylist() == [1, 1]
-    with pytest.raises(ValueError, match="the name 'filled' is taken twice"):
+    with pytest.raises(ValueError, match="the name 'filled' is used twice"):
         store.query("1m", fill="zero")
     assert Query("1m", fill=True) == Query("1m", fill="null")
     names = "null, zero, previous, linear, zero_gaps, previous_gaps, linear_gaps"
@@ -133,7 +133,7 @@ def test_fills_of_more_rows_than_anyone_wants_are_refused(tmp_path, monkeypatch,
     store.append_rows(pa.table({"ts": [0, MINUTE], "host": ["a", "b"], "x": [1, 2], "w": ["x", "x"]}), "w", 1)
     monkeypatch.setattr("tiltframe.store.query.filling.MOST_ROWS", max_rows)
     if refused:
-        with pytest.raises(ValueError, match="filling would give 60 rows"):
+        with pytest.raises(ValueError, match="filling would return 60 rows"):
             store.query("1m", RANGE, fill="zero")
     else:
         assert store.query("1m", RANGE, fill="zero").num_rows == 60

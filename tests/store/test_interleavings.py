@@ -536,7 +536,7 @@ class World:
         except StoreError:
             raise
         except ValueError as error:
-            assert "expired" in str(error) or "is held from" in str(error), error  # noqa: PT017
+            assert "expired" in str(error) or "has windows only from" in str(error), error  # noqa: PT017
 
     def compact(self, actor):
         for _ in range(self.random.randrange(1, 3)):

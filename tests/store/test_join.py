@@ -196,7 +196,7 @@ MISTAKES = {
         {"on": {"code": "host"}, "prefix": "s_"},
         "cannot compare the key code, of type int64, with string of the rows",
     ),
-    "one name for two": ({"on": {"code": "code"}, "per": "1h"}, "the rows have a column 'host', and so have"),
+    "one name for two": ({"on": {"code": "code"}, "per": "1h"}, "the rows have a column 'host', and so do"),
     "an empty range": (
         {"on": "host", "within": ("code", 0), "prefix": "s_"},
         "the row with code=1: the range (1, 0) is empty",

@@ -112,27 +112,33 @@ def test_a_lookup_is_part_of_a_query_as_json(tmp_path):
 @pytest.mark.parametrize(
     ("keys", "message"),
     [
-        (lambda: {"site": lookup("device", pa.table({"site": ["a"]}))}, "needs a column of the frame's key"),
+        (lambda: {"site": lookup("device", pa.table({"site": ["a"]}))}, "needs a column with the name of the key"),
         (lambda: {"site": lookup("device", pa.table({"device": ["a"]}))}, "has no column 'site'"),
         (lambda: {"site": lookup("nope", pa.table({"nope": [1], "site": [1]}))}, "the frame has no key 'nope'"),
-        (lambda: {"n": lookup("device", pa.table({"device": ["a"], "n": [1]}))}, "the name 'n' is taken twice"),
-        (lambda: {"site": lookup("device", pa.table({"device": ["a", "a"], "site": [1, 2]}))}, "says twice what"),
+        (lambda: {"n": lookup("device", pa.table({"device": ["a"], "n": [1]}))}, "the name 'n' is used twice"),
+        (
+            lambda: {"site": lookup("device", pa.table({"device": ["a", "a"], "site": [1, 2]}))},
+            "value of device twice",
+        ),
         (
             lambda: {"site": lookup("device", pa.table({"device": ["a"], "site": [1]}), "as_of")},
-            "needs a column valid_from",
+            "needs a column called valid_from",
         ),
         (
             lambda: {"site": lookup("device", pa.table({"device": ["a"], "site": [1]}), "then")},
             "valid must be now or as_of",
         ),
         (lambda: {"site": lookup("kind", pa.table({"kind": ["x"], "site": [1]}))}, "of type int64 in the store"),
-        (lambda: {"site": lookup("kind", pa.table({"kind": ["1", "01"], "site": [1, 2]}))}, "two that are one"),
+        (
+            lambda: {"site": lookup("kind", pa.table({"kind": ["1", "01"], "site": [1, 2]}))},
+            "two values that are",
+        ),
         (
             lambda: {"site": lookup("device", pa.table({"device": ["a"], "site": [[1]]}))},
-            "cannot be a key, for its values are list",
+            "cannot be a key, because its values are list",
         ),
-        (lambda: {"site": "device"}, r"a key is a name of the frame's, or NAME: lookup\(KEY, table\)"),
-        (lambda: {"site": {"lookup": "device"}}, "a key is a name of the frame's"),
+        (lambda: {"site": "device"}, r"a key must be a key of the frame, or NAME: lookup\(KEY, table\)"),
+        (lambda: {"site": {"lookup": "device"}}, "a key must be a key of the frame"),
     ],
 )
 def test_lookups_that_cannot_be_are_refused(tmp_path, keys, message):

@@ -145,27 +145,27 @@ WRONG = {
     '{"fill": 1}': "fill must be True or False; got 1",
     '{"edges": 5}': "cannot read the length of edges 5; write a whole number and one of us, ms, s, m, h, d, w",
     '{"edges": "1mo"}': "the length of edges '1mo' has no fixed length",
-    '{"fill": true, "latest": true}': "leave one of them out",
+    '{"fill": true, "latest": true}': "leave out one of them",
     '{"per": 5}': "cannot read",
-    '{"per": []}': "per must name a level, or several; got an empty list",
-    '{"per": {"window": "1d"}}': "a described window is",
+    '{"per": []}': "per must name at least one level; got an empty list",
+    '{"per": {"window": "1d"}}': "a described window must have the form",
     '{"per": "1h", "points": 5}': "contradict each other",
     '{"within": {}}': "cannot read the range {}",
     '{"within": [1, 2, 3]}': "cannot read the range",
     '{"within": "soon,"}': "cannot read 'soon' as a time",
     '{"within": ","}': "cannot read the range ','",
-    '{"where": 5}': "a condition must be text, say \"host = 'a'\"; got 5",
+    '{"where": 5}': "a condition must be text, such as \"host = 'a'\"; got 5",
     '{"where": "a ="}': "cannot read the condition",
-    '{"having": ["n"]}': "having must be a condition on results, say 'requests > 100'",
+    '{"having": ["n"]}': "having must be a condition on results, such as 'requests > 100'",
     '{"measures": "n"}': "measures must be a list of names, or a dict of new ones by name",
-    '{"measures": []}': "no measure is asked for",
+    '{"measures": []}': "measures is empty",
     '{"measures": {"q": 3}}': "cannot read 3 as the measure 'q'",
     '{"measures": {"q": {"function": "nope"}}}': "as the measure 'q'; write it as aggr.Measure.describe gives it",
     '{"keys": "host"}': "keys must be a list of names; got 'host'",
     '{"order_by": 3}': "order_by must be a list of columns to order by",
-    '{"order_by": ["n", "n desc"]}': "order_by names 'n' twice",
+    '{"order_by": ["n", "n desc"]}': "order_by contains 'n' twice",
     '{"timezone": "Berlin"}': "Berlin",
-    '{"now": []}': "cannot take [], of type list, as a time",
+    '{"now": []}': "cannot use [], of type list, as a time",
     "[]": "a query must be a dict of what is asked, by name; got []",
     '{"per"': "cannot read the query",
 }
@@ -182,7 +182,7 @@ def test_what_no_store_can_be_asked_is_one_sentence(text):
 
 def test_a_query_says_what_has_no_text():
     fold = dt.datetime(2024, 10, 27, 2, 30, fold=1)
-    with pytest.raises(ValueError, match="has a time with fold=1, which has no text; give its offset"):
+    with pytest.raises(ValueError, match="has a time with fold=1, which cannot be written as text"):
         Query(within=(fold, None)).to_json()
 
 
@@ -253,7 +253,7 @@ def test_ratios_are_computed_from_results(store):
         ({"r": "ms_p98 / n"}, "cannot compute r: 'ms_p98 / n': it names 'ms_p98', which is not a result; did you mean"),
         ({"r": "ms"}, None),
         (["m"], "the frame has no measure 'm'; "),
-        ({"host": "n"}, "the name 'host' is taken twice"),
+        ({"host": "n"}, "the name 'host' is used twice"),
     ):
         if message is None:
             assert store.query("1h", measures=measures)["r"].type == store.query("1h")["ms"].type
@@ -293,7 +293,7 @@ def test_a_range_may_be_open_at_one_end(store):
     assert store.query("1h", ("2030-01-01", None)).num_rows == 0
     assert store.query("all", ("2030-01-01", None)).num_rows == 0
     assert store.query(points=40, within=(at, None), keys=[])["level"][0].as_py() == "1h"
-    with pytest.raises(ValueError, match="is open at one end; here it must have both"):
+    with pytest.raises(ValueError, match="is open at one end; this call needs both ends"):
         store.rebuild(within=(at, None))
 
 
@@ -326,7 +326,7 @@ def test_windows_that_are_one_under_two_names_are_refused(store):
         [hopping("1h", "20m"), "hopping(60m, 20m)"],
         ["all", None],
     ):
-        with pytest.raises(ValueError, match="per names a level twice"):
+        with pytest.raises(ValueError, match="per contains a level twice"):
             store.query(per)
     assert store.query(["1h", "hopping(1h, 20m)", "hopping(40m, 20m)"]).num_rows
 
@@ -335,7 +335,7 @@ def test_what_has_expired_is_said_in_the_answer_and_warned_of_once_at_the_door(t
     store = FrameStore(tmp_path / "store", FRAME, retention={"1m": "1h"})
     store.append(rollup(rows(), FRAME), "w", 1)
     store.expire(now="2024-05-02T12:00Z")
-    sentence = "1m is held from 2024-05-02T03:00:00Z only; ask per a coarser level for earlier windows"
+    sentence = "1m has windows only from 2024-05-02T03:00:00Z on; query a coarser level for earlier windows"
     with warnings.catch_warnings():
         warnings.simplefilter("error")
         answer = store.ask(Query("1m"))

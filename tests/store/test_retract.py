@@ -140,10 +140,10 @@ def test_doubt_changes_nothing(place):
     greatest = rows.sort_by([("host", "ascending"), ("x", "descending")]).slice(0, 1)
     elsewhere = greatest.set_column(0, "ts", pa.array([1_717_400_000_000]))
     wrong = {
-        "1h, p, dds at .*host='a': the greatest value is among them": greatest,
-        "the window of 1h at 2024-06.*: they are not in it": elsewhere,
+        "1h, p, dds at .*host='a': the rows to subtract contain the greatest value": greatest,
+        "the window of 1h at 2024-06.*: the state does not contain these rows": elsewhere,
         "1h, the state at .*host='z'": greatest.set_column(1, "host", pa.array(["z"])),
-        "are not in it": greatest.set_column(3, "x", pa.array([1e300])),
+        "does not contain these rows": greatest.set_column(3, "x", pa.array([1e300])),
     }
     for sentence, removed in wrong.items():
         with pytest.raises(aggr.CannotSubtract, match=sentence) as refused:

@@ -92,7 +92,7 @@ def test_bits_stay_through_compaction_expiry_cleaning_and_reopening(place):
     assert expired["10s"][1] == expected(tables)["10s"].num_rows  # all of it is older than a day
     assert expired["1m"][1] == 0
     assert_holds(FrameStore(place), tables, ["1m", "10m", "1h"])
-    with pytest.warns(Expired, match="10s is held from 2024-05-01T12:00:00Z only; ask per a coarser level"):
+    with pytest.warns(Expired, match="10s has windows only from 2024-05-01T12:00:00Z on; query a coarser level"):
         assert store.query("10s", within=("2024-04-30", "2024-05-01")).num_rows == 0
     store.append(rollup(rows(9), FRAME), "w", 9)  # late: counted where it still can be
     assert_holds(store, [*tables, rows(9)], ["1m", "10m", "1h"])
@@ -146,7 +146,7 @@ def test_replacing_a_range_and_rebuilding(place):
     assert_holds(FrameStore(place), [*kept_tables, anew])
     store.replace(rollup(anew.slice(0, 0), FRAME), (low, high))
     assert_holds(FrameStore(place), kept_tables)
-    with pytest.raises(ValueError, match=r"whole windows of 10s; say 2024-04-30T18:00:00Z,2024-04-30T18:00:10Z"):
+    with pytest.raises(ValueError, match=r"whole windows of 10s; use 2024-04-30T18:00:00Z,2024-04-30T18:00:10Z"):
         store.replace(rollup(anew.slice(0, 0), FRAME), (BEGIN, BEGIN + 5000))
     with pytest.raises(ValueError, match="states outside the range"):
         store.replace(rollup(anew, FRAME), (BEGIN, BEGIN + 10_000))
@@ -263,14 +263,14 @@ def test_a_store_describes_itself_and_refuses_another_frame(place):
     with pytest.raises(StoreError, match="there is no store"):
         FrameStore(place)
     store = FrameStore(place, FRAME, name="web", retention={"10s": "1d", "1h": None})
-    with pytest.raises(StoreError, match="holds nothing yet"):
+    with pytest.raises(StoreError, match="does not exist yet"):
         store.query("1h")
     store.append(rollup(rows(0), FRAME), "w", 0)
     again = pickle.loads(pickle.dumps(FrameStore(place)))
     assert (again.frame, again.name, again.retention) == (FRAME, "web", {"10s": "1d"})
     assert "TiltFrame(10s → 1m → 10m → 1h by host, route" in repr(again)
     other = TiltFrame(["10s", "1m", "10m", "1h"], "ts", FRAME.measures, ["host"])
-    with pytest.raises(StoreError, match=r"of another frame: keys is \['host'\] here and \['host', 'route'\] there"):
+    with pytest.raises(StoreError, match=r"another frame: keys is \['host'\] here and \['host', 'route'\] there"):
         FrameStore(place, other)
     if "://" not in place:  # a database may hold several
         with pytest.raises(StoreError, match="called 'web', not 'app'"):
@@ -283,9 +283,9 @@ def test_a_writer_of_another_frame_that_came_second_is_refused(place):
     other = TiltFrame(["1s"], "ts", {"n": aggr.count()})
     own_store, other_store = FrameStore(place, FRAME), FrameStore(place, other)
     own_store.append(rollup(rows(0), FRAME), "w", 0, {"file": 3})
-    with pytest.raises(StoreError, match="of another frame: levels"):
+    with pytest.raises(StoreError, match="another frame: levels"):
         other_store.append(rollup(pa.table({"ts": [1]}), other), "w", 0)
-    with pytest.raises(StoreError, match="someone else has added or replaced the same"):
+    with pytest.raises(StoreError, match="another process added or replaced the same rows"):
         own_store.append(rollup(rows(0), FRAME), "w", 1, {"file": 3})
     assert own_store.recorded(["file", "no"]) == {"file": 3}
     assert (own_store.last_commit("w"), own_store.last_commit("no")) == (0, None)
@@ -304,13 +304,13 @@ def test_states_of_other_types_are_refused(place):
 
 
 QUESTIONS = {
-    "an unknown level": ({"per": "7s"}, "7s is not made of whole windows of a level; ask per 10s, 1m, 10m, 1h"),
+    "an unknown level": ({"per": "7s"}, "7s does not consist of whole windows of a level; use a level"),
     "no window": ({"per": "soon"}, "cannot read 'soon' as a window"),
-    "hops of no level": ({"per": "hopping(1h, 7s)"}, "hopping.*not made of whole windows"),
+    "hops of no level": ({"per": "hopping(1h, 7s)"}, "hopping.*not consist of whole windows"),
     "an unknown measure": ({"per": "1h", "measures": ["q"]}, "no measure 'q'; it has n, s, p"),
     "a measure nobody kept": ({"per": "1h", "measures": {"q": aggr.avg("y")}}, r"no states for avg\('y'\)"),
     "an unknown key": ({"per": "1h", "keys": ["x"]}, "no key 'x'; it has host, route"),
-    "a condition on a measure": ({"per": "1h", "where": "n > 1"}, "can name the keys of the frame"),
+    "a condition on a measure": ({"per": "1h", "where": "n > 1"}, "can use only the keys of the frame"),
     "start after end": ({"per": "1h", "within": ("2024-05-02", "2024-05-01")}, "end must come after its start"),
     "an unknown column to order by": ({"per": "1h", "order_by": "z"}, "cannot order by 'z'"),
     "a record to order by": ({"per": "1h", "order_by": "p"}, "cannot order by 'p'"),
@@ -343,7 +343,7 @@ def test_retention_that_would_lose_data(retention, message, tmp_path):
 
 @pytest.mark.parametrize("writer", ["", "tiltframe:x", 7, "a\0b"])
 def test_writers_that_cannot_be(writer, tmp_path):
-    with pytest.raises(ValueError, match="a writer is named by text"):
+    with pytest.raises(ValueError, match="the name of a writer must be text"):
         FrameStore(tmp_path / "s", FRAME).append(rollup(rows(0, 10), FRAME), writer, 0)
 
 

@@ -90,7 +90,7 @@ def test_a_store_tells_of_lost_entries(tmp_path, count):
         store.append(rollup(rows("w", number), COUNT_FRAME), "w", number)
     for _ in range(count):
         last_entry(tmp_path / "s").unlink()
-    with pytest.raises(DamagedStore, match=r"its log ends at \d, and went to 4"):
+    with pytest.raises(DamagedStore, match=r"its log ends at version \d, but must reach version 4"):
         FrameStore(tmp_path / "s")
     assert len(store.verify().problems) == 1
 
@@ -108,7 +108,7 @@ def test_a_manifest_that_has_lost_its_last_entry(tmp_path):
     make_store(tmp_path / "s", 1)
     FrameStore(tmp_path / "s", retention={"10s": "1d"})
     last_entry(tmp_path / "s").unlink()
-    with pytest.raises(DamagedStore, match="its last entries are lost"):
+    with pytest.raises(DamagedStore, match="restore the missing entries"):
         FrameStore(tmp_path / "s")
 
 
@@ -119,7 +119,7 @@ def test_an_entry_that_is_another_is_noticed(tmp_path):
     for wrong in (log[1].read_bytes(), entry.replace(b"level=1m", b"level=1x"), entry.replace(b'"1m"', b'"2m"')):
         assert wrong != entry
         log[2].write_bytes(wrong)
-        with pytest.raises(DamagedStore, match=r"2\.json of its log is not as it was written"):
+        with pytest.raises(DamagedStore, match=r"2\.json of its log has changed since it was written"):
             FrameStore(tmp_path / "s").query("10m")
         log[2].write_bytes(entry)
     assert FrameStore(tmp_path / "s").verify().ok
@@ -249,7 +249,7 @@ def test_the_command_line_checks(tmp_path, capfd):
         captured = capfd.readouterr()
         assert captured.err == ""
         assert captured.out.count("\n") == 1
-        assert "its last entries are lost" in captured.out
+        assert "restore the missing entries" in captured.out
 
 
 KINDS = ["pipe", "folder", "socket", "loop", "device", "nothing"]
@@ -372,7 +372,7 @@ def test_commits_that_are_durable_are_synced_before_they_are_acknowledged(tmp_pa
 @pytest.mark.parametrize("name", ["a%20b", "%C3%BC"])
 def test_a_folder_that_delta_lake_would_read_as_another_is_refused(tmp_path, name):
     frame = TiltFrame(["1m"], "ts", {"n": aggr.count()})
-    with pytest.raises(ValueError, match="which Delta Lake reads as another character; choose another folder"):
+    with pytest.raises(ValueError, match="which Delta Lake decodes to another character; choose another folder"):
         FrameStore(tmp_path / name, frame)
     assert not list(tmp_path.iterdir())
     assert FrameStore(tmp_path / "5% of ü", frame).last_commit("w") is None

@@ -210,9 +210,9 @@ def describe(path: Path, change: Callable[[str], str | None]) -> None:
 @pytest.mark.parametrize(
     ("change", "match"),
     [
-        ({"format": 99}, "newer than this release: upgrade"),
-        ({"format": 2}, "has format 2, from before the first release"),
-        ({"functions": {"count": 99, "sum": 99}}, "of a newer release: upgrade"),
+        ({"format": 99}, "newer than this release; upgrade"),
+        ({"format": 2}, "has format 2, which is older than the first release"),
+        ({"functions": {"count": 99, "sum": 99}}, "of a newer release; upgrade"),
         ({"format": "x"}, "damaged"),
         ({"format": None}, "damaged"),
         ({"schema": "!"}, "damaged"),
@@ -356,10 +356,10 @@ def test_what_is_no_store(tmp_path):
         with pytest.raises(StoreError, match="there is no store"):
             FrameStore(tmp_path / name)
     for uri in ("", " ", "a\0b"):
-        with pytest.raises(ValueError, match="a store is at a folder"):
+        with pytest.raises(ValueError, match="the location of a store must be a folder"):
             FrameStore(uri, FRAME)
     for name in ("", "a-b", "a/b", "../x", "a b", "é", "1a", "a" * 32, "a;drop", 7):
-        with pytest.raises(ValueError, match="a store's name is letters"):
+        with pytest.raises(ValueError, match="the name of a store must begin with a letter"):
             FrameStore(tmp_path / "n", FRAME, name=name)
     assert not (tmp_path / "n").exists()
 
@@ -461,7 +461,7 @@ def test_names_that_a_store_needs_itself_are_refused_before_anything_is_written(
     ],
 )
 def test_numbers_that_are_none_are_refused(tmp_path, writer, commit):
-    with pytest.raises(ValueError, match=r"a writer is named|a commit number, which grows") as caught:
+    with pytest.raises(ValueError, match=r"the name of a writer|a commit number, which grows") as caught:
         FrameStore(tmp_path / "s", FRAME).append(rollup(rows("w", 0), FRAME), writer, commit)
     one_sentence(caught.value)
     assert not (tmp_path / "s").exists()

@@ -39,8 +39,8 @@ def test_a_commit_that_could_not_be_read_is_refused(data, where, finest_only, pl
     with pytest.raises(OverflowError) as caught:
         store.append(states, "w", 0)
     assert str(caught.value) == (
-        f"s, sum('x') at {where}+00:00, k='b': the sum {2**63} does not fit into int64; ask for it with "
-        "dtype='decimal' or dtype='float64'"
+        f"s, sum('x') at {where}+00:00, k='b': the sum {2**63} does not fit into int64; compute it "
+        "with dtype='decimal' or dtype='float64'"
     )
     assert store.last_commit("w") is None
     wide = TiltFrame(["1m", "1h"], "ts", {"n": aggr.count(), "s": aggr.sum("x", dtype="decimal")}, ["k"])
@@ -61,7 +61,7 @@ def test_what_two_commits_add_up_to_leaves_all_else_readable(place, capsys):
                 store.query(per)
             assert str(caught.value) == (
                 f"s, sum('x') at window_start=1970-01-01T00:00:00+00:00, window_end=1970-01-01T{end}:00+00:00, k='b': "
-                f"the sum {-(2**63) - 2} does not fit into int64; ask for it with dtype='decimal' or dtype='float64'"
+                f"the sum {-(2**63) - 2} does not fit into int64; compute it with dtype='decimal' or dtype='float64'"
             )
         assert store.query("1h", where="k = 'a'")["s"].to_pylist() == [14]
         assert store.query("1h", within=(3_600_000, 7_200_000))["s"].to_pylist() == [10]
@@ -93,12 +93,12 @@ def test_sums_are_read_as_is_asked():
     assert aggr.Sum("decimal").finish(money).type == pa.decimal128(38, 2)
     assert aggr.Sum("float64").finish(money).to_pylist() == [float(sum(cents))]
     decimal_state = aggr.Sum().reduce(pa.array([Decimal("9" * 38)] * 2, pa.decimal128(38, 0)), Groups.single(2))
-    with pytest.raises(OverflowError, match=r"does not fit into decimal.* ask for it with dtype='float64'$"):
+    with pytest.raises(OverflowError, match=r"does not fit into decimal.* compute it with dtype='float64'$"):
         aggr.Sum("decimal").finish(decimal_state)
     assert aggr.Sum("float64").finish(decimal_state).to_pylist() == [2e38]
     floats = aggr.Sum().reduce(pa.array([0.5, float("inf")]), Groups.each(2))
     assert aggr.Sum("float64").finish(floats).to_pylist() == [0.5, float("inf")]
-    with pytest.raises(TypeError, match="sums of floats are read as float64"):
+    with pytest.raises(TypeError, match="dtype='decimal' works only for integers and decimals"):
         aggr.Sum("decimal").finish(floats)
     with pytest.raises(ValueError, match="dtype must be 'decimal' or 'float64', or left out; got 'int32'"):
         aggr.sum("x", dtype="int32")
@@ -140,8 +140,8 @@ def test_a_function_that_reads_results_in_its_own_way_is_asked_again():
             HALF,
             r"bad, sum\('x'\) at window_start=1970-01-01T00:00:00\+00:00, k='b': the sum 9223372036854775808 ",
         ),
-        (aggr.range("x"), -HALF - 1, "the range of integers is"),
-        (aggr.dds("x", [0.5], weight="w"), 1, "a count grew beyond int64"),
+        (aggr.range("x"), -HALF - 1, "the range of a group is"),
+        (aggr.dds("x", [0.5], weight="w"), 1, "a count exceeds int64"),
     ],
 )
 def test_rows_whose_results_could_not_be_read_leave_no_store(measure, last_value, message, max_bytes, tmp_path):

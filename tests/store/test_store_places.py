@@ -28,7 +28,7 @@ def states(count: int = 1) -> pa.Table:
 
 @pytest.mark.parametrize("name", ["a\\b", "a\\", "C:\\x", "a\tb", "a\nb", "a\rb", "a\x01b", "a\x7fb", "in\\side/s"])
 def test_folders_that_delta_lake_cannot_name_are_refused_before_anything_is_made(name, tmp_path, capfd):
-    with pytest.raises(ValueError, match="which Delta Lake cannot have in a folder's name; choose another folder"):
+    with pytest.raises(ValueError, match="which Delta Lake does not allow in the name of a folder"):
         FrameStore(f"{tmp_path}/{name}", FRAME)
     assert list(tmp_path.iterdir()) == []
     status, _, err = call(capfd, "inspect", f"{tmp_path}/{name}")
@@ -78,7 +78,7 @@ def test_a_forked_process_is_told_to_be_spawned(tmp_path):
     done = subprocess.run(command, capture_output=True, text=True, check=True, timeout=120)
     lines = done.stdout.splitlines()
     assert len(lines) == 2
-    assert all("start processes by multiprocessing.get_context('spawn')" in line for line in lines)
+    assert all("start processes with multiprocessing.get_context('spawn')" in line for line in lines)
     assert "panicked" not in done.stderr
 
 

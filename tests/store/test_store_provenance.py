@@ -174,7 +174,7 @@ MISTAKES: dict[str, tuple[Callable[[pa.Table], pa.Table], str]] = {
     ),
     "times without a zone": (
         lambda s: s.set_column(1, START, s[START].cast(pa.timestamp("us"))),
-        "'window_start' must be of timestamps with a time zone; this is timestamp",
+        "'window_start' must have the type timestamp with a time zone; got timestamp",
     ),
     "nanoseconds": (
         lambda s: s.set_column(
@@ -184,11 +184,11 @@ MISTAKES: dict[str, tuple[Callable[[pa.Table], pa.Table], str]] = {
                 pa.timestamp("ns", "UTC")
             ),
         ),
-        "'window_start' holds no moments in microseconds",
+        "'window_start' cannot be converted to times in microseconds",
     ),
     "another zone": (
         lambda s: bare(rollup(rows(1), frame_of(timezone="Asia/Kolkata"))),
-        "no window of 1h in UTC starts at .*; these are states of other windows, or of another time zone",
+        "no window of 1h in UTC starts at .*.*; they belong to other windows, or to another time zone",
     ),
     "other parameters": (
         lambda s: bare(rollup(rows(1), frame_of(measures=MEASURES | {"p": aggr.dds("x", [0.5], 0.02)}))),
@@ -204,21 +204,21 @@ MISTAKES: dict[str, tuple[Callable[[pa.Table], pa.Table], str]] = {
     ),
     "a part of the finest level": (
         lambda s: s.filter(pc.or_(pc.not_equal(s[LEVEL], "1m"), pc.equal(s["k"], "a"))),
-        "the states of 1h at 2024-05-01T.* are not those of 1m merged",
+        "the states of 1h at 2024-05-01T.* differ from the merged states of 1m",
     ),
     "a part of a coarser level": (
         lambda s: s.filter(pc.or_(pc.not_equal(s[LEVEL], "1d"), pc.equal(s["k"], "a"))),
-        "the states of 1d at 2024-05-0.* are not those of 1m merged",
+        "the states of 1d at 2024-05-0.* differ from the merged states of 1m",
     ),
     "windows cut in two": (
         lambda s: s.filter(pc.greater(s[START], pa.scalar(BEGIN + 90 * 60_000, pa.timestamp("ms", "UTC")))),
-        "the states of 1h at 2024-05-01T01:00:00Z are not those of 1m merged",
+        "the states of 1h at 2024-05-01T01:00:00Z differ from the merged states of 1m",
     ),
     "coarser levels of other rows": (
         lambda s: pa.concat_tables(
             [s.filter(pc.equal(s[LEVEL], "1m")), (o := rollup(rows(2), FRAME)).filter(pc.equal(o[LEVEL], "1h"))]
         ),
-        "the states of 1h at 2024-05-0.* are not those of 1m merged",
+        "the states of 1h at 2024-05-0.* differ from the merged states of 1m",
     ),
 }
 
@@ -269,7 +269,10 @@ def test_a_number_that_comes_again_with_other_rows_is_an_error(place):
     before = store.query("1m")
     for other in (rows(1), rows(0).slice(1), rows(0).slice(0, 0), pa.concat_tables([rows(0), rows(0)])):
         for again in (store, FrameStore(place)):
-            with pytest.raises(StoreError, match="holds other states under 'w', commit 0; a new batch needs a number"):
+            with pytest.raises(
+                StoreError,
+                match="for the writer 'w' and the number 0; a new batch needs a number",
+            ):
                 again.append(rollup(other, FRAME), "w", 0)
     shuffled = rows(0).take(np.random.default_rng(1).permutation(300))
     states = rollup(shuffled, FRAME)
@@ -279,7 +282,7 @@ def test_a_number_that_comes_again_with_other_rows_is_an_error(place):
     assert store.query("1m").equals(before)
     store.compact()
     assert store.append(states, "w", 0) is False
-    with pytest.raises(StoreError, match="holds other states under 'w', commit 0"):
+    with pytest.raises(StoreError, match="already contains other states for the writer 'w' and the number 0"):
         store.append(rollup(rows(1), FRAME), "w", 0)
     assert store.append(rollup(rows(1), FRAME), "w", 1)
 
@@ -288,7 +291,7 @@ def test_an_empty_commit_is_one_of_no_rows(place):
     store, nothing = FrameStore(place, FRAME), rollup(rows(0).slice(0, 0), FRAME)
     assert store.append(nothing, "w", 0)
     assert not store.append(nothing, "w", 0)
-    with pytest.raises(StoreError, match="holds other states under 'w', commit 0"):
+    with pytest.raises(StoreError, match="already contains other states for the writer 'w' and the number 0"):
         store.append(rollup(rows(0), FRAME), "w", 0)
     assert store.append(rollup(rows(0), FRAME), "w", 1)
     assert not store.append(nothing, "w", 0)
@@ -308,7 +311,8 @@ def test_numbers_below_the_last_are_known_for_a_while(place):
     last = numbers[-1]
     for states, number in ((batches[0], 0), (batches[5], numbers[6]), (batches[-1], 7)):
         with pytest.raises(
-            StoreError, match=f"holds commit {last} of 'w', and none of the last {KEPT} is a commit {number}"
+            StoreError,
+            match=f"contains the number {last} of .*'w', but the number {number} .* not among its last {KEPT}",
         ):
             store.append(states, "w", number)
     assert store.append(batches[0], "v", 0)  # of another writer

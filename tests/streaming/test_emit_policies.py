@@ -235,12 +235,12 @@ def test_a_restart_takes_more_measures_and_refuses_other_frames():
     other_frames = {
         "levels is": TiltFrame(["20s"], "ts", FRAME.measures, ["k"]),
         "measure 'sum' is": TiltFrame(["10s"], "ts", {**FRAME.measures, "sum": aggr.sum("y")}, ["k"]),
-        "measure 'sum' was saved": TiltFrame(["10s"], "ts", {"n": aggr.count()}, ["k"]),
+        "measure 'sum' is in the saved state": TiltFrame(["10s"], "ts", {"n": aggr.count()}, ["k"]),
     }
     for message, frame in other_frames.items():
         with pytest.raises(ValueError, match=message):
             OpenWindows.from_ipc(state, frame)
-    with pytest.raises(ValueError, match="mode accumulating, and now changelog"):
+    with pytest.raises(ValueError, match="mode accumulating, and the mode is now changelog"):
         OpenWindows.from_ipc(state, emit="periodic(1m, mode=changelog)")
     for bad in (b"", b"x" * 100, None, state[:100]):
         with pytest.raises(ValueError, match="not a saved state of open windows"):
@@ -291,7 +291,7 @@ def test_late_policies_as_text(policy):
         ("after_close(having='n >')", "cannot read|n >"),
         ("after_count(0)", "rows must be a whole number from 1"),
         ("after_key_expire", "needs timeout"),
-        ("after_key_expire(1m, only)", "give maxspan"),
+        ("after_key_expire(1m, only)", "pass maxspan"),
         ("on_update(1s, clock=wall)", "clock must be one of arrival, event"),
         ("after_close(", "cannot read"),
         (7, "cannot read 7 as emit policy"),
@@ -307,7 +307,7 @@ def test_bad_policies_are_refused(text, message):
     [
         ({"late": "buffer(-1)"}, "windows must be a whole number from 0"),
         ({"late": "buffer(1, older=newest)"}, "older must be one of oldest, drop"),
-        ({"late": "buffer", "levels": ["session(1m)"]}, "a buffer holds windows that follow each other"),
+        ({"late": "buffer", "levels": ["session(1m)"]}, "a buffer needs windows that follow each other"),
         ({"emit": "after_key_expire(1m)"}, r"levels=\['all'\]; its levels are \['10s'\]"),
         ({"max_keys": 0}, "max_keys must be a whole number from 1"),
         ({"beyond": "ignore"}, "beyond must be one of error, drop"),

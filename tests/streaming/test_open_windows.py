@@ -332,11 +332,11 @@ def test_a_saved_stream_of_what_is_not_installed_says_so():
     data, saved = windows.to_ipc(), windows.save()
     elsewhere = {name: replace(saved, said={**saved.said, name: "mine(5)"}) for name in ("emit", "late")}
     for name, state in elsewhere.items():
-        with pytest.raises(ValueError, match=rf"saved windows are whole, and their {name} policy .* here: .*mine"):
+        with pytest.raises(ValueError, match=rf"saved windows are intact, but their {name} policy .* here: .*mine"):
             OpenWindows.from_ipc(state)
     aggr.unregister("least_of_mine")
     message = (
-        "saved windows are whole, and their frame .* here: the measure 'low': there is no function 'least_of_mine'"
+        "saved windows are intact, but their frame .* here: the measure 'low': there is no function 'least_of_mine'"
     )
     with pytest.raises(ValueError, match=message):
         OpenWindows.from_ipc(data)

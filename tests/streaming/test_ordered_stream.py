@@ -125,7 +125,7 @@ def test_a_saved_stream_goes_on_with_the_same_windows_alone():
         (aggregation(emit="final"), "emit"),
     ]
     for other, what in other_aggregations:
-        with pytest.raises(ValueError, match=f"another one: its {what} are"):
+        with pytest.raises(ValueError, match=f"another stream: its {what} are"):
             OrderedStream.from_ipc(saved, other)
     with pytest.raises(ValueError, match="of time windows"):
         OrderedStream.from_ipc(OpenWindows(TiltFrame(["1s"], "ts", {"n": aggr.count()})).to_ipc(), aggregation())

@@ -248,9 +248,11 @@ def test_a_restart_takes_more_measures_and_refuses_other_streams():
         ("d", 1, 1.0),
     ]
     other_jobs = {
-        "has 2 shards of keys, and this stream 5; give shards=2": replace(stream.job, shards=5),
-        "measure 'most' was saved, and is missing now": replace(stream.job, frame=KEYED),
-        "mode accumulating, and now changelog": replace(stream.job, emit=read_emit("on_update(mode=changelog)")),
+        "has 2 shards of keys, and this stream has 5; pass shards=2": replace(stream.job, shards=5),
+        "measure 'most' is in the saved state, but not in this frame": replace(stream.job, frame=KEYED),
+        "mode accumulating, and the mode is now changelog": replace(
+            stream.job, emit=read_emit("on_update(mode=changelog)")
+        ),
     }
     for message, job in other_jobs.items():
         stream.restart(job)

@@ -87,7 +87,7 @@ def test_memory_does_not_grow_with_the_overlap():
 
 
 def test_what_assign_lists_is_bounded():
-    with pytest.raises(ValueError, match=r"2,000 times lie in 172,800,000 windows of .* take fewer times"):
+    with pytest.raises(ValueError, match=r"2,000 times lie in 172,800,000 windows of .* pass fewer times"):
         hopping("1d", "1s").assign(np.arange(2000) * 1_000_000)
 
 

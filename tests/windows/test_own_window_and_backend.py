@@ -159,7 +159,7 @@ def test_what_is_not_registered_is_refused_where_text_is_needed(tmp_path):
 def test_a_window_of_ones_own_nests_by_its_starts():
     assert TiltFrame(["1h", "1d", RetailMonth(), "all"], "ts", FRAME.measures).disjoint
     for levels, message in (
-        (["10d", RetailMonth()], "inside the one of 10d"),
+        (["10d", RetailMonth()], "inside the window of 10d"),
         ([RetailMonth(), "1y"], "1y have an edge"),
     ):
         with pytest.raises(ValueError, match=message):

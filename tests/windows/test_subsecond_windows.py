@@ -64,7 +64,7 @@ def test_fractions_of_a_unit_are_refused_with_the_size_in_whole_units(text, mess
 
 
 def test_levels_that_cut_each_other_are_refused():
-    with pytest.raises(ValueError, match="1s is not made of whole windows of 300ms"):
+    with pytest.raises(ValueError, match="1s does not consist of whole windows of 300ms"):
         TiltFrame(["300ms", "1s"], "ts", {"n": aggr.count()})
 
 

@@ -271,7 +271,7 @@ def test_sessions_far_apart_of_many_keys():
     [
         ("session(0s)", "gap of a session must be at least one microsecond, and at most 1000 years; got 0"),
         ("session(-1m)", "cannot read the gap '-1m'"),
-        ("session(1mo)", "'1mo' has no fixed length; give it in weeks or shorter units"),
+        ("session(1mo)", "'1mo' has no fixed length; write it in weeks or shorter units"),
         ("session(1.5h)", "cannot read the gap '1.5h'"),
         ("session()", "missing a required argument: 'gap'; session takes gap"),
         ("session(1h, 2h)", "too many arguments; session takes gap"),

@@ -213,7 +213,10 @@ def explain(
     rows = from_rows(sample, frame, reading, pa.Table.from_batches)
     times = event_times(rows.column(frame.time), frame.time, frame.timezone)
     if not len(times) or times.min() == times.max():
-        raise ValueError("the sample must have rows of at least two times, so that its rate is known")
+        raise ValueError(
+            "the sample must have rows at two or more different times, so that the number of rows per day can be "
+            "estimated"
+        )
     sampled_keys = _count_keys(pa.table(keyed(rows, frame.keyed_by, {frame.time}, frame.timezone).keys), frame)
     sampled_rate = len(times) * DAY / float(times.max() - times.min())
     rate, count = float(rows_per_day or sampled_rate), int(keys or sampled_keys)

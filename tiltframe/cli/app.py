@@ -67,7 +67,9 @@ class _Commands(click.Group):
             _, _, options = command.make_parser(of_command).parse_args(list(arguments))
             for option, count in Counter(options).items():
                 if isinstance(option, click.Option) and count > 1 and not (option.multiple or option.is_flag):
-                    raise click.UsageError(f"{option.opts[0]} takes one value and is given {count} times; give it once")
+                    raise click.UsageError(
+                        f"{option.opts[0]} takes one value and is passed {count} times; pass it once"
+                    )
         return name, command, arguments
 
 
@@ -95,7 +97,7 @@ def _added() -> Iterable[EntryPoint]:
 @click.group(cls=_Commands, context_settings={"help_option_names": ["-h", "--help"]})
 @click.version_option(package_name="tiltframe")
 def cli() -> None:
-    """Keep mergeable aggregates of event data at every resolution, and ask at any."""
+    """Store mergeable aggregates of event data at several time resolutions, and query any resolution."""
 
 
 _OWN = (rollup, backfill, stream, query, watch, inspect, check, compact, expire, evolve, copy, warm)

@@ -20,7 +20,7 @@ def asked_keys(texts: Iterable[str]) -> dict[str, Any] | None:
     for text in texts:
         name, equals, call = (part.strip() for part in text.partition("="))
         if name in keys:
-            raise ValueError(f"the key {shown(name)} is asked for twice; ask once")
+            raise ValueError(f"the key {shown(name)} is requested twice; name it once")
         what = "a lookup", "lookup(device, sites.csv, valid=as_of)"
         keys[name] = read_as({"lookup": lookup}, call, *what) if equals else name
     return keys or None

@@ -60,7 +60,8 @@ def backfill(
         ingested := [known_file.file for known_file in filed if known_file.is_stored]
     ):
         raise ValueError(
-            f"the store {store.display_uri} has the rows of {ingested[0]} already, and they would count twice"
+            f"the store {store.display_uri} already contains the rows of {ingested[0]}, which would be counted twice; "
+            "leave out this file"
         )
     finest, times = store.frame.levels[0], {path: span for path, (_, span) in plan.record["files"].items() if span}
     ranges = {

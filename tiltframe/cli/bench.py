@@ -124,7 +124,9 @@ def _group_counts(text: str) -> list[int]:
     try:
         return [int(float(part)) for part in text.split(",")]
     except ValueError:
-        raise ValueError(f"cannot read --groups {text!r}; write whole numbers with commas: 1,1000,1e6") from None
+        raise ValueError(
+            f"cannot read --groups {text!r}; write whole numbers separated by commas, such as 1,1000,1e6"
+        ) from None
 
 
 def _rows_in(file: Path, measures: list[Measure]) -> pa.Table:

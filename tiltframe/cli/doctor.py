@@ -43,5 +43,5 @@ def warm(functions: tuple[str, ...]) -> None:
     """
     folders = warm_functions(functions or None)
     click.echo(f"compiled what {', '.join(functions or aggr.names())} need; the code is kept in:", err=True)
-    for folder in folders or ["nowhere: no folder can be written to; set NUMBA_CACHE_DIR to one that can"]:
+    for folder in folders or ["nowhere: no folder is writable; set NUMBA_CACHE_DIR to a writable folder"]:
         click.echo(folder)

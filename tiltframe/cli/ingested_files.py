@@ -133,9 +133,7 @@ def note(store: FrameStore, recorded: Mapping[str, Any], replacing: Mapping[str,
 def unchanged(known_file: KnownFile) -> None:
     """Raise ``ValueError`` if a file has changed since its bytes were read."""
     if _stamp(known_file.file) != known_file.stamp:
-        raise ValueError(
-            f"{known_file.file} was written to while it was read; wait until it is complete, and try again"
-        )
+        raise ValueError(f"{known_file.file} changed while it was read; wait until the file is complete, and try again")
 
 
 def file_digest(file: Path) -> str:

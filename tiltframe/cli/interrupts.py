@@ -13,8 +13,11 @@ from functools import cache
 
 NOTHING = "interrupted; nothing was written"
 WRITTEN = "interrupted; the rows were written"
-UNSURE = "interrupted while the store was written to: it holds all of it or nothing; run it again, it counts once"
-STEPS = "interrupted; the steps that were done stay done, and the store is whole; run it again"
+UNSURE = (
+    "interrupted during a commit, which was written completely or not at all; run the command again: no row is "
+    "counted twice"
+)
+STEPS = "interrupted; the completed steps remain, and the store is intact; run the command again to do the others"
 
 _SOON = 0.01  # seconds
 

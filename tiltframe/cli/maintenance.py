@@ -82,7 +82,8 @@ def expire(uri: str, name: str | None, retention: str | None, now: str | None, c
         store.check_retention(retained)
     elif not store.retention:
         raise ValueError(
-            f"the store {store.display_uri} keeps every level for ever; say how long with --retention 10s=1d,1m=7d"
+            f"the store {store.display_uri} keeps every level for ever, so nothing expires; pass --retention, such as "
+            "--retention 10s=1d,1m=7d"
         )
     from_now(STEPS)
     store = FrameStore(uri, name=name, retention=retained)  # this writes the retention
@@ -187,12 +188,14 @@ def evolve(
     store = FrameStore(uri, name=name)
     frame, added = store.frame, measures_from(measures)
     if not added and not drops and levels is None:
-        raise ValueError("there is nothing to add or to drop; give --measure, --levels or --drop")
+        raise ValueError("there is nothing to add or to drop; pass --measure, --levels or --drop")
     for dropped in drops:
         if dropped not in frame.measures:
             raise ValueError(f"the store has no measure {shown(dropped)}; {nearest(dropped, frame.measures)}")
         if dropped in added:
-            raise ValueError(f"the measure {dropped!r} is to be added and to be dropped; give the new one another name")
+            raise ValueError(
+                f"the measure {dropped!r} cannot be added and dropped at once; choose another name for the new measure"
+            )
     kept_measures = {name: measure for name, measure in frame.measures.items() if name not in drops}
     more = () if levels is None else read_windows(levels, frame.timezone)
     new_frame = TiltFrame(

@@ -49,7 +49,7 @@ def new_function(name: str, folder: Path | None) -> None:
     files = {folder / path.format(**words): _filled(template, words) for template, path in _FILES.items()}
     existing = [str(path) for path in files if path.exists()]
     if existing:
-        raise click.UsageError(f"{', '.join(existing)} already exist; choose another --folder")
+        raise click.UsageError(f"these files already exist: {', '.join(existing)}; choose another --folder")
     for path, text in files.items():
         path.parent.mkdir(parents=True, exist_ok=True)
         path.write_text(text, encoding="utf8")

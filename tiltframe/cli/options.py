@@ -131,7 +131,7 @@ def read_bad_rows(text: str, once: bool = True) -> BadRows | None:
     if not text.strip() or not file.parent.is_dir() or (problem := not_a_file(file)):
         what = f": there is {problem}" if text.strip() and file.parent.is_dir() else ""
         raise ValueError(
-            f"cannot keep bad rows in {shown(text)}{what}; give fail, skip, or a file in a folder there is"
+            f"cannot write bad rows to {shown(text)}{what}; pass fail, skip, or a file in an existing folder"
         )
     return BadRows(file, once)
 
@@ -160,7 +160,7 @@ def read_types(types: Iterable[str], texts: Iterable[str] = ()) -> dict[str, str
         if not equals or not name:
             raise ValueError(f"cannot read the type {text!r}; write COL=TYPE such as zip=text")
         if name in types_by_name:
-            raise ValueError(f"the type of {name!r} is given twice; give it once")
+            raise ValueError(f"the type of {name!r} is listed twice; list it once")
         types_by_name[name] = kind
     return types_by_name
 
@@ -180,10 +180,12 @@ def with_frame(command: Callable[..., Any], ordered: bool = False) -> Callable[.
         in_order: str | None = arguments.pop("ordered", None)
         of_ticks = {name: arguments.pop(name) for name in ("until", "fill") if name in arguments}
         if (levels is None) == (in_order is None):
-            raise ValueError("windows are given by --levels, such as 10s,1m,1h, or by --ordered, such as 'count(100)'")
+            raise ValueError("pass exactly one of --levels, such as 10s,1m,1h, and --ordered, such as 'count(100)'")
         if levels is not None:
             if any(of_ticks.values()):
-                raise ValueError("--until and --fill concern ticks of --ordered, and --levels has none; leave them out")
+                raise ValueError(
+                    "--until and --fill need --ordered with ticks, and cannot be used with --levels; leave them out"
+                )
             frame = TiltFrame(
                 read_windows(levels, timezone),
                 name,
@@ -227,12 +229,15 @@ def _ordered(
     several.
     """
     if timezone != "UTC":
-        raise ValueError("--timezone is of --levels; give ticks their zone, such as since(daily('Europe/Berlin'))")
+        raise ValueError(
+            "--timezone works only with --levels; write the zone of ticks in --ordered, such as "
+            "since(daily('Europe/Berlin'))"
+        )
     windows = split(text)
     if not windows or len(windows) == 1:
         return RunningAggregation(measures, text, time=time, keys=keys, until=until, fill=fill)
     if until is not None or fill is not None:
-        raise ValueError("--until and --fill concern ticks, and a chain of windows has none; leave them out")
+        raise ValueError("--until and --fill need ticks, which a chain of windows does not have; leave them out")
     return OrderedRollup(OrderedFrame(windows, time, measures, keys))
 
 
@@ -246,7 +251,9 @@ def memory_bytes(context: click.Context, option: click.Parameter, text: str | No
         return min(10**9, os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES") // 4)
     read = re.fullmatch(r"\s*([0-9]{1,9}(?:\.[0-9]{1,9})?)\s*([KMGT])(i?)B?\s*", text, re.IGNORECASE)
     if not read:
-        raise click.BadParameter(f"{shown(text)} is not an amount of memory; write 500MB, 2GB or 4GiB")
+        raise click.BadParameter(
+            f"{shown(text)} is not an amount of memory; write an amount such as 500MB, 2GB or 4GiB"
+        )
     return int(float(read[1]) * (1024 if read[3] else 1000) ** (" KMGT".index(read[2].upper())))
 
 

@@ -41,7 +41,7 @@ class Form(click.Choice[str]):
 
     def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> Any:
         if value in ("xlsx", "xls", "excel"):
-            self.fail("results are not written as spreadsheets; give --format csv, which Excel opens", param, ctx)
+            self.fail("spreadsheets are not supported; use --format csv, which Excel can open", param, ctx)
         return super().convert(value, param, ctx)
 
 

@@ -131,11 +131,14 @@ def query(
 ) -> None:
     """Ask a store for results: per any window, within any range."""
     if form == "parquet" and out is None:
-        raise ValueError("Parquet is not for the screen; name a file with --out FILE")
+        raise ValueError("Parquet is binary and cannot be printed; write it to a file with --out FILE")
     if keys and no_keys:
-        raise ValueError("--key and --no-keys contradict each other; give one")
+        raise ValueError("--key and --no-keys contradict each other; pass only one of them")
     if not per and conditions["points"] is None:
-        raise ValueError("say what results are per: --per with a level, or with all for one result; or --points N")
+        raise ValueError(
+            "name the windows of the results: pass --per with a level, or with all for a single result; or pass "
+            "--points N"
+        )
     if out is not None:
         _check_out(out)
     store = FrameStore(uri, name=name)

@@ -159,7 +159,7 @@ def read_retention(text: str | None) -> dict[str, str | None] | None:
                 f"cannot read the retention {shown(text)}; write LEVEL=TIME,… such as 10s=1d,1m=7d,1h=none"
             )
         if level in durations:
-            raise ValueError(f"the retention of {shown(level)} is given twice; give it once")
+            raise ValueError(f"the retention of {shown(level)} is listed twice; list it once")
         durations[level] = None if duration.lower() == "none" else duration
     return durations
 
@@ -190,7 +190,9 @@ def append_new(
     for known_file in filed:
         if known_file not in came and not known_file.is_path_recorded:
             click.echo(
-                f"{known_file.file}: its bytes are in {store.display_uri} under another name, and count once", err=True
+                f"{known_file.file}: skipped, because {store.display_uri} already contains the same bytes from a file "
+                "with another name",
+                err=True,
             )
     if not came:
         click.echo(f"nothing new: {store.display_uri} already holds all {len(filed)} files", err=True)
@@ -213,7 +215,8 @@ def append_new(
             unchanged(known_file)
         if not seen.spans and store.schema is None:
             click.echo(
-                f"the inputs have no rows: {store.display_uri} is not made, as rows determine its types", err=True
+                f"the inputs have no rows: {store.display_uri} is not created, because its types follow from the rows",
+                err=True,
             )
             return
         recorded, replacing = to_record(filed, came, seen.spans)
@@ -224,7 +227,9 @@ def append_new(
                 slices, writer, 0, recorded=recorded, replacing=replacing, note=partial(click.echo, err=True), jobs=jobs
             )
     if added is None:
-        click.echo(f"nothing new: someone else has added the same files to {store.display_uri} meanwhile", err=True)
+        click.echo(
+            f"nothing new: another process has added the same files to {store.display_uri} in the meantime", err=True
+        )
         return
     writable()  # Change the retention last.
     levels = len(store.frame.levels)
@@ -251,8 +256,8 @@ def replace_in(
     inside = _within(finest, span)
     if not inside.num_rows:
         raise ValueError(
-            f"the inputs have no rows in {range_text(span)}, which would be emptied; give files that have, or, to "
-            "empty it, FrameStore.replace in Python"
+            f"the inputs have no rows in {range_text(span)}, so the range would become empty; pass files with "
+            "rows in this range, or, to empty it, use FrameStore.replace in Python"
         )
     came = [known_file for known_file in once if seen.inside.get(known_file.file)]
     fresh = [known_file for known_file in came if not known_file.is_stored]
@@ -330,13 +335,13 @@ def _check_addable(known_file: KnownFile, store: FrameStore) -> None:
     if known_file.changed and known_file.before_range is not None:
         raise ValueError(
             f"{known_file.file} has changed since it was rolled up into {store.display_uri}, and its old rows, in "
-            f"{range_text(known_file.before_range)}, would count twice; put new rows into a file of their own, or "
-            f"derive the range of its old and new rows again: --replace-within START,END {_WHOLE_FILES}"
+            f"{range_text(known_file.before_range)}, would be counted twice; put new rows into a separate file, "
+            f"or compute the range of its old and new rows again with --replace-within START,END {_WHOLE_FILES}"
         )
     if known_file.record is not None and not known_file.is_stored:
         raise ValueError(
-            f"{known_file.file} holds rows that {store.display_uri} has replaced by others; leave it out, or derive "
-            f"their range again: --replace-within START,END {_WHOLE_FILES}"
+            f"{known_file.file} contains rows that were replaced in {store.display_uri}; leave out the file, or "
+            f"compute their range again with --replace-within START,END {_WHOLE_FILES}"
         )
 
 
@@ -352,9 +357,9 @@ def _check_outside(
         if not _same(_within(finest, part), store, part):
             low, high = min(low for low, _ in [*ranges, span]), max(high for _, high in [*ranges, span])
             raise ValueError(
-                f"{', '.join(str(known_file.file) for known_file in fresh)}: in {range_text(part)}, outside the range "
-                f"that is to be replaced, {store.display_uri} holds something else than the inputs; give a range "
-                f"that holds all of it, --replace-within {range_text((low, high))}, {_WHOLE_FILES}"
+                f"{', '.join(str(known_file.file) for known_file in fresh)}: in {range_text(part)}, outside the "
+                f"range to replace, {store.display_uri} differs from the inputs; use a range that contains all their "
+                f"rows, --replace-within {range_text((low, high))}, {_WHOLE_FILES}"
             )
 
 

@@ -45,11 +45,16 @@ def with_standard_input(inputs: Sequence[Path], form: str | None) -> Iterator[tu
     """
     if STANDARD_INPUT not in inputs:
         if form is not None:
-            raise ValueError("--input-format is of standard input, and - is not among the inputs; files have endings")
+            raise ValueError(
+                "--input-format applies only to standard input, and the inputs do not include -; leave it out, "
+                "because the format of a file follows from its ending"
+            )
         yield list(inputs), None
         return
     if sys.stdin is None or sys.stdin.isatty():
-        raise ValueError("standard input is a terminal; send something through a pipe: cat events.jsonl | tiltframe …")
+        raise ValueError(
+            "standard input is a terminal; send rows through a pipe, such as cat events.jsonl | tiltframe …"
+        )
     with tempfile.TemporaryDirectory(prefix="tiltframe") as folder:
         file = _write_file(Path(folder).resolve(), form)
         paths = list(dict.fromkeys(file if path == STANDARD_INPUT else path for path in inputs))
@@ -66,7 +71,7 @@ def _write_file(folder: Path, form: str | None) -> Path:
     stream = sys.stdin.buffer
     head = stream.read(_HEAD)
     if not head:
-        raise ValueError(f"{_SHOWN} is empty: it has no columns, let alone rows")
+        raise ValueError(f"{_SHOWN} is empty: it has neither columns nor rows")
     ending, unpacked = next(
         ((ending, unpack(head)) for magic, (ending, unpack) in _UNPACK.items() if head.startswith(magic)), ("", head)
     )

@@ -45,8 +45,8 @@ def _acquire(file: Path, state: Path) -> int:
             holder = os.pread(descriptor, 20, 0).decode(errors="replace").strip()
             os.close(descriptor)
             raise ValueError(
-                f"--state {state} is used by another process{f' ({holder})' if holder else ''}; one process at a time "
-                "runs a stream: end that one, or give this one a state of its own"
+                f"--state {state} is used by another process{f' ({holder})' if holder else ''}; a state can be used "
+                "by only one process at a time; end that process, or use another state for this one"
             ) from None
         except OSError:
             return descriptor  # the file system does not support locks, as is the case for some network folders

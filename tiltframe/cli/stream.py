@@ -28,10 +28,10 @@ if TYPE_CHECKING:
     from importlib.metadata import EntryPoint
 
 _NOT_ON_SPARK = {
-    "inputs": "unite the sources in Spark, whose watermark is their minimum",
-    "idle": "Spark has no idle sources; leave it out",
-    "drain": "Spark keeps open windows in its checkpoint; emit=on_update emits them early",
-    "metrics": "Spark has metrics of its own, and su.progress reads the numbers of the stream",
+    "inputs": "union the sources in Spark, which uses the minimum of their watermarks",
+    "idle": "Spark does not support idle sources; leave it out",
+    "drain": "Spark keeps open windows in its checkpoint; use --emit on_update to emit them early",
+    "metrics": "Spark has its own metrics; su.progress returns those of the stream",
 }
 
 
@@ -144,12 +144,12 @@ def stream(
         unusable = [option for option in _NOT_ON_SPARK if settings.pop(option)]
         if unusable:
             raise ValueError(
-                f"--{unusable[0].removesuffix('s')} has no meaning with --spark; {_NOT_ON_SPARK[unusable[0]]}"
+                f"--{unusable[0].removesuffix('s')} cannot be used with --spark; {_NOT_ON_SPARK[unusable[0]]}"
             )
         _on_spark(folder, source, options, shards=shards, **settings)
         return
     if source is not None or options or shards is not None:
-        raise ValueError("--format, --option and --shards are of a Spark source; give --spark too")
+        raise ValueError("--format, --option and --shards apply only to a Spark source; pass --spark too")
     _run(folder, **settings)
 
 
@@ -178,21 +178,25 @@ def _run(
 ) -> None:
     behind, allowed_ahead = micros(disorder), Ahead(ahead, read_ahead(ahead))
     if folder is not None and not folder.is_dir():
-        raise ValueError(f"{folder} is not a folder; name one that files arrive in, or give rows by standard input")
+        raise ValueError(
+            f"{folder} is not a folder; name a folder in which files arrive, or send rows through standard input"
+        )
     paths = read_inputs(folder, inputs)
     _check_inputs(paths, once=once, arrival=arrival, idle=idle)
     address = None if metrics is None else metrics_address(metrics)
     if uri is None and (name is not None or durable or stream_name is not None):
-        raise ValueError("--name, --durable and --stream are of a store; give --store too")
+        raise ValueError("--name, --durable and --stream apply only to a store; pass --store too")
     bad = read_bad_rows(bad_rows, once=any(_has_files(path) for path in paths.values()))
     written: dict[Path, str] = {}
     for option, file in (("--state", state), ("--dropped", dropped), ("--bad-rows", None if bad is None else bad.file)):
         if file is None:
             continue
         if kind := not_a_file(file):
-            raise ValueError(f"{option} {file}: there is {kind}; name a file, or one that is not there yet")
+            raise ValueError(
+                f"{option} {file}: this path is {kind}; name a regular file, or a path that does not exist yet"
+            )
         if (other := written.setdefault(file.absolute(), option)) != option:
-            raise ValueError(f"{other} and {option} would both write to {file}; give each a file of its own")
+            raise ValueError(f"{other} and {option} would both write to {file}; use a different file for each")
     if isinstance(frame, OrderedAggregator):
         _check_ordered(emit, late, max_keys, uri)
     with locked(state):
@@ -215,23 +219,30 @@ def _check_inputs(paths: Mapping[str, Path], *, once: bool, arrival: bool, idle:
         check_input(name, path)
     has_files = [_has_files(path) for path in paths.values()]
     if once and not any(has_files):
-        raise ValueError("--once is for a folder or a Spark source; standard input has an end of its own")
+        raise ValueError(
+            "--once applies only to a folder or a Spark source; leave it out, because standard input ends by itself"
+        )
     if arrival and any(has_files):
-        raise ValueError("--arrival is of standard input or a Spark source; of files, name the column of event times")
+        raise ValueError(
+            "--arrival applies only to standard input or a Spark source; for files, name the column of event times "
+            "with --time"
+        )
     if idle is not None and len(paths) == 1:
         raise ValueError(
-            "--idle is of several inputs, and there is one; close windows without rows by --emit "
+            "--idle needs several inputs, and there is only one; to close windows without new rows, use --emit "
             f"'after_close(timeout={idle})'"
         )
 
 
 def _check_ordered(emit: str | None, late: str | None, max_keys: int | None, uri: str | None) -> None:
     if uri is not None:
-        raise ValueError("a store keeps time windows, and --ordered has none; leave out --store, or give --levels")
+        raise ValueError(
+            "a store can contain only time windows; leave out --store, or use --levels in place of --ordered"
+        )
     if (emit, late, max_keys) != (None, None, None):
         raise ValueError(
-            "--ordered gives each result once, when the watermark has passed it, and drops later rows; leave out "
-            "--emit, --late and --max-keys"
+            "--ordered emits each result once, when the watermark has passed it, and drops later rows, so "
+            "--emit, --late and --max-keys cannot be used; leave them out"
         )
 
 

@@ -29,17 +29,22 @@ def read_inputs(folder: Path | None, texts: Sequence[str]) -> dict[str, Path]:
     if not texts:
         return {ONLY: STANDARD_INPUT if folder is None else folder}
     if folder is not None:
-        raise ValueError(f"{folder} and --input both name inputs; write --input NAME={folder} too, or leave out one")
+        raise ValueError(
+            f"{folder} and --input both name inputs; write the first as --input NAME={folder}, or leave out one of them"
+        )
     inputs: dict[str, Path] = {}
     for text in texts:
         name, equals, place = text.partition("=")
         if not equals or not _NAME.fullmatch(name) or not place:
             raise ValueError(f"cannot read --input {text}; write NAME=PATH, such as --input a=arriving/ or --input b=-")
         if name in inputs:
-            raise ValueError(f"--input {name} is given twice; give each input a name of its own")
+            raise ValueError(f"--input {name} is used twice; give each input a different name")
         same = [other for other, path in inputs.items() if path.resolve() == Path(place).resolve()]
         if same:
-            raise ValueError(f"--input {same[0]} and --input {name} are both {place}: its rows would count twice")
+            raise ValueError(
+                f"--input {same[0]} and --input {name} are both {place}, so its rows would be counted twice; leave "
+                "out one of them"
+            )
         inputs[name] = Path(place)
     return inputs
 

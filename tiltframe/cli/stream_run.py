@@ -140,23 +140,23 @@ def _save_first(safe: Output | IntoStore, state: Path | None, notes: Mapping[str
     """Save the rows of the batches and files that were completed before an error."""
     if state is None:
         if safe.windows.progress.rows:
-            click.echo("tiltframe: open windows are lost by the error that follows: --state FILE keeps them", err=True)
+            click.echo("tiltframe: the following error loses the open windows; use --state FILE to keep them", err=True)
         return
     with suppress(Exception):  # report the first error, not this one
         safe.settle(state, notes, ended=True)
-        click.echo(f"tiltframe: the rows before the error that follows are kept in {state}", err=True)
+        click.echo(f"tiltframe: the rows before the following error are saved in {state}", err=True)
 
 
 def _end_without_reader(safe: Output | IntoStore, state: Path | None, rows: Inputs) -> NoReturn:
     """Exit because the reader closed standard output: report the lost rows, with the exit status of a broken pipe."""
     # prevents Python from writing the buffered output again
     os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
-    lost = "and open windows are lost: --state FILE keeps them"
+    lost = "and open windows are lost; use --state FILE to keep them"
     if state is not None:
         safe.discard_output()
         safe.settle(state, rows.notes, ended=True)
         lost = f"and the state without the last batch is kept in {state}: {rows.unsaved}"
-    click.echo(f"tiltframe: the reader of standard output has gone; the last results may be lost, {lost}", err=True)
+    click.echo(f"tiltframe: standard output was closed; the last results may be lost, {lost}", err=True)
     raise SystemExit(128 + signal.SIGPIPE)
 
 
@@ -174,7 +174,7 @@ def _end(sink: Output | IntoStore, settings: Settings, stopped: list[int], losse
         click.echo(f"tiltframe: {total:,} late rows were dropped since the saved state began", err=True)
     committed = sink.windows.progress.committed_rows
     if committed:
-        click.echo(f"tiltframe: {committed:,} rows of windows that are committed were not taken again", err=True)
+        click.echo(f"tiltframe: {committed:,} rows were ignored because their windows are already committed", err=True)
     if stopped and settings.state is None and not settings.drain:
         left = "are not in the store" if isinstance(sink, IntoStore) else "were not emitted"
         click.echo(f"tiltframe: stopped; open windows {left}: --state FILE keeps them, --drain emits them", err=True)

@@ -79,9 +79,9 @@ class Ahead:
         at = first_ahead(times, clock.time_ns() // 1000, self.micros)
         if at is not None:
             raise ValueError(
-                f"the time {as_moment(at)} in the column {column!r} is ahead of the clock by more than --ahead "
-                f"{self.text}, and would make the rows after it late; correct it, leave such rows out by --bad-rows "
-                "skip, or take any time by --ahead none"
+                f"the time {as_moment(at)} in the column {column!r} is ahead of the clock by more than "
+                f"--ahead {self.text}, and would make later rows late; correct the time, leave out such rows with "
+                "--bad-rows skip, or allow any time with --ahead none"
             )
 
 
@@ -173,7 +173,7 @@ class Lines:
         try:
             rows = self._read(b"".join(line.text for line in lines))
             if self.reading.where is None and rows.num_rows != len(lines):
-                raise ValueError(f"these are {rows.num_rows} rows in {len(lines)} lines; write one a line")
+                raise ValueError(f"there are {rows.num_rows} rows in {len(lines)} lines; write one row per line")
         except UNREADABLE:
             self.schema = before
             raise
@@ -197,8 +197,8 @@ class Lines:
                 rows = _parsed(data, pa.schema(typed), "ignore")
         except pa.ArrowException as error:
             raise ValueError(
-                f"cannot read {self.source_name} as JSON lines: {str(error).splitlines()[0]}; the types of columns are "
-                "those of the first lines, unless --type COL=TYPE declares them"
+                f"cannot read {self.source_name} as JSON lines: {str(error).splitlines()[0]}; the types of columns "
+                "are inferred from the first lines; declare a type with --type COL=TYPE"
             ) from None
         rows = self._with_texts_of_times(rows, data)
         check_floats(rows, self.source_name, data.decode, self.reading)
@@ -248,7 +248,8 @@ class Lines:
     def _arrived(self, rows: pa.Table) -> pa.Table:
         if self.schema is None and self.frame.time in rows.column_names:
             raise ValueError(
-                f"--arrival makes the column {self.frame.time!r}, and rows have one; give --time another name"
+                f"--arrival adds a column called {self.frame.time!r}, but the rows already have this column; pass "
+                "another name to --time"
             )
         now = pa.repeat(pa.scalar(clock.time_ns() // 1000).cast(INSTANT), rows.num_rows)
         names = [name for name in rows.column_names if name != self.frame.time]
@@ -366,8 +367,8 @@ class Arrivals:
             return
         if file_digest(path) != content:
             raise ValueError(
-                f"{path} has changed since it was read, and its rows would count twice; put new rows into a file of "
-                "their own"
+                f"{path} has changed since it was read, so its rows would be counted twice; put new rows into a "
+                "separate file"
             )
         self.known[name] = [content, *stamp]
 

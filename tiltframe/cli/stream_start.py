@@ -79,7 +79,7 @@ def _windows(data: bytes | None, frame: TiltFrame, settings: Settings) -> OpenWi
         windows.advance(notes.get(DRAINED))
         return windows
     if "writer" in notes:
-        raise ValueError("the saved state is of a stream into a store; give --store, or begin a new state")
+        raise ValueError("the saved state belongs to a stream with a store; pass --store, or begin with a new state")
     return OpenWindows.from_ipc(data, frame, *policies, max_keys=max_keys)
 
 
@@ -96,8 +96,8 @@ def _closed(data: bytes | None, store: FrameStore, stream_name: str, settings: S
     closed = ClosedWindows(store, stream_name, **policies)
     if closed.committed is not None:
         click.echo(
-            f"tiltframe: there is no saved state; the stream {stream_name!r} goes on from {store.display_uri} as a new "
-            f"writer, and rows of windows that end by {as_moment(closed.committed)} count as committed",
+            f"tiltframe: there is no saved state; the stream {stream_name!r} continues from {store.display_uri} as a "
+            f"new writer, and rows of windows that end by {as_moment(closed.committed)} count as committed",
             err=True,
         )
     return closed

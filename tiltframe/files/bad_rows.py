@@ -79,7 +79,9 @@ class BadRows:
             try:
                 self._known = set(self.file.read_text(encoding="utf-8").splitlines())
             except UnicodeDecodeError:
-                raise ValueError(f"{self.file} is not a file of bad rows; name another file for them") from None
+                raise ValueError(
+                    f"{self.file} already exists and is not a file of bad rows; choose another file"
+                ) from None
 
     def put(self, source: str, line: Line, error: Exception) -> None:
         """Count a bad row, and write it to the file."""
@@ -290,11 +292,17 @@ def _end_of_records(data: bytes, quoted: bool) -> int:
 def _chunks(file: Path, reading: ReadOptions) -> Iterator[bytes]:
     """Yield a text file in blocks. Its encoding must have line ends of one byte. The last block is empty."""
     if "\n".encode(reading.encoding) != b"\n":
-        raise ValueError(f"bad rows are left out of text whose lines end in one byte, and {reading.encoding} has two")
+        raise ValueError(
+            "bad rows can be skipped only in encodings whose line breaks are one byte, such as utf-8, and not in "
+            f"{reading.encoding}; convert the file"
+        )
     with open_text(file) as stream:
         chunk = stream.read(_BLOCK)
         if delimiter_of(file, reading) is None and is_array(chunk):
-            raise ValueError(f"{file} is one array: bad rows are left out of JSON lines; write an object a line")
+            raise ValueError(
+                f"{file} is a single JSON array, but bad rows can be skipped only in JSON lines; write one object per "
+                "line"
+            )
         while chunk:
             yield chunk
             chunk = stream.read(_BLOCK)

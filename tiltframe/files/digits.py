@@ -153,8 +153,8 @@ def lost(text: str, kind: pa.DataType, where: str, reading: ReadOptions, name: s
     """
     guessed = "float64" if kind == pa.float64() else str(kind)
     return (
-        f"{where}: {shown(text)} in the column {name!r} would be changed by the type {guessed}; "
-        f"say {reading.say(name, 'text')} to keep the text, or {reading.say(name, exact or 'float64')}"
+        f"{where}: {shown(text)} in the column {name!r} would be changed by the inferred type "
+        f"{guessed}; use {reading.say(name, 'text')} to keep the text, or {reading.say(name, exact or 'float64')}"
     )
 
 
@@ -195,8 +195,8 @@ def _check_whole_numbers(name: str, source: str, text: str, reading: ReadOptions
         if re.fullmatch(_INTEGER, number) and (beyond or _rounds(number, exact=False)):
             kind = exact_type(numbers) or "float64"
             raise ValueError(
-                f"{source}: {shortened(number)} in the column {name!r} would lose digits as float64; "
-                f"say {reading.say(name, kind)}"
+                f"{source}: {shortened(number)} in the column {name!r} would lose digits as "
+                f"float64; use {reading.say(name, kind)}"
             )
 
 

@@ -236,8 +236,8 @@ def _check_empty(texts: pa.Array, name: str, file: Path, reading: ReadOptions) -
         name,
         kinds.get(kind, pa.string()),
         lambda: (
-            f"{file}: the column {name!r} is empty in the first rows, by which types are inferred, and has {first!r} "
-            f"later; say what it is, {reading.say(name, kind)}"
+            f"{file}: the column {name!r} is empty in the first rows, from which types are inferred, and contains "
+            f"{first!r} later; declare its type with {reading.say(name, kind)}"
         ),
     )
 

@@ -148,7 +148,7 @@ class Source:
             ) from None
         after = file.stat()
         if (before.st_size, before.st_mtime_ns) != (after.st_size, after.st_mtime_ns):
-            raise ValueError(f"{file} was written to while it was read; wait until it is complete, and try again")
+            raise ValueError(f"{file} changed while it was read; wait until the file is complete, and try again")
 
     def needs(self, columns: Sequence[str]) -> pa.Schema:
         """Return the schema to read from files for the requested columns, including the inputs of computed columns."""
@@ -173,8 +173,8 @@ class Source:
                 name,
                 kind,
                 lambda: (
-                    f"{file}: {text!r} in line {line:,}, in the column {name!r}, is not of the type of the first rows, "
-                    f"{kinds[name]}; say what it is, {self.reading.say(name, wider)}"
+                    f"{file}: {text!r} in line {line:,}, in the column {name!r}, does not have the type of the first "
+                    f"rows, {kinds[name]}; declare the type with {self.reading.say(name, wider)}"
                 ),
             ) from None
 
@@ -301,7 +301,7 @@ def open_source(
             schema = own if schema is None else _unified(schema, own, uses)
         except pa.ArrowException as error:
             raise ValueError(
-                f"{file} does not fit the files before it: {_first_line(error)}{_hint(error, reading)}"
+                f"{file} does not match the previous files: {_first_line(error)}{_hint(error, reading)}"
             ) from None
     assert schema is not None
     at = schema.get_field_index(time)
@@ -391,10 +391,12 @@ def _files(path: Path) -> list[Path]:
             excel = (
                 "; read Excel's sheets with pandas.read_excel, or save them as CSV" if _EXCEL.search(path.name) else ""
             )
-            raise ValueError(f"cannot tell the format of {path}; name it one of {known_endings()}{excel}")
+            raise ValueError(
+                f"cannot determine the format of {path} from its name; use one of the endings {known_endings()}{excel}"
+            )
         return [path]
     if not path.is_dir():
-        raise ValueError(f"{path} is neither a file nor a folder; write what it gives into a file first")
+        raise ValueError(f"{path} is neither a file nor a folder; write its content to a file first")
     files = list(files_below(path))
     if not files:
         raise ValueError(f"the folder {path} has no data: no file of {known_endings()}")
@@ -416,11 +418,9 @@ def files_below(folder: Path, through: tuple[Path, ...] = ()) -> Iterator[Path]:
             yield from files_below(path, (*through, real_folder))
         elif kind_of(path) is not None:
             if not path.exists():
-                raise ValueError(
-                    f"{path} is a link to a file that is not there; remove it, or what it links to is missing"
-                )
+                raise ValueError(f"{path} is a link to a missing file; restore that file, or remove the link")
             if not path.is_file():
-                raise ValueError(f"{path} is not a regular file; leave it out, or write its content into a file first")
+                raise ValueError(f"{path} is not a regular file; leave it out, or write its content to a file first")
             yield path
 
 
@@ -431,7 +431,7 @@ def _without_unread_duplicates(file: Path, own: pa.Schema, read: set[str]) -> pa
     twice = {name for name in own.names if own.names.count(name) > 1}
     for name in own.names:
         if name in twice & read:
-            raise ValueError(f"{file} has two columns {name!r}; give each a name of its own")
+            raise ValueError(f"{file} has two columns called {name!r}; rename one of them")
     return pa.schema([field for field in own if field.name not in twice])
 
 
@@ -452,7 +452,8 @@ def _schema(file: Path, own: pa.Schema, time: str, uses: ColumnUses, reading: Re
                 kind = INSTANT
             elif pa.types.is_floating(kind):
                 raise ValueError(
-                    f"{file}: the time column {time!r} holds numbers with fractions; say what they are since 1970: "
+                    f"{file}: the time column {time!r} contains numbers with fractions; declare their unit, counted "
+                    "from 1970: "
                     f"{reading.say(time, 'seconds')}, or milliseconds, microseconds or nanoseconds"
                 )
         elif declared_kind is not None:
@@ -497,5 +498,5 @@ def _first_line(error: Exception) -> str:
 
 def _hint(error: Exception, reading: ReadOptions) -> str:
     of_type = ("conversion error to", "changed from", "incompatible types", "Failed to parse", "would cause data loss")
-    hint = f"; say what a column is with {reading.say('COL', 'TYPE')}, or {reading.say('COL', 'text')}"
+    hint = f"; declare the type of a column with {reading.say('COL', 'TYPE')}, or {reading.say('COL', 'text')}"
     return hint if any(words in str(error) for words in of_type) else ""

@@ -48,7 +48,7 @@ class ArrayLines:
             chunk = self._source.read(_CHUNK)
             if not chunk:
                 if self._depth or self._inside:
-                    raise ValueError(f"{self._name}: its array of objects is not closed; the file is not whole")
+                    raise ValueError(f"{self._name}: its array of objects is not closed; the file may be incomplete")
                 break
             parts.append(self._lines(chunk))
             length += len(parts[-1])
@@ -74,7 +74,9 @@ class ArrayLines:
         beyond = outside & (depth - opening + closing == 0) & ~np.isin(codes, np.frombuffer(_BLANK + b"[", np.uint8))
         arrays = int(np.count_nonzero(opening & (depth == 1)))
         if beyond.any() or (depth < 0).any() or self._arrays + arrays > 1:
-            raise ValueError(f"{self._name}: something follows its array of objects; leave it out, or write JSON lines")
+            raise ValueError(
+                f"{self._name}: there is text after its array of objects; remove this text, or write JSON lines"
+            )
         parting = outside & (depth == 1) & (codes == ord(","))
         codes[outside & ((codes == 10) | (codes == 13))] = 32
         codes[(opening & (depth == 1)) | (closing & (depth == 0))] = 32

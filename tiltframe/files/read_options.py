@@ -83,22 +83,27 @@ class ReadOptions:
     where: str | None = None
 
     def __post_init__(self) -> None:
-        checked_mapping(self.types, "types", "column -> type, say {'zip': 'text'}")
-        object.__setattr__(self, "null", tuple(checked_list(self.null, "null", "texts, say ['-', 'n/a']")))
+        checked_mapping(self.types, "types", "column -> type, such as {'zip': 'text'}")
+        object.__setattr__(self, "null", tuple(checked_list(self.null, "null", "texts, such as ['-', 'n/a']")))
         object.__setattr__(self, "encoding", _encoding(self.encoding))
         for text in self.null:
             if not isinstance(text, str):
-                raise ValueError(f"null is a list of texts, say ['-', 'n/a']; got {shown(text)} in it")
+                raise ValueError(f"null must be a list of texts, such as ['-', 'n/a']; got {shown(text)} in it")
         for name, sign in (("delimiter", self.delimiter), ("thousands", self.thousands)):
             if sign is not None and (
                 not isinstance(sign, str) or len(sign) != 1 or sign in _NO_SIGNS or not is_unicode(sign)
             ):
-                raise ValueError(f"{name} is one character, neither a quote, a sign nor a digit; got {shown(sign)}")
+                raise ValueError(
+                    f"{name} must be one character other than a quote, a sign or a digit; got {shown(sign)}"
+                )
         if self.delimiter is not None and not self.delimiter.isascii():
-            raise ValueError(f"delimiter is one ASCII character; got {shown(self.delimiter)}")
+            raise ValueError(f"delimiter must be one ASCII character; got {shown(self.delimiter)}")
         checked_whole(self.skip_rows, "skip_rows, the number of lines above the names of columns,", 0)
         if self.thousands == self.point:
-            raise ValueError(f"thousands and fractions are both parted by {self.point!r}; give another for one of them")
+            raise ValueError(
+                f"thousands and fractions cannot both use the separator {self.point!r}; choose another separator for "
+                "one of them"
+            )
         if self.time_format is not None:
             check_format(self.time_format)
         if self.clock is not None:
@@ -201,12 +206,16 @@ class ReadOptions:
         for name, kind in self.types.items():
             option = self.say(name, kind)
             if name not in read:
-                raise ValueError(f"{option}: no key, measure or time reads a column {shown(name)}; leave it out")
+                raise ValueError(
+                    f"{option}: no key, measure or time uses the column {shown(name)}; leave out this option"
+                )
             if kind in _UNITS and name != time:
-                raise ValueError(f"{option}: only the time column, {time!r}, is in {kind}")
+                raise ValueError(f"{option}: the type {kind} is only for the time column, {time!r}")
             if kind in _UNITS and self.time_format is not None:
                 text = self.say_option("time_format", self.time_format)
-                raise ValueError(f"{option} says that times are numbers, and {text} that they are texts; give one")
+                raise ValueError(
+                    f"{option} declares times as numbers, and {text} declares them as text; pass only one of them"
+                )
         of_time = self.declared.get(time)
         if of_time is None or self.time is not None:
             return
@@ -264,12 +273,12 @@ class ReadOptions:
         if decimal:
             digits, fraction = int(decimal[1]), int(decimal[2] or 0)
             if not 1 <= digits <= 38 or fraction > digits:
-                raise ValueError(f"{option}: a decimal has 1 to 38 digits, and at most as many of them a fraction")
+                raise ValueError(f"{option}: a decimal has 1 to 38 digits, and at most as many after the point")
             return pa.decimal128(digits, fraction)
         if kind in _UNITS:
             return pa.int64()
         if kind not in _TYPES:
-            raise ValueError(f"{shown(name)}: there is no type {shown(kind)}; there are {_ALLOWED}")
+            raise ValueError(f"{shown(name)}: unknown type {shown(kind)}; the allowed types are {_ALLOWED}")
         return _TYPES[kind]
 
 
@@ -283,5 +292,5 @@ def _encoding(name: str) -> str:
     except (LookupError, ValueError, TypeError):
         own = ""
     if not own or own.replace("_", "-") in _NO_FILES:
-        raise ValueError(f"there is no encoding {shown(name)}; give one such as utf-8, latin-1 or utf-16")
+        raise ValueError(f"unknown encoding {shown(name)}; use an encoding such as utf-8, latin-1 or utf-16")
     return own

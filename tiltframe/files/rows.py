@@ -38,7 +38,7 @@ def rows_before(
     for name in sql.columns_of(reading.where):
         column = sql.column_in(name, schema.names)
         if column is None:
-            raise ValueError(f"the data has no column {shown(name)}, which where reads; {nearest(name, schema.names)}")
+            raise ValueError(f"the data has no column {shown(name)}, which where uses; {nearest(name, schema.names)}")
         read += [column] if column != time or reading.time is None else []
     return pa.schema([(before if name == time else schema).field(name) for name in dict.fromkeys(read)])
 
@@ -78,8 +78,8 @@ def times_in(column: pa.Array, time: str, reading: ReadOptions, timezone: str) -
         wrong = column.filter(pc.and_(pc.is_null(read), pc.is_valid(column)))
         if len(wrong):
             raise ValueError(
-                f"cannot read the time column {time!r}: {shown(wrong[0].as_py())} is not written as "
-                f"{shown(reading.time_format)}"
+                f"cannot read the time column {time!r}: {shown(wrong[0].as_py())} does not have "
+                f"the format {shown(reading.time_format)}"
             )
         if has_offset(reading.time_format):
             return read

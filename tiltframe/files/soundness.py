@@ -40,7 +40,7 @@ def check_text(file: Path, encoding: str = "utf-8", delimiter: str | None = None
                 begins = content[:2] if not lines else b""
                 likely = "utf-16" if begins in (codecs.BOM_UTF16_LE, codecs.BOM_UTF16_BE) else "latin-1"
                 raise ValueError(
-                    f"{file} is not in {encoding}: {wrong}; say what it is in, such as --encoding {likely}"
+                    f"{file} is not in {encoding}: {wrong}; declare its encoding, such as --encoding {likely}"
                 ) from None
             if sound is not None:
                 sound.see(chunk if plain or text is None else text.encode())

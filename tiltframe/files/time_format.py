@@ -34,9 +34,11 @@ def check_format(text: str) -> None:
     has_day = "j" in signs or ("d" in signs and signs & set("mbB"))
     is_coarse = "d" not in signs and not signs & set("HIMSf")  # a format of months or years means their first day
     if not ("Y" in signs or "y" in signs) or not (has_day or is_coarse):
-        raise ValueError(f"the time format {shown(text)} does not say the day; write one such as %d.%m.%Y %H:%M:%S")
+        raise ValueError(
+            f"the time format {shown(text)} does not contain the day; write a format such as %d.%m.%Y %H:%M:%S"
+        )
     if ("I" in signs) != ("p" in signs):
-        raise ValueError(f"the time format {shown(text)} has one of %I and %p; hours of twelve need both")
+        raise ValueError(f"the time format {shown(text)} has only one of %I and %p; a 12-hour clock needs both")
 
 
 def has_offset(form: str) -> bool:
@@ -102,7 +104,7 @@ def fractional(numbers: pa.Array, unit: str) -> pa.Array:
 
 def _regex(form: str) -> str:
     if not isinstance(form, str) or not is_unicode(form):
-        raise ValueError(f"a time format is text, say '%d.%m.%Y %H:%M'; got {shown(form)}")
+        raise ValueError(f"a time format must be text, such as '%d.%m.%Y %H:%M'; got {shown(form)}")
     form = re.sub("%([TFDR])", lambda short: _SHORT[short[1]], form)
     pattern, seen = "", set[str]()
     for piece in re.findall(r"%.|%|\s+|[^%\s]", form, re.DOTALL):
@@ -114,8 +116,10 @@ def _regex(form: str) -> str:
         elif sign in _LEFT_OUT:
             pattern += _LEFT_OUT[sign]
         elif sign not in _PARTS or sign in seen:
-            problem = "twice" if sign in seen else f"and there are {_DIRECTIVES}"
-            raise ValueError(f"the time format {shown(form)} has {piece} {problem}")
+            problem = (
+                " twice" if sign in seen else f", which is not supported; the allowed directives are {_DIRECTIVES}"
+            )
+            raise ValueError(f"the time format {shown(form)} has {piece}{problem}")
         else:
             pattern += f"(?P<{sign}>{_PARTS[sign]})"
             seen.add(sign)

@@ -118,8 +118,9 @@ def read_numbers(texts: pa.Array, kind: pa.DataType, name: str, reading: ReadOpt
     except pa.ArrowInvalid:
         wrong = next(text for text in texts.to_pylist() if text is not None and not _is_number(text, kind, reading))
         raise ValueError(
-            f"{shown(wrong)} in the column {name!r} is not a number ({kind}), as a measure or a condition needs; "
-            f"mend it, leave it out with a condition, or compute the number: TRY_CAST({name} AS DOUBLE)"
+            f"{shown(wrong)} in the column {name!r} is not a number ({kind}), as a measure or a condition "
+            f"needs; correct it, leave out the row with a condition, or compute the number with TRY_CAST({name} AS "
+            "DOUBLE)"
         ) from None
 
 
@@ -131,7 +132,8 @@ def check_shared(uses: ColumnUses, names: Iterable[str], reading: ReadOptions) -
         if measures := uses.conflict(name):
             both = " and ".join(repr(measure) for measure in measures)
             raise ValueError(
-                f"{both} share a state, and values of {name!r} are not all written as numbers are: say what they are, "
+                f"{both} share a state, but some values of {name!r} are not numbers; declare the type of the column "
+                "with "
                 f"{reading.say(name, 'float64')} or {reading.say(name, 'text')}"
             )
 

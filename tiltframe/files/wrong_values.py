@@ -49,13 +49,14 @@ def wrong_value(
     line, name, text = unread
     exact = _whole_type(file, name, kinds[name], reading)
     if exact is not None:
-        way_out = f"say {reading.say(name, exact)}"
+        way_out = f"use {reading.say(name, exact)}"
     elif name in keys:
-        way_out = f"say {reading.say(name, 'text')}"
+        way_out = f"use {reading.say(name, 'text')}"
     else:
         way_out = _way_out(str(text), name, reading, partial(_numbers_after, file, name, reading))
     return ValueError(
-        f"{file}: {shown(text)} in line {line:,}, in the column {name!r}, is no {_named(types[name])}; {way_out}"
+        f"{file}: {shown(text)} in line {line:,}, in the column {name!r}, is not of type {_named(types[name])}; "
+        f"{way_out}"
     )
 
 
@@ -85,7 +86,7 @@ def wrong_form(file: Path, error: Exception, reading: ReadOptions) -> ValueError
             return None
         way_out = reading.say_option("delimiter", other)
         return ValueError(
-            f"cannot read {file}: fields seem to be parted by {other!r}, not by {assumed!r}; say {way_out}"
+            f"cannot read {file}: fields seem to be separated by {other!r}, not by {assumed!r}; use {way_out}"
         )
     if kind_of(file) != "json":
         return None
@@ -168,14 +169,14 @@ def _way_out(text: str, name: str, reading: ReadOptions, share: Callable[[Sequen
     comma = [reading.say_option("decimal_comma", True)] * (not reading.decimal_comma)
     if reading.thousands is None and grouped and grouped["fraction"] and grouped["fraction"][0] != grouped["sign"]:
         of_groups = reading.say_option("thousands", grouped["sign"])
-        return f"say {' and '.join([of_groups, *(comma if grouped['fraction'][0] == ',' else [])])}"
+        return f"use {' and '.join([of_groups, *(comma if grouped['fraction'][0] == ',' else [])])}"
     if comma and reading.thousands != "," and _COMMA.fullmatch(bare):
         of_groups = f", or {reading.say_option('thousands', ',')}" if grouped else ""
-        return f"say {comma[0]}{of_groups}"
+        return f"use {comma[0]}{of_groups}"
     as_text = f"{reading.say(name, 'text')} and {_number_of_text(bare, name, share)}"
     if bare and _NOTHING.fullmatch(bare):
-        return f"if it stands for nothing say {reading.say_option('null', bare)}; else {as_text}"
-    return f"say {as_text}"
+        return f"if it means null, use {reading.say_option('null', bare)}; else {as_text}"
+    return f"use {as_text}"
 
 
 def _number_of_text(bare: str, name: str, share: Callable[[Sequence[str]], float]) -> str:
@@ -191,15 +192,18 @@ def _number_of_text(bare: str, name: str, share: Callable[[Sequence[str]], float
         return f"CAST({text} AS DOUBLE) in place of {name}"
     cast = f"TRY_CAST({name} AS DOUBLE)"
     if plain == 0:
-        return f"count or keep its texts: none of them is a number, and {cast} would be null in every row"
-    return f"{cast}, which gives null for it"
+        return (
+            f"use a function of text such as count: none of its values is a number, so {cast} would be null in every "
+            "row"
+        )
+    return f"{cast}, which returns null for it"
 
 
 def _in_json(file: Path, types: Mapping[str, pa.DataType], reading: ReadOptions) -> ValueError | None:
     for line, row in _objects(file, reading):
         if not isinstance(row, dict):
-            what = "is no JSON object" if row is None else "is JSON, but no object"
-            return ValueError(f"cannot read {file}: line {line:,} {what}; mend it, or leave it out")
+            what = "is not a JSON object" if row is None else "is JSON, but not an object"
+            return ValueError(f"cannot read {file}: line {line:,} {what}; correct this line, or leave it out")
         for name, kind in types.items():
             value = row.get(name)
             if value is not None and not _fits(value, kind):
@@ -210,8 +214,8 @@ def _in_json(file: Path, types: Mapping[str, pa.DataType], reading: ReadOptions)
                         "quote texts and leave numbers without quotes in the file"
                     )
                 return ValueError(
-                    f"{file}: {shown(value)} in line {line:,}, of {name!r}, is no {_named(kind)}, as values before it "
-                    "are; a column of JSON has one type: mend it, or write null"
+                    f"{file}: {shown(value)} in line {line:,}, of {name!r}, is not of type {_named(kind)}, which "
+                    "previous values have; a column of JSON has only one type; correct the value, or write null"
                 )
     return None
 

@@ -125,7 +125,9 @@ class RunningAggregation(OrderedAggregator):
         """
         if batch is None:
             if self._schema is None:
-                raise ValueError("there has been no batch, not even an empty one, that shows the columns")
+                raise ValueError(
+                    "no batch was passed, so the columns are unknown; pass at least one batch, which may be empty"
+                )
             batch = self._schema.empty_table()
         self._checked_batch(batch)
         if end is not None:
@@ -150,7 +152,7 @@ class RunningAggregation(OrderedAggregator):
 
     def _step(self, batch: pa.Table | pa.RecordBatch, last: bool, until: int | None = None) -> pa.Table:
         if self._over:
-            raise ValueError("this aggregation is finished; begin another")
+            raise ValueError("this aggregation is finished; create a new one")
         table, query = self._checked_batch(batch), self.query
         if query.first is not None:
             self._keys = self._keys._replace(first=query.first)
@@ -203,8 +205,8 @@ class RunningAggregation(OrderedAggregator):
         """Raise ``ValueError`` if rows precede the range in which other keys already have ticks."""
         if self._keys.n and ordered.keys.first < self._keys.first:
             raise ValueError(
-                "with fill, all keys have ticks from the first row on, and a row of a later batch is before it: sort "
-                "all rows by time, or leave fill out"
+                "with fill, all keys have ticks from the time of the first row on, but a later batch has an earlier "
+                "row; sort all rows by time, or leave out fill"
             )
 
     def _chosen(self, entries: Entries, ranges: Ranges) -> Flags | None:

@@ -19,7 +19,7 @@ if TYPE_CHECKING:
     from typing import Self
 
 _KEYS, _CARRY, _STATES = "keys", "carry", "states"
-_ROWS = "rows come as a pyarrow.Table, or as batches one after the other"
+_ROWS = "rows must be a pyarrow.Table, or an iterable of batches"
 
 
 class OrderedAggregator:
@@ -138,4 +138,4 @@ def some_batches(data: Any) -> Iterator[pa.Table]:
         none = False
         yield as_table(batch)
     if none:
-        raise ValueError("there are no batches, not even an empty one, that show the columns")
+        raise ValueError("no batch was passed, so the columns are unknown; pass at least one batch, which may be empty")

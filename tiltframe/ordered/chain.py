@@ -83,14 +83,15 @@ class OrderedFrame(OrderedQuery):
         """Check everything that does not depend on the data."""
         if not isinstance(levels, Sequence | Mapping) or isinstance(levels, str | bytes) or not levels:
             raise ValueError(
-                f"levels must be a list of ordered windows, say ['count(2)', 'count(3)']; got {shown(levels)}"
+                f"levels must be a list of ordered windows, such as ['count(2)', 'count(3)']; got {shown(levels)}"
             )
         named = list(levels.items()) if isinstance(levels, Mapping) else [(None, level) for level in levels]
         windows = [(name, as_ordered(window)) for name, window in named]
         names = [str(window) if name is None else checked_name(name, "a level's name") for name, window in windows]
         if len(set(names)) < len(names):
             raise ValueError(
-                f"two levels are called {max(names, key=names.count)}; name them: {{'fine': …, 'coarse': …}}"
+                f"two levels are called {max(names, key=names.count)}; give them different names with a dict, such as "
+                f"{{'fine': …, 'coarse': …}}"
             )
         set_field = object.__setattr__
         set_field(self, "levels", dict(zip(names, (window for _, window in windows), strict=True)))
@@ -117,20 +118,19 @@ class OrderedFrame(OrderedQuery):
         for name, window in finer:
             if window.per_row:
                 raise ValueError(
-                    f"windows of {name} overlap, and no coarser ones can be made of them; it can be the last"
+                    f"windows of {name} overlap, so coarser windows cannot be computed from them; {name} must be the "
+                    "last level"
                 )
         first, *coarser = self.levels.items()
         if any(isinstance(read, Tick) for read in first[1].reads):
-            raise ValueError(f"{first[0]} emits at ticks, and a chain has none; ask for it by tiltframe.running")
+            raise ValueError(f"{first[0]} emits at ticks, which a chain does not support; use tiltframe.running")
         for name, window in coarser:
             if any(read != EVERY_ROW for read in window.reads):
-                raise ValueError(
-                    f"{name} reads rows, and is made of windows of {first[0]}, which have none; put it first"
-                )
+                raise ValueError(f"{name} needs rows, but would receive windows of {first[0]}; put it first")
         reserved = [LEVEL, self.order.time, *self.order.keys, *self.measures]
         for name in reserved:
             if reserved.count(name) > 1:
-                raise ValueError(f"the name {name!r} is taken twice among {LEVEL}, time, keys and measures")
+                raise ValueError(f"the name {name!r} is used twice among {LEVEL}, time, keys and measures; rename one")
 
     def __repr__(self) -> str:
         by = f" by {shown_keys(self.order.keyed_by)}" if self.order.keys else ""

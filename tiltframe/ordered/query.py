@@ -147,7 +147,7 @@ class RunningQuery(OrderedQuery):
         for name in [*self.measures, *reserved]:
             if [*self.measures, *reserved].count(name) > 1:
                 raise ValueError(
-                    f"the name {name!r} is taken twice among the columns and the measures; rename one of them"
+                    f"the name {name!r} is used twice among the columns and the measures; rename one of them"
                 )
 
     def describe(self) -> dict[str, Any]:
@@ -171,26 +171,27 @@ def running_query(
     windows = _windows(measures, window)
     distinct = tuple(dict.fromkeys(windows.values()))
     if not isinstance(emit, str) or emit not in EMIT:
-        raise ValueError(f"emit is one of {', '.join(EMIT)}; got {shown(emit)}")
+        raise ValueError(f"emit must be one of {', '.join(EMIT)}; got {shown(emit)}")
     if len(distinct) > 1 and not all(distinct_window.per_row for distinct_window in distinct):
         raise ValueError(
-            f"measures over different windows need one result for every row, as of running, since and sliding; got "
-            f"{', '.join(map(str, distinct))}: ask for the others one by one"
+            "measures over different windows need windows with one result for every row, which are running, since "
+            "and sliding; got "
+            f"{', '.join(map(str, distinct))}; compute the others separately"
         )
     tick_reads = [read for distinct_window in distinct for read in distinct_window.reads if isinstance(read, Tick)]
     tick_list = [ticks] if isinstance(ticks, (Tick, str)) else checked_list(ticks, "ticks", "ticks such as hourly()")
     extra = [tick if isinstance(tick, Tick) else read_tick(tick) for tick in tick_list]
     every = tuple(dict.fromkeys([*tick_reads, *extra]))
     if every and not distinct[0].per_row:
-        raise ValueError(f"{distinct[0]} emits when a window is over, and at no ticks; leave ticks out")
+        raise ValueError(f"{distinct[0]} emits when a window ends, and cannot emit at ticks; leave out ticks")
     if emit == "ticks" and not every:
-        raise ValueError("emit='ticks' needs ticks, say ticks=hourly() or window=since(daily('UTC'))")
+        raise ValueError("emit='ticks' needs ticks, such as ticks=hourly() or window=since(daily('UTC'))")
     last_tick = _checked_until(until)
     if fill not in (None, ZERO):
-        raise ValueError(f"fill is None or {ZERO!r}; got {shown(fill)}")
+        raise ValueError(f"fill must be None or {ZERO!r}; got {shown(fill)}")
     if not every and (last_tick is not None or fill is not None):
         name = "until" if last_tick is not None else "fill"
-        raise ValueError(f"{name} concerns results at ticks; give ticks=hourly() or window=since(daily('UTC'))")
+        raise ValueError(f"{name} applies only to results at ticks; pass ticks=hourly() or window=since(daily('UTC'))")
     by_window = {
         distinct_window: {n: m for n, m in measures.items() if windows[n] == distinct_window}
         | ({ROWS: count()} if distinct_window.least_rows else {})
@@ -208,7 +209,7 @@ def _checked_until(until: object) -> int | str | None:
     try:
         return read_moment(until, "UTC")
     except ValueError as error:
-        raise ValueError(f"until is {NEXT!r}, or the time of the last tick: {error}") from None
+        raise ValueError(f"until must be {NEXT!r}, or the time of the last tick: {error}") from None
 
 
 def make_order(time: str, keys: Sequence[str] | Mapping[str, str], order: Sequence[str]) -> Order:
@@ -227,11 +228,13 @@ def check_measures(measures: Mapping[str, Measure], time: str) -> dict[str, Meas
     values.
     """
     if not isinstance(measures, Mapping) or not measures:
-        raise ValueError(f"measures must name at least one, say {{'total': aggr.sum('x')}}; got {shown(measures)}")
+        raise ValueError(
+            f"measures must name at least one measure, such as {{'total': aggr.sum('x')}}; got {shown(measures)}"
+        )
     for name, measure in measures.items():
         checked_name(name, "a measure's name")
         if not isinstance(measure, Measure):
-            raise ValueError(f"the measure {name!r} must be made by aggr, say aggr.sum('x'); got {shown(measure)}")
+            raise ValueError(f"the measure {name!r} must be made by aggr, such as aggr.sum('x'); got {shown(measure)}")
     return {name: _with_time(measure, time) for name, measure in measures.items()}
 
 
@@ -260,6 +263,6 @@ def _windows(
     for name in window:
         if name not in measures:
             raise ValueError(
-                f"window names {shown(name)}, and there is no such measure; there are {', '.join(measures)}"
+                f"window refers to {shown(name)}, which is not a measure; the measures are {', '.join(measures)}"
             )
     return {name: as_ordered(window[name]) if name in window else running() for name in measures}

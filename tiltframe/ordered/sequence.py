@@ -103,8 +103,8 @@ def in_order(table: pa.Table, order: Order, known_keys: Keys) -> Sorted:
     late = heads[times[heads] < before[key[heads]]]
     if len(late):
         raise ValueError(
-            f"rows of a key must come in the order of {order.time!r} from batch to batch; one at "
-            f"{_shown(times[late[0]])} comes after one at {_shown(before[key[late[0]]])}: sort the rows by time first"
+            f"rows of a key must be in ascending order of {order.time!r} across all batches; a row at "
+            f"{_shown(times[late[0]])} comes after one at {_shown(before[key[late[0]]])}; sort the rows by time first"
         )
     latest = before.copy()
     latest[key[heads]] = times[np.append(heads[1:], len(times)) - 1] if len(heads) else 0
@@ -159,7 +159,7 @@ def check_inputs(reads: Sequence[Input], schema: pa.Schema) -> None:
         if not isinstance(read, Tick):
             if isinstance(read, Weight) and read.column not in schema.names:
                 raise ValueError(
-                    f"the data has no column {read.column!r} to weigh rows by; {nearest(read.column, schema.names)}"
+                    f"the data has no column {read.column!r} of weights; {nearest(read.column, schema.names)}"
                 )
             _evaluated(read, schema.empty_table())
 
@@ -214,16 +214,16 @@ def _evaluated(read: Condition | Weight, table: pa.Table) -> NDArray[Any]:
         return sql.rows_where(read.text, table)
     weights = normalize(table.column(read.column))
     if not pa.types.is_integer(weights.type):
-        raise TypeError(f"rows are weighed by whole numbers; the column {read.column!r} has type {shown(weights.type)}")
+        raise TypeError(f"weights must be whole numbers; the column {read.column!r} has type {shown(weights.type)}")
     try:
         values: Ints = pc.fill_null(weights, 0).cast(pa.int64()).to_numpy()
     except pa.ArrowInvalid:
         heaviest = pc.max(weights).as_py()
         raise ValueError(
-            f"rows are weighed by whole numbers up to 2^63 - 1; the column {read.column!r} has {heaviest}"
+            f"weights must be whole numbers up to 2^63 - 1; the column {read.column!r} has {heaviest}"
         ) from None
     if len(values) and values.min() < 0:
-        raise ValueError(f"rows are weighed by whole numbers from 0; the column {read.column!r} has {values.min()}")
+        raise ValueError(f"weights must be whole numbers from 0; the column {read.column!r} has {values.min()}")
     return values
 
 

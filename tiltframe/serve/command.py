@@ -100,7 +100,7 @@ def serve(
     except ImportError as error:
         raise click.ClickException(str(MissingExtra("the command serve", "serve", error))) from None
     if writable and with_open:
-        raise ValueError("a store that is read with open windows takes no events; leave out --writable or --with-open")
+        raise ValueError("a store with open windows cannot accept events; leave out --writable or --with-open")
     if maintain and with_open:
         raise ValueError("a store with open windows cannot be maintained; leave out --maintain or --with-open")
     address = listen_address(listen)

@@ -37,7 +37,10 @@ def checked(states: pa.Table, frame: TiltFrame) -> pa.Table:
         return labelled(merge_level(states, frame, frame.levels[0], unknown=True), frame, frame.levels[0])
     finest = frame.levels[0]
     if finest.name not in states_by_level:
-        raise ValueError(f"the states of the finest level, {finest.name}, are missing: coarser ones are made of them")
+        raise ValueError(
+            f"the states of the finest level, {finest.name}, are missing, and coarser states are computed from them; "
+            "add them"
+        )
     merged: list[pa.Table] = []
     for level in frame.levels:
         below = made_here(merged[-1]) if merged else states_by_level[finest.name]
@@ -93,15 +96,15 @@ def _check_windows(states: pa.Table, level: TimeWindow, timezone: str) -> None:
     wrong = np.flatnonzero(level.starts(starts) != starts)
     if len(wrong):
         raise ValueError(
-            f"no window of {level.name} in {timezone} starts at {as_text(int(starts[wrong[0]]))}, as a state says; "
-            "these are states of other windows, or of another time zone"
+            f"no window of {level.name} in {timezone} starts at {as_text(int(starts[wrong[0]]))}, but the states "
+            "contain such a window; they belong to other windows, or to another time zone"
         )
     wrong = np.flatnonzero(level.ends(starts) != window_ends)
     if len(wrong):
         start, end = (as_text(int(at[wrong[0]])) for at in (starts, window_ends))
         raise ValueError(
-            f"the window of {level.name} in {timezone} that starts at {start} does not end at {end}, as a state says; "
-            "these are states of other windows, or of another time zone"
+            f"the window of {level.name} in {timezone} that starts at {start} does not end at {end}, but the states "
+            "contain such a window; they belong to other windows, or to another time zone"
         )
 
 
@@ -121,8 +124,8 @@ def _check_made_of(states: pa.Table, derived: pa.Table, frame: TiltFrame, level:
     row = min(rows[h] for h in (state_rows.keys() - derived_rows.keys() or derived_rows.keys() - state_rows.keys()))
     at = as_text(int(checked_instants(table.slice(row, 1), START)[0]))
     raise ValueError(
-        f"the states of {level.name} at {at} are not those of {frame.levels[0].name} merged: give levels that were "
-        "rolled up from the same rows, or the finest one alone"
+        f"the states of {level.name} at {at} differ from the merged states of {frame.levels[0].name}; pass levels "
+        f"that were rolled up from the same rows, or only the finest level"
     )
 
 

@@ -210,9 +210,12 @@ class ClosedWindows:
         """
         description, outgoing = extension(data)
         if "writer" not in description:
-            raise ValueError("the saved state is of a stream that goes to no store; begin a new one")
+            raise ValueError("the saved state belongs to a stream without a store; begin with a new state")
         if stream is not None and description["stream"] != stream:
-            raise ValueError(f"the saved state is of the stream {description['stream']!r}, and this is {stream!r}")
+            raise ValueError(
+                f"the saved state belongs to the stream {description['stream']!r}, and this stream is {stream!r}; use "
+                "the state of this stream"
+            )
         restored = cls(store, description["stream"], emit, late, compact_every=compact_every)
         restored.windows = OpenWindows.from_ipc(data, restored._frame, restored._emit, restored._kept_late, **bounds)
         restored.writer, restored.number, restored.committed = (
@@ -275,8 +278,8 @@ class ClosedWindows:
         """Raise `CommitConflict` if another process has written to this stream since this process began."""
         if owner not in (self._owner, self.writer):
             raise CommitConflict(
-                f"another process writes the stream {self.stream!r} into {self.store.display_uri} since this one "
-                "began; one process at a time writes a stream: end one of them, or name another stream"
+                f"another process writes the stream {self.stream!r} into {self.store.display_uri} since this "
+                "one began, but only one process can write a stream; end one of them, or name another stream"
             )
 
     def _closed_until(self, before: Mapping[str, Any]) -> dict[str, Any]:
@@ -398,7 +401,7 @@ def recovered(
     if committed is None:
         of_stream = "" if stream is None else f" of the stream {stream!r}"
         raise MissingStore(
-            f"the store {store.display_uri} holds nothing{of_stream} to go on from; begin with OpenWindows"
+            f"the store {store.display_uri} contains nothing{of_stream} to continue from; begin with OpenWindows"
         )
     spans = {}  # for each level, the range of windows within those windows of the next level that may still be open
     for level, coarser in zip(store.frame.levels, store.frame.levels[1:], strict=False):
@@ -429,7 +432,7 @@ def _checked_emit(emit: EmitPolicy | str) -> AfterClose:
     plain = AfterClose(delay=policy.delay, timeout=policy.timeout, mode=policy.mode)
     if policy != plain or policy.mode == "changelog":
         raise ValueError(
-            f"a store takes windows whole, once they are closed: emit must be after_close, with delay= and timeout= "
-            f"alone; got {policy}"
+            f"a store accepts only closed windows, so emit must be after_close, with no parameters but delay= and "
+            f"timeout=; got {policy}"
         )
     return replace(plain, mode="discarding")

@@ -141,7 +141,9 @@ class FrameStore:
         self._options = check_options(storage_options)
         self._durable = checked_truth(durable, "durable")
         if self._given is not None and (self._options or durable is not False):
-            raise ValueError("a backend has its options itself: leave out storage_options and durable")
+            raise ValueError(
+                "storage_options and durable cannot be used with a backend; pass them to the backend itself"
+            )
         if frame is not None:
             checked_type(frame, TiltFrame, "frame")
         self._backend: Backend = self._given or backend_at(self.uri, name or "", self._options, durable)
@@ -197,8 +199,8 @@ class FrameStore:
             self._manifest = self._read_manifest()
         if self._manifest is None:
             raise MissingStore(
-                f"the store {self.display_uri} holds nothing yet: its first commit makes it, or FrameStore(…, "
-                "row_schema=SCHEMA) with the schema of the rows to come"
+                f"the store {self.display_uri} does not exist yet; its first commit creates it, and so does "
+                "FrameStore(…, row_schema=SCHEMA) with the schema of future rows"
             )
         return self._manifest
 
@@ -879,7 +881,7 @@ class FrameStore:
         ([2], [3])
         """
         if not isinstance(saved, bytes | str | os.PathLike):
-            raise TypeError(f"a saved state is a path or bytes; got {shown(saved)}")
+            raise TypeError(f"a saved state must be a path or bytes; got {shown(saved)}")
         _ = self.manifest
         return FrameStore(WithOpen(self._backend, saved if isinstance(saved, bytes) else Path(os.fspath(saved))))
 
@@ -1010,10 +1012,11 @@ class FrameStore:
             evolved = (
                 ""
                 if fixed
-                else ", or have the store be of this one: tiltframe evolve, FrameStore(uri).evolve(frame) in Python"
+                else ", or change the frame of the store: tiltframe evolve, or FrameStore(uri).evolve(frame) in Python"
             )
             raise OtherFrame(
-                f"the store {self.display_uri} is of another frame: {difference}; give another folder or name{evolved}"
+                f"the store {self.display_uri} belongs to another frame: {difference}; choose another folder or "
+                f"name{evolved}"
             )
 
     def _repr_html_(self) -> str:

@@ -56,7 +56,7 @@ def _reading(measure: Measure, quantiles: Sequence[float] | None) -> Measure:
     if quantiles is None:
         return measure
     if "quantiles" not in measure.function.parameters():
-        raise ValueError(f"{measure!r} has no quantiles; leave out quantiles={shown(quantiles)}")
+        raise ValueError(f"{measure!r} does not have quantiles; leave out quantiles={shown(quantiles)}")
     parameters = {**measure.function.parameters(), "quantiles": check_quantiles(quantiles)}
     return replace(measure, function=type(measure.function)(**parameters))
 
@@ -70,7 +70,7 @@ def _draw(axes: Any, results: pa.Table, keys: Sequence[str], level: str, alpha: 
     groups, first_rows = group_by([key_column(results.column(key)) for key in keys], results.num_rows)
     if groups.n * len(percentiles or numbers) > _MOST_LINES:
         raise ValueError(
-            f"{groups.n:,} keys would be {groups.n * len(percentiles or numbers):,} lines; ask for fewer by where"
+            f"{groups.n:,} keys would be {groups.n * len(percentiles or numbers):,} lines; select fewer keys with where"
         )
     values = zip(*(results.column(key).take(pa.array(first_rows)).to_pylist() for key in keys), strict=True)
     for group, words in enumerate(list(values) if keys else [()]):

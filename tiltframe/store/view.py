@@ -56,7 +56,7 @@ class HeldLevel:
     held_from : int
         The time from which on the level has windows, in microseconds UTC.
     has_expired : bool
-        Whether windows of the level have been removed because of their retention or a replacement.
+        Whether windows of the level were removed because of their retention or a replacement.
     """
 
     first_start: int | None
@@ -266,7 +266,8 @@ class StoreView:
         plan, *other_plans = self._plans(query)
         if other_plans:
             raise ValueError(
-                f"a planned query has results per one kind of window; got {1 + len(other_plans)}: plan each"
+                f"plan needs exactly one kind of window in per; got {1 + len(other_plans)}; plan each of them "
+                "separately"
             )
         expired, unknown = missing_in(reading_of(plan, self.snapshot), self.snapshot)
         return PlannedQuery(
@@ -477,7 +478,10 @@ class StoreView:
     def _plan(self, query: Query) -> QueryPlan:
         plan, *other_plans = self._plans(query)
         if other_plans:
-            raise ValueError(f"states are read per one kind of window; got {1 + len(other_plans)}: ask for each")
+            raise ValueError(
+                f"states needs exactly one kind of window in per; got {1 + len(other_plans)}; read each of them "
+                "separately"
+            )
         return plan
 
     def _answer(self, schema: pa.Schema, slices: Iterator[pa.Table], readings: list[Reading]) -> Answer:

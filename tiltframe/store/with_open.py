@@ -54,7 +54,7 @@ class _SavedStream:
         """Read the header of the data; raise ``ValueError`` if the data is not a saved state."""
         description, self._outgoing = extension(data)
         if "writer" not in description:
-            raise ValueError("it is of a stream that goes to no store")
+            raise ValueError("it belongs to a stream without a store")
         self.writer, self._number = str(description["writer"]), int(description["number"])
         self.digest = int.from_bytes(hashlib.sha256(data).digest()[:4], "big")
         self._data = data
@@ -121,7 +121,7 @@ class WithOpen:
     @classmethod
     def at(cls, uri: str, name: str, options: Mapping[str, str], durable: bool) -> NoReturn:
         """Raise an error, because an address cannot refer to a saved state."""
-        raise ValueError("open the store, and take with_open of it")
+        raise ValueError("with_open is a method of an open store; write FrameStore(uri).with_open(…)")
 
     @property
     def uri(self) -> str:
@@ -156,8 +156,8 @@ class WithOpen:
                 version = snapshot.version << 32 | stream.digest
                 return replace(snapshot, version=version, parts=(*snapshot.parts, *parts))
         raise UnreachableStore(
-            f"the saved state {self._where} is older than the store {self.display_uri}, which has windows that it "
-            "holds open; take what the stream has saved since"
+            f"the saved state {self._where} is older than the store {self.display_uri}, which contains windows "
+            f"that are still open in the state; pass a newer saved state of the stream"
         )
 
     @property
@@ -200,7 +200,8 @@ class WithOpen:
     def _refuse(self, *_: Any, **__: Any) -> NoReturn:
         """Raise an error, because the backend does not write."""
         raise ValueError(
-            f"the store {self.display_uri} is opened with what a stream holds, to be read; to write, open it without"
+            f"the store {self.display_uri} is opened together with a saved state, which is read-only; to write, open "
+            "the store without the state"
         )
 
     create = check_values = write = commit = vacuum = verify = _refuse

@@ -24,7 +24,7 @@ def read_ahead(text: str | None) -> int | None:
     try:
         return micros(text)
     except ValueError as error:
-        raise ValueError(f"cannot read ahead: {error}; give a duration such as 1h, or none") from None
+        raise ValueError(f"cannot read ahead: {error}; pass a duration such as 1h, or none") from None
 
 
 def first_ahead(times: Instants, now: int, ahead: int | None) -> int | None:
@@ -40,6 +40,6 @@ def check_ahead(times: Instants, column: str, ahead: str | None) -> None:
     if at is not None:
         raise ValueError(
             f"the time {np.datetime64(at, 'us')} UTC in the column {column!r} is ahead of the clock by more than "
-            f"ahead={ahead!r}, and a watermark that follows it would make the rows after it late; leave such rows out, "
-            "or give ahead='none'"
+            f"ahead={ahead!r}, so the watermark would advance too far and make later rows late; leave out such rows, "
+            "or pass ahead='none'"
         )

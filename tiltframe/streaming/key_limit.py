@@ -46,8 +46,8 @@ class KeyLimit:
             return none
         if self.beyond == "error":
             raise ValueError(
-                f"there would be {groups.n:,} keys in open windows, and max_keys is {self.max_keys:,}; take fewer "
-                "keys, a greater max_keys, or beyond='drop', which counts the rows of more keys and leaves them out"
+                f"there would be {groups.n:,} keys in open windows, and max_keys is {self.max_keys:,}; use fewer keys, "
+                "a greater max_keys, or beyond='drop', which counts and drops the rows of further keys"
             )
         return beyond[groups.ids[len(groups) - panes.num_rows :]]
 

@@ -46,8 +46,8 @@ def read_moment(moment: Any, name: str, lowest: int = MIN_INSTANT) -> int:
     if isinstance(moment, dt.datetime):
         if moment.tzinfo is None:
             raise ValueError(
-                f"{name} must be a time with a zone; got {shown(moment)}: give {name}.replace(tzinfo=datetime.UTC), "
-                "if it is in UTC"
+                f"{name} must be a time with a zone; got {shown(moment)}; use {name}.replace(tzinfo=datetime.UTC) "
+                f"if it is in UTC"
             )
         return (moment - _EPOCH) // _MICROSECOND
     if isinstance(moment, np.datetime64) and not np.isnat(moment):
@@ -59,8 +59,8 @@ def read_moment(moment: Any, name: str, lowest: int = MIN_INSTANT) -> int:
     micros = checked_whole(moment, name, lowest, MAX_INSTANT - 1)
     if _YEAR_10000 <= micros < _END_OF_TIME:
         raise ValueError(
-            f"{name} is microseconds since 1970-01-01 UTC, and {micros} lies beyond the year 9999; are these "
-            "nanoseconds? Give a datetime, or divide by 1000"
+            f"{name} must be in microseconds since 1970-01-01 UTC; {micros} lies beyond the year 9999, and "
+            f"may be in nanoseconds; pass a datetime, or divide by 1000"
         )
     return micros
 
@@ -84,5 +84,6 @@ def check_unit(watermark: int, first_event: int | None) -> None:
         return
     raise ValueError(
         f"the watermark {watermark} is a moment of 1970, as microseconds since 1970-01-01 UTC, and no window of the "
-        f"stream begins before {np.datetime64(first_event, 'us')}; are these seconds or milliseconds? Give a datetime"
+        f"stream begins before {np.datetime64(first_event, 'us')}; the number may be in seconds or milliseconds; pass "
+        "a datetime"
     )

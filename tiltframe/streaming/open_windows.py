@@ -471,7 +471,10 @@ class OpenWindows:
         state = data if isinstance(data, saved.Saved) else saved.of_bytes(data)
         saved.check_version(state)
         if "ordered" in state.said:
-            raise ValueError("the saved stream is of ordered windows, and these are time windows; begin again")
+            raise ValueError(
+                "the saved state belongs to a stream of ordered windows, but this stream has time windows; begin with "
+                "a new state"
+            )
         frame = state.frame if frame is None else frame
         emit = saved.made("emit policy", read_emit, state.said["emit"]) if emit is None else emit
         late = saved.made("late policy", read_late, state.said["late"]) if late is None else late
@@ -529,7 +532,9 @@ class OpenWindows:
         windows = cls(frame, emit, late, **bounds)
         overlapping = [level.name for level in frame.levels if not level.contiguous]
         if overlapping:
-            raise ValueError(f"windows are rebuilt from those of levels that follow each other; got {overlapping[0]}")
+            raise ValueError(
+                f"windows can be rebuilt only from levels whose windows follow each other; got {overlapping[0]}"
+            )
         committed = checked_whole(committed, "committed, a moment in microseconds,", MIN_INSTANT, MAX_INSTANT - 1)
         frame.check_states(states.schema)
         finest, committed_states = frame.levels[0], states.select(list(frame.states_columns))
@@ -696,6 +701,6 @@ def _check_types(schema: pa.Schema, new: pa.Schema) -> None:
         kind = schema.field(field.name).type if field.name in schema.names else field.type
         if kind != field.type:
             raise ValueError(
-                f"the column {field.name!r} is {shown(field.type)} in this batch and was {shown(kind)} before; "
-                "give every batch the same types"
+                f"the column {field.name!r} is {shown(field.type)} in this batch and {shown(kind)} in earlier "
+                f"batches; pass every batch with the same types"
             )

@@ -223,7 +223,8 @@ class OrderedStream:
             if before.get(name) != now[name]:
                 was, here = shown(before.get(name, "of time windows")), shown(now[name])
                 raise ValueError(
-                    f"the saved stream is another one: its {name} are {was}, now {here}; begin a new state"
+                    f"the saved state belongs to another stream: its {name} are {was}, and here {here}; begin with a "
+                    "new state"
                 )
         counts = state.said["counts"]
         stream._rows, stream._late, stream._emitted = (counts[name] for name in ("rows", "late", "emitted"))

@@ -105,7 +105,9 @@ class Saved:
         before, saved_columns = [str(name) for name in self.said["added"]], self.said["columns"]
         new = [name for name in rules.functions if name not in saved_columns]
         if len(before) + len(new) > _MOST_ADDED:
-            raise ValueError(f"more than {_MOST_ADDED} measures were added to these saved windows; begin a new state")
+            raise ValueError(
+                f"more than {_MOST_ADDED} measures were added since these windows were saved; begin with a new state"
+            )
         return (*before, *new)
 
     def levels(self, rules: StreamRules) -> tuple[OpenLevel, ...]:
@@ -142,7 +144,7 @@ def made(what: str, make: Callable[[Any], _Restored], description: Any) -> _Rest
         return make(description)
     except ValueError as error:
         raise ValueError(
-            f"the saved windows are whole, and their {what} cannot be made here: {str(error).partition(';')[0]}; "
+            f"the saved windows are intact, but their {what} cannot be created here: {str(error).partition(';')[0]}; "
             "install the packages that were installed when they were saved"
         ) from error
 
@@ -202,7 +204,8 @@ def check_version(state: Saved) -> None:
     """Raise ``ValueError`` if another version of this package has written the state."""
     if state.said.get("version") != VERSION:
         raise ValueError(
-            f"this state is of version {state.said.get('version')}, and this package reads {VERSION}; upgrade it"
+            f"this state is of version {state.said.get('version')}, and this release can read version {VERSION}; "
+            "upgrade tiltframe"
         )
 
 
@@ -237,7 +240,7 @@ def _record_at(data: bytes, at: int) -> tuple[Saved, int]:
     end = begin + int.from_bytes(data[at:begin], "big")
     head, place = data[begin:end], end + _CHECKSUM
     if place > len(data) or zlib.crc32(head).to_bytes(_CHECKSUM, "big") != data[end:place]:
-        raise refused("its checksum is not that of its bytes")
+        raise refused("its checksum does not match its bytes")
 
     def block(name: str, size: int, checksum: int) -> StoredTable:
         nonlocal place
@@ -261,7 +264,7 @@ def check_change(state: Saved, frame: TiltFrame, emit: EmitPolicy) -> None:
     measures = {name: measure for name, measure in frame.measures.items() if name in saved_measures}
     missing = [name for name in saved_measures if name not in measures]
     if missing:
-        changed: str | None = f"measure {missing[0]!r} was saved, and is missing now"
+        changed: str | None = f"measure {missing[0]!r} is in the saved state, but not in this frame"
     else:
         part = TiltFrame(frame.levels, frame.time, measures, keys=frame.keyed_by, timezone=frame.timezone)
         changed = state.frame.difference(part, "in the saved state", "now")
@@ -271,4 +274,7 @@ def check_change(state: Saved, frame: TiltFrame, emit: EmitPolicy) -> None:
         )
     mode = state.said["mode"]
     if emit.mode != mode:
-        raise ValueError(f"the saved windows are emitted in the mode {mode}, and now {emit.mode}; begin a new state")
+        raise ValueError(
+            f"the saved windows were emitted in the mode {mode}, and the mode is now {emit.mode}; begin with a new "
+            "state"
+        )

@@ -170,7 +170,7 @@ def _read_idle(text: str | None) -> int | None:
     try:
         length = micros(text)
     except ValueError as error:
-        raise ValueError(f"cannot read idle: {error}; give a duration such as 1m") from None
+        raise ValueError(f"cannot read idle: {error}; pass a duration such as 1m") from None
     if length <= 0:
         raise ValueError(f"idle must be more than 0s; got {shown(text)}")
     return length

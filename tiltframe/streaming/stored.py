@@ -43,7 +43,7 @@ class StoredTable:
         """The bytes; reading them raises ``ValueError`` if they have changed since they were written."""
         data = self.fetch()
         if len(data) != self.size or zlib.crc32(data) != self.checksum:
-            raise refused("its checksum is not that of its bytes")
+            raise refused("its checksum does not match its bytes")
         return data
 
     @cached_property
@@ -57,4 +57,4 @@ class StoredTable:
 
 def refused(why: str) -> ValueError:
     """Return the error for data that is not a saved state of open windows."""
-    return ValueError(f"this is not a saved state of open windows ({why}); give what OpenWindows.to_ipc wrote")
+    return ValueError(f"this is not a saved state of open windows ({why}); pass bytes that OpenWindows.to_ipc wrote")

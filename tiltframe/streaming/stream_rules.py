@@ -59,14 +59,14 @@ class StreamRules:
         self.emit.check(self.frame)
         if self.frame.never_closes and self.emit.delay_micros:
             raise ValueError(
-                f"delay={self.emit.delay} keeps windows open after their end, and those of the level all have no end; "
-                "leave out delay="
+                f"delay={self.emit.delay} keeps windows open after their end, but windows of the level all have no "
+                "end; leave out delay="
             )
         more = {name.lower() for name in self.emitted.keys() - {REASON, REVISION, PARTIAL}}
         clashes = [name for name in (*self.frame.keys, *self.frame.measures) if name.lower() in more]
         if clashes:
             raise ValueError(
-                f"the name {clashes[0]!r} is a column of the emitted rows; give the key or measure another name"
+                f"the name {clashes[0]!r} is a column of the emitted rows; choose another name for the key or measure"
             )
         columns = [LEVEL, START, END, *self.frame.keys, *(name for name in self.emitted if name != CHANGE)]
         check_having_names(self.emit.having, columns, dict(self.frame.measures))
@@ -80,14 +80,14 @@ class StreamRules:
         if lateness is not None and lateness < gap:
             warnings.warn(
                 f"the lateness {duration_text(lateness) if lateness else '0s'} is shorter than the gap {length} of "
-                "sessions: a late row may open a session that overlaps one that was emitted; give "
+                "sessions: a late row may open a session that overlaps an emitted session; use "
                 f"late='drop({length})' or more, or leave it out",
                 stacklevel=4,
             )
         if self.emit.emits_open and self.emit.mode != "changelog":
             warnings.warn(
                 f"{self.emit} emits sessions that are still open, and those that unite later stay next to their union: "
-                "a consumer that adds them counts rows twice; give mode=changelog, which retracts them",
+                "a consumer that adds their values counts rows twice; use mode=changelog, which retracts them",
                 stacklevel=4,
             )
 
@@ -235,7 +235,7 @@ def checked_panes(states: pa.Table, rules: StreamRules) -> pa.Table:
     if missing or LEVEL in names:
         why = f"they have no column {missing[0]!r}" if missing else f"they have a column {LEVEL!r}"
         raise ValueError(
-            f"states must be those of the finest panes: {why}; make them with reduce_rows(rows, partial_frame)"
+            f"states must be those of the finest panes: {why}; compute them with reduce_rows(rows, partial_frame)"
         )
     return states.select(required)
 

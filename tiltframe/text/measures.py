@@ -27,7 +27,7 @@ def measure_from(text: str) -> Measure:
     if call is None:
         raise ValueError(
             f"cannot read {shown(text)} as a measure; write a call such as count(), sum(bytes) or dds(latency_ms), "
-            "with quotes around an expression that has a comma or an = of its own"
+            "with quotes around an expression that contains a comma or an ="
         )
     maker = aggr.caller(call.name)
     columns = {"column", *column_keywords(aggr.get(call.name))}
@@ -60,7 +60,7 @@ def keys_from(texts: Iterable[str]) -> dict[str, str]:
         if not equals:
             name = expression = text
         if name in keys:
-            raise ValueError(f"the key {shown(name)} is given twice; give it once")
+            raise ValueError(f"the key {shown(name)} is listed twice; list it once")
         keys[name] = expression
     return keys
 
@@ -73,7 +73,7 @@ def measures_from(texts: Iterable[str]) -> dict[str, Measure]:
         if not equals or not name.strip().isidentifier():
             raise ValueError(f"cannot read {shown(text)} as a measure; write NAME=CALL, such as requests=count()")
         if name.strip() in measures:
-            raise ValueError(f"the measure {name.strip()!r} is given twice; give each a name of its own")
+            raise ValueError(f"the measure {name.strip()!r} is used twice; rename one of them")
         measures[name.strip()] = measure_from(call)
     return measures
 
@@ -89,7 +89,7 @@ def asked_measures(texts: Iterable[str]) -> dict[str, Measure | str] | None:
     for text in texts:
         name, equals, expression = (part.strip() for part in text.partition("="))
         if name in measures:
-            raise ValueError(f"the measure {shown(name)} is asked for twice; ask once, or give one another name")
+            raise ValueError(f"the measure {shown(name)} is requested twice; name it once, or rename one")
         if not equals:
             measures[name] = name
         elif _is_expression(expression):

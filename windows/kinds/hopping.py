@@ -60,7 +60,8 @@ class Hopping(TimeWindow):
         if hop.period.common(size.period) is None:
             raise ValueError(
                 f"windows of {size.name} cannot hop by {hop.name}: a month does not have a fixed number of "
-                "days; give both in months, quarters and years, such as hopping(1y, 1mo), or both in weeks and shorter "
+                "days; write both in months, quarters and years, such as hopping(1y, 1mo), or both in weeks and "
+                "shorter "
                 "units, such as hopping(30d, 1d)"
             )
         if size.offset:
@@ -126,8 +127,8 @@ class Hopping(TimeWindow):
         total = int(count.sum())
         if total > MOST_LISTED:
             raise ValueError(
-                f"{len(times):,} times lie in {total:,} windows of {self.name}, and at most {MOST_LISTED:,} can be "
-                "listed; take fewer times, or a longer hop"
+                f"{len(times):,} times lie in {total:,} windows of {self.name}, and at most {MOST_LISTED:,} can "
+                "be listed; pass fewer times, or use a longer hop"
             )
         rows = np.repeat(np.arange(len(times)), count)
         number = np.repeat(first, count) + np.arange(total) - np.repeat(np.cumsum(count) - count, count)

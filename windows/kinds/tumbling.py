@@ -81,13 +81,12 @@ class Tumbling(TimeWindow):
     def __post_init__(self) -> None:
         object.__setattr__(self, "count", checked_whole(self.count, "the count of a window", 1, MOST_LISTED))
         if not isinstance(self.unit, str) or self.unit not in (*LENGTH, *MONTHS):
-            raise ValueError(f"the unit of a window is one of {', '.join((*LENGTH, *MONTHS))}; got {shown(self.unit)}")
+            raise ValueError(
+                f"the unit of a window must be one of {', '.join((*LENGTH, *MONTHS))}; got {shown(self.unit)}"
+            )
         object.__setattr__(self, "timezone", check_timezone(self.timezone))
         if self.length > _LONGEST:
-            raise ValueError(
-                f"a window is at most 9,000 years long, for times lie in the years 2 to 9998; "
-                f"got {self.count}{self.unit}"
-            )
+            raise ValueError(f"a window must not be longer than 9,000 years; got {self.count}{self.unit}")
         self._check_offset()
 
     def _check_offset(self) -> None:

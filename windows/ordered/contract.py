@@ -50,7 +50,7 @@ class Condition:
 
     def __post_init__(self) -> None:
         if not is_name(self.text):
-            raise ValueError(f'a condition is SQL as text, say "status >= 500"; got {shown(self.text)}')
+            raise ValueError(f'a condition must be text in SQL, such as "status >= 500"; got {shown(self.text)}')
 
 
 @dataclass(frozen=True)
@@ -72,7 +72,7 @@ class Weight:
 
     def __post_init__(self) -> None:
         if not is_name(self.column):
-            raise ValueError(f"a weight is the name of a column; got {shown(self.column)}")
+            raise ValueError(f"a weight must be the name of a column; got {shown(self.column)}")
 
 
 Input = Condition | Weight | Tick

@@ -97,6 +97,6 @@ def as_ordered(window: OrderedWindow | str) -> OrderedWindow:
         return window
     if isinstance(window, str):
         return read_ordered(window)
-    of_time = ": that is a time window, which follows the clock" if isinstance(window, TimeWindow) else ""
+    of_time = ", which is a time window and follows the clock" if isinstance(window, TimeWindow) else ""
     such_as = "such as windows.ordered.count(100) or since('n > 5')"
-    raise ValueError(f"an ordered window is needed here, {such_as}; got {shown(window)}{of_time}")
+    raise ValueError(f"the window must be an ordered window, {such_as}; got {shown(window)}{of_time}")

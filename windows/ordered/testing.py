@@ -39,10 +39,10 @@ def in_order(case: Case) -> None:
     """Ranges are non-decreasing within a key and contain only previous rows. Outputs are in the order of their rows."""
     rows, ranges = case.rows, case.ranges
     same = np.diff(ranges.key) == 0
-    holds(bool((np.diff(ranges.row) >= 0).all()), "outputs are not in the order of their rows")
+    holds(bool((np.diff(ranges.row) >= 0).all()), "the results are not in the order of their rows")
     holds(bool((ranges.last >= ranges.first).all()), "a range ends before it begins")
     for places in (ranges.first, ranges.last):
-        holds(bool((np.diff(places)[same] >= 0).all()), "ranges go back within a key")
+        holds(bool((np.diff(places)[same] >= 0).all()), "the ranges of a key are not in ascending order")
     until = ranges.row - rows.heads[ranges.key] + 1
     holds(bool((ranges.last <= until).all()), "a range contains rows after the row that triggers it")
 
@@ -51,9 +51,9 @@ def any_split(case: Case) -> None:
     """Any split of the rows into batches gives the same ranges and the same carry."""
     for cuts in case.cuts:
         parts, after = _in_batches(case.window, case.rows, np.unique(cuts))
-        holds(parts == _listed(case.ranges, case.rows), f"batches cut at {cuts} give other ranges")
+        holds(parts == _listed(case.ranges, case.rows), f"rows that are split into batches at {cuts} have other ranges")
         same = all(np.array_equal(a, b) for a, b in zip(after[:3], case.carry[:3], strict=True))
-        holds(same, f"batches cut at {cuts} leave another carry")
+        holds(same, f"rows that are split into batches at {cuts} leave another carry")
 
 
 def agrees(case: Case) -> None:
@@ -65,7 +65,7 @@ def agrees(case: Case) -> None:
         inputs = {read: column[head : head + length] for read, column in case.rows.inputs.items()}
         outputs = case.oracle(case.rows.times[head : head + length], inputs)
         expected += [(key, first, last, row) for first, last, row in outputs]
-    holds(_listed(case.ranges, case.rows) == expected, "the oracle returns other ranges")
+    holds(_listed(case.ranges, case.rows) == expected, "the oracle returns different ranges")
 
 
 LAWS: tuple[Callable[[Case], None], ...] = (in_order, any_split, agrees)

@@ -41,7 +41,7 @@ class Tick:
 
     def __post_init__(self) -> None:
         if not isinstance(self.name, str) or self.name not in _SIZES:
-            raise ValueError(f"a tick is one of {', '.join(_SIZES)}; got {shown(self.name)}")
+            raise ValueError(f"the name of a tick must be one of {', '.join(_SIZES)}; got {shown(self.name)}")
         if not isinstance(self.timezone, str):
             raise ValueError(
                 f"{self.name}() needs the time zone whose clock it follows: {self.name}('UTC'), "

@@ -58,11 +58,11 @@ class Case:
         """Return key, start and end of each window of the intervals, in the order of their numbers."""
         keys, *bounds = intervals.T
         merged = self.window.merge(keys, *bounds)
-        holds(len(merged.ids) == len(keys), "merge does not number every interval")
+        holds(len(merged.ids) == len(keys), "merge does not return a window number for every interval")
         holds(set(merged.ids.tolist()) == set(range(len(merged.starts))), "windows are not numbered consecutively")
         window_keys = np.zeros(len(merged.starts), np.int64)
         window_keys[merged.ids] = keys
-        holds(bool((window_keys[merged.ids] == keys).all()), "a window has intervals of two keys")
+        holds(bool((window_keys[merged.ids] == keys).all()), "merge puts intervals of two keys into one window")
         return np.stack([window_keys, merged.starts, merged.ends], axis=1)
 
     def parts(self, count: int) -> list[NDArray[np.int64]]:
@@ -201,7 +201,7 @@ def _edge_in_other_years(window: TimeWindow) -> str | None:
             except ValueError:
                 continue  # the kind does not cover all these years
             if where is not None:
-                return f"{coarse.name} is accepted as made of {fine.name}, but {where}: define nesting_problem"
+                return f"{coarse.name} is accepted as a multiple of {fine.name}, but {where}; define nesting_problem"
     return None
 
 
@@ -371,4 +371,4 @@ def _check_far_years(window: TimeWindow, oracle: Oracle | None, rounds: int, see
 
 def _same(got: NDArray[np.int64], expected: NDArray[np.int64]) -> None:
     if got.shape != expected.shape or not (got == expected).all():
-        raise LawBroken(f"got {got.tolist()[:8]}, and should have {expected.tolist()[:8]}")
+        raise LawBroken(f"got {got.tolist()[:8]}, and expected {expected.tolist()[:8]}")

@@ -69,7 +69,9 @@ def read_peer(text: str, measure: Measure) -> Peer:
     name, colon, expression = text.partition(":")
     kinds = _kinds()
     if not colon or not expression.strip():
-        raise ValueError(f"cannot read {shown(text)} as a peer; write NAME:EXPRESSION: duckdb:quantile_cont(x, 0.5)")
+        raise ValueError(
+            f"cannot read {shown(text)} as a peer; write NAME:EXPRESSION, such as duckdb:quantile_cont(x, 0.5)"
+        )
     if name not in kinds:
         raise ValueError(f"unknown peer {shown(name)}; {nearest(name, kinds)}")
     if not kinds[name].is_installed():

@@ -27,7 +27,7 @@ class DataSketches(SketchPeer):
         """
         name = self.sketch_name()
         if name not in _SIZES:
-            raise ValueError(f"datasketches has no sketch {shown(name)} here; {nearest(name, _SIZES)}")
+            raise ValueError(f"unknown sketch {shown(name)} of datasketches; {nearest(name, _SIZES)}")
         self.parameters({_SIZES[name]: self._default_size()})
         if name in _QUANTILES:
             self.quantiles()

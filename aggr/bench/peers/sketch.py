@@ -36,7 +36,7 @@ class SketchPeer(Peer):
         """Split the values into one array per group."""
         values = values_of(self.measure, rows)
         if len(values) != len(rows):
-            raise ValueError(f"{self}: the column has nulls, and this peer has no rule for them; drop these rows")
+            raise ValueError(f"{self}: the column has nulls, which this peer cannot process; drop the rows with nulls")
         ids = rows.column(GROUP).to_numpy()
         order = np.argsort(ids, kind="stable")
         group_ends = np.cumsum(np.bincount(ids, minlength=group_count))
@@ -61,7 +61,9 @@ class SketchPeer(Peer):
         """Return the quantiles of the measure; raises ``ValueError`` if it has no quantiles."""
         quantiles: Sequence[float] = getattr(self.measure.function, "quantiles", ())
         if not quantiles:
-            raise ValueError(f"{self} computes quantiles; compare it with a measure that has some, not {self.measure}")
+            raise ValueError(
+                f"{self} computes quantiles; compare it with a measure that returns quantiles, not with {self.measure}"
+            )
         return quantiles
 
     def parameters(self, allowed: Mapping[str, Any]) -> dict[str, Any]:

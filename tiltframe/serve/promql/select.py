@@ -274,8 +274,8 @@ def range_level(frame: TiltFrame, moments: Instants, step: int | None, span: int
                 return level
     names = ", ".join(level.name for level in frame.levels)
     raise Unanswerable(
-        f"{text} is not made of equally long windows: {written(span)} is no multiple of a level ({names}), or the "
-        f"clock of {frame.timezone} changes within; ask for a multiple, or {WAY}"
+        f"{text} does not consist of equally long windows: {written(span)} is not a multiple of a level ({names}), or "
+        f"the clock of {frame.timezone} changes within; ask for a multiple, or {WAY}"
     )
 
 

@@ -153,7 +153,7 @@ class MemoryBackend:
         for part, span in parts:
             rows = self.tables.rows.get(part.name)
             if rows is None:
-                raise Conflict(f"{part.level}: a part that is read has been removed by another commit")
+                raise Conflict(f"{part.level}: a part to read was removed by another commit")
             rows = rows.filter(pa.array(inside(instants_of(rows), [span])))
             tables.append(rows.select([name for name in schema.names if name in rows.column_names]))
         return pa.concat_tables(tables, promote_options="default").select(schema.names)

@@ -31,7 +31,9 @@ def checked_uri(uri: str | os.PathLike[str]) -> str:
     """Return the address of a store as text; raise ``ValueError`` if it is invalid."""
     text = os.fspath(uri) if isinstance(uri, str | os.PathLike) else uri
     if not isinstance(text, str) or not is_name(text):
-        raise ValueError(f"a store is at a folder, an object store's URI or postgresql://…; got {shown(uri)}")
+        raise ValueError(
+            f"the location of a store must be a folder, the URI of an object store, or postgresql://…; got {shown(uri)}"
+        )
     scheme = scheme_of(text)
     if scheme and scheme not in _OWN and _registered(scheme):
         return text
@@ -41,23 +43,23 @@ def checked_uri(uri: str | os.PathLike[str]) -> str:
         )
     if scheme in ("memory", "hdfs"):
         raise ValueError(
-            f"{shown(text)} is of a kind that cannot be opened; use a folder, s3://, gs://, az:// or abfss://"
+            f"{shown(text)} has a scheme that is not supported; use a folder, s3://, gs://, az:// or abfss://"
         )
     if re.match(r"(?!file:)[a-z][a-z0-9+]*://(/|$)", text):
-        raise ValueError(f"{shown(text)} names no bucket; write it after //, as in s3://bucket/path")
+        raise ValueError(f"{shown(text)} does not name a bucket; write it after //, as in s3://bucket/path")
     if text.startswith("file:"):
         parts = urlsplit(text)
         if parts.netloc not in ("", "localhost") or parts.query or parts.fragment:
-            raise ValueError(f"{shown(text)} is not a folder of this machine; write file:///path, or the folder itself")
+            raise ValueError(f"{shown(text)} names another machine; write file:///path, or the path of a local folder")
     if "://" not in text and re.search("%[0-9A-Fa-f]{2}", os.path.abspath(text)):
         raise ValueError(
-            f"{shown(text)} has % and two digits in it, which Delta Lake reads as another character; "
-            "choose another folder"
+            f"{shown(text)} contains % and two digits, which Delta Lake decodes to another "
+            "character; choose another folder"
         )
     if scheme in ("", *_FILES) and (wrong := re.search(r"[\x00-\x1f\x7f\\]", os.path.abspath(text))):
         raise ValueError(
-            f"{shown(text)} has the character {wrong[0]!r} in it, which Delta Lake cannot have in a folder's name; "
-            "choose another folder"
+            f"{shown(text)} contains the character {wrong[0]!r}, which Delta Lake does not allow in the name of a "
+            f"folder; choose another folder"
         )
     return text
 
@@ -76,7 +78,7 @@ def check_options(options: Mapping[str, str] | None) -> dict[str, str]:
         return {}
     for name, value in checked_mapping(options, "storage_options", "name -> value, both text").items():
         if not is_name(name) or not isinstance(value, str):
-            raise ValueError(f"storage_options must be text by name; got {shown(name)}: {shown(value)}")
+            raise ValueError(f"storage_options must be a dict of text to text; got {shown(name)}: {shown(value)}")
     return dict(options)
 
 

@@ -166,8 +166,9 @@ class Backfill:
             return
         other = [name for name in self.record if recorded[name] != self.record[name]]
         raise ValueError(
-            f"the backfill {shown(self.writer)} was begun with other {' and '.join(other)}, and its ranges are others; "
-            "call it as before, or give another writer for what the store does not have"
+            f"the backfill {shown(self.writer)} was begun with another value of {' and '.join(other)}, so its ranges "
+            "are "
+            f"different; use the earlier arguments, or pass another writer for rows that the store does not contain"
         )
 
 
@@ -201,8 +202,8 @@ def _of_function(rows: Rows, frame: TiltFrame, reading: ReadOptions) -> Add:
         for batch in frame_batches(data, frame, reading):
             if not _inside(batch, frame, span).all():
                 raise ValueError(
-                    f"the rows of {as_text(span[0])} to {as_text(span[1])} have times outside, which would count in "
-                    "another range too; give those in the range alone"
+                    f"the rows of {as_text(span[0])} to {as_text(span[1])} include times outside this range, which "
+                    "would be counted in another range too; return only the rows in the range"
                 )
             yield batch
 
@@ -241,7 +242,9 @@ def _paths(data: Any) -> list[Path]:
     try:
         return [Path(path) for path in paths]
     except TypeError:
-        raise ValueError(f"a backfill is of files, or of a function of start and end; got {shown(data)}") from None
+        raise ValueError(
+            f"the data of a backfill must be files, or a function of (start, end); got {shown(data)}"
+        ) from None
 
 
 def plan_backfill(
@@ -278,7 +281,7 @@ def plan_backfill(
     settings = {"chunk": chunk, "newest_first": newest_first, "within": list(span)}
     if callable(data):
         if writer is None or set(EVER) & set(span):
-            raise ValueError("what a function gives needs a writer, and a range with both ends: within=(start, end)")
+            raise ValueError("a backfill from a function needs writer and a range with both ends, within=(start, end)")
         return Backfill(writer, _ranges(frame, span, chunk, newest_first), settings, _of_function(data, frame, options))
     paths = [path.resolve() for path in _paths(data)]
     source = open_source(

@@ -55,7 +55,7 @@ class Commit:
     manifest : Manifest
         The manifest when the commit began.
     writer, number : str, int
-    there : bool
+    is_repeated : bool
         Whether the store already had the number when the commit began. If so, states are compared with it instead of
         being written.
     recorded : name -> text
@@ -70,7 +70,7 @@ class Commit:
     manifest: Manifest
     writer: str
     number: int
-    there: bool
+    is_repeated: bool
     recorded: Mapping[str, str] = field(default_factory=dict)
     replacing: Mapping[str, str | None] = field(default_factory=dict)
     watermark: StreamWatermark | None = None
@@ -111,8 +111,8 @@ class Commit:
         def write(states_of_level: tuple[TimeWindow, list[pa.Table]]) -> tuple[list[Part], list[list[Digest]]]:
             level, tables = states_of_level
             finest = tables if level == self.frame.levels[0] else []
-            digests_of_finest = [digests_of(states, self.manifest, of_earlier=self.there) for states in finest]
-            written = [] if self.there else self.backend.write(level, pa.concat_tables(tables))
+            digests_of_finest = [digests_of(states, self.manifest, of_earlier=self.is_repeated) for states in finest]
+            written = [] if self.is_repeated else self.backend.write(level, pa.concat_tables(tables))
             all_written.extend(written)
             return written, digests_of_finest
 
@@ -245,7 +245,7 @@ def begin_commit(
         manifest,
         writer,
         number,
-        there=last >= number,
+        is_repeated=last >= number,
         recorded=recorded,
         replacing=replacing,
         watermark=watermark,
@@ -257,7 +257,7 @@ def check_unchanged(transaction: Transaction, replacing: Mapping[str, str | None
     record.
     """
     if any(transaction.read(name) != text for name, text in replacing.items()):
-        raise CommitConflict("someone else has added or replaced the same meanwhile; nothing was written")
+        raise CommitConflict("another process added or replaced the same rows in the meantime; nothing was written")
 
 
 def _check_same(commit: Commit, last: int, fingerprints: Mapping[str, str], states: Sequence[str]) -> None:
@@ -266,10 +266,13 @@ def _check_same(commit: Commit, last: int, fingerprints: Mapping[str, str], stat
     if fingerprints.get(str(number), "") in states:
         return
     if last == number:
-        what = f"holds other states under {writer!r}, commit {number}"
+        what = f"already contains other states for the writer {writer!r} and the number {number}"
     else:
-        what = f"holds commit {last} of {writer!r}, and none of the last {KEPT} is a commit {number} of these states"
+        what = (
+            f"contains the number {last} of the writer {writer!r}, but the number {number} with these states is not "
+            f"among its last {KEPT}"
+        )
     raise CommitConflict(
-        f"the store {commit.backend.display_uri} {what}; a new batch needs a number above {last}, and a stream or job "
-        "that begins again a writer of its own"
+        f"the store {commit.backend.display_uri} {what}; a new batch needs a number above {last}, and a stream or "
+        f"job that starts again from the beginning needs a new writer"
     )

@@ -83,7 +83,7 @@ def copy_store(source: Backend, target: Backend, name: str, progress: Progress =
                 progressing, noted_at = snapshot_of(target, [COPY]), time.monotonic()
         last = snapshot_of(target, [COPY, *now.records])
         if last.revision(COPY) != progressing.revision(COPY):
-            raise Conflict("another copy into the same place has made progress")
+            raise Conflict("another process is copying to the same place")
         _copied(last, origin, target)  # raises an error if another program has written to the target in the meantime
         commit_on(target, last, lambda transaction: _finish(transaction, manifest, now, origin=origin, fresh=fresh))
         return written
@@ -119,15 +119,15 @@ def _copied(snapshot: Snapshot, origin: str, target: Backend) -> list[_Copied]:
     """Return the target's copies of the source's parts; raise `StoreError` if the target has other parts."""
     record = json.loads(snapshot.text(COPY) or "{}")
     if record.get("origin", origin) != origin or (snapshot.parts and not record):
-        raise StoreError(f"the store {target.display_uri} exists, and is not a copy of {origin}; give another place")
+        raise StoreError(f"the store {target.display_uri} exists, and is not a copy of {origin}; choose another place")
     copied = [
         _Copied(group["sources"], [Part(**part) for part in group["parts"]], group["added"])
         for group in record.get("copied", ())
     ]
     if {part.name for group in copied if group.added for part in group.parts} != {part.name for part in snapshot.parts}:
         raise StoreError(
-            f"the store {target.display_uri} has been written to, or compacted, since it was copied from {origin}; it "
-            "is a store of its own now: copy into another place"
+            f"the store {target.display_uri} has been written to, or compacted, since it was copied from {origin}, "
+            f"so the copy cannot continue; copy to another place"
         )
     return copied
 
@@ -203,5 +203,5 @@ def copy_to(
     options = check_options(storage_options)
     target = backend_at(checked_uri(uri), name, options, checked_truth(durable, "durable")).store_named(name)
     if (target.display_uri, name) == (store.backend.display_uri, store.manifest.name):
-        raise ValueError(f"the store {target.display_uri} would be copied onto itself; give another place or name")
+        raise ValueError(f"the store {target.display_uri} cannot be copied onto itself; choose another place or name")
     return copy_store(store.backend, target, name, progress)

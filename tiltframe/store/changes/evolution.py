@@ -147,13 +147,16 @@ def _check_same_windows(old: TiltFrame, new: TiltFrame) -> None:
             )
     old_levels, new_levels = (tuple(level.name for level in frame.levels) for frame in (old, new))
     if missing := [name for name in old_levels if name not in new_levels]:
-        raise ValueError(f"the level {missing[0]} cannot go; expire() lets go of windows by their age")
+        raise ValueError(f"the level {missing[0]} cannot be removed; use expire() to remove windows by age")
     if new_levels[: len(old_levels)] != old_levels:
         other = next(name for name in new_levels if name not in old_levels)
-        raise ValueError(f"levels are added above {old_levels[-1]}, the coarsest, and {other} is finer; {_ANEW}")
+        raise ValueError(
+            f"a new level must be coarser than {old_levels[-1]}, the coarsest level of the store; {other} is finer; "
+            f"{_ANEW}"
+        )
 
 
-_ANEW = "roll up rows again, into a new store"
+_ANEW = "roll up the rows again into a new store"
 
 
 def evolved_states(manifest: Manifest, frame: TiltFrame) -> tuple[StateColumn, ...]:
@@ -176,8 +179,8 @@ def evolved_states(manifest: Manifest, frame: TiltFrame) -> tuple[StateColumn, .
     for column in new:
         if column.name in (*serves, *manifest.dropped.names):
             raise ValueError(
-                f"{column.name!r} is the name of states that the store has had, of another measure; give the new one "
-                "another name"
+                f"{column.name!r} is the name of states that belonged to another measure of the store; choose "
+                "another name for the new measure"
             )
     kept_columns = [replace(column, serves=tuple(serves[column.name])) for column in old.states if serves[column.name]]
     return (*kept_columns, *new)
@@ -190,8 +193,8 @@ def _check_same_states(name: str, old: Measure, new: Measure) -> None:
     alike = [measure.of_states() for measure in (old, new)]
     if old.function.name != new.function.name or alike[0] != alike[1]:
         raise ValueError(
-            f"the measure {name!r} is {old!r} in the store and {new!r} here; give the new one a name of its own, and "
-            "drop the old one or keep both"
+            f"the measure {name!r} is {old!r} in the store and {new!r} here; choose another name for the new "
+            f"measure, and drop the old one or keep both"
         )
 
 
@@ -200,9 +203,9 @@ def _state_type(column: StateColumn, rows: pa.Schema | None) -> pa.DataType:
     measure = column.measure
     if rows is None and measure.inputs:
         raise ValueError(
-            f"the types of {', '.join(measure.columns())} tell what the states of {column.name!r} are made of; give "
-            "them: --type COL=TYPE on the command line, or in Python evolve(frame, row_schema=SCHEMA), with the schema "
-            "of the rows to come"
+            f"the types of {', '.join(measure.columns())} determine the states of {column.name!r}; pass them "
+            f"with --type COL=TYPE on the command line, or in Python evolve(frame, row_schema=SCHEMA), with the "
+            "schema of future rows"
         )
     if rows is not None:
         check_rows(rows, {}, [column], INSTANT)

@@ -34,8 +34,8 @@ def check_frame(snapshot: Snapshot, manifest: Manifest, backend: Backend) -> Non
     if generation_in(snapshot.manifest) == manifest.generation:
         return
     now = Manifest.from_dict(snapshot.manifest, backend.display_uri)
-    difference = manifest.frame.difference(now.frame) or "its states are kept otherwise"
+    difference = manifest.frame.difference(now.frame) or "its states have another layout"
     raise OtherFrame(
-        f"the frame of the store {backend.display_uri} has evolved since it was opened here: {difference}; nothing was "
-        "written, open the store again"
+        f"the frame of the store {backend.display_uri} has changed since it was opened here: {difference}; nothing "
+        f"was written; open the store again"
     )

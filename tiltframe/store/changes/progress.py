@@ -12,4 +12,6 @@ Progress = Callable[[int, int], None]
 def check_progress(progress: object) -> None:
     """Raise ``ValueError`` if an object cannot be called."""
     if not callable(progress):
-        raise ValueError(f"progress must be a function of how much is done, and of how much; got {shown(progress)}")
+        raise ValueError(
+            f"progress must be a function of two numbers, the amount done and the total; got {shown(progress)}"
+        )

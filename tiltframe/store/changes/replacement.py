@@ -116,7 +116,7 @@ def checked_finest(states: pa.Table, frame: TiltFrame, span: Range) -> pa.Table:
     states = checked(states, frame)
     finest = states.filter(pc.equal(states.column(LEVEL), frame.levels[0].name))
     if not inside(instants_of(finest), [span]).all():
-        raise ValueError("there are states outside the range that is to be replaced; leave out their rows")
+        raise ValueError("there are states outside the range to replace; leave out their rows")
     check_readable(states, frame)
     return finest
 
@@ -183,7 +183,9 @@ def check_whole(span: Range, frame: TiltFrame) -> Range:
     """Return a range to replace; raise ``ValueError`` unless it consists of complete windows of the finest level."""
     aligned = align_outward(span, frame.levels[0])
     if aligned != span:
-        raise ValueError(f"a range to replace is of whole windows of {frame.levels[0].name}; say {range_text(aligned)}")
+        raise ValueError(
+            f"a range to replace must consist of whole windows of {frame.levels[0].name}; use {range_text(aligned)}"
+        )
     return span
 
 

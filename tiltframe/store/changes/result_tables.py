@@ -40,7 +40,9 @@ def export_level(backend: Backend, manifest: Manifest, level: str, now: int) -> 
     not support plain tables.
     """
     if not isinstance(backend, ResultTables):
-        raise StoreError(f"the store {backend.display_uri} keeps no plain tables; read results by query(…, flat=True)")
+        raise StoreError(
+            f"the store {backend.display_uri} does not support plain tables; read flat results with query(…, flat=True)"
+        )
     result_tables = backend
     return retry_on_conflict(lambda: _export(backend, result_tables, manifest=manifest, level=level, now=now))
 
@@ -75,7 +77,7 @@ def _export(backend: Backend, result_tables: ResultTables, manifest: Manifest, l
     (plan,) = plan_queries(manifest.frame, query, within=EVER, sizes=query.sizes, now=now)
     readings = [reading_of(replace(plan, within=span), snapshot) for span in ranges or [(0, 0)]]
     tables = (
-        finish(states, plan, reading.held, now)
+        finish(states, plan, reading.retained_from, now)
         for reading in readings
         for states in read_states(backend, manifest, reading)
     )
@@ -125,7 +127,7 @@ def export(
         If the backend does not support plain tables.
     """
     if not checked_truth(flat, "flat"):
-        raise ValueError("plain tables are flat; read records by query()")
+        raise ValueError("plain tables contain only flat results; read records with query()")
     manifest, at = store.manifest, moment_or_now(now, store.frame.timezone)
     named = [per] if isinstance(per, str) else per
     requested = store.frame.levels if named is None else checked_names(named, "per", "levels")

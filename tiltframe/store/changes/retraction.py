@@ -108,7 +108,7 @@ def retract_states(commit: Commit, states: pa.Table) -> bool:
         lambda level: np.unique(instants_of(levels[level.name])),
         lambda level, span: levels[level.name].filter(pa.array(inside(instants_of(levels[level.name]), [span]))),
     )
-    digests = digests_of(levels[commit.frame.levels[0].name], commit.manifest, of_earlier=commit.there)
+    digests = digests_of(levels[commit.frame.levels[0].name], commit.manifest, of_earlier=commit.is_repeated)
     return _retract(commit, retracted, [negated(digest) for digest in digests])
 
 

@@ -121,23 +121,24 @@ class Manifest:
         try:
             if described["format"] > FORMAT:
                 raise StoreError(
-                    f"the store {uri} has format {described['format']}, newer than this release: upgrade tiltframe"
+                    f"the store {uri} has format {described['format']}, which is newer than this release; upgrade "
+                    "tiltframe"
                 )
             if described["format"] < FORMAT:
                 raise StoreError(
-                    f"the store {uri} has format {described['format']}, from before the first release, and is not read "
-                    "any more: roll up its rows again, into a new store"
+                    f"the store {uri} has format {described['format']}, which is older than the first release and no "
+                    "longer supported; roll up the rows again into a new store"
                 )
             frame = TiltFrame.from_dict(described["frame"])
             for function in (column.measure.function for column in frame.states):
                 if described["functions"][function.name] > function.own_state.version:
                     raise StoreError(
-                        f"the store {uri} keeps {function.name} states of a newer release: upgrade tiltframe"
+                        f"the store {uri} keeps {function.name} states of a newer release; upgrade tiltframe"
                     )
             schema, dropped = schemas_in(described)
             retention = {name: window(duration).name for name, duration in dict(described["retention"]).items()}
             if described["checksum"] != _checksum(described):
-                raise DamagedStore(f"the store {uri} is damaged: its description is not as it was written")
+                raise DamagedStore(f"the store {uri} is damaged: its description has changed since it was written")
             earlier = tuple(map(tuple, described.get("earlier", ())))
             name = check_name(described["name"])
             return cls(
@@ -157,10 +158,10 @@ class Manifest:
             if described.get("checksum") == _checksum(described):
                 if isinstance(error.__cause__, UnknownFunction):
                     raise StoreError(
-                        f"the store {uri} keeps states of a function that is not installed here: "
-                        f"{str(error).partition(';')[0]}; install the distribution that brings it"
+                        f"the store {uri} contains states of a function that is not installed here: "
+                        f"{str(error).partition(';')[0]}; install the package that provides it"
                     ) from None
-                raise StoreError(f"the store {uri} is whole, and its frame cannot be made here{reason}") from None
+                raise StoreError(f"the store {uri} is intact, but its frame cannot be created here{reason}") from None
             # other errors come from the code that reads the manifest, not from the manifest
             cause = reason if type(error) is ValueError else ""
             raise DamagedStore(f"the store {uri} is damaged: its description cannot be read{cause}") from None
@@ -194,10 +195,10 @@ def check_levels(frame: TiltFrame) -> None:
     for level in frame.levels:
         if not level.contiguous:
             panes = level.pane.name if level.pane.contiguous else "1h"
-            ask = f", and ask per {level.name}" if level.pane.contiguous else ""
+            ask = f", and query {level.name}" if level.pane.contiguous else ""
             raise ValueError(
-                f"a store keeps levels of windows that follow each other on the clock, and those of {level.name} do "
-                f"not; keep {panes} instead{ask}"
+                f"a store can contain only windows that follow each other on the clock, and windows of "
+                f"{level.name} do not; store {panes} instead{ask}"
             )
         text_of(level)
 
@@ -210,10 +211,10 @@ def checked_retention(retention: Mapping[str, str | None], frame: TiltFrame) -> 
     rows, so that no row is lost. Raise ``ValueError`` for other retentions.
     """
     durations: dict[str, str | None] = {}
-    for level_name, duration in checked_mapping(retention, "retention", "level -> time, say {'10s': '1d'}").items():
+    for level_name, duration in checked_mapping(retention, "retention", "level -> time, such as {'10s': '1d'}").items():
         name = frame.level(level_name).name
         if name in durations:
-            raise ValueError(f"the retention of {name} is given twice; give it once")
+            raise ValueError(f"the retention of {name} is listed twice; list it once")
         durations[name] = duration
     limited = {name: window(duration).name for name, duration in durations.items() if duration is not None}
     lengths = {name: window(duration).length for name, duration in limited.items()}
@@ -221,8 +222,8 @@ def checked_retention(retention: Mapping[str, str | None], frame: TiltFrame) -> 
         if coarse.name in limited and (fine.name not in limited or lengths[fine.name] > lengths[coarse.name]):
             raise ValueError(
                 f"{fine.name} would be kept {'for ' + limited[fine.name] if fine.name in limited else 'for ever'}, and "
-                f"{coarse.name}, which is made of it, for {limited[coarse.name]} only; keep coarse levels "
-                "at least as long"
+                f"{coarse.name}, which is computed from it, only for {limited[coarse.name]}; retain "
+                f"coarse levels at least as long as fine ones"
             )
     return limited
 
@@ -249,13 +250,16 @@ def check_states_names(names: Sequence[str]) -> None:
     lower = [name.lower() for name in names]
     for name in names:
         if lower.count(name.lower()) > 1:
-            raise ValueError(f"a store cannot have {name!r} and a name that differs from it by case only; rename one")
+            raise ValueError(f"a store cannot have {name!r} and a name that differs only by case; rename one")
 
 
 def check_name(name: str) -> str:
     """Return a store's name, which becomes part of the names of tables; raise ``ValueError`` if it is invalid."""
     if not isinstance(name, str) or not re.fullmatch(r"[A-Za-z][A-Za-z0-9_]{0,30}", name):
-        raise ValueError(f"a store's name is letters, digits and _, from a letter, at most 31; got {shown(name)}")
+        raise ValueError(
+            "the name of a store must begin with a letter and consist of at most 31 letters, digits and _; got "
+            f"{shown(name)}"
+        )
     return name
 
 
@@ -266,7 +270,7 @@ def check_types(manifest: Manifest, states: pa.Schema, uri: str) -> None:
         if dtype != stored_type:
             raise OtherFrame(
                 f"the store {uri} keeps {_kind(stored_type)} in {name!r}, and this is {_kind(dtype)}; "
-                "convert the data to the store's type, or give another folder"
+                "convert the data to this type, or use another folder"
             )
 
 

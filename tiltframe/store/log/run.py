@@ -116,4 +116,7 @@ def retry_on_conflict(attempt: Callable[[], Result]) -> Result:
         except Conflict as conflict:
             last = conflict
             time.sleep(random.random() * min(0.005 * 2**tries, 0.5))
-    raise CommitConflict(f"gave up after {_TRIES} tries, for others write at the same places all the time: {last}")
+    raise CommitConflict(
+        f"gave up after {_TRIES} attempts, because other processes keep writing to the same ranges; try again later: "
+        f"{last}"
+    )

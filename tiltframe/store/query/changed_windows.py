@@ -71,9 +71,7 @@ class Seen:
             described = json.loads(text)
             return cls(described["version"], tuple(Part(**part) for part in described["parts"]))
         except (ValueError, TypeError, KeyError):
-            raise ValueError(
-                f"cannot read {shown(text)} as what was seen of a store, as Seen.to_json writes it"
-            ) from None
+            raise ValueError(f"cannot read {shown(text)}; pass text that Seen.to_json wrote") from None
 
 
 @dataclass(frozen=True)

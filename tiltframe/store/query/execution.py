@@ -35,7 +35,7 @@ class Reading:
 
     plan: QueryPlan
     part_ranges: PartRanges
-    held: int  # the time from which on the level has windows
+    retained_from: int  # the time from which on the level has windows
     closed_before: int = EVER[1]  # the time before which no stream into the store changes windows
     is_filled: bool = False  # whether results include windows without events
 
@@ -139,7 +139,7 @@ def reading_of(plan: QueryPlan, snapshot: Snapshot, *, is_filled: bool = False) 
     return Reading(
         plan=plan,
         part_ranges=part_ranges,
-        held=first_held,
+        retained_from=first_held,
         closed_before=closed_before(snapshot),
         is_filled=is_filled,
     )
@@ -211,7 +211,7 @@ def query_schema(manifest: Manifest, plan: QueryPlan, query: Query) -> pa.Schema
 
 def finished(slices: Iterator[pa.Table], reading: Reading, query: Query, now: int) -> Iterator[pa.Table]:
     """Yield the results for the states of windows: slice by slice, or in one table if the query has edges."""
-    plan, first_held = reading.plan, reading.held
+    plan, first_held = reading.plan, reading.retained_from
     if plan.edges is None and not query.fill:
         return (finish(states, plan, first_held, now) for states in _selected(slices, reading, query, now))
     states = pa.concat_tables(slices)
@@ -230,7 +230,7 @@ def _selected(windows: Iterator[pa.Table], reading: Reading, query: Query, now: 
     """
     if query.closed:
         bound = min(now, reading.closed_before)
-        windows = (only_closed(table, reading.held, bound) for table in windows)
+        windows = (only_closed(table, reading.retained_from, bound) for table in windows)
     if not query.latest:
         return windows
     plan = reading.plan
@@ -240,21 +240,21 @@ def _selected(windows: Iterator[pa.Table], reading: Reading, query: Query, now: 
 
 def missing_in(reading: Reading, snapshot: Snapshot) -> tuple[tuple[str, ...], tuple[str, ...]]:
     """Return messages about windows that have expired, and about measures that were added later."""
-    return _expired(reading.plan, reading.held), _unknown(reading.plan, snapshot, reading.held)
+    return _expired(reading.plan, reading.retained_from), _unknown(reading.plan, snapshot, reading.retained_from)
 
 
 def _expired(plan: QueryPlan, first_held: int) -> tuple[str, ...]:
     if plan.within[0] >= first_held:
         return ()
     level = plan.frame.levels[plan.level()].name
-    return (f"{level} is held from {as_text(first_held)} only; ask per a coarser level for earlier windows",)
+    return (f"{level} has windows only from {as_text(first_held)} on; query a coarser level for earlier windows",)
 
 
 def _unknown(plan: QueryPlan, snapshot: Snapshot, first_held: int) -> tuple[str, ...]:
     starts = known_from(snapshot)
     since = {name: starts[column] for name, (column, _) in plan.measures.items() if column in starts}
     return tuple(
-        f"{name} is known from {as_text(at)} only, and null in windows before"
+        f"{name} was added at {as_text(at)}, and is null in earlier windows"
         for name, at in since.items()
         if max(plan.within[0], first_held) < at
     )

@@ -48,7 +48,7 @@ def fill_gaps(states: pa.Table, plan: QueryPlan, now: int) -> pa.Table:
     key_count = 1 if keys is None else keys.num_rows
     if len(window_starts) * key_count > MOST_ROWS:
         raise ValueError(
-            f"filling would give {len(window_starts) * key_count:,} rows; ask for a shorter range, "
+            f"filling would return {len(window_starts) * key_count:,} rows; use a shorter range, "
             "fewer keys or coarser windows"
         )
     begins_and_ends = ((START, window_starts), (END, plan.window.ends(window_starts)))

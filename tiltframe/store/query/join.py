@@ -87,7 +87,10 @@ class Join:
         members = checked_mapping(described, "a join", "its arguments, by name")
         members = {name: value for name, value in members.items() if value is not None}
         if "on" not in members:
-            raise ValueError("a join needs on: a key, a list of keys, or an equality such as 'ticker = symbol'")
+            raise ValueError(
+                "a join needs the parameter on, which is a key, a list of keys, or an equality such as 'ticker = "
+                "symbol'"
+            )
         own = {name: members.pop(name) for name in _OWN if name in members}
         if isinstance(own.get("within"), list):
             own["within"] = tuple(own["within"])

@@ -117,8 +117,8 @@ def _columns(schema: pa.Schema, results: pa.Schema, join: Join, frame_keys: Sequ
             if on.get(name) in (name, f"`{name}`") and not join.prefix:
                 continue  # the key is left out, because the row has the same value
             raise ValueError(
-                f"the rows have a column {shown(name)}, and so have the results; give prefix='store_', or another name "
-                "to the measure"
+                f"the rows have a column {shown(name)}, and so do the results; pass prefix='store_', or rename the "
+                "measure"
             )
         names[result.name] = name
         joined.append(pa.field(name, result.type))

@@ -48,7 +48,7 @@ def read_on(on: On, names: Collection[str], keys: Collection[str]) -> dict[str, 
             raise ValueError(f"the store has no key {shown(key)} to join on; {nearest(key, keys)}")
         columns_in(text, names)
     if len(dict(pairs)) < len(pairs):
-        raise ValueError(f"on names a key twice: {shown(on)}; name each key once")
+        raise ValueError(f"on contains a key twice: {shown(on)}; name each key once")
     return dict(pairs)
 
 

@@ -51,16 +51,19 @@ class Lookup:
         """Check that the columns exist, and that no rows contradict each other."""
         if not is_name(self.key) or self.key not in self.table.column_names:
             raise ValueError(
-                f"the table of a lookup needs a column of the frame's key; got {shown(self.key)} and the columns "
+                f"the table of a lookup needs a column with the name of the key; got {shown(self.key)} and the columns "
                 f"{', '.join(self.table.column_names)}"
             )
         if self.valid not in VALID:
             raise ValueError(f"valid must be now or as_of; got {shown(self.valid)}")
         if self.valid == "as_of" and SINCE not in self.table.column_names:
-            raise ValueError(f"as_of needs a column {SINCE}: from when on each row holds, null for ever before")
+            raise ValueError(
+                f"as_of needs a column called {SINCE} with the time from which each row is valid; null means always"
+            )
         if len(np.unique(self._order[:2], axis=1).T) < self.table.num_rows:
             raise ValueError(
-                f"the table of a lookup says twice what a {self.key} is; give each once, or once for each {SINCE}"
+                f"the table of a lookup has a value of {self.key} twice; it must have each value once, or once for "
+                f"each {SINCE}"
             )
 
     @cached_property
@@ -100,7 +103,7 @@ class Lookup:
         except pa.ArrowException as error:
             raise ValueError(f"a lookup by {self.key}, of type {dtype} in the store, cannot read it: {error}") from None
         if len(pc.unique(same)) < len(keys):
-            raise ValueError(f"a lookup by {self.key} has two that are one as {dtype}, the type in the store")
+            raise ValueError(f"a lookup by {self.key} has two values that are equal as {dtype}, the type in the store")
         return same
 
     def describe(self) -> dict[str, Any]:
@@ -114,7 +117,9 @@ class Lookup:
             table = table.append_column(SINCE, pc.strftime(begins, "%Y-%m-%dT%H:%M:%SZ"))
         for field in table.schema:
             if not (pa.types.is_string(field.type) or pa.types.is_int64(field.type) or pa.types.is_boolean(field.type)):
-                raise ValueError(f"a lookup of {field.name}, {field.type}, has no JSON; cast it to text or int64")
+                raise ValueError(
+                    f"a lookup of {field.name}, {field.type}, cannot be written as JSON; cast it to text or int64"
+                )
         return {"lookup": self.key, "table": table.to_pydict(), "valid": self.valid}
 
     def __repr__(self) -> str:
@@ -184,14 +189,16 @@ def checked_lookups(keys: Mapping[Any, Any]) -> dict[str, str | Lookup]:
     for name, key in keys.items():
         if not is_name(name) or (not isinstance(key, Lookup) and key != name):
             raise ValueError(
-                f"a key is a name of the frame's, or NAME: lookup(KEY, table); got {shown(name)}: {shown(key)}"
+                f"a key must be a key of the frame, or NAME: lookup(KEY, table); got {shown(name)}: {shown(key)}"
             )
         if isinstance(key, Lookup) and name not in key.table.column_names:
             raise ValueError(
                 f"the table of a lookup has no column {shown(name)}; {nearest(name, key.table.column_names)}"
             )
         if isinstance(key, Lookup) and pa.types.is_nested(kind := key.table.schema.field(name).type):
-            raise ValueError(f"{shown(name)} cannot be a key, for its values are {kind}; name a column of plain values")
+            raise ValueError(
+                f"{shown(name)} cannot be a key, because its values are {kind}; name a column whose type is not nested"
+            )
     return dict(keys)
 
 
@@ -208,7 +215,7 @@ def noting_unmapped(
         if count:
             tell(
                 f"{name} is null in {count:,} of {rows:,} results: its table has no {name} for their "
-                f"{names[name].key}; ask for both keys to see which"
+                f"{names[name].key}; select both keys to see which"
             )
 
 

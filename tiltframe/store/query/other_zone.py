@@ -66,5 +66,5 @@ def check_parts(starts: Instants, level: TimeWindow, target: TimeWindow) -> None
     if len(across):
         raise ValueError(
             f"the window of {level.name} from {as_text(int(across[0]))} on lies in two of {target.name} in "
-            f"{pane.timezone}, whose clock was set otherwise then; ask of a later range, or in {level.timezone}"
+            f"{pane.timezone}, whose clock differed at that time; use a later range, or the time zone {level.timezone}"
         )

@@ -115,14 +115,16 @@ def plan_queries(
     """
     for name in () if query.where is None else sql.columns_of(query.where):
         if name not in frame.keys:
-            raise ValueError(f"a condition can name the keys of the frame ({_list(frame.keys)}); got {shown(name)}")
+            raise ValueError(f"a condition can use only the keys of the frame ({_list(frame.keys)}); got {shown(name)}")
     zone = query.timezone or frame.timezone
     windows = [_window(frame, size, zone, within) for size in sizes]
     for i, window in enumerate(windows):
         same = next((other for other in windows[:i] if _same(window, other)), None)
         if same is not None:
             names = listed([window.name for window in windows])
-            raise ValueError(f"per names a level twice, {names}: {same.name} and {window.name} are one; name each once")
+            raise ValueError(
+                f"per contains a level twice, {names}: {same.name} and {window.name} are the same; name each level once"
+            )
     requested: Mapping[str, Any] = frame.measures if query.measures is None else query.measures  # type: ignore[assignment]
     for key_names in (frame.keys, tuple(query.lookups)):
         check_names(key_names, [*requested, FILLED] if query.fill else requested)
@@ -149,7 +151,7 @@ def _check_edges(plan: QueryPlan) -> None:
     if not plan.read_to_edges:
         raise ValueError(
             f"edges is for measures of points over the frame's time, such as time_weighted_avg or increase; "
-            f"{_list(plan.measures)} are read without"
+            f"{_list(plan.measures)} do not use them; leave out edges"
         )
     _window(plan.frame, plan.window, plan.timezone, plan.with_edges().within)  # raises an error if no level fits
 
@@ -172,11 +174,11 @@ def _window(frame: TiltFrame, per: str | TimeWindow | None, zone: str, within: R
     levels = _list(level.name for level in frame.levels)
     if window.timezone != frame.timezone:
         raise ValueError(
-            f"{window.name} in {window.timezone} is not made of whole windows of a level of the store, which are of "
-            f"{frame.timezone}: {levels}; ask in {frame.timezone}, or keep a level such as 15m"
+            f"{window.name} in {window.timezone} does not consist of whole windows of a level of the store, whose "
+            f"levels in {frame.timezone} are {levels}; use the time zone {frame.timezone}, or store a level such as 15m"
         )
     raise ValueError(
-        f"{window.name} is not made of whole windows of a level; ask per {levels}, a whole multiple of "
+        f"{window.name} does not consist of whole windows of a level; use a level ({levels}), a whole multiple of "
         f"{frame.levels[0].name}, hopping windows made of levels, or '{ALL}'"
     )
 

@@ -122,7 +122,7 @@ class Query:
         }
         if self.fill and self.latest:
             raise ValueError(
-                "fill gives windows without events, and latest the last one with some; leave one of them out"
+                "fill adds windows without events, and latest selects only windows with events; leave out one of them"
             )
         if self.edges is not None:
             read_length(self.edges, "length of edges")
@@ -152,10 +152,12 @@ class Query:
         if self.points is not None:
             object.__setattr__(self, "points", checked_whole(self.points, "points", 1))
             if self.per is not None:
-                raise ValueError(f"per={shown(self.per)} and points={self.points} contradict each other; give one")
+                raise ValueError(
+                    f"per={shown(self.per)} and points={self.points} contradict each other; pass only one of them"
+                )
         several = tuple(None if window is None else self._written(window) for window in self.sizes)
         if not several:
-            raise ValueError("per must name a level, or several; got an empty list")
+            raise ValueError("per must name at least one level; got an empty list")
         return several if len(several) > 1 else several[0]  # type: ignore[return-value]
 
     def _written(self, per: str | TimeWindow) -> str | TimeWindow:
@@ -188,7 +190,7 @@ class Query:
             if not name or way.lower() not in ("asc", "desc"):
                 name, way = text.strip(), "asc"
             if name.strip() in order:
-                raise ValueError(f"order_by names {shown(name.strip())} twice; give it once")
+                raise ValueError(f"order_by contains {shown(name.strip())} twice; name it once")
             order[name.strip()] = "descending" if way.lower() == "desc" else "ascending"
         return list(order.items())
 
@@ -217,14 +219,19 @@ class Query:
         if isinstance(per, str):
             return per
         if not _is_read_as(per, per.timezone):
-            raise ValueError(f"windows of {per.name} have no text that reads back as the same windows; ask in Python")
+            raise ValueError(
+                f"windows of {per.name} cannot be written as text, so the query cannot be stored; run it in Python"
+            )
         return {"window": per.name, "timezone": per.timezone}
 
     @staticmethod
     def _described_within(within: Any) -> str:
         if isinstance(within, str):
             return within
-        raise ValueError(f"the range {shown(within)} has a time with fold=1, which has no text; give its offset")
+        raise ValueError(
+            f"the range {shown(within)} has a time with fold=1, which cannot be written as text; use a time with an "
+            "offset"
+        )
 
     @staticmethod
     def _described_measures(measures: Mapping[str, Measure | str]) -> Any:
@@ -361,7 +368,7 @@ def _check_condition(what: str, example: str, condition: object) -> None:
         return
     if not is_name(condition):
         kind = "a condition on results" if what == "having" else "text"
-        raise ValueError(f"{what} must be {kind}, say {example!r}; got {shown(condition)}")
+        raise ValueError(f"{what} must be {kind}, such as {example!r}; got {shown(condition)}")
     sql.columns_of(str(condition))
 
 
@@ -369,12 +376,14 @@ def _checked_measures(measures: Any) -> dict[str, Measure | str]:
     if not isinstance(measures, Mapping):
         measures = {name: name for name in checked_names(measures, "measures", "names, or a dict of new ones by name")}
     if not measures:
-        raise ValueError("no measure is asked for; leave measures out for those of the frame, or name one")
+        raise ValueError("measures is empty; name at least one measure, or leave out measures for all of them")
     for name, measure in measures.items():
         if not isinstance(measure, Measure | str):
             raise ValueError(
-                f"cannot ask for {shown(measure)} as {shown(name)}; measures are made by aggr, say aggr.sum('x'), and "
-                "expressions of results are text, say 'errors / requests'"
+                f"cannot compute {shown(name)} from {shown(measure)}; measures are made by aggr, such as "
+                "aggr.sum('x'), "
+                "and "
+                "expressions of results are text, such as 'errors / requests'"
             )
     return dict(measures)
 
@@ -383,7 +392,8 @@ def _read_per(described: Any) -> Any:
     if not isinstance(described, Mapping):
         return described
     if described.keys() != {"window", "timezone"} or not all(isinstance(text, str) for text in described.values()):
-        raise ValueError(f'a described window is {{"window": "1d", "timezone": "UTC"}}; got {shown(described)}')
+        form = '{"window": "1d", "timezone": "UTC"}'
+        raise ValueError(f"a described window must have the form {form}; got {shown(described)}")
     return read_window(described["window"], described["timezone"])
 
 

@@ -39,7 +39,10 @@ def finest_within(snapshot: Snapshot, frame: TiltFrame, within: Range, points: i
         usable = source is not None and (is_held[source] or source == last)
         if usable and _count(window, low, high, points) <= points:
             return window
-    raise ValueError(f"even per year the range has more than {points:,} windows; ask for more, or for a shorter range")
+    raise ValueError(
+        f"the range has more than {points:,} windows even with one window per year; increase points, or use a shorter "
+        "range"
+    )
 
 
 def _count(window: TimeWindow, low: int, high: int, points: int) -> int:

@@ -51,11 +51,11 @@ def regroup(rows: pa.Table, plan: QueryPlan, span: Range) -> pa.Table:
         if rows.num_rows * plan.window.max_overlap > MOST_ROWS:
             raise ValueError(
                 f"{plan.per} would put {rows.num_rows:,} states into {plan.window.max_overlap:,} windows each; "
-                "ask for a shorter range, fewer keys or longer hops"
+                "use a shorter range, fewer keys or longer hops"
             )
     windows = plan.window.assign(instants_of(rows))
     rows = take_rows(rows, windows.rows)
-    states = made_here(rows) if plan.window.max_overlap > 1 else rows  # merged above
+    states = made_here(rows) if plan.window.max_overlap > 1 else rows  # states that were merged above
     merged = merge_windows(states, windows.starts, windows.ends, plan)
     begun = instants_of(merged)
     return merged.filter(pa.array((begun >= plan.within[0]) & (begun < plan.within[1])))
@@ -139,7 +139,7 @@ def ordered(results: pa.Table, order: Sequence[tuple[str, str]], limit: int | No
             columns[f"{i} is NaN"] = pc.is_nan(columns[str(i)])
             sorting.append((f"{i} is NaN", way))
         if pa.types.is_nested(columns[str(i)].type):
-            raise ValueError(f"cannot order by {shown(name)}, which is a list; order by a number, a text or a time")
+            raise ValueError(f"cannot order by {shown(name)}, which is a list; use a number, a text or a time")
         sorting.append((str(i), way))
     results = results.take(pc.sort_indices(pa.table(columns), sort_keys=sorting))  # nulls come last
     return results if limit is None else results.slice(0, limit)

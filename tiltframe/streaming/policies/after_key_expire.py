@@ -75,13 +75,15 @@ class AfterKeyExpire(ByClock):
                 )
             object.__setattr__(self, "clock", "event")
         if self.changed != "rows":
-            raise ValueError("a key that expires is emitted once, so changed= has no effect; leave it out")
+            raise ValueError("changed= has no effect, because a key that expires is emitted once; leave it out")
         if self.span_of is not None:
             checked_name(self.span_of, "span_of, the column that spans are measured by,")
         if checked_truth(self.only, "only") and self.maxspan is None:
-            raise ValueError("only= emits keys whose span is over maxspan; give maxspan, such as '5m'")
+            raise ValueError("only= selects keys whose time span exceeds maxspan; pass maxspan, such as '5m'")
         if self.mode != "accumulating":
-            raise ValueError(f"a key that expires is emitted once, and has no mode {self.mode}; leave it out")
+            raise ValueError(
+                f"mode={self.mode} cannot be used, because a key that expires is emitted once; leave it out"
+            )
 
     @property
     def by_arrival(self) -> bool:

@@ -89,8 +89,8 @@ class EmitPolicy(Policy):
             raise ValueError(f"changed must be one of {', '.join(CHANGED)}; got {shown(self.changed)}")
         if self.changed == "result" and self.mode == "discarding":
             raise ValueError(
-                "changed=result compares the results of a window with those of its last emission, and mode=discarding "
-                "emits only the rows since then; leave one of them out"
+                "changed=result compares the result of a window with its last emission, but mode=discarding emits "
+                "only the rows since then; leave out one of them"
             )
         if self.having is not None:
             sql.check_condition(self.having)
@@ -336,7 +336,7 @@ class Periodic(ByClock):
         super().__post_init__()
         if checked_truth(self.repeat, "repeat") and self.changed == "result":
             raise ValueError(
-                "repeat emits windows without a change, and changed=result does not; leave one of them out"
+                "repeat emits windows that have not changed, but changed=result does not; leave out one of them"
             )
 
     @property

@@ -122,7 +122,7 @@ class LatePolicy(Policy):
         -------
         int, microseconds UTC
         """
-        raise NotImplementedError(f"{self.name} closes windows by events, and does not say up to when")
+        raise NotImplementedError(f"{self.name} closes windows by events, and must define closed_until")
 
     def newest_at(self, level: TimeWindow, closed_until: int) -> int | None:
         """Return the newest window that closes windows up to a time. This is the inverse of `closed_until`.
@@ -244,8 +244,8 @@ class Buffer(LatePolicy):
         finest = frame.levels[0]
         if not finest.contiguous:
             raise ValueError(
-                f"a buffer holds windows that follow each other, and those of {finest.name} do not; take a finest "
-                "level such as 1s, or another late policy"
+                f"a buffer needs windows that follow each other, and windows of {finest.name} do not; use a "
+                f"finest level such as 1s, or another late policy"
             )
 
     def arrive(self, level: TimeWindow, times: Instants, newest: int | None, together: bool = False) -> Arrival:

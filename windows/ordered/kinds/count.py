@@ -124,7 +124,7 @@ def weighted_count(n: int, weight: str) -> WeightedCount:
 def check_size(n: object, function: str) -> None:
     """Raise ``ValueError`` unless a size is a whole number from 1."""
     if isinstance(n, bool) or not isinstance(n, int) or not 1 <= n <= _MAX_SIZE:
-        raise ValueError(f"{function} takes a whole number of rows from 1 to {_MAX_SIZE:,}; got {shown(n)}")
+        raise ValueError(f"{function} needs a whole number of rows from 1 to {_MAX_SIZE:,}; got {shown(n)}")
 
 
 @compiled

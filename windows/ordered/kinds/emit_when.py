@@ -21,7 +21,7 @@ class EmitWhen(OrderedWindow):
     def __post_init__(self) -> None:
         Condition(self.condition)
         if not isinstance(self.include, bool):
-            raise ValueError(f"include is True or False; got {shown(self.include)}")
+            raise ValueError(f"include must be True or False; got {shown(self.include)}")
 
     @property
     def reads(self) -> tuple[Condition, ...]:

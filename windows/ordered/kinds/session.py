@@ -40,7 +40,7 @@ class OrderedSession(OrderedWindow):
             if condition is not None:
                 Condition(condition)
         if not isinstance(self.bounds, str) or self.bounds not in _BOUNDS:
-            raise ValueError(f"the bounds of a session are one of {', '.join(_BOUNDS)}; got {shown(self.bounds)}")
+            raise ValueError(f"the bounds of a session must be one of {', '.join(_BOUNDS)}; got {shown(self.bounds)}")
 
     @property
     def reads(self) -> tuple[Condition, ...]:

@@ -39,12 +39,10 @@ class Sliding(OrderedWindow):
         if self.condition is not None:
             Condition(self.condition)
         if self.tick is not None and not isinstance(self.tick, Tick):
-            raise ValueError(f"a tick is a value such as hourly() or daily('UTC'); got {shown(self.tick)}")
+            raise ValueError(f"a tick must be a value such as hourly() or daily('UTC'); got {shown(self.tick)}")
         checked_whole(self.min_rows, "min_rows", 0)
         if self.n is not None and self.condition is None and self.tick is None and self.min_rows > self.n:
-            raise ValueError(
-                f"windows of the last {self.n} rows never have {self.min_rows}; give min_rows up to {self.n}"
-            )
+            raise ValueError(f"min_rows must be at most {self.n}, the number of rows in a window; got {self.min_rows}")
 
     @property
     def least_rows(self) -> int:
@@ -190,7 +188,7 @@ def _condition_and_tick(resets: tuple[str | Tick, ...], function: str) -> tuple[
     ticks = [reset for reset in resets if isinstance(reset, Tick)]
     conditions = [reset for reset in resets if not isinstance(reset, Tick)]
     if len(ticks) > 1 or len(conditions) > 1:
-        raise ValueError(f"{function} takes one condition and one tick at most; got {', '.join(map(shown, resets))}")
+        raise ValueError(f"{function} accepts at most one condition and one tick; got {', '.join(map(shown, resets))}")
     for condition in conditions:
         Condition(condition)
     return (conditions[0] if conditions else None), (ticks[0] if ticks else None)

@@ -320,7 +320,7 @@ class DeltaBackend:
             with self._updated() as now:
                 readable = {part.name for part in now.parts}
             if any(part.name not in readable for part, _ in parts):
-                raise Conflict("a part to read has been removed") from None
+                raise Conflict("a part to read was removed by another process") from None
             lost = next(part for part, _ in parts if not folder.get_file_info(part.name).is_file)
             raise self._lost(lost.name) from None
 
@@ -358,7 +358,7 @@ class DeltaBackend:
             snapshot = DeltaBackend(self.uri, self.options).snapshot()
         except (DamagedStore, UnreachableStore) as error:
             return [str(error)]
-        return [] if snapshot else [f"the store {self.uri} is lost"]
+        return [] if snapshot else [f"the store {self.uri} has been deleted or is incomplete"]
 
     def _results(self, level: str) -> str:
         return f"{self.uri.rstrip('/')}/{self._manifest().name}_{level}_flat"
@@ -431,11 +431,11 @@ class DeltaBackend:
             table.update_incremental()  # reads the commits since the last read
         if head.version > table.version():
             raise self._damaged(
-                f"its log ends at {table.version()}, and went to {head.version}: its last entries are lost; restore "
-                "them from a backup"
+                f"its log ends at version {table.version()}, but must reach version {head.version}; restore the "
+                f"missing entries from a backup"
             )
         for name in head.damaged(self._path, now.verified):
-            raise self._damaged(f"{name} of its log is not as it was written; restore it from a backup")
+            raise self._damaged(f"{name} of its log has changed since it was written; restore it from a backup")
 
     def _acknowledge(self, version: int) -> None:
         """If the store is durable, wait until the commit is written to the disk; then write the head.
@@ -455,10 +455,10 @@ class DeltaBackend:
             return
         folder = Path(self.uri)
         if Head.read(self._path):
-            raise self._damaged("its log is lost; restore it from a backup")
+            raise self._damaged("its log is missing; restore it from a backup")
         if folder.exists() and any(entry.name != TABLE for entry in folder.iterdir()):
             raise UnreachableStore(
-                f"the folder {folder} has other entries and is not a store; give a new or an empty folder"
+                f"the folder {folder} contains other files and is not a store; pass a new or an empty folder"
             )
 
     def _lost(self, name: str) -> DamagedStore:

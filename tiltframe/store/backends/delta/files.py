@@ -183,11 +183,11 @@ def _check_file(name: str, folder: fs.FileSystem) -> None:
     if not isinstance(folder, fs.SubTreeFileSystem):  # object stores check this themselves
         return
     if problem := not_a_file(folder.base_path + name):
-        raise DamagedStore(f"the store is damaged: {folder.base_path}{name} is {problem}, not a file")
+        raise DamagedStore(f"the store is damaged: {folder.base_path}{name} is {problem}, not a regular file")
     own_name = _OURS.search(name)  # files that other tools have merged have no checksum in their name
     with folder.open_input_file(name) as file:
         if own_name and f"{_footer_checksum(file):08x}" != own_name.group(1):
-            raise DamagedStore(f"the store is damaged: the file {name} is not as it was written")
+            raise DamagedStore(f"the store is damaged: the file {name} has changed since it was written")
 
 
 def copy_file(name: str, folder: fs.FileSystem) -> str:

@@ -40,13 +40,13 @@ class Head:
         """Return the head of a table, or None if there is no head; raise ``ValueError`` if it is damaged."""
         path = Path(table, _NAME)
         if problem := not_a_file(str(path)):
-            raise ValueError(f"it is {problem}, not a file")
+            raise ValueError(f"the path is {problem}, not a regular file")
         try:
             return cls(**json.loads(path.read_bytes()))
         except FileNotFoundError:
             return None
         except (TypeError, ValueError):
-            raise ValueError("it is not as it was written") from None
+            raise ValueError("it has changed since it was written") from None
 
     def damaged(self, table: str, verified: dict[str, str]) -> Iterator[str]:
         """Yield the files of a log whose digests differ from those in the head. Files that were verified before are
@@ -99,7 +99,7 @@ def log_problem(table: str, version: int | None = None) -> str | None:
     if version is not None:
         path = _entry(table, version + 1)
         problem = not_a_file(path) if os.path.lexists(path) else None
-        return problem and f"{path} is {problem}, not a file"
+        return problem and f"{path} is {problem}, not a regular file"
     for folder in (table, f"{table}/{LOG}"):
         if problem := not_a_folder(folder):
             return f"{folder} is {problem}, not a folder"
@@ -107,7 +107,7 @@ def log_problem(table: str, version: int | None = None) -> str | None:
         with os.scandir(f"{table}/{LOG}") as entries:
             for entry in entries:
                 if entry.name.endswith(_READ) and (problem := not_a_file(entry.path)):
-                    return f"{entry.path} is {problem}, not a file"
+                    return f"{entry.path} is {problem}, not a regular file"
     return None
 
 

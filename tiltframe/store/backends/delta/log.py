@@ -42,7 +42,7 @@ def files_in(actions: pa.Table, uri: str) -> tuple[tuple[Part, ...], tuple[Recor
         level, rows, size, path, first, last, low, high = (row.get(name) for name in names.values())
         edges = (low, high) if level == RECORDS else (first, last)
         if None in (level, rows, size, *edges):
-            raise DamagedStore(f"the store {uri} is damaged: its log does not say what the file {path} holds")
+            raise DamagedStore(f"the store {uri} is damaged: its log does not describe the content of the file {path}")
         if level == RECORDS:
             records.append(RecordFile(unquote(path), low, last=high, rows=rows, bytes=size))
         else:

@@ -20,6 +20,6 @@ def check_process() -> None:
 def forked_error() -> StoreError:
     """Return the error for a forked process, with advice how to start processes."""
     return StoreError(
-        "this process was forked from one that had opened a store in a folder or object store, and Delta Lake does not "
-        "work in it; start processes by multiprocessing.get_context('spawn')"
+        "this process was forked from one that had opened a store in a folder or object store, and Delta Lake does "
+        "not work in forked processes; start processes with multiprocessing.get_context('spawn')"
     )

@@ -62,7 +62,7 @@ def write_results(
             commit_properties=properties,
         )
     except CommitFailedError as error:
-        raise Conflict(f"{path} has been written meanwhile: {error}") from None
+        raise Conflict(f"{path} was written by another process in the meantime: {error}") from None
 
 
 def vacuum_results(path: str, options: Mapping[str, str], older_than: float) -> Vacuumed:

@@ -25,16 +25,16 @@ def checked_address(uri: str) -> SplitResult:
     """
     try:
         if not uri.startswith(("postgresql://", "postgres://")) or not uri.isprintable() or " " in uri:
-            raise ValueError("it is no URI")
+            raise ValueError("it is not a URI")
         parts = urlsplit(uri, allow_fragments=False)
         if uri.count("@") != parts.netloc.count("@") or uri.count("@") > 1 or parts.path[:1] not in ("", "/"):
-            raise ValueError("an @ that does not end the user")
+            raise ValueError("an @ that is not the end of the user")
         if "#" in parts.netloc + parts.path or re.search("%(?![0-9A-Fa-f]{2}|00)", uri):
             raise ValueError("a character that is not encoded")
     except ValueError:
         raise ValueError(
-            "cannot read the address of PostgreSQL; write postgresql://user@host/database, and each of @ / ? # % and "
-            "blanks in a name or password as its code, such as %40 for @"
+            "cannot read the address of PostgreSQL; write postgresql://user@host/database, and encode the "
+            "characters @ / ? # % and blanks in a name or password, such as %40 for @"
         ) from None
     return parts
 

@@ -59,7 +59,9 @@ class PostgresBackend:
     def at(cls, uri: str, name: str, options: Mapping[str, str], durable: bool) -> PostgresBackend:
         """Return the backend of a URI in the form of libpq."""
         if options:
-            raise ValueError("PostgreSQL takes its options in the URI: postgresql://…?option=value")
+            raise ValueError(
+                "storage_options cannot be used with PostgreSQL; write options in the URI, postgresql://…?option=value"
+            )
         return cls(uri, name, durable)
 
     @property
@@ -151,7 +153,7 @@ class PostgresBackend:
                     "SELECT count(*) AS parts FROM changed"  # the driver does not return the number of updated rows
                 )
                 if changed[0]["parts"] != len(ids):
-                    raise Conflict(f"parts of the store {store.name} have been replaced or removed meanwhile")
+                    raise Conflict(f"parts of the store {store.name} were replaced or removed by another process")
             if transaction.recorded:
                 db.run(
                     f"INSERT INTO {store.layout.table('recorded')} "
@@ -291,14 +293,14 @@ def _columns(layout: Layout, states: pa.Table) -> pa.Table:
         is_present = stored_field.name in states.column_names
         if not is_present and stored_field.name in (START, *layout.frame.keys):
             raise OtherFrame(
-                f"these are not states of the store {layout.name}, since they lack its column {stored_field.name!r}"
+                f"these are not states of the store {layout.name}, because they lack its column {stored_field.name!r}"
             )
         values = (
             one_array(states.column(stored_field.name)) if is_present else pa.nulls(states.num_rows, stored_field.type)
         )
         if values.type != stored_field.type:
             raise OtherFrame(
-                f"the store {layout.name} keeps {stored_field.type} in {stored_field.name!r}, and this is {values.type}"
+                f"the store {layout.name} stores {stored_field.name!r} as {stored_field.type}; got {values.type}"
             )
         arrays.append(stored(values))
     return flatten(pa.table(arrays, schema=stored_schema(layout.schema)))
@@ -319,7 +321,7 @@ def _read_level(
     ids = sorted({int(part.name) for part, _ in part_ranges})
     readable = db.rows(f"SELECT count(*) AS parts FROM {layout.table('parts')} WHERE part = ANY({numbers(ids)})")
     if readable[0]["parts"] < len(ids):
-        raise Conflict(f"parts of {level} of {layout.name} have been removed")
+        raise Conflict(f"parts of {level} of {layout.name} were removed")
     conditions = [text for bound in bounds for text in bound_conditions(f"t.{quoted(column_name(bound.key))}", bound)]
     stored_fields = stored_schema(schema)
     flat = flat_schema(stored_fields)

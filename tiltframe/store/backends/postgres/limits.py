@@ -29,22 +29,25 @@ def check_columns(columns: pa.Schema) -> None:
     """Raise `StoreError` if a table cannot have the flat columns of keys and states."""
     for name in columns.names:
         if name in _OWN_COLUMNS:
-            raise StoreError(f"in PostgreSQL no key can be called {name!r}: every table has such a column; rename it")
+            raise StoreError(
+                f"a key cannot be called {name!r} in PostgreSQL, because every table has a column of this name; "
+                "rename the key"
+            )
         if name in _SYSTEM:
-            raise StoreError(f"PostgreSQL keeps the name {name!r} for itself; rename the key")
+            raise StoreError(f"PostgreSQL reserves the name {name!r}; rename the key")
         if not name or "\0" in name:
             raise StoreError(f"PostgreSQL cannot have a column called {name!r}; rename the key or the measure")
     count = len(columns) + len(_OWN_COLUMNS)
     if count > _MOST_COLUMNS:
         raise StoreError(
-            f"the frame's states take {count:,} columns, and a table in PostgreSQL has at most {_MOST_COLUMNS:,}; "
-            "keep fewer measures, or use a Delta store (a folder)"
+            f"the frame's states take {count:,} columns, and a table in PostgreSQL can have at most {_MOST_COLUMNS:,}; "
+            "use fewer measures, or a Delta store (a folder)"
         )
     width = _row_width(columns)
     if width > _ROW_BYTES:
         raise StoreError(
-            f"a row of the frame's states takes {width:,} bytes, and one in PostgreSQL at most {_ROW_BYTES:,}; "
-            "keep fewer measures, or use a Delta store (a folder)"
+            f"a row of the frame's states takes {width:,} bytes, and a row in PostgreSQL can have at most "
+            f"{_ROW_BYTES:,}; use fewer measures, or a Delta store (a folder)"
         )
 
 
@@ -56,8 +59,8 @@ def check_values(columns: pa.Table) -> None:
             is_text = pa.types.is_string(dtype) or pa.types.is_large_string(dtype)
             if is_text and _any(pc.match_substring(values, "\0")):
                 raise StoreError(
-                    f"PostgreSQL cannot keep text with a NUL character, and {field.name!r} has one; "
-                    "remove it, or use a Delta store (a folder)"
+                    f"PostgreSQL cannot store text with a NUL character, which {field.name!r} "
+                    f"contains; remove it, or use a Delta store (a folder)"
                 )
             if pa.types.is_timestamp(dtype) and dtype.unit != "ns":
                 units = _PER_SECOND[dtype.unit]
@@ -69,7 +72,8 @@ def check_values(columns: pa.Table) -> None:
 def _check_range(name: str, values: pa.Array, first: int, last: int) -> None:
     if _any(pc.less(values, first)) or _any(pc.greater(values, last)):
         raise StoreError(
-            f"PostgreSQL keeps dates from 4714 BC on, and {name!r} has others; use a Delta store (a folder)"
+            f"PostgreSQL can store dates from 4714 BC on, and {name!r} contains earlier dates; use a Delta store (a "
+            "folder)"
         )
 
 

@@ -80,7 +80,7 @@ class Layout:
         """Create the tables and the views."""
         version = session.rows("SELECT current_setting('server_version_num')::integer AS version")[0]["version"]
         if version < _OLDEST:
-            raise StoreError(f"a store needs PostgreSQL 15 or newer; this is {version // 10_000}")
+            raise StoreError(f"a store needs PostgreSQL 15 or newer; this server has version {version // 10_000}")
         check_columns(pa.schema(list(self.columns)[1:]))
         states = "".join(f"{name} {dtype}, " for name, dtype in self._types())
         session.run(
@@ -166,14 +166,16 @@ def find(session: Session, name: str, lock: bool = False) -> StoredLayout | None
         return None
     stores = session.rows("SELECT name, format FROM tiltframe WHERE $1 IN (name, '') ORDER BY name", name)
     if len(stores) > 1:
-        raise StoreError(f"the database holds several stores, say which: {', '.join(row['name'] for row in stores)}")
+        raise StoreError(
+            f"the database contains several stores; name one of them: {', '.join(row['name'] for row in stores)}"
+        )
     if not stores:
         return None
     name = stores[0]["name"]
     if stores[0]["format"] != FORMAT:
         raise StoreError(
-            f"the store {name} has format {stores[0]['format']}, and this release reads {FORMAT}: upgrade tiltframe, "
-            "or roll up its rows again into a new store"
+            f"the store {name} has format {stores[0]['format']}, and this release can read format {FORMAT}; upgrade "
+            f"tiltframe, or roll up the rows again into a new store"
         )
     for_update = " FOR UPDATE" if lock else ""
     row = session.rows(f"SELECT description, version FROM tiltframe WHERE name = $1{for_update}", name)[0]

@@ -62,7 +62,9 @@ def sql_type(dtype: pa.DataType, name: str) -> str:
     if pa.types.is_decimal128(dtype):
         return "numeric"
     if dtype not in _SQL_TYPES:
-        raise StoreError(f"PostgreSQL cannot keep {name!r}, which is {shown(dtype)}; use a Delta store (a folder)")
+        raise StoreError(
+            f"PostgreSQL cannot store {name!r}, whose type is {shown(dtype)}; use a Delta store (a folder)"
+        )
     return _SQL_TYPES[dtype]
 
 
@@ -78,7 +80,7 @@ def flat_schema(schema: pa.Schema) -> pa.Schema:
             column = column_name(name)
             sql_type(dtype, name)
             if column in fields:
-                raise StoreError(f"PostgreSQL would keep two things in a column {column!r}; rename a key or a measure")
+                raise StoreError(f"PostgreSQL would need two columns called {column!r}; rename a key or a measure")
             fields[column] = pa.field(column, dtype)
     return pa.schema(list(fields.values()))
 
@@ -104,7 +106,7 @@ def _leaf_types(name: str, dtype: pa.DataType) -> Iterator[tuple[str, pa.DataTyp
         yield name, dtype
         return
     if not dtype.num_fields:
-        raise StoreError(f"PostgreSQL cannot keep {name!r}, a struct without fields; use a Delta store (a folder)")
+        raise StoreError(f"PostgreSQL cannot store {name!r}, a struct without fields; use a Delta store (a folder)")
     for field in dtype:
         yield from _leaf_types(f"{name}.{field.name}", field.type)
 
@@ -119,8 +121,8 @@ def _leaves(name: str, column: pa.ChunkedArray | pa.Array) -> Iterator[pa.Array]
         leaves.extend(_leaves(f"{name}.{field.name}", child))
     if (_valid(values) & ~_any_valid(leaves)).any():
         raise StoreError(
-            f"PostgreSQL cannot keep {name!r}: it holds a struct of nothing but nulls, which could not be "
-            "distinguished from null; use a Delta store (a folder)"
+            f"PostgreSQL cannot store {name!r}, because it contains a struct whose fields are all null, "
+            f"which PostgreSQL cannot distinguish from null; use a Delta store (a folder)"
         )
     yield from leaves
 
