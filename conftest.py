@@ -40,7 +40,10 @@ def refresh_entry_points():
 
     An editable installation copies them once, so extensions that pyproject.toml declares later would be missing.
     """
-    project = tomllib.loads((ROOT / "pyproject.toml").read_text(encoding="utf-8"))["project"]
+    declaration = ROOT / "pyproject.toml"
+    if not declaration.exists():  # in a copy of this file
+        return
+    project = tomllib.loads(declaration.read_text(encoding="utf-8"))["project"]
     groups = {"console_scripts": project["scripts"], **project["entry-points"]}
     declared = {(group, name, value) for group, points in groups.items() for name, value in points.items()}
     sections = [

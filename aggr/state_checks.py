@@ -146,7 +146,7 @@ def received(state: Layout, states: pa.Array | pa.ChunkedArray, reading: Reading
         is_named = _validate(state, states)
     except pa.ArrowException:
         raise DamagedState(
-            f"a damaged state of {reading.name}: the offsets of the column point outside its buffers"
+            f"a damaged state of {reading.name}: the offsets of the column point outside its data"
         ) from None
     return states if isinstance(states, pa.StructArray) else normalize(states), is_named
 

@@ -170,7 +170,7 @@ def test_a_cell_that_runs_again_registers_its_class_again():
     assert aggr.get("stranger") is second
     other = _named("stranger")
     other.__qualname__ = "Another"
-    with pytest.raises(ValueError, match="the name 'stranger' is taken by"):
+    with pytest.raises(ValueError, match="the name 'stranger' is already used by"):
         aggr.register(other)
     aggr.unregister("stranger")
     with pytest.raises(ValueError, match="the name 'sum' is taken by"):

@@ -82,5 +82,7 @@ def test_negative_counts_are_damage(rows, wrong):
     states[-1]["count"] = wrong
     damaged = pa.array(states, aggr.Count().state_type(pa.float64()))
     for groups in (Groups.each(rows), Groups.single(rows)):
-        with pytest.raises(DamagedState, match=f"a damaged state of count: its field 'count' counts {wrong}"):
+        with pytest.raises(
+            DamagedState, match=f"a damaged state of count: its field 'count' contains the negative count {wrong}"
+        ):
             aggr.Count().merge(damaged, groups)

@@ -174,7 +174,7 @@ def test_an_unknown_function_gets_a_suggestion():
 
 @pytest.mark.parametrize(
     ("arguments", "message"),
-    [(["a=count()", "a=sum(x)"], "given twice"), (["count()"], "NAME=CALL"), (["a b=count()"], "NAME=CALL")],
+    [(["a=count()", "a=sum(x)"], "is used twice"), (["count()"], "NAME=CALL"), (["a b=count()"], "NAME=CALL")],
 )
 def test_bad_named_measures(arguments, message):
     with pytest.raises(ValueError, match=message):
@@ -186,7 +186,7 @@ def test_names_are_taken_once():
     class Duplicate(aggr.Count):
         name = "count"
 
-    with pytest.raises(ValueError, match=r"'count' is taken by aggr\.functions\.count\.Count"):
+    with pytest.raises(ValueError, match=r"'count' is already used by aggr\.functions\.count\.Count"):
         aggr.register(Duplicate)
     Duplicate.name = "not a word"
     with pytest.raises(ValueError, match="must be a word"):

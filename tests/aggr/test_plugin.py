@@ -117,10 +117,10 @@ with warnings.catch_warnings(record=True) as caught:
 for warning in caught: print(warning.message)
 """
     said = run(code, environment)
-    assert "the function 'broken' of aggr-broken is left out: No module named 'aggr_not_there'" in said
+    assert "'broken' of aggr-broken cannot be loaded, and is not available: No module named 'aggr_not_there'" in said
     assert (
-        "the function 'int' of aggr-broken is left out: register takes a subclass of aggr.Function; got the class int"
-        in said
+        "the function 'int' of aggr-broken cannot be loaded, and is not available: register takes a subclass of "
+        "aggr.Function; got the class int" in said
     )
 
 

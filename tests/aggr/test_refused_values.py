@@ -107,7 +107,7 @@ def test_values_of_refused_weights_are_skipped_and_counted_once(kind):
 def test_measures_of_one_column_and_weight_that_refuse_and_skip():
     measures = {"p": aggr.hdr("x", weight="w", bad_values="skip"), "mean": aggr.avg("x", weight="w")}
     rows = pa.table({"ts": [0, 0], "x": [1, 2], "w": [1, -1]})
-    with pytest.raises(ValueError, match=r"avg\('x', weight='w'\): a weight says .*; got -1"):
+    with pytest.raises(ValueError, match=r"avg\('x', weight='w'\): a weight is the number of rows .*; got -1"):
         rollup(rows, TiltFrame(["1s"], "ts", measures))
 
 

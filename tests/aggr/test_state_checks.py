@@ -45,7 +45,7 @@ def test_merging_checked_states_gives_checked_states_with_the_same_bits():
     "read", [lambda states: checked(SUM, states), SUM.finish, lambda states: SUM.merge(states, ALL)]
 )
 def test_states_from_outside_are_checked(read):
-    with pytest.raises(DamagedState, match="a damaged state of sum: its field 'count' counts -1"):
+    with pytest.raises(DamagedState, match="a damaged state of sum: its field 'count' contains the negative count -1"):
         read(damaged(STATES))
 
 

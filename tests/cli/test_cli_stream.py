@@ -126,7 +126,7 @@ def test_ctrl_c_saves_what_was_read(tmp_path):
         ('{"ts": 1}\n', [], "no column 'k'"),
         ("", ["--emit", "sometimes"], "cannot read 'sometimes' as emit policy"),
         ("", ["--late", "drop(1x)"], "cannot read the lateness '1x'"),
-        ("", ["--state", "."], "there is a folder"),
+        ("", ["--state", "."], "this path is a folder"),
     ],
 )
 def test_mistakes_are_one_sentence(text, options, message, run):

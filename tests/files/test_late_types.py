@@ -145,5 +145,5 @@ def test_columns_that_nothing_reads(tmp_path, monkeypatch, capfd):
     assert bad["line"] == 5
     with pytest.raises(ValueError, match=r"line 5, in the column 'x'"):
         answers(tmp_path / "a.csv", {"n": aggr.sum("x")}, skip_rows=2, delimiter=";")
-    with pytest.raises(ValueError, match="two columns 'note'"):
+    with pytest.raises(ValueError, match="two columns called 'note'"):
         answers(tmp_path / "a.csv", {"n": aggr.last("note")}, skip_rows=2, delimiter=";")

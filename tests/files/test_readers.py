@@ -106,6 +106,7 @@ def test_mistakes_of_readers_are_named(orc_reader, tmp_path):
 def test_an_ending_without_a_reader_is_refused_with_those_that_exist(orc_reader, tmp_path):
     (tmp_path / "day.avro").write_bytes(b"Obj")
     with pytest.raises(
-        ValueError, match=r"cannot determine the format of .*day\.avro; use one of the endings .*\.orc, \.orcfile"
+        ValueError,
+        match=r"cannot determine the format of .*day\.avro from its name; use one of the endings .*\.orc, \.orcfile",
     ):
         results(tmp_path / "day.avro")

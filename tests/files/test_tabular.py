@@ -216,10 +216,13 @@ NOT_YET = {
         r"fetch the result with .arrow\(\)",
     ),
     "a column": (lambda: pytest.importorskip("pandas").Series([0]), r"call .to_frame\(\) first"),
-    "mixed": (lambda: pandas_columns(ROWS).assign(ms=[1, "x", None] * 100), "column ms with type object; give each"),
+    "mixed": (
+        lambda: pandas_columns(ROWS).assign(ms=[1, "x", None] * 100),
+        "column ms with type object; use values of a single type",
+    ),
     "two": (
         lambda: pandas_columns(ROWS).assign(beside=0).rename(columns={"mixed": "host"}),
-        "two columns 'host'; give",
+        "two columns called 'host'; rename",
     ),
     "without a key": (lambda: ROWS.to_pandas().drop(columns="host"), "no column 'host'; there are ts, ms, route, b"),
     "a dataset": (lambda: ds.dataset(ROWS.drop_columns("host")), "no column 'host'; there are ts, ms, route, b"),

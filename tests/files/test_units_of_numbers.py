@@ -93,7 +93,7 @@ def test_numbers_look_like_dates_if_all_have_a_day():
 def test_one_number_that_is_not_a_date_makes_all_milliseconds():
     refuse_other_units(pa.array([20240501, None, 20240532]), "ts")
     refuse_other_units(pa.array([20240501, 20230229]), "ts")
-    with pytest.raises(ValueError, match="such as 20240229, would be milliseconds of 1970, and look like dates"):
+    with pytest.raises(ValueError, match="such as 20240229, would be milliseconds of 1970, but look like dates"):
         refuse_other_units(pa.array([20240501, None, 20240229]), "ts")
 
 

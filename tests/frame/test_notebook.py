@@ -73,7 +73,7 @@ def test_a_plot_shows_what_a_query_gives(store):
     assert [line.get_label() for line in store.plot("n", points=5).get_lines()] == ["n per 1h"]
     with pytest.raises(ValueError, match="no measure 'mss'"):
         store.plot("mss")
-    with pytest.raises(ValueError, match="has no quantiles"):
+    with pytest.raises(ValueError, match="does not have quantiles"):
         store.plot("n", [0.5])
     matplotlib.pyplot.close("all")
 

@@ -90,7 +90,7 @@ def test_runs_are_removed(tmp_path, monkeypatch):
     frame = TiltFrame(["1s"], "ts", MEASURES)
     rows = drawn(random.Random(SEED), 2000, 1)
     with spilled(in_batches(rows, frame, 100), frame, 1) as slices:
-        assert slices.held is None
+        assert slices.in_memory is None
         assert any(tmp_path.iterdir())
     assert not any(tmp_path.iterdir())
     timeless = rows.slice(0, 1).set_column(0, "ts", pa.nulls(1, rows.schema.field("ts").type))

@@ -57,7 +57,7 @@ def test_expired_ranges_are_warned_of_as_a_query_warns(spark, tmp_path):
     store.append_rows(pa.table({"ts": [hour * 3_600_000 for hour in range(240)]}), "w", 1)
     store.expire(now="1970-01-11T00:00:00Z")
     for query in ({"per": "1h", "within": ("1970-01-01", "1970-01-03")}, {"per": "5h"}):
-        with pytest.warns(Expired, match="1h is held from 1970-01-08") as by_spark:
+        with pytest.warns(Expired, match="1h has windows only from 1970-01-08") as by_spark:
             result = su.read(spark, store.uri, **query).sort("window_start").toPandas()
         with pytest.warns(Expired) as by_query:
             expected = store.query(**query).to_pandas()
@@ -93,8 +93,8 @@ def test_the_format_warns_of_expired_ranges_on_standard_error(tmp_path):
     completed = subprocess.run(command, capture_output=True, text=True, check=False)
     assert completed.returncode == 0, completed.stderr[-2000:]
     without, _, with_warning = completed.stderr.partition("warn true")
-    assert "1h is held from" not in without
-    assert "Expired: 1h is held from 1970-01-08" in with_warning
+    assert "1h has windows only from" not in without
+    assert "Expired: 1h has windows only from 1970-01-08" in with_warning
 
 
 @pytest.mark.long

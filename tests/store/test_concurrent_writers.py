@@ -113,7 +113,7 @@ def test_an_expiry_during_appends_and_replacements_is_not_forgotten(address):
         lambda: [other_stores[1].replace(rows(8), day(8), recorded={f"day {number}": number}) for number in range(3)],
     )
     again = FrameStore(address())
-    with pytest.warns(Expired, match="1m is held from"):
+    with pytest.warns(Expired, match="1m has windows only from"):
         assert again.query("1m", within=day(1)).num_rows == 0
     assert again.query("1h", within=day(1))["n"].to_pylist() == [1]
     names = [*(f"file {number}" for number in range(5)), *(f"day {number}" for number in range(3))]

@@ -279,7 +279,7 @@ def test_a_new_level_has_whole_windows_of_what_is_still_held(anywhere):
         results = store.query("10m", keys=[])
     assert len(warned) == 1
     kept_from = 600
-    assert str(warned[0].message).startswith("10m is held from 1970-01-01T00:10:00Z only")
+    assert str(warned[0].message).startswith("10m has windows only from 1970-01-01T00:10:00Z on")
     expected: dict[int, int] = {}
     for row in EARLY + LATE:
         if row["ts"] >= kept_from * 1000:

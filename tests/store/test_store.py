@@ -96,7 +96,7 @@ def test_bits_stay_through_compaction_expiry_cleaning_and_reopening(place):
         assert store.query("10s", within=("2024-04-30", "2024-05-01")).num_rows == 0
     store.append(rollup(rows(9), FRAME), "w", 9)  # late: counted where it still can be
     assert_holds(store, [*tables, rows(9)], ["1m", "10m", "1h"])
-    with pytest.warns(Expired, match="10s is held from"):
+    with pytest.warns(Expired, match="10s has windows only from"):
         assert store.query("10s").num_rows == 0
     store.expire(now)
     assert_holds(FrameStore(place), [*tables, rows(9)], ["1m", "10m", "1h"])
@@ -330,7 +330,7 @@ def test_what_cannot_be_asked(mistake, tmp_path):
 @pytest.mark.parametrize(
     ("retention", "message"),
     [
-        ({"10s": "7d", "1m": "1d"}, "10s would be kept for 7d, and 1m, which is made of it, for 1d only"),
+        ({"10s": "7d", "1m": "1d"}, "10s would be kept for 7d, and 1m, which is computed from it, only for 1d"),
         ({"1m": "1d"}, "10s would be kept for ever"),
         ({"1d": "1d"}, "the frame has no level '1d'"),
         ({"10s": "a while"}, "cannot read 'a while'"),

@@ -327,7 +327,7 @@ def test_bad_input_changes_nothing():
     bad = {
         "no column 'k'": rows((1, "a")).drop_columns(["k"]),
         "no event time": rows((1, "a")).set_column(0, "ts", pa.nulls(1, pa.timestamp("us"))),
-        "is int64 in this batch and was string before": rows((1, "a")).set_column(1, "k", pa.array([1])),
+        "is int64 in this batch and string in earlier batches": rows((1, "a")).set_column(1, "k", pa.array([1])),
     }
     for message, bad_input in bad.items():
         with pytest.raises(ValueError, match=message):

@@ -247,7 +247,7 @@ def ordered_rollup(data: Any, frame: OrderedFrame, reading: ReadOptions | None =
     >>> import aggr
     >>> frame = OrderedFrame(["count(2)", "count(2)"], time="ts", measures={"n": aggr.sum("n")})
     Traceback (most recent call last):
-    ValueError: two levels are called count(2); name them: {'fine': …, 'coarse': …}
+    ValueError: two levels are called count(2); give them different names with a dict, such as {'fine': …, 'coarse': …}
     >>> frame = OrderedFrame({"twos": "count(2)", "fours": "count(2)"}, time="ts", measures={"n": aggr.sum("n")})
     >>> states = ordered_rollup(pa.table({"ts": [0, 1, 2, 3], "n": [5, 2, 13, 4]}), frame)
     >>> finish_ordered(states, frame).select(["level", "n"]).to_pydict()

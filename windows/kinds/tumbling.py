@@ -86,7 +86,7 @@ class Tumbling(TimeWindow):
             )
         object.__setattr__(self, "timezone", check_timezone(self.timezone))
         if self.length > _LONGEST:
-            raise ValueError(f"a window must not be longer than 9,000 years; got {self.count}{self.unit}")
+            raise ValueError(f"a window is at most 9,000 years long; got {self.count}{self.unit}")
         self._check_offset()
 
     def _check_offset(self) -> None:
