@@ -239,7 +239,7 @@ def test_random_expressions_as_keys_make_the_groups_of_duckdb(duck):
     texts = values_of(make, 400)
     constants = [text for text in texts if not columns_of(text, "expression")]
     for text in constants:
-        with pytest.raises(ValueError, match="is the constant .*, but a key must use a column"):
+        with pytest.raises(ValueError, match=r"is the constant .*, but a key must use a column"):
             rollup(rows, TiltFrame(["all"], "ts0", {"n": aggr.count()}, {"k": text}))
     reading_columns = [text for text in texts if text not in constants]
     compared = 0

@@ -32,7 +32,7 @@ def test_names_that_differ_only_by_case(keys, measures):
     ],
 )
 def test_a_key_that_reads_no_column(text, advice):
-    with pytest.raises(ValueError, match="is the constant .*, but a key must use a column") as refused:
+    with pytest.raises(ValueError, match=r"is the constant .*, but a key must use a column") as refused:
         rollup(ROWS, frame({"service": text}))
     assert str(refused.value).partition("write ")[2] == (f"{advice} for the column" if advice else "")
 

@@ -103,7 +103,7 @@ def bad_words(draw):
     if word == "points":
         del good["per"]
     text = urlencode(good, doseq=True, errors="surrogateescape").replace("%26fill%3D", "&fill=")
-    return f"/v1/query?{text}", {}, {400, 404, 422}
+    return f"/v1/query?{text}", {}, {400, 404, 413, 422}
 
 
 def bad_members(draw):
@@ -114,7 +114,7 @@ def bad_members(draw):
     ):
         value = {"no": "such"}
     body = json.dumps({"store": draw.choice(["web", "orders"]), "per": "1h", word: value})
-    return "/v1/query", {"body": body}, {400, 404, 422}
+    return "/v1/query", {"body": body}, {400, 404, 413, 422}
 
 
 def bad_bodies(draw):

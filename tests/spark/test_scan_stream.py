@@ -223,7 +223,7 @@ def test_files_of_an_object_store_are_found_by_the_name_of_the_bucket(tmp_path):
         arriving = Arriving(folder, place, store, pa.schema([]), None, "hive")
         assert folder.rstrip("/") == "s3a://bucket/in"
         assert arriving.place_of("s3a://bucket/in/shelf=1/a b%20.parquet") == "bucket/in/shelf=1/a b%20.parquet"
-    with pytest.raises(FileNotFoundError, match="there is no folder s3://bucket/nowhere"):
+    with pytest.raises(FileNotFoundError, match="the folder s3://bucket/nowhere does not exist"):
         _located("s3://bucket/nowhere", store)
 
 
@@ -235,7 +235,7 @@ def test_what_cannot_be_scanned_is_told_at_once(spark, tmp_path):
     (tmp_path / "none").mkdir()
     arriving(folder)
     for arguments, error, message in [
-        ({"folder": tmp_path / "nowhere"}, FileNotFoundError, "there is no folder"),
+        ({"folder": tmp_path / "nowhere"}, FileNotFoundError, "does not exist"),
         ({"folder": tmp_path / "none"}, ValueError, "yet; pass schema="),
         ({"folder": f"{folder}/*"}, ValueError, "expected one folder"),
         ({"folder": 3}, TypeError, "paths must be"),

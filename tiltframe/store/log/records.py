@@ -57,7 +57,9 @@ def checked_records(recorded: Mapping[str, Any] | None) -> dict[str, str]:
     texts = {}
     for name, value in checked_mapping({} if recorded is None else recorded, "recorded", "name -> plain data").items():
         if not is_name(name) or name.startswith(OWN):
-            raise ValueError(f"the name of a record must be text that does not begin with {OWN!r}; got {shown(name)}")
+            raise ValueError(
+                f"the name of a record must be text that is not empty, and not begin with {OWN!r}; got {shown(name)}"
+            )
         try:
             texts[str(name)] = json.dumps(value, allow_nan=False)
         except (TypeError, ValueError, RecursionError) as error:

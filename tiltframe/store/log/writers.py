@@ -47,7 +47,9 @@ def check_writer(writer: str, commit: int) -> int:
     7
     """
     if not is_name(writer) or writer.startswith(OWN):
-        raise ValueError(f"the name of a writer must be text that does not begin with {OWN!r}; got {shown(writer)}")
+        raise ValueError(
+            f"the name of a writer must be text that is not empty, and not begin with {OWN!r}; got {shown(writer)}"
+        )
     return checked_whole(commit, "a commit number, which grows with every commit,")
 
 
