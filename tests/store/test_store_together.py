@@ -16,6 +16,7 @@ from aggr.arrow.bit_equality import digest
 from tests.crash_processes import FRAME, RETENTION, CrashProcesses, last_of, replaced, rows
 from tiltframe import FrameStore, finish, rollup
 from tiltframe.names import LEVEL, START
+from tiltframe.store.backends.delta.head import Head
 from tiltframe.store.backends.protocol import EXPIRED
 from tiltframe.store.log.records import held_from
 
@@ -118,6 +119,20 @@ def test_a_commit_that_many_try_at_once_counts_once(tmp_path):
         assert all(
             digest(got.column(name)) == digest(expected_level.column(name)) for name in expected_level.column_names
         ), level
+
+
+def test_a_store_that_is_made_while_another_looks_for_it_is_found(tmp_path, monkeypatch):
+    """The other looked for the log before the store was made, and for the head afterwards."""
+    schema = rollup(rows("w", 0), FRAME).schema
+    late, read = FrameStore(tmp_path / "s", FRAME), Head.read
+
+    def made_meanwhile(path):
+        monkeypatch.setattr(Head, "read", read)
+        FrameStore(tmp_path / "s", FRAME).ensure_created(schema)
+        return read(path)
+
+    monkeypatch.setattr(Head, "read", made_meanwhile)
+    assert late.backend.snapshot().version == 0
 
 
 def test_a_store_that_many_make_at_once_is_made_once(tmp_path):

@@ -156,12 +156,17 @@ class DeltaBackend:
     def snapshot(self, recorded: Iterable[str] | None = ()) -> Snapshot | None:
         """Return a snapshot of the current table."""
         names = None if recorded is None else tuple(recorded)
-        try:
-            with self._updated() as now:
-                return self._snapshot(now, names)
-        except MissingStore:
-            self._check_nothing_there()
-            return None
+        with suppress(MissingStore):
+            return self._current(names)
+        if self._in_folder and Head.read(self._path):  # the store was created in the meantime, or its log is missing
+            with suppress(MissingStore):
+                return self._current(names)
+        self._check_nothing_there()
+        return None
+
+    def _current(self, names: Iterable[str] | None) -> Snapshot:
+        with self._updated() as now:
+            return self._snapshot(now, names)
 
     def _snapshot(self, now: _Opened, names: Iterable[str] | None) -> Snapshot:
         requested = None if names is None else set(names)
