@@ -270,7 +270,7 @@ def check_change(state: Saved, frame: TiltFrame, emit: EmitPolicy) -> None:
         changed = state.frame.difference(part, "in the saved state", "now")
     if changed is not None:
         raise OtherSavedFrame(
-            f"the saved windows are of another frame: {changed}; begin a new state, or keep the frame"
+            f"the saved windows belong to another frame: {changed}; begin a new state, or keep the frame"
         )
     mode = state.said["mode"]
     if emit.mode != mode:
