@@ -227,8 +227,8 @@ class BitOr(Field):
         refuse_where((flags & ~column.to_numpy()) != 0, NOT_THERE)
         refuse_where(
             flags != 0,
-            "the rows to subtract contain NaN or infinities, and the state does not record whether other rows contain "
-            "them too",
+            "the rows to subtract contain special values (NaN, infinities, or zeros for means of logarithms), and the "
+            "state does not record whether other rows contain them too",
         )
         return column
 

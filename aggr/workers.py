@@ -75,16 +75,18 @@ class Workers:
         if self.jobs == 1:
             yield from map(function, items)
             return
-        first = list(islice(items, 2))
+        first = deque(islice(items, 2))
         if len(first) < 2:
-            yield from map(function, first)
+            if first:
+                yield function(first.popleft())
             return
         pool = self._started()
         calls: deque[Future[R]] = deque()
-        for item in chain(first, items):
+        for item in chain(_drained(first), items):
             if len(calls) == self.jobs:
                 yield calls.popleft().result()
             calls.append(pool.submit(function, item))
+            del item  # it may be large
         while calls:
             yield calls.popleft().result()
 
@@ -94,3 +96,9 @@ class Workers:
 
             self._pool = ThreadPoolExecutor(self.jobs, thread_name_prefix="tiltframe-worker")
         return self._pool
+
+
+def _drained(items: deque[T]) -> Iterator[T]:
+    """Yield items without keeping a reference to them."""
+    while items:
+        yield items.popleft()

@@ -36,7 +36,9 @@ try:
 except ImportError as error:
     raise MissingExtra("spark_udaf without a pyspark that the cluster provides", "spark-local", error) from None
 
-from spark_udaf import states
+from spark_udaf.versions import features  # noqa: F401 (imported first, because it checks the version of PySpark)
+
+from spark_udaf import states  # isort: skip
 from spark_udaf.batch.aggregate import aggregate, finish, merge
 from spark_udaf.batch.rollup import rollup
 from spark_udaf.batch.running import ordered_rollup, running

@@ -156,7 +156,7 @@ class Exclusions:
             if count := self._values[column.name]:
                 yield (
                     RefusedValues,
-                    f"{', '.join(column.serves)}, {column.measure!r}: {count:,} values were invalid and skipped",
+                    f"{', '.join(column.serves)}, {column.measure!r}: invalid values skipped: {count:,}",
                 )
 
 

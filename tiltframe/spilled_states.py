@@ -112,7 +112,7 @@ def spilled(
     check: Callable[[pa.Table], None] | None = None,
     jobs: int = 1,
 ) -> Iterator[Slices]:
-    """Reduce a stream of at least one batch in ``jobs`` threads, with about ``max_bytes`` of states in memory at once.
+    """Reduce a stream of at least one batch in ``jobs`` threads, with about ``max_bytes`` of states in memory for each.
 
     All rows have been read when it yields; runs are in the folder for temporary files, and are removed at the end.
     ``check`` is called with the states of each run, and may raise an error.

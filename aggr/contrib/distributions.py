@@ -44,7 +44,7 @@ class Mode(Counted):
 
     name = "mode"
     returns = "the type of the input; null if there are no values"
-    guarantee = "exact; the smallest of several equally frequent values is first"
+    guarantee = "exact; the smallest of several equally frequent values is returned"
 
     def finish_states(self, states: pa.StructArray) -> pa.Array:
         values, counts, owners = self.counted_values(states)

@@ -131,8 +131,8 @@ class Per(Function):
     takes = ORDERED
     keeps = "each key, with the states of its rows"
     returns = (
-        "record: share, the fraction of all keys that are listed; entries, a list of records of a key and its "
-        "results, ordered by key"
+        "record: share, the fraction of all keys that the state contains; entries, a list of records of a key and its "
+        "results, ordered by key, or with top by the result"
     )
     guarantee = (
         "the guarantee of each function, for up to max keys; above that number, for a sample of the keys whose share "

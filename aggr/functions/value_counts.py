@@ -188,8 +188,8 @@ class ExactQuantiles(Counted):
     name = "exact_quantiles"
     ordered_inputs = frozenset({"value"})
     returns = (
-        "list of quantiles, of the type of the input, or float64 if they lie between two values; null if there are no "
-        "values"
+        "record of quantiles, of the type of the input, or float64 if they lie between two values; null if there are "
+        "no values"
     )
     guarantee = "exact; a quantile between two values is computed in double arithmetic"
 

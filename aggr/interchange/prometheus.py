@@ -205,7 +205,5 @@ def _read(message: Any, sign: str, row: int) -> tuple[Side, int]:
 
 def _read_count(count: float, row: int) -> int:
     if not 0 <= count <= MOST or count != int(count):
-        raise ValueError(
-            f"message {row} counts {count} values in a bucket; counts must be whole numbers of at most {MOST}"
-        )
+        raise ValueError(f"message {row} has the count {count}; counts must be whole numbers from 0 to {MOST}")
     return int(count)

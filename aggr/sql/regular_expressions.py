@@ -11,7 +11,7 @@ import re
 from aggr.arguments import shown
 
 MOST_STEPS = 3_000  # the maximum steps of a compiled program, which takes some milliseconds for a thousand short texts
-_REPEATED = re.compile(r"\{([0-9]+)(?:,([0-9]*))?\}")
+_REPEATED = re.compile(r"\{([0-9]{1,9})(?:,([0-9]{0,9}))?\}")  # RE2 allows counts up to 1,000
 _GROUP_FLAGS = re.compile(r"\?(?:P?<\w+>|[a-zA-Z-]*:?)")
 _ESCAPED = re.compile(r"\\(?:[pPx]\{[^}]*\}|x[0-9a-fA-F]{2}|.)", re.DOTALL)
 _CLASS = re.compile(r"\[\^?\]?(?:\\.|\[:\^?\w+:\]|[^\]\\])*\]", re.DOTALL)
@@ -86,6 +86,9 @@ def _atom(regex: str, position: int) -> tuple[int, int]:
     """Return the end of the atom (a character, class or group) at a position, and its number of steps."""
     if regex[position] == "\\" and (escaped := _ESCAPED.match(regex, position)):
         return escaped.end(), _UNICODE_STEPS if escaped[0][1] in "pP" else 1
-    if regex[position] == "[" and (characters := _CLASS.match(regex, position)):
+    if regex[position] == "[":
+        characters = _CLASS.match(regex, position)
+        if characters is None:  # without its end, the rest is not read again for each further bracket
+            return len(regex), len(regex) - position
         return characters.end(), _UNICODE_STEPS if re.search(r"\\[pP]|\[\^", characters[0]) else 1
     return position + 1, 1

@@ -240,7 +240,9 @@ def bounds(states: pa.Array, sigmas: float = 2.0) -> pa.Array:
 def standard_errors(sigmas: float) -> float:
     """Return a number of standard errors as a float; raises ``ValueError`` unless it is a finite number above 0."""
     if isinstance(sigmas, bool) or not isinstance(sigmas, Real) or not 0 < sigmas < math.inf:
-        raise ValueError(f"sigmas, the distance of the bounds in standard errors, must be above 0; got {shown(sigmas)}")
+        raise ValueError(
+            f"sigmas, the distance of the bounds in standard errors, must be finite and above 0; got {shown(sigmas)}"
+        )
     return float(sigmas)
 
 

@@ -113,6 +113,10 @@ class ParquetStream:
         """Return the schema of the rows; all columns can be read."""
         return self.schema
 
+    def delay_of(self, time: str) -> int | None:
+        """Return the delay of the watermark, which is that of the newest event times in the files."""
+        return self.delay_us
+
     @property
     def has_watermark(self) -> bool:
         """Whether there is a watermark."""

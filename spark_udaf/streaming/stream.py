@@ -199,7 +199,7 @@ def _check_ordered(has_policies: bool, *, has_watermark: bool, time: str) -> Non
     if not has_watermark:
         raise ValueError(
             f"ordered windows need a watermark, which this stream does not have; use df.withWatermark({time!r}, "
-            "'10 seconds')and keep that column, or pass watermark='10s' to su.scan_parquet_stream"
+            "'10 seconds') and keep that column, or pass watermark='10s' to su.scan_parquet_stream"
         )
 
 
@@ -245,7 +245,7 @@ def _timers(has_watermark: bool, windows: OpenWindows) -> str:
     if not has_watermark and (emit.by_event or not (emit.emits_open or windows.late.closes_by_events)):
         raise ValueError(
             f"{emit} needs a watermark, which this stream does not have; "
-            f"use df.withWatermark({windows.frame.time!r}, '10 seconds')and keep that column, or pass "
+            f"use df.withWatermark({windows.frame.time!r}, '10 seconds') and keep that column, or pass "
             "watermark='10s' to su.scan_parquet_stream"
         )
     return EVENT if has_watermark else NO_TIME
@@ -278,13 +278,12 @@ class StreamRows:
     @property
     def has_watermark(self) -> bool:
         """Whether a column has a watermark."""
-        return self.delay_us is not None
+        return any(_WATERMARK in (field.metadata or {}) for field in self.df.schema)
 
-    @property
-    def delay_us(self) -> int | None:
-        """How far the watermark stays behind the newest rows, in microseconds; None without a watermark."""
-        delays = [field.metadata[_WATERMARK] for field in self.df.schema if _WATERMARK in (field.metadata or {})]
-        return int(max(delays)) * 1000 if delays else None
+    def delay_of(self, time: str) -> int | None:
+        """Return how far the watermark of a column stays behind its newest value, in microseconds; None without one."""
+        metadata = next((field.metadata for field in self.df.schema if field.name == time), None) or {}
+        return int(metadata[_WATERMARK]) * 1000 if _WATERMARK in metadata else None
 
     def input_schema(self, read: Read) -> pa.Schema:
         """Return the schema of the rows; columns that are not read may have any type."""

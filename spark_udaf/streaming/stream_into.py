@@ -89,9 +89,9 @@ def stream_into(
     Guarantee
     ---------
     The states of the store equal, bit for bit, those of a rollup of all rows, for any batches, failures and restarts. A
-    late row is merged into its window. If ``df`` has a watermark, each batch records it in the store, for queries of
-    closed windows. If completed batches of the checkpoint are missing from the store, the query
-    fails with a message.
+    late row is merged into its window. If the column of the event times has a watermark, each batch records the start
+    of its newest window, less the delay, for queries of closed windows. If completed batches of the checkpoint are
+    missing from the store, the query fails with a message.
 
     Examples
     --------
@@ -120,7 +120,7 @@ def stream_into(
         checkpoint=folder,
         compact_every=compact_every,
         arriving=arriving,
-        delay_us=source.delay_us,
+        delay_us=source.delay_of(store.frame.time),
     )
     if arriving is None:
         batches = batches.observe(OBSERVED, F.count(F.lit(1)).alias("rows"))

@@ -219,7 +219,7 @@ def read_accessor(states: Column | str, accessor: str, *arguments: Any, function
     ------
     ValueError
         If no registered function has the accessor, or its type depends on the function. States of a function without it
-        fail the job, by name.
+        fail the job with an error that names the argument.
 
     Examples
     --------

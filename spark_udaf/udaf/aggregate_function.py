@@ -218,10 +218,9 @@ def udaf_spec(
     numbers = [dtype for dtype in kinds if is_number(dtype)]
     if pa.float64() not in numbers:
         raise TypeError(
-            f"the result of {label} has the type of its column, which Spark must know in "
-            f"advance; use A.of(df).{function.name}(…) , which reads the schema of the DataFrame, pass type=, such as "
-            "type='string' "
-            "or type='bigint', and su.group_by(df, …).agg(…) finds it by itself"
+            f"the result of {label} has the type of its column, which Spark must know in advance; use "
+            f"A.of(df).{function.name}(…), which reads the schema of the DataFrame, or pass type=, such as "
+            "type='string'; su.group_by(df, …).agg(…) finds the type by itself"
         )
     depends = len({UdafSpec(function, label, dtype, states).result for dtype in numbers}) > 1
     return UdafSpec(

@@ -9,6 +9,7 @@ Only the calls change. The other text of the query is not touched.
 
 from __future__ import annotations
 
+import re
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
@@ -24,6 +25,7 @@ from spark_udaf.versions.features import has_collations
 _OPENING = (TokenType.L_PAREN, TokenType.L_BRACKET, TokenType.L_BRACE)
 _CLOSING = (TokenType.R_PAREN, TokenType.R_BRACKET, TokenType.R_BRACE)
 LIST = "_list"  # the suffix of functions of lists
+_NAMED = re.compile(r"\s*(\w+)\s*=>(.*)", re.DOTALL)  # weight => n
 
 
 @dataclass(frozen=True)
@@ -189,6 +191,8 @@ def _list_call(call: _Call, arguments: Sequence[str], most_values: int) -> tuple
 def _split_inputs(arguments: Sequence[str], inputs: Sequence[str]) -> tuple[list[str], list[str]]:
     """Split arguments into inputs, which may be passed by their keywords after the first, and parameters.
 
+    >>> _split_inputs(["x", "concat(a, '=>', b)"], ("value", "time"))
+    (['x', "concat(a, '=>', b)"], [])
     >>> _split_inputs(["x", "0.5", "by => ts"], ("value", "time"))
     (['x', 'ts'], ['0.5'])
     """
@@ -196,17 +200,17 @@ def _split_inputs(arguments: Sequence[str], inputs: Sequence[str]) -> tuple[list
     named: dict[str, str] = {}
     left: list[str] = []
     for argument in arguments:
-        name, arrow, value = argument.partition("=>")
-        word = name.strip().lower()
-        if arrow and word in keywords and word not in named:
-            named[word] = value.strip()
+        named_argument = _NAMED.fullmatch(argument)
+        word = named_argument[1].lower() if named_argument else None
+        if named_argument and word in keywords and word not in named:
+            named[word] = named_argument[2].strip()
         else:
             left.append(argument)
     values = [left.pop(0)] if left else []
     for role in inputs[1:]:
         if keyword(role) in named:
             values.append(named[keyword(role)])
-        elif left and "=>" not in left[0]:
+        elif left and not _NAMED.fullmatch(left[0]):
             values.append(left.pop(0))
     return values, left
 

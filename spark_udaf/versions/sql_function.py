@@ -13,20 +13,20 @@ import pyarrow as pa
 class SqlFunction:
     """A function as SQL calls it.
 
-        Parameters
-        ----------
-        name : str
-            By which it is registered, for messages.
-        function : callable
-            Arrays by position and by name -> an array, or a scalar if it aggregates.
-        dtype : Arrow type
-    The type of the result.
-        is_aggregate : bool
-            Whether it is called once per group.
-        returns_states : bool
-            Whether the result is a state.
-        input_count : int
-            The number of leading columns that are values of rows; the others are parameters.
+    Parameters
+    ----------
+    name : str
+        The name under which it is registered, for messages.
+    function : callable
+        Arrays by position and by name -> an array, or a scalar if it aggregates.
+    dtype : Arrow type
+        The type of the result.
+    is_aggregate : bool
+        Whether it is called once per group.
+    returns_states : bool
+        Whether the result is a state.
+    input_count : int
+        The number of leading columns that are values of rows; the others are parameters.
     """
 
     name: str

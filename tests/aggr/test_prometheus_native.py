@@ -135,11 +135,11 @@ BAD = {
     "counts 5 values, and its sparse buckets 0": Histogram(sample_count=5),  # a classic one
     "has schema -53; exponential histograms have a schema from -4 to 8": native_histogram(schema=-53),
     "has schema 9": native_histogram(schema=9),
-    "counts 0.5 values in a bucket": native_histogram(sample_count_float=0.5),
-    "counts nan values in a bucket": native_histogram(zero_count_float=math.nan),
-    "counts 1.5 values in a bucket": native_histogram(positive_count=[1.5]),
-    "counts -1 values in a bucket": native_histogram(positive_delta=[-1]),
-    "counts 9223372036854775808 values in a bucket": native_histogram(sample_count=2**63, zero_count=2**63 - 1),
+    "has the count 0.5": native_histogram(sample_count_float=0.5),
+    "has the count nan": native_histogram(zero_count_float=math.nan),
+    "has the count 1.5": native_histogram(positive_count=[1.5]),
+    "has the count -1": native_histogram(positive_delta=[-1]),
+    "has the count 9223372036854775808": native_histogram(sample_count=2**63, zero_count=2**63 - 1),
     "has spans that overlap": native_histogram(positive_span=[SPAN, Span(offset=-1, length=0)]),
     "not as long as its 1 counts": native_histogram(positive_span=[Span(offset=0, length=2**32 - 1)]),
     "has a bucket 1026, which lies outside the range of doubles": native_histogram(

@@ -77,6 +77,7 @@ WEIGHTS: dict[pa.DataType, list] = {
     pa.uint64(): [1, 2, 2**63, None],
     pa.float64(): [1.0, 2.0, 0.5, -1.0, float("nan"), float("inf"), 2.0**63, None, -0.0],
     pa.decimal128(38, 1): [Decimal(text) for text in ("1.0", "2.0", "0.5", "-1.0", "9223372036854775808.0")],
+    pa.decimal128(2, 2): [Decimal("0.50"), Decimal("0.00"), None],  # without digits before the point
 }
 
 

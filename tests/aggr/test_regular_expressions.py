@@ -81,3 +81,12 @@ def test_choices_match_as_re2_does():
     assert plain_texts("(a|b)") == ["a", "b"]
     assert plain_texts("(a)|(b)") is None
     assert plain_texts(r"\d") is None
+
+
+def test_the_size_of_hostile_expressions_is_known_at_once():
+    began = time.process_time()
+    for hostile in ("[" * 100_000, "a{" + "9" * 100_000 + "}", "(?P<" * 20_000, "\\p{" * 20_000):
+        assert plain_texts(hostile) is None
+        with pytest.raises(ValueError, match="steps; at most"):
+            check_size(hostile)
+    assert time.process_time() - began < 2

@@ -126,7 +126,7 @@ def test_what_came_before_a_bad_line_is_saved(tmp_path):
     done = stream("\n".join(lines) + "\n", *FRAME, "--state", "s", cwd=tmp_path)
     assert done.returncode == 2
     assert "line 3 of standard input: " in done.stderr
-    assert "kept in s" in done.stderr
+    assert "saved in s" in done.stderr
     remaining = [line for number, line in enumerate(lines, 1) if number > 3 and number not in bad]
     done = stream("\n".join([*remaining, AFTER]) + "\n", *FRAME, "--state", "s", cwd=tmp_path)
     assert done.returncode == 0, done.stderr

@@ -95,7 +95,7 @@ def test_mistakes_of_readers_are_named(orc_reader, tmp_path):
         ({"name": "csv"}, "other than csv, tsv, json, parquet; got 'csv'"),
         ({"name": "own", "endings": (".csv",)}, r"own needs endings such as .*; got \('.csv',\)"),
         ({"name": "own", "endings": ".own"}, "own needs endings such as"),
-        ({"name": "own", "endings": (".orc",)}, r"own and orc read the same files, .orc, .orcfile; unregister_reader"),
+        ({"name": "own", "endings": (".orc",)}, "the reader orc, of .orc, .orcfile, has the same name"),
     ]:
         with pytest.raises(ValueError, match=message):
             register_reader(type("Own", (Orc,), members))

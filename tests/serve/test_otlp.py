@@ -209,7 +209,7 @@ def test_refused_values_are_a_warning(tmp_path):
     with serving(tmp_path, tmp_path / "web", "--writable") as server:
         for path in PATH, f"{PATH}?writer=me&number=1":
             partial = server.ask(path, body, headers=KINDS["json"]).json()["partialSuccess"]
-            assert partial == {"errorMessage": "p, hdr('value', bad_values='skip'): 1 values were invalid and skipped"}
+            assert partial == {"errorMessage": "p, hdr('value', bad_values='skip'): invalid values skipped: 1"}
 
 
 def test_partial_success_in_protobuf(writable):

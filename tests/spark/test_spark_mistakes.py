@@ -254,7 +254,7 @@ SQL = {  # what is selected -> how the sentence begins that a task says
     "aggr_dds_merge(named_struct('a', 1))": "aggr_dds_merge: no registered function has states of type struct",
     "aggr_dds_merge(aggr_x, 1) FROM (SELECT aggr_dds_state(x) AS aggr_x FROM mistaken)": "aggr_dds_merge: it takes no",
     "aggr_dds_quantile(s) FROM (SELECT aggr_dds_state(x) AS s FROM mistaken)": "quantile: it needs q after the states",
-    "aggr_dds_quantile(s, array(1)) FROM (SELECT aggr_dds_state(x) AS s FROM mistaken)": "quantile: q must be a single value",
+    "aggr_dds_quantile(s, array(1)) FROM (SELECT aggr_dds_state(x) AS s FROM mistaken)": "quantile: q must be a single",
     "aggr_dds_quantile(s, 2) FROM (SELECT aggr_dds_state(x) AS s FROM mistaken)": "quantile: a quantile must be a",
     "aggr_dds_mean(s, 2) FROM (SELECT aggr_dds_state(x) AS s FROM mistaken)": "mean: it takes no parameters after its",
     "aggr_dds_merge(s) FROM (SELECT aggr_hdr_state(shelf) AS s FROM mistaken)": "aggr_dds_merge: these are not states",

@@ -359,7 +359,7 @@ def test_unknown_functions_name_the_nearest(spark):
             lambda A: A.min("word", type="double"),
             r"min\(word\): the column has the type string, but is read as double; pass type",
         ),
-        (lambda A: A.min("word"), r"min\(word\): the column has the type string.*pass type='string', or A.of\(df\)"),
+        (lambda A: A.min("word"), r"min\(word\): the column has the type string.*pass type='string', use A.of\(df\)"),
         (lambda A: A.max("big"), r"max\(big\): .*a double cannot hold 9007199254740993 exactly; pass type='bigint'"),
         (
             lambda A: A.sum("big", type="double"),

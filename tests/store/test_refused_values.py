@@ -14,7 +14,7 @@ pytestmark = pytest.mark.store
 
 FRAME = TiltFrame(["1m", "1h"], "ts", {"p": aggr.hdr("ms", bad_values="skip"), "n": aggr.count()}, ["k"])
 ROWS = pa.table({"ts": [0, 0, 60_000, 60_000], "k": ["a", "b", "a", "a"], "ms": [5, -1, -2, 9]})
-SAYS = r"p, hdr\('ms', bad_values='skip'\): 2 values were invalid and skipped$"
+SAYS = r"p, hdr\('ms', bad_values='skip'\): invalid values skipped: 2$"
 
 
 def test_doors_report_and_commits_record(place):
@@ -60,4 +60,4 @@ def test_the_command_says_it_on_standard_error(tmp_path, capfd):
     command = ["rollup", tmp_path / "rows.csv", *options, "--store", tmp_path / "store"]
     status, out, err = call(capfd, *command)
     assert (status, out) == (0, "")
-    assert "p, hdr('ms', bad_values='skip'): 1 values were invalid and skipped\n" in err
+    assert "p, hdr('ms', bad_values='skip'): invalid values skipped: 1\n" in err

@@ -14,6 +14,7 @@ import aggr
 from spark_udaf.store.options import from_options, to_options
 from tests.command_line import call
 from tiltframe import FrameStore, Query, TiltFrame
+from tiltframe.store import CommitConflict
 from tiltframe.store.closed_windows import ClosedWindows
 from tiltframe.store.log.stream_watermarks import StreamWatermark
 from tiltframe.store.testing import MemoryBackend
@@ -138,3 +139,20 @@ def test_every_door_leaves_out_windows_that_a_stream_keeps_open(tmp_path, capfd)
     assert [row["n"] for row in map(json.loads, out.splitlines())] == [2]
     status, out, _ = call(capfd, "inspect", uri)
     assert "stream" not in out
+
+
+def test_a_process_whose_stream_another_has_taken_over_does_not_end_it():
+    store = FrameStore(MemoryBackend("taken over"), FRAME, row_schema=minutes().schema)
+    first = ClosedWindows(store, "s")
+    first.add_rows(minutes(0))
+    first.advance(1 * MINUTE)
+    assert first.commit()
+    second = ClosedWindows(store, "s")
+    second.add_rows(minutes(2))
+    second.advance(3 * MINUTE)
+    assert second.commit()
+    before = store.inspect().watermarks
+    first.close()
+    with pytest.raises(CommitConflict, match="another process writes the stream 's'"):
+        first.commit()
+    assert store.inspect().watermarks == before != {}

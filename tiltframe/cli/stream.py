@@ -144,7 +144,8 @@ def stream(
         unusable = [option for option in _NOT_ON_SPARK if settings.pop(option)]
         if unusable:
             raise ValueError(
-                f"--{unusable[0].removesuffix('s')} cannot be used with --spark; {_NOT_ON_SPARK[unusable[0]]}"
+                f"--{'input' if unusable[0] == 'inputs' else unusable[0]} cannot be used with --spark; "
+                f"{_NOT_ON_SPARK[unusable[0]]}"
             )
         _on_spark(folder, source, options, shards=shards, **settings)
         return

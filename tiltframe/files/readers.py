@@ -115,8 +115,8 @@ def register_reader(reader: type[FileReader]) -> type[FileReader]:
         is_same = (type(other).__module__, type(other).__qualname__) == (reader.__module__, reader.__qualname__)
         if not is_same and (other.name == name or set(other.endings) & set(endings)):
             raise ValueError(
-                f"{name} and {other.name} read the same files, {', '.join(other.endings)}; unregister_reader"
-                f"({other.name!r}) removes the other"
+                f"the reader {other.name}, of {', '.join(other.endings)}, has the same name or ending; "
+                f"unregister_reader({other.name!r}) removes it"
             )
     _READERS[name] = reader()
     return reader

@@ -74,7 +74,7 @@ def bounded_connections(body_seconds: float) -> type[BoundedConnection]:
     """
     members: dict[str, Any] = {
         "body_seconds": body_seconds,
-        "most_connections": min(_MOST_CONNECTIONS, _open_files() - _OTHER_FILES),
+        "most_connections": max(min(_MOST_CONNECTIONS, _open_files() - _OTHER_FILES), 10),
         "reading": OrderedDict(),
     }
     return type("ServerConnection", (BoundedConnection,), members)

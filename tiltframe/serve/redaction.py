@@ -8,7 +8,7 @@ from urllib.parse import unquote_plus
 _PART = 8  # the length of the parts of a token that are redacted, because messages quote texts shortened
 _REPLACEMENT = "[redacted]"
 _NAMED = re.compile(
-    r"([\w.-]*(?:token|secret|passw(?:or)?d|credentials?|authorization|api[_-]?key|signature)[\w.-]*=)[^&\s\"',;}]+",
+    r"((?:token|secret|passw(?:or)?d|credentials?|authorization|api[_-]?key|signature)[\w.-]{0,64}=)[^&\s\"',;}]+",
     re.IGNORECASE,
 )
 _BEARER = re.compile(r"(\b(?:bearer|basic) +)(?!TOKEN\b)[^\s\"',;]+", re.IGNORECASE)

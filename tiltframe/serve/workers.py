@@ -14,6 +14,8 @@ from tiltframe.serve.interruptible import InterruptibleCall
 
 P = ParamSpec("P")
 T = TypeVar("T")
+_ASK_FOR_LESS = "ask for less at once: a shorter range, fewer keys, fewer windows"
+_SEND_AGAIN = "the write goes on; send the same request with the same number again, and it counts once"
 
 
 class WorkerPool:
@@ -40,18 +42,18 @@ class WorkerPool:
 
     async def write(self, function: Callable[P, T], *args: P.args, **kwargs: P.kwargs) -> T:
         """Run a function that commits, like `run`, but without stopping it: after the time limit it still ends."""
-        return await self._awaited(self._writing.submit(function, *args, **kwargs))
+        return await self._awaited(self._writing.submit(function, *args, **kwargs), "writes", _SEND_AGAIN)
 
     async def _computed(self, threads: ThreadPoolExecutor, function: Callable[[], T]) -> T:
         call = InterruptibleCall(function)
         future = threads.submit(call)
         try:
-            return await self._awaited(future)
+            return await self._awaited(future, "queries", _ASK_FOR_LESS)
         finally:
             if not future.done():
                 call.stop()
 
-    async def _awaited(self, future: Future[T]) -> T:
+    async def _awaited(self, future: Future[T], calls: str, advice: str) -> T:
         self._begun.add(future)
         future.add_done_callback(self._begun.discard)
         seconds = self._limits.seconds
@@ -59,13 +61,9 @@ class WorkerPool:
             return await asyncio.wait_for(asyncio.wrap_future(future), seconds)
         except TimeoutError:
             if future.cancelled():
-                message = (
-                    f"{self._limits.queries} queries are running, and none has ended for {seconds} s; ask again later"
-                )
-                raise Refused(503, message, {"retry-after": "5"}) from None
-            raise Refused(
-                503, f"this took longer than {seconds} s; take less at once: a shorter range, fewer keys, fewer windows"
-            ) from None
+                message = f"{self._limits.queries} {calls} are running, and none has ended for {seconds} s"
+                raise Refused(503, f"{message}; send the request again later", {"retry-after": "5"}) from None
+            raise Refused(503, f"this took longer than {seconds} s; {advice}") from None
 
     @property
     def unfinished(self) -> int:

@@ -12,6 +12,7 @@ from __future__ import annotations
 
 import copy
 import datetime as dt
+import json
 import uuid
 import warnings
 from collections.abc import Mapping
@@ -37,7 +38,7 @@ from tiltframe.store.changes.append import append_of_stream
 from tiltframe.store.frame_store import FrameStore
 from tiltframe.store.log.errors import CommitConflict, MissingStore, StoreError
 from tiltframe.store.log.records import WATERMARKS
-from tiltframe.store.log.run import run
+from tiltframe.store.log.run import Attempt, run
 from tiltframe.store.log.stream_watermarks import StreamWatermark
 from tiltframe.store.log.writers import check_writer
 from tiltframe.store.query.query import Query
@@ -172,6 +173,8 @@ class ClosedWindows:
         """Return an independent copy of the stream in its current state."""
         twin = copy.copy(self)
         twin.windows = self.windows.copy()
+        twin.excluded = self.excluded.empty()
+        twin.excluded.add(self.excluded)
         return twin
 
     def to_ipc(self, notes: Mapping[str, Any] | None = None) -> bytes:
@@ -239,8 +242,7 @@ class ClosedWindows:
         watermark = self._watermark()
         if self.outgoing is None:
             if watermark is not None and self._closes_windows(watermark):
-                run(self.store.backend, watermark.record, [WATERMARKS])
-                self._recorded = watermark.closed_before
+                self._record_alone(watermark)
             return False
         below, levels = self.outgoing, []
         for level in self.store.frame.levels:
@@ -267,12 +269,25 @@ class ClosedWindows:
         self._owner = self.writer
         if watermark is not None:
             self._recorded = watermark.closed_before
-        for _ in self.excluded.counted(levels):
-            pass
+        finest, closed = levels[0]  # a coarser window may be in several commits
+        self.excluded.count_groups(finest.name, closed)
+        self.excluded.count_values(closed)
         self.outgoing, self.number = None, self.number + 1
         if self._compact_every is not None and self.number % self._compact_every == 0:
             compact_or_warn(self.store)
         return added
+
+    def _record_alone(self, watermark: StreamWatermark) -> None:
+        """Record the watermark without windows, unless another process has taken the stream over."""
+        owner = _owner(self.stream)
+
+        def attempt(transaction: Attempt) -> None:
+            transaction.read(owner)
+            self._check_owner(json.loads(transaction.snapshot.text(owner) or "null"))
+            watermark.record(transaction)
+
+        run(self.store.backend, attempt, [WATERMARKS, owner])
+        self._recorded = watermark.closed_before
 
     def _check_owner(self, owner: str | None) -> None:
         """Raise `CommitConflict` if another process has written to this stream since this process began."""

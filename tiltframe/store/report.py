@@ -67,8 +67,8 @@ class Report:
         For each added measure, the time from which on it is known, in microseconds UTC. Earlier results are null.
         Measures that are known in all windows have no entry.
     watermarks : stream -> int
-        For each stream into the store that has recorded a watermark, the time before which its windows no longer
-        change, in microseconds UTC.
+        For each stream into the store that has recorded a watermark, the time before which it has closed its
+        windows, in microseconds UTC.
     """
 
     uri: str

@@ -167,8 +167,7 @@ class Backfill:
         other = [name for name in self.record if recorded[name] != self.record[name]]
         raise ValueError(
             f"the backfill {shown(self.writer)} was begun with another value of {' and '.join(other)}, so its ranges "
-            "are "
-            f"different; use the earlier arguments, or pass another writer for rows that the store does not contain"
+            "are different; use the earlier arguments, or pass another writer for rows that the store does not contain"
         )
 
 

@@ -2,7 +2,7 @@
 
 tiltframe:expired     {"10s": 1714500000000000}       by level, the time before which it has no windows, in microseconds
 tiltframe:known       {"high": 1714500000000000}      by added column of states, the time from which all rows have it
-tiltframe:watermarks  {"w": 1714500000000000}          by stream, the time before which its windows no longer change
+tiltframe:watermarks  {"w": 1714500000000000}          by stream, the time before which it has closed its windows
 tiltframe:writer W    {"last": 7, "states": {…}}      the last number of a writer, digests of its last commits
 any other name        a record of a user's commit
 """

@@ -1,4 +1,4 @@
-"""Watermarks of the streams into a store: for each stream, the time before which its windows no longer change.
+"""Watermarks of the streams into a store: for each stream, the time before which it has closed its windows.
 
 One record has the times of all streams, so that a snapshot of any backend contains them without another read:
 
@@ -25,8 +25,9 @@ class StreamWatermark:
     stream : str
         The name of the stream.
     closed_before : int or None
-        The time before which the windows of the stream no longer change, in microseconds UTC: its watermark, less the
-        delay and the lateness. None means that the stream has ended.
+        The time before which the stream has closed its windows, in microseconds UTC: its watermark, less the delay and
+        the lateness. Only late rows change these windows, if the stream merges them. None means that the stream has
+        ended.
     """
 
     stream: str
@@ -44,7 +45,7 @@ class StreamWatermark:
 
 
 def watermarks_of(snapshot: Snapshot) -> dict[str, int]:
-    """Return, for each stream that has not ended, the time before which its windows no longer change."""
+    """Return, for each stream that has not ended, the time before which it has closed its windows."""
     times: dict[str, int] = json.loads(snapshot.text(WATERMARKS) or "{}")
     return times
 

@@ -163,5 +163,7 @@ def _repeated(rows: pa.Table, counts: Positions) -> list[pa.ChunkedArray]:
 
 
 def _can_be_repeated(dtype: pa.DataType) -> bool:
-    """Return whether Arrow decodes runs of a type."""
+    """Return whether Arrow decodes runs of a type. It validates their values, which a date64 with a time fails."""
+    if pa.types.is_date64(dtype):
+        return False
     return bool(pa.types.is_primitive(dtype) or pa.types.is_string(dtype) or pa.types.is_decimal(dtype))

@@ -381,9 +381,7 @@ def _checked_measures(measures: Any) -> dict[str, Measure | str]:
         if not isinstance(measure, Measure | str):
             raise ValueError(
                 f"cannot compute {shown(name)} from {shown(measure)}; measures are made by aggr, such as "
-                "aggr.sum('x'), "
-                "and "
-                "expressions of results are text, such as 'errors / requests'"
+                "aggr.sum('x'), and expressions of results are text, such as 'errors / requests'"
             )
     return dict(measures)
 
