@@ -507,7 +507,7 @@ class World:
         try:
             return self.works(actor, work)
         except CommitConflict as error:  # other states under the number, by whom it was thought dead
-            assert "holds" in str(error), error  # noqa: PT017
+            assert "already contains other states" in str(error), error  # noqa: PT017
             return False
 
     def replace(self, actor):
