@@ -199,8 +199,8 @@ def _check_held(manifest: Manifest, snapshot: Snapshot, span: Range, anew: bool)
                 f"windows of {coarse.name} in the range need windows of {fine.name} that have expired; "
                 f"replace whole windows of {coarse.name}: {range_text(wide)}"
                 if anew
-                else f"{fine.name} is held from {as_text(first_held)} only: coarser windows before cannot be "
-                "derived again"
+                else f"{fine.name} has windows only from {as_text(first_held)} on, so earlier windows of {coarse.name} "
+                "cannot be computed again; choose a later range"
             )
 
 
