@@ -28,7 +28,8 @@ export function barOf({ view, isLive, message, page }) {
 export function timeToolsOf({ view, shown, page }) {
   const zone = shown?.question.store.timezone;
   const end = (word) => (shown ? written(shown.range[word], zone) : view[word] ?? "");
-  const input = (word, label) => html`<label>${label}<input id=${word} data-value=${end(word)} size="25" spellcheck="false" autocomplete="off" @change=${(event) => page.changeShared({ range: null, from: end("from"), to: end("to"), [word]: event.target.value })}></label>`;
+  const chosen = (word) => page.view[word] ?? end(word); // the answer to an earlier change may not be shown yet
+  const input = (word, label) => html`<label>${label}<input id=${word} data-value=${end(word)} size="25" spellcheck="false" autocomplete="off" @change=${(event) => page.changeShared({ range: null, from: chosen("from"), to: chosen("to"), [word]: event.target.value })}></label>`;
   return html`<div class="time" role="group" aria-label="Time">
     ${input("from", "From")}${input("to", "To")}
     ${select({ id: "compare", label: "Compare with", choices: COMPARED, value: view.compare ?? "", disabled: Boolean(shown?.heat), onChange: (compare) => page.changeShared({ compare }) })}
