@@ -142,7 +142,7 @@ def test_bounds(size):
         assert interval["lower"] == pytest.approx(sketch.get_lower_bound(sigmas), rel=1e-14)
         assert interval["upper"] == pytest.approx(sketch.get_upper_bound(sigmas), rel=1e-14)
         assert (interval["theta"], interval["retained"]) == (sketch.theta, sketch.num_retained)
-    with pytest.raises(ValueError, match="in standard errors, must be above 0; got 0"):
+    with pytest.raises(ValueError, match="in standard errors, must be finite and above 0; got 0"):
         bounds(state, 0)
     with pytest.raises(TypeError, match="states of count have no bounds; they have count"):
         bounds(aggr.Count().reduce(pa.array([1]), Groups.single(1)))

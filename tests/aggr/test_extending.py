@@ -173,7 +173,7 @@ def test_a_cell_that_runs_again_registers_its_class_again():
     with pytest.raises(ValueError, match="the name 'stranger' is already used by"):
         aggr.register(other)
     aggr.unregister("stranger")
-    with pytest.raises(ValueError, match="the name 'sum' is taken by"):
+    with pytest.raises(ValueError, match="the name 'sum' is already used by"):
         aggr.register(_named("sum"))
 
 

@@ -84,7 +84,7 @@ def test_mistakes_of_readers_are_named(orc_reader, tmp_path):
         name, endings = "fewer", (".fewer",)
 
         def batches(self, path, columns):
-            yield pa.record_batch({"ts": [0]})
+            yield pa.RecordBatch.from_pydict({"ts": [0]})
 
     register_reader(Fewer)
     orc.write_table(ROWS, tmp_path / "day.fewer")
