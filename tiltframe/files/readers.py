@@ -8,7 +8,7 @@
 ...     name, endings = "lines", (".lines",)
 ...     def schema(self, path): return pa.schema({"line": pa.string()})
 ...     def batches(self, path, columns):
-...         yield pa.record_batch({"line": path.read_text().splitlines()})
+...         yield pa.RecordBatch.from_pydict({"line": path.read_text().splitlines()})
 >>> _ = register_reader(Lines)
 >>> reader_of(Path("server.lines")).name
 'lines'
