@@ -5,7 +5,7 @@
 Each writer sends events of the current minute under its own name and number. Each reader asks a panel of the last hour,
 by PromQL or by `/v1/query`, and waits a second, as dashboards that refresh do. From the request to the last byte is
 timed. The server's memory, and the files and bytes of the store, are read every ten seconds. At the end, the store must
-contain every acknowledged event exactly once.
+contain at least every acknowledged event; a request whose answer was lost may have been counted too.
 """
 
 from __future__ import annotations

@@ -120,6 +120,7 @@ def test_a_stream_is_seen_from_outside(tmp_path, forked):
         ("--input a=in --input b=- --idle soon", "cannot read idle"),
         ("--metrics 9465", "cannot read the address '9465' of --metrics"),
         ("--spark --drain", "--drain cannot be used with --spark"),
+        ("--spark --metrics :0", "--metrics cannot be used with --spark"),
         ("--spark --input a=in", "--input cannot be used with --spark"),
     ],
 )

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import random
+import weakref
 
 import pyarrow as pa
 import pytest
@@ -99,3 +100,22 @@ def test_results_are_in_order_and_later_calls_do_not_begin_after_an_error():
 def test_a_number_of_threads_below_1_is_refused():
     with pytest.raises(ValueError, match="jobs"):
         FrameStore(MemoryBackend(), FRAME).append_rows(drawn(SEED), "w", 1, jobs=0)
+
+
+@pytest.mark.parametrize("jobs", [1, 2])
+def test_workers_keep_no_item_that_they_have_finished(jobs):
+    class Item:
+        """An object that can be watched."""
+
+    watched = list[weakref.ref[Item]]()
+
+    def items():
+        for _ in range(10):
+            item = Item()
+            watched.append(weakref.ref(item))
+            yield item
+            del item
+
+    with Workers(jobs) as workers:
+        for number, _ in enumerate(workers.map(lambda item: None, items())):
+            assert number < 6 or (watched[0](), watched[1]()) == (None, None)

@@ -309,3 +309,12 @@ def test_what_the_command_cannot_stream(options, message, installed, capsys, mon
     with pytest.raises(SystemExit):
         cli.main([*COMMAND.split(), *["--time", "ts"] * ("--time" not in options), *options.split()])
     assert message in capsys.readouterr().err
+
+
+@pytest.mark.spark
+def test_only_the_watermark_of_the_event_times_counts(spark, tmp_path):
+    from spark_udaf.streaming.stream import stream_source
+
+    rows = spark.readStream.schema("ts timestamp, arrived timestamp").parquet(str(tmp_path))
+    source = stream_source(rows.withWatermark("arrived", "10 seconds"), "")
+    assert (source.has_watermark, source.delay_of("ts"), source.delay_of("arrived")) == (True, None, 10_000_000)

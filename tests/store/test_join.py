@@ -139,6 +139,17 @@ def test_ranges_that_overlap_are_read_once(store):
         assert begun is None or row["start"] <= begun.timestamp() * 1000 < row["end"]
 
 
+def test_columns_of_the_rows_are_repeated_unchanged(store):
+    """Also times of day in a column of days, which Arrow would refuse when it checks the values of runs."""
+    days = pa.array([86_400_000, 5], pa.int64()).view(pa.date64())
+    events = pa.table({"host": ["a", "b"], "start": [0, 0], "end": [HOUR, HOUR], "day": days})
+    joined = pa.concat_tables(store.at().join(events, Join("host", within=("start", "end"), per="1m")).slices)
+    expected = {"a": 86_400_000, "b": 5}
+    assert joined.num_rows > 2
+    for host, day in zip(joined["host"].to_pylist(), joined["day"].combine_chunks().view(pa.int64()), strict=True):
+        assert day.as_py() == expected[host]
+
+
 def test_a_planned_join_of_pieces_is_the_join_of_all_rows(store):
     """As tasks of another engine read it: pickled, and with the types that backends store."""
     events = pa.table(

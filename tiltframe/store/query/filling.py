@@ -184,15 +184,17 @@ def _exact_line(values: pa.Array, low: Rows, high: Rows, spans: Sequence[Instant
     end.
     """
     scale = values.type.scale if pa.types.is_decimal(values.type) else 0
-    begins, moments, ends = (span.tolist() for span in spans)
+    of_low, of_filled, of_high = (span.tolist() for span in spans)
     with localcontext(prec=_MOST_DIGITS):
         lows, highs = (
             [int(Decimal(number).scaleb(scale)) for number in values.take(pa.array(rows)).to_pylist()]
             for rows in (low, high)
         )
         units = [
-            round(a + Fraction((b - a) * (at - begin), end - begin))
-            for a, b, begin, at, end in zip(lows, highs, begins, moments, ends, strict=True)
+            round(low + Fraction((high - low) * (time - begin), end - begin))
+            for (low, high), begin, time, end in zip(
+                zip(lows, highs, strict=True), of_low, of_filled, of_high, strict=True
+            )
         ]
         line = [Decimal(unit).scaleb(-scale) for unit in units] if scale else units
     return pa.array(line, values.type)
