@@ -58,7 +58,8 @@ def checked_records(recorded: Mapping[str, Any] | None) -> dict[str, str]:
     for name, value in checked_mapping({} if recorded is None else recorded, "recorded", "name -> plain data").items():
         if not is_name(name) or name.startswith(OWN):
             raise ValueError(
-                f"the name of a record must be text that is not empty, and not begin with {OWN!r}; got {shown(name)}"
+                f"the name of a record must be text that does not begin with {OWN!r} and is not empty; "
+                f"got {shown(name)}"
             )
         try:
             texts[str(name)] = json.dumps(value, allow_nan=False)

@@ -48,7 +48,7 @@ def check_writer(writer: str, commit: int) -> int:
     """
     if not is_name(writer) or writer.startswith(OWN):
         raise ValueError(
-            f"the name of a writer must be text that is not empty, and not begin with {OWN!r}; got {shown(writer)}"
+            f"the name of a writer must be text that does not begin with {OWN!r} and is not empty; got {shown(writer)}"
         )
     return checked_whole(commit, "a commit number, which grows with every commit,")
 
