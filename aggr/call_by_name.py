@@ -23,11 +23,13 @@ _DISTINCT = {"count": "count_distinct", "sum": "sum_distinct", "avg": "avg_disti
 _ESTIMATES = {"count_distinct": "approx_count_distinct"}  # the function that beyond="estimate" selects
 _ESTIMATE = "estimate"
 _WORDS = {  # the parameters that several calls share, with their descriptions
-    "by": "The column of event times; by default the frame's own.",
-    "where": "Take only the rows for which this SQL condition is true.",
-    "distinct": "Take each distinct value once: the set of them is the state, of ``max`` values a group at most.",
-    WEIGHT: """The column that says how many rows a row stands for: whole numbers from 0, of any numeric type. Rows in
-    which it is 0 or null do not count. The state is to the bit that of the rows repeated.""",
+    "by": "The column of event times. The default is the time column of the frame.",
+    "where": "Aggregate only the rows for which this SQL condition is true.",
+    "distinct": "Aggregate each distinct value of a group once. The state then contains these values, at most ``max`` "
+    "per group.",
+    WEIGHT: """The column with the number of rows that each row represents: whole numbers from 0, of any numeric type.
+    Rows with a weight of 0 or null are skipped. The state is bit-identical to the state of rows repeated that
+    often.""",
 }
 _RAISES = """TypeError, ValueError
     For arguments that the function does not take, and for values that it does not allow."""

@@ -159,7 +159,7 @@ class Field(ABC):
         CannotSubtract
             If the states were not merged into these, or the remainder cannot be computed from the field.
         """
-        raise NotImplementedError(f"{type(self).__name__} does not say how it is subtracted")
+        raise NotImplementedError(f"{type(self).__name__} does not implement subtraction")
 
     def row_counts(self, column: pa.Array) -> Whole:
         """Return the number of rows of each state, for functions that name this field in ``counted_by``.

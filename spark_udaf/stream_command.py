@@ -137,8 +137,8 @@ def _emitted(
     if kind != "timestamp":
         raise ValueError(
             f"the watermark of a Spark source needs a column of timestamps, and {time!r} "
-            f"{'is not there' if kind is None else f'is of type {kind}'}; of JSON and CSV --option inferTimestamp=true "
-            "or --option inferSchema=true may read it so"
+            f"{'is not there' if kind is None else f'is of type {kind}'}; for JSON or CSV, try --option "
+            f"inferTimestamp=true or --option inferSchema=true"
         )
     writer = stream(df.withWatermark(time, f"{delay} microseconds"), frame, **policies).writeStream
     if state is not None:

@@ -71,7 +71,7 @@ def _java() -> Finding:
     try:
         version_output = subprocess.run([program, "-version"], capture_output=True, text=True, timeout=30)
     except (OSError, subprocess.TimeoutExpired) as error:
-        return Finding("Java", False, f"{program} does not run: {error}", "set JAVA_HOME to a Java that does")
+        return Finding("Java", False, f"{program} does not run: {error}", "set JAVA_HOME to a working Java")
     return java_finding(version_output.stderr + version_output.stdout, program)
 
 
@@ -85,7 +85,7 @@ def java_finding(version_output: str, program: str) -> Finding:
     """
     match = re.search(r'version "(?:1\.)?(\d+)', version_output)
     if match is None:
-        return Finding("Java", False, f"{program} tells no version", "set JAVA_HOME to a Java that does")
+        return Finding("Java", False, f"{program} does not print a version", "set JAVA_HOME to a working Java")
     ok = int(match[1]) >= _JAVA
     do = "" if ok else f"Spark 4 needs Java {_JAVA} or newer: install one, and set JAVA_HOME to it"
     return Finding("Java", ok, f"{match[1]} at {program}", do)
@@ -95,7 +95,7 @@ def _workers() -> Finding:
     """Check whether Spark's Python workers would use this Python version and these packages."""
     python = os.environ.get("PYSPARK_PYTHON")
     if python is None:
-        return Finding("Spark's Python workers", True, "python3 of the PATH, unless spark.pyspark.python says which")
+        return Finding("Spark's Python workers", True, "python3 of the PATH, unless spark.pyspark.python is set")
     script = "import sys, aggr, pyarrow; print('.'.join(map(str, sys.version_info[:2])), pyarrow.__version__)"
     do = f"set PYSPARK_PYTHON={sys.executable}, or install the same packages for {python}"
     try:
@@ -126,7 +126,7 @@ def _memory() -> Finding:
     do = (
         ""
         if total_bytes >= _MEMORY
-        else "a JVM and a Python worker want 2 GiB: set spark.driver.memory, and use local[1]"
+        else "a JVM and a Python worker need about 2 GiB: set spark.driver.memory, and use local[1]"
     )
     return Finding("memory", total_bytes >= _MEMORY, sizes, do)
 
@@ -142,8 +142,8 @@ def _cache() -> Finding:
         existing = next(path for path in (folder, *folder.absolute().parents) if path.exists())
         if os.access(existing, os.W_OK):
             return Finding("cache of compiled loops", True, f"below {folder}")
-    do = "every process compiles for some ten seconds: set NUMBA_CACHE_DIR to a folder that can be written"
-    return Finding("cache of compiled loops", False, "no folder can be written", do)
+    do = "every process compiles for about ten seconds: set NUMBA_CACHE_DIR to a writable folder"
+    return Finding("cache of compiled loops", False, "no cache folder is writable", do)
 
 
 def _numbers(text: str) -> tuple[int, ...]:

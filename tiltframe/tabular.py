@@ -146,8 +146,8 @@ def _with_options(
         of_time != reading.types
     ):
         raise ValueError(
-            f"{what} is not a file; of reading only time and where are of tables and streams, with clock, time_format "
-            "and the unit of whole-number times, or that they are text"
+            f"{what} is a table or a stream, for which reading can contain only where, clock, time_format and the type "
+            f"of the time column"
         )
     if reading == _NOTHING:
         return _with_numbers(_stream(data, what, columns), uses)

@@ -1,4 +1,4 @@
-"""The interface of a time window: assign times to intervals, and merge the intervals of a key to windows.
+"""The interface of a time window: assign times to intervals, and merge the intervals of each key into windows.
 
     times ── assign ──▶ intervals [start, end) ── merge, by key ──▶ windows
 
@@ -27,8 +27,10 @@ from windows.timezone import Instants, checked_instants, clock
 
 # the start and end of a window over all time: outside all supported years, and far from overflow
 MIN_INSTANT, MAX_INSTANT = -(2**62), 2**62
-MOST_LISTED = 10_000_000  # the maximum number of windows that are listed: 80 MB of starts, 240 MB of intervals
-_TRIED, _DECADE = 19_723 * DAY, 3_652 * DAY  # the year 2024; nesting is tested for some years around it
+MOST_LISTED = (
+    10_000_000  # the maximum number of windows in a list; such a list takes 80 MB for starts, or 240 MB for intervals
+)
+_TRIED, _DECADE = 19_723 * DAY, 3_652 * DAY  # the year 2024; nesting is tested in some years around 2024
 
 
 class Intervals(NamedTuple):
@@ -51,8 +53,8 @@ class Numbered(NamedTuple):
     """The result of `TimeWindow.numbered`: overlapping windows, numbered in the order of their starts.
 
     The time ``i`` lies in the windows with the numbers ``first[i]`` to ``last[i]``, and in no others. ``bounds``
-    returns the starts and ends of the windows with the passed numbers, in microseconds UTC. The ends ascend with the
-    numbers.
+    returns the starts and ends of the windows with the passed numbers, in microseconds UTC. The end of a window is
+    never before the end of a window with a smaller number.
     """
 
     first: NDArray[np.int64]
@@ -73,7 +75,7 @@ class TimeWindow(ABC):
     is_merging: ClassVar[bool] = False  # whether `merge` combines intervals that are not equal
     # whether windows follow each other without gap or overlap, which a store requires
     contiguous: ClassVar[bool] = False
-    # whether one rule gives the windows of all years, so that windows that nest in some years nest in all
+    # whether one rule determines the windows of all years, so that nesting needs to be tested in some years only
     same_in_all_years: ClassVar[bool] = False
     # the version of the definition; increase it if the same text now means other starts or ends
     version: ClassVar[int] = 1
@@ -98,7 +100,8 @@ class TimeWindow(ABC):
         Returns
         -------
         rows : array of int64, shape (intervals,)
-            Ascending indices into ``times``. A time has as many entries as intervals: none, one or several.
+            Ascending indices into ``times``. A time in several intervals has several entries, and a time outside all
+            intervals has none.
         starts, ends : arrays of int64, shape (intervals,)
             Microseconds UTC, with ``starts <= times[rows] < ends``.
 
@@ -126,7 +129,7 @@ class TimeWindow(ABC):
         return None
 
     def merge(self, keys: NDArray[np.integer], starts: Instants, ends: Instants) -> Merged:
-        """Merge the intervals of each key to windows. This default merges equal intervals.
+        """Merge the intervals of each key into windows. This default merges equal intervals.
 
         Parameters
         ----------
@@ -167,13 +170,13 @@ class TimeWindow(ABC):
 
     @property
     def sort_key(self) -> tuple[float, float]:
-        """The length and the distance of starts, in microseconds, by which kinds of windows are sorted."""
+        """The sort key of kinds of windows: the length of a window and the distance between starts, in microseconds."""
         return self.length, self.length
 
     @property
     def pane(self) -> TimeWindow:
-        """The windows that rows are first reduced to. All times in a pane lie in the same windows as the start of the
-        pane.
+        """The short windows to which rows are reduced first. All times in a pane lie in the same windows as the start
+        of the pane.
         """
         return self
 
@@ -300,7 +303,7 @@ class TimeWindow(ABC):
         Returns
         -------
         array of int64, shape (windows,)
-            Their starts, ascending, microseconds UTC.
+            The starts of these windows, ascending, in microseconds UTC.
 
         Raises
         ------
@@ -346,7 +349,7 @@ class TimeWindow(ABC):
         Returns
         -------
         int
-            Its start, microseconds UTC.
+            The start of the window, in microseconds UTC.
 
         Raises
         ------
@@ -442,12 +445,12 @@ def check_nested(level: TimeWindow, assigned: Intervals, fine_starts: Instants, 
 
 
 def number_windows(order: NDArray[np.int64], first: NDArray[np.bool_], starts: Instants, ends: Instants) -> Merged:
-    """Unite sorted intervals to windows, number the windows, and return the window number of each interval.
+    """Combine sorted intervals into windows, and number the windows.
 
     Parameters
     ----------
     order : array of int64, shape (intervals,)
-        The intervals by key and start.
+        The indices of the intervals, sorted by key and start.
     first : array of bool, shape (intervals,)
         Whether the interval ``order[i]`` begins a window.
     starts, ends : arrays of int64, shape (intervals,)

@@ -53,11 +53,13 @@ class Period(ABC):
         """Return the local times at which windows begin, by their numbers."""
 
     def edges(self, times: Instants, ahead: int, after: int) -> Instants:
-        """Return the starts of windows on a clock ``ahead`` of UTC, or of the next windows if ``after`` is 1."""
+        """Return the starts of the windows that contain times, or of the windows that follow them if ``after`` is 1.
+        The clock is ``ahead`` microseconds ahead of UTC.
+        """
         return self.local(self.index(times + ahead) + after) - ahead
 
     def common(self, other: Period) -> Self | None:
-        """Return the longest period that divides both, and whose starts include those of this period."""
+        """Return the longest period that divides both periods, and whose starts include the starts of this period."""
         return self._with_size(math.gcd(self.size, other.size)) if type(other) is type(self) else None
 
     def _with_size(self, size: int) -> Self:
@@ -67,7 +69,7 @@ class Period(ABC):
 
 @dataclass(frozen=True)
 class Fixed(Period):
-    """A length of time."""
+    """A period of a fixed length."""
 
     units: ClassVar = LENGTH
 
@@ -87,7 +89,7 @@ class Fixed(Period):
         return index * self.size + self.shift
 
     def edges(self, times: Instants, ahead: int, after: int) -> Instants:
-        shift = self.shift - ahead  # few passes, because there may be a million times
+        shift = self.shift - ahead  # The array is read in few passes, because it may contain a million times.
         edges: Instants = (times - shift if shift else times) // self.size
         edges *= self.size
         shift += self.size * after
@@ -104,7 +106,7 @@ class Fixed(Period):
 
 @dataclass(frozen=True)
 class Months(Period):
-    """A number of months."""
+    """A period of a number of months."""
 
     units: ClassVar = MONTHS
 

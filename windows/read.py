@@ -24,7 +24,7 @@ def read_window(text: str, timezone: str = "UTC") -> TimeWindow:
         ``hopping(SIZE, HOP, offset=TIME)``; ``session(GAP)``; ``all``, for one window over all time; or a registered
         kind, by its name or as a call. `aggr.call_text` describes the syntax of calls.
     timezone : str
-        An IANA name. Sessions and ``all`` do not use it.
+        An IANA name. Sessions and ``all`` do not use a zone.
 
     Returns
     -------
@@ -55,7 +55,7 @@ def read_window(text: str, timezone: str = "UTC") -> TimeWindow:
 
 
 def text_of(window: TimeWindow) -> str:
-    """Return the text of a window that `read_window` reads in its zone.
+    """Return the text from which `read_window` creates an equal window, in the same zone.
 
     Parameters
     ----------
@@ -64,7 +64,7 @@ def text_of(window: TimeWindow) -> str:
     Returns
     -------
     str
-        Its name.
+        The name of the window.
 
     Raises
     ------
@@ -138,7 +138,7 @@ def read_windows(text: str, timezone: str = "UTC") -> list[TimeWindow]:
     Raises
     ------
     ValueError
-        If one of them cannot be read.
+        If one of the windows cannot be read.
 
     Examples
     --------

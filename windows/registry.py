@@ -32,8 +32,8 @@ def register(kind: type[TimeWindow]) -> type[TimeWindow]:
     Parameters
     ----------
     kind : subclass of TimeWindow
-        A frozen dataclass whose fields are numbers, booleans, texts or tuples of them, which are lists in text. A field
-        ``timezone`` is set to the zone of the frame.
+        A frozen dataclass whose fields are numbers, booleans, texts or tuples of these. In text, a tuple is written as
+        a list. A field ``timezone`` is set to the zone of the frame.
 
     Returns
     -------
@@ -84,7 +84,7 @@ def unregister(kind: type[TimeWindow]) -> None:
     Raises
     ------
     KeyError
-        If it is not registered.
+        If the kind is not registered.
     """
     words = [word for word, registered in _KINDS.items() if registered is kind]
     if not words:
@@ -93,7 +93,9 @@ def unregister(kind: type[TimeWindow]) -> None:
 
 
 def kinds(name: str = "") -> Mapping[str, Callable[..., TimeWindow]]:
-    """Return the function that creates each kind of window. Load other distributions unless ``name`` is registered."""
+    """Return the function that creates each kind of window. Load the kinds of other distributions, unless ``name`` is
+    already registered.
+    """
     if name not in _KINDS:
         _load_others()
     return _KINDS

@@ -21,7 +21,7 @@ _FIRST_YEAR, _LAST_YEAR = (
     2,
     9998,
 )  # Python's datetime has years 1 to 9999; a window may start before, or end after, its times
-# from this year, each zone repeats a rule of its own every year; tzdata lists single transitions up to 2087 only
+# From this year on, each zone follows one rule every year; tzdata lists single transitions up to 2087.
 _RULE_YEAR = 2100
 _CYCLE = 400  # years, after which the dates of the Gregorian calendar fall on the same weekdays again
 
@@ -40,10 +40,10 @@ class Clock:
     def without_whole_shifts(self, size: int, shift: int = 0) -> Clock:
         """Return the clock without the transitions that windows of a size can ignore.
 
-        These move the clock by whole multiples of the size: the remaining clock still shows the right place within a
-        window, and an hour that the clock repeats is two windows. A jump ahead in the middle of a window is retained,
-        because a coarser window may begin at the jump. Windows begin when the clock shows ``shift`` plus a whole
-        multiple of the size.
+        Such a transition moves the clock by a whole multiple of the size, so that positions within a window remain
+        correct, and a repeated hour lies in two windows. A jump ahead in the middle of a window is retained, because a
+        coarser window may begin at the jump. Windows begin when the clock shows ``shift`` plus a whole multiple of the
+        size.
         """
         moves = np.diff(self.offsets)
         ignored = (moves % size == 0) & ((moves < 0) | ((self.since[1:] + self.offsets[:-1] - shift) % size == 0))
@@ -151,7 +151,9 @@ def _clock(name: str, first: int, last: int) -> Clock:
 
 
 def _transitions(name: str, year: int) -> list[tuple[int, int]]:
-    """Return the UTC-offset transitions of a year; a distant year has those of an earlier year with the same dates."""
+    """Return the UTC-offset transitions of a year; a distant year has the transitions of an earlier year with the same
+    dates.
+    """
     same = year if year < _RULE_YEAR else _year_of_dates()[_dates(year)]
     moved = _start_of_year(year) - _start_of_year(same)
     return [(at + moved, offset) for at, offset in _transitions_by_day(name, same)]

@@ -24,7 +24,7 @@ def as_text(report: Report, earlier: Report | None = None) -> str:
     """
     parts = [_timings(report), _sizes(report), _errors(report), _memory(report)]
     parts += [
-        f"merged states of {call} have the bits of all rows: {'yes' if same else 'NO'}"
+        f"merged states of {call} are bit-identical to the states of all rows: {'yes' if same else 'NO'}"
         for call, same in report.keeps_bits.items()
     ]
     if earlier is not None:
@@ -43,7 +43,7 @@ def _timings(report: Report) -> str:
         ratio = f"{answers / ours:.2f} ×" if ours and answers and by != OURS else ""
         cells = ["" if ns is None else f"{ns:,.1f}" for ns in figures]
         lines.append([measure if by == OURS else "", by, f"{groups:,}", *cells, ratio])
-    title = "nanoseconds: reduce and rows to results per row, merge and finish per state; ratio to tiltframe"
+    title = "nanoseconds per row (reduce, rows to results) or per state (merge, finish), and the ratio to tiltframe"
     return _table(title, lines)
 
 
@@ -64,7 +64,7 @@ def _errors(report: Report) -> str:
         first = error.measure if error.by == OURS else ""
         figures = [_share(error.worst_relative), _share(error.mean_relative), rank]
         lines.append([first, error.by, error.distribution, error.part, *figures])
-    return _table("errors of the value, relative to the exact result, and of the rank", lines)
+    return _table("relative errors of the value, and errors of the rank, compared with the exact result", lines)
 
 
 def _memory(report: Report) -> str:
@@ -72,7 +72,7 @@ def _memory(report: Report) -> str:
     for memory in report.memory:
         size = "not measured" if memory.bytes is None else f"{memory.bytes / 2**20:,.1f} MiB"
         lines.append([memory.measure, f"{memory.groups:,}", f"{memory.rows:,}", size])
-    return _table("peak memory beyond the rows", lines)
+    return _table("peak memory in addition to the rows", lines)
 
 
 def _changes(report: Report, earlier: Report) -> str:

@@ -30,7 +30,7 @@ class Bits(Field):
 
     def check(self, column: pa.Array) -> None:
         if column.type not in (pa.int64(), pa.uint64()):
-            raise DamagedState(f"has type {column.type}, neither int64 nor uint64")
+            raise DamagedState(f"has type {column.type}, which is neither int64 nor uint64")
 
 
 @dataclass(frozen=True)
@@ -47,7 +47,7 @@ class BitAnd(Function):
     name = "bit_and"
     takes = INTEGERS
     keeps = "the bits"
-    returns = "int64, uint64 of uint64; null if there are no values"
+    returns = "uint64 for a column of uint64, otherwise int64; null if there are no values"
     guarantee = "exact"
     own_state: ClassVar[State] = PlainState("bit_and", {"bits": Bits(np.bitwise_and)})
 

@@ -51,7 +51,7 @@ class Funnel(SeriesFunction):
 
     name = "funnel"
     takes = ORDERED_AT_TIMES
-    returns = "int64, how many steps; 0 if there are no values"
+    returns = "int64, the number of completed steps; 0 if there are no values"
     guarantee = "exact, ordered by event time, never by arrival"
 
     def __post_init__(self) -> None:

@@ -29,7 +29,7 @@ TYPES = (
     *(pa.list_(pa.float64()), pa.struct([("a", pa.float64()), ("b", pa.string())])),
 )
 _TIME = pa.timestamp("us", "UTC")
-WRITES = "it writes into an array that other measures of the same column use; copy the array first"
+WRITES = "it writes into an array that other measures of the same column also use; copy the array first"
 
 
 @dataclass(frozen=True)

@@ -38,7 +38,7 @@ def refusal(case: Case) -> None:
         refuses(partial(case.merge, other), "states that name another function")
         refuses(partial(case.function.finish, other), "states that name another function")
     strange = pa.StructArray.from_arrays([pa.array([1] * n)], names=["strange"])
-    refuses(partial(case.merge, strange), "states that are not its own")
+    refuses(partial(case.merge, strange), "states of another function")
 
 
 def versions(case: Case) -> None:

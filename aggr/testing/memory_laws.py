@@ -31,13 +31,16 @@ def _check_untouched(case: Case, shared: Values) -> None:
         if is_write_into_shared(error):
             raise LawBroken(WRITES) from error
         raise
-    holds(np.array_equal(shared.groups.ids, ids), "the group numbers that other measures read have changed")
-    holds(np.array_equal(shared.groups.counts(), counts), "the counts of groups that other measures read have changed")
-    holds(digest(shared.array) == before, "the values that other measures of the column read have changed")
+    holds(np.array_equal(shared.groups.ids, ids), "reduce changed the group ids, which other measures also read")
+    holds(
+        np.array_equal(shared.groups.counts(), counts),
+        "reduce changed the rows per group, which other measures also read",
+    )
+    holds(digest(shared.array) == before, "reduce changed the values of the column, which other measures also read")
     if doubles is not None:
         holds(
             np.array_equal(_doubles(shared), doubles, equal_nan=True),
-            "the numbers that other measures of the column read have changed",
+            "reduce changed the converted values of the column, which other measures also read",
         )
 
 

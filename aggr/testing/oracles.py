@@ -32,7 +32,10 @@ def consult(oracle: Oracle, case: Case) -> None:
     for group, result in enumerate(case.function.finish(case.states).to_pylist()):
         expected = oracle(_rows_of(case, group).to_pylist())
         if not _agree(result, expected, error=0.0):
-            raise LawBroken(f"{case.function.name} breaks the law 'oracle': {result!r} where {expected!r} is exact")
+            raise LawBroken(
+                f"{case.function.name} breaks the law 'oracle': the result is {result!r}, and the exact "
+                f"result is {expected!r}"
+            )
 
 
 def consult_declared(case: Case, where: str = "") -> int:

@@ -97,7 +97,10 @@ def exact_type(case: Case) -> None:
         ("result", results.type, case.function.result_type(dtype)),
     ):
         holds(actual == announced, f"a {what} has type {actual}, announced as {announced}")
-    holds(len(states) == len(results) == case.groups.n, "there is not one state and one result per group")
+    holds(
+        len(states) == len(results) == case.groups.n,
+        "the numbers of states and results must equal the number of groups",
+    )
 
 
 def travel(case: Case) -> None:

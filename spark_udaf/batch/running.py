@@ -165,7 +165,7 @@ def _streamed(
     check_is_spark(
         df.sparkSession,
         "a window over ordered rows",
-        "does not keep the order of rows; use tiltframe.running on a table",
+        "does not preserve the order of rows; use tiltframe.running on a table",
     )
     inside = computed(order)
     computed_keys = [text for name, text in inside.keyed_by.items() if text != name]

@@ -44,8 +44,8 @@ def read_rows(message: Message, schema: pa.Schema) -> pa.RecordBatch:
     batch = read_message(message.data, schema)
     if batch.num_rows != message.rows:
         raise NotConserved(
-            f"shard {message.shard} was sent a message of {message.rows:,} states or rows, and {batch.num_rows:,} were "
-            "read from it; run the job again, and report the error to the project of the engine"
+            f"a message to shard {message.shard} contained {message.rows:,} states or rows, and {batch.num_rows:,} of "
+            f"them arrived; run the job again, and report the error to the project of the engine"
         )
     return batch
 
@@ -98,9 +98,10 @@ class Received:
             self.tasks = senders if self.tasks is None else self.tasks  # each task sends each shard a receipt
             if sent != came or not self.tasks == senders == len(receipts):
                 raise NotConserved(
-                    f"the engine lost or repeated rows: shard {shard} was sent {sent[0]:,} messages of {sent[1]:,} "
-                    f"states or rows by {senders:,} of {self.tasks:,} tasks, and {came[0]:,} of {came[1]:,} came, with "
-                    f"{len(receipts):,} receipts; run the job again, and report the error to the project of the engine"
+                    f"the engine lost or repeated rows: {senders:,} of {self.tasks:,} tasks sent {sent[0]:,} messages "
+                    f"with {sent[1]:,} states or rows to shard {shard}, which received {came[0]:,} messages with "
+                    f"{came[1]:,}, and {len(receipts):,} receipts; run the job again, and report the error to the "
+                    f"project of the engine"
                 )
             if senders:  # a shard without messages has at most an empty message
                 self.shards += 1
@@ -110,7 +111,8 @@ class Received:
         few = self.tasks and not self.shards
         if self.shards_of_each is not None and (few or self.shards % self.shards_of_each):
             raise NotConserved(
-                f"the engine lost rows: {self.shards:,} shards came into a partition that has {self.shards_of_each:,}; "
+                f"the engine lost rows: a partition received {self.shards:,} shards, which is not a positive multiple "
+                f"of {self.shards_of_each:,}; "
                 "run the job again, and report the error to the project of the engine"
             )
 
@@ -121,8 +123,9 @@ def check_covered(shards: Iterable[int], numbers: NDArray[np.int32]) -> None:
     if covered and covered != sorted(numbers.tolist()):
         missing, repeated = len(set(numbers.tolist()) - set(covered)), len(covered) - len(set(covered))
         raise NotConserved(
-            f"the engine lost or repeated results: of {len(numbers):,} shards {missing:,} are missing, {repeated:,} "
-            "came twice; nothing is committed; run the job again, and report the error to the project of the engine"
+            f"the engine lost or repeated results: of {len(numbers):,} shards, {missing:,} are missing, and "
+            f"{repeated:,} were received twice; nothing is committed; run the job again, and report the error to the "
+            f"project of the engine"
         )
 
 

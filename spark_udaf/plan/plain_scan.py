@@ -110,7 +110,7 @@ def scan_of(df: DataFrame) -> ParquetScan:
         # The case of the name may differ, for example, because Spark ignores it.
         if column.name() not in scan.schema.names:
             raise NotPlain(
-                f"its condition says {column.name()!r}, and the files have {', '.join(scan.schema.names)}"[:300]
+                f"its condition uses {column.name()!r}, and the files have {', '.join(scan.schema.names)}"[:300]
             )
     chosen = [_condition(condition, scan.schema) for condition in conditions]
     return ParquetScan(scan.spark, scan.dataset, functools.reduce(operator.and_, chosen), None)

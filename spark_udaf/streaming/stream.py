@@ -141,7 +141,7 @@ def stream(
     spec = OrderedRollup(frame) if isinstance(frame, OrderedFrame) else frame
     query = spec.query if isinstance(spec, OrderedAggregator) else check_frame(spec)
     read_ahead(ahead)
-    observed = _next_name() if name is None else checked_name(name, "name, which the numbers of the stream have,")
+    observed = _next_name() if name is None else checked_name(name, "name, the name of the stream,")
     null_times = NULL_TIMES if name is None else f"{NULL_TIMES} {name}"
     df = with_times(df, query.time, on_null_time, null_times)
     source = stream_source(df, "su.rollup and su.finish give the results of its windows")

@@ -100,9 +100,9 @@ def stream_into(
         query = su.stream_into(requests, store, name="requests", checkpoint="s3://bucket/checkpoints/requests")
     """
     check_store(store)
-    check_writer(checked_name(name, "name, which the stream and its writer are called by,"), 0)
+    check_writer(checked_name(name, "name, the name of the stream,"), 0)
     path = os.fspath(checkpoint) if isinstance(checkpoint, os.PathLike) else checkpoint
-    folder = checked_name(path, "checkpoint, the folder in which Spark keeps how far the stream is,")
+    folder = checked_name(path, "checkpoint, the folder of Spark's checkpoint,")
     starts = _checked_trigger(trigger)
     if compact_every is not None:
         checked_whole(compact_every, "compact_every, a number of batches,", 1)

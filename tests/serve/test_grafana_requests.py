@@ -101,7 +101,9 @@ def test_every_function_is_answered_or_refused_with_the_way():
 def test_a_refusal_names_the_way(server):
     for query in ("irate(n_total[1m])", "stddev(n_total)", "label_replace(n_total, 'a', 'b', 'c', 'd')", "time()"):
         answer = server.query(query, BEGIN + 60)
-        sentence = "is not a merge of windows; Prometheus computes it through remote read (docs/prometheus.md)"
+        sentence = (
+            "cannot be computed by merging windows; Prometheus computes it through remote read (docs/prometheus.md)"
+        )
         assert (answer.status, sentence in json.loads(answer.body)["error"]) == (422, True), query
 
 

@@ -71,8 +71,8 @@ def test_changes_are_pushed_and_resumed_and_end_with_the_server(tmp_path):
     ("path", "status", "message"),
     [
         ("web/changes?per=5m", 400, "5m"),
-        ("web/changes?since=x", 400, "since is a version of the store, a whole number; got 'x'"),
-        ("web/changes?limit=1", 400, "changes have no 'limit'"),
+        ("web/changes?since=x", 400, "since must be a version of the store, a whole number; got 'x'"),
+        ("web/changes?limit=1", 400, "the request for changes has no parameter 'limit'"),
         ("nope/changes", 404, "no store 'nope'"),
     ],
 )

@@ -86,7 +86,7 @@ def test_a_mistake_is_one_sentence_before_anything_listens(folder, monkeypatch, 
 def test_a_store_of_a_name_that_is_taken_is_told_how_to_be_called(folder, monkeypatch, capfd):
     monkeypatch.chdir(folder)
     _, _, err = call(capfd, "serve", "web", "web=./web")
-    assert err == "tiltframe: two stores are called 'web'; name one of them otherwise: NAME=./web\n"
+    assert err == "tiltframe: two stores are called 'web'; rename one of them: NAME=./web\n"
 
 
 def test_a_port_that_is_taken_is_one_sentence(folder, monkeypatch, capfd):
@@ -246,4 +246,4 @@ def test_who_takes_nothing_is_let_go(monkeypatch):
     scope = {"type": "http", "method": "GET", "path": "/", "query_string": b"", "headers": []}
     answer = StreamingResponse(iter([b"a", b"b"]))
     asyncio.run(asyncio.wait_for(observed.Observed(answer, Metrics())(scope, nothing, nothing), 30))
-    assert [line["error"] for line in lines] == ["the client took nothing for 0.05 s, and was let go"]
+    assert [line["error"] for line in lines] == ["the client read nothing for 0.05 s, and its connection was closed"]

@@ -165,7 +165,7 @@ def same(first, other):
         (lambda df: df.where("rand() > 0.5"), "its condition"),
         (lambda df: df.where("x > double('nan')"), "with NaN"),
         (lambda df: df.where("x <=> 1.5D"), "its condition"),
-        (lambda df: df.where("HOST = 'a' AND ID IS NULL"), "its condition says '(HOST|ID)'"),
+        (lambda df: df.where("HOST = 'a' AND ID IS NULL"), "its condition uses '(HOST|ID)'"),
     ],
 )
 def test_what_is_no_plain_scan_is_refused_by_name(spark, folder, change, reason):

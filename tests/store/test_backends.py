@@ -147,17 +147,17 @@ class Shared(MemoryBackend):
 @pytest.mark.parametrize(
     ("broken", "promise"),
     [
-        (Skipping, "vacuumed raises Conflict"),
-        (Forgetful, "recorded after the snapshot"),
-        (ByText, "equal text was recorded again"),
-        (Unread, "added in a range that was read"),
-        (Partial, "a new manifest adds and removes parts"),
+        (Skipping, "that vacuum.. has removed raises Conflict"),
+        (Forgetful, "writes a record which was written after its snapshot"),
+        (ByText, "replaced by the same text after its snapshot"),
+        (Unread, "range to which a part was added"),
+        (Partial, "replaces the manifest can also add and remove parts"),
         (Half, "changes nothing"),
         (Hasty, "not readable before they are committed"),
-        (Keeping, "adds and removes parts"),
-        (Racing, "a manifest that is another by now|on one that is another by now"),
+        (Keeping, "can add and remove parts"),
+        (Racing, "which has changed since its snapshot|has an earlier manifest"),
         (Rounding, "the same bits"),
-        (Shared, "and no others|however many names"),
+        (Shared, "exactly the requested records|a thousand records"),
     ],
 )
 def test_broken_backends_are_refused(broken, promise):

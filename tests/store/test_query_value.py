@@ -166,7 +166,7 @@ WRONG = {
     '{"order_by": ["n", "n desc"]}': "order_by contains 'n' twice",
     '{"timezone": "Berlin"}': "Berlin",
     '{"now": []}': "cannot use [], of type list, as a time",
-    "[]": "a query must be a dict of what is asked, by name; got []",
+    "[]": "a query must be a dict of parameters by name; got []",
     '{"per"': "cannot read the query",
 }
 

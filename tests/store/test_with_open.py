@@ -135,7 +135,7 @@ def test_a_state_that_is_older_than_the_store_is_refused(tmp_path):
         store.with_open(changed.to_ipc()).query("1m")
     other = FrameStore(tmp_path / "o", FRAME)
     other.append(rollup(rows("s", 0), FRAME), "w", 0)
-    with pytest.raises(StoreError, match="name the store that the stream goes into"):
+    with pytest.raises(StoreError, match="name the store of this stream"):
         other.with_open(states[-1]).query("1m")
     with pytest.raises(StoreError, match="not a saved state of open windows"):
         store.with_open(b"x").query("1m")
@@ -246,6 +246,6 @@ def test_the_command_and_the_server_follow_a_stream(tmp_path, capfd):
     status, _, err = call(capfd, "serve", path, "--writable", "--with-open", str(file))
     assert (status, "cannot accept events" in err) == (2, True)
     status, _, err = call(capfd, "serve", path, f"other={path}", "--with-open", str(file))
-    assert (status, "say which is read with" in err) == (2, True)
+    assert (status, "name the store of the state" in err) == (2, True)
     status, _, err = call(capfd, "serve", path, "--with-open", f"other={file}")
     assert (status, "no store 'other' is served" in err) == (2, True)

@@ -138,8 +138,8 @@ class Capacity:
             [
                 f"{self.rows_per_day:,.0f} rows a day of {self.keys:,} keys: {self.states_per_day:,.0f} states, "
                 f"{_size(self.bytes_per_day)} a day, {_size(self.retained_bytes)} retained",
-                f"shuffled: {_size(self.shuffle_bytes_per_day)} a day, of files in the order of time; "
-                f"commits: {self.commits_per_day:,.3g} a day, {self.files_per_day:,.0f} files; "
+                f"shuffled: {_size(self.shuffle_bytes_per_day)} a day, if the files are in the order of time; commits: "
+                f"{self.commits_per_day:,.3g} a day, {self.files_per_day:,.0f} files; "
                 f"work: {self.core_seconds_per_day / 3600:,.3g} core-hours a day",
                 head,
                 *lines,

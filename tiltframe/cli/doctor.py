@@ -42,6 +42,6 @@ def warm(functions: tuple[str, ...]) -> None:
     when it is built and when it runs: code is otherwise kept for the very processor it was compiled on.
     """
     folders = warm_functions(functions or None)
-    click.echo(f"compiled what {', '.join(functions or aggr.names())} need; the code is kept in:", err=True)
+    click.echo(f"compiled the loops of {', '.join(functions or aggr.names())}; the code is stored in:", err=True)
     for folder in folders or ["nowhere: no folder is writable; set NUMBA_CACHE_DIR to a writable folder"]:
         click.echo(folder)

@@ -65,7 +65,7 @@ _NOT_ON_SPARK = {
     default="1h",
     show_default=True,
     metavar="TIME",
-    help="An event that is further ahead of the clock is a bad row. Give none to allow any time.",
+    help="An event is a bad row if its time is further ahead of the clock. Pass none to allow any time.",
 )
 @click.option(
     "--arrival", is_flag=True, help="Use the arrival of a row as its event time. --time names the new column."

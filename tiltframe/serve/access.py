@@ -55,8 +55,8 @@ def check_reach(host: str, token: bytes | None) -> None:
     """Raise ``ValueError`` if the server would be reachable from other machines without a token."""
     if token is None and not is_loopback(host):
         raise ValueError(
-            f"{host} can be reached from other machines: give --token FILE, which requests must bring, or listen at "
-            "127.0.0.1"
+            f"{host} can be reached from other machines; pass --token FILE, whose token requests must send, or listen "
+            f"at 127.0.0.1"
         )
 
 
@@ -68,7 +68,8 @@ def read_token(file: Path) -> bytes:
         raise ValueError(f"cannot read the token: {because(error)}") from None
     if len(token) < _SHORTEST or not re.fullmatch(rb"[!-~]+", token):
         raise ValueError(
-            f"{file} must hold a token of {_SHORTEST} or more letters without blanks; make one: openssl rand -hex 32"
+            f"{file} must contain a token of at least {_SHORTEST} letters without blanks; create one with openssl rand "
+            f"-hex 32"
         )
     return token
 
@@ -98,7 +99,9 @@ class Access:
         digest_given = hashlib.sha256(token.strip().encode("latin-1", "replace")).digest()
         if not hmac.compare_digest(digest_given, digest) or kind.lower() != "bearer":
             raise Refused(
-                401, "this needs the server's token: Authorization: Bearer TOKEN", {"www-authenticate": "Bearer"}
+                401,
+                "the request needs the server's token in a header: Authorization: Bearer TOKEN",
+                {"www-authenticate": "Bearer"},
             )
 
     @staticmethod
@@ -110,7 +113,7 @@ class Access:
         if forwarded is not None:
             raise Refused(
                 403,
-                f"a proxy forwards this request ({forwarded[:40]}), so other machines can reach this server; start "
+                f"a proxy forwarded this request ({forwarded[:40]}), so other machines can reach this server; start "
                 "it with --token FILE",
             )
 
@@ -121,5 +124,5 @@ class Access:
         """
         if host is not None and not is_loopback(re.sub(r":[0-9]*$", "", host).strip("[]").lower()):
             raise Refused(
-                421, f"without a token this server answers to localhost alone; the request is for {shown(host)}"
+                421, f"a server without a token answers only requests to localhost; this request is for {shown(host)}"
             )

@@ -41,8 +41,8 @@ from tiltframe.store import StoreError
 from tiltframe.store.backends import set_cache_memory
 
 _MESSAGES = {
-    404: "there is nothing at {path}; the page at / and /openapi.json say what there is",
-    405: "{path} takes no {method}",
+    404: "there is no page {path}; the page / and /openapi.json list all addresses",
+    405: "{path} does not support the method {method}",
 }
 _CORS: dict[str, Any] = {"allow_methods": ["GET", "POST"], "allow_headers": ["*"]}
 _CORS |= {"expose_headers": ["ETag", "Warning"]}
@@ -83,7 +83,7 @@ def app_of(
             await pool.look_up(stores.check_readable)
         except StoreError as error:
             LOG.info({"message": "a store cannot be read", "error": place_of(error)})
-            raise Refused(503, "a store cannot be read; the log of the server says why") from None
+            raise Refused(503, "a store cannot be read; the server's log has the reason") from None
         return JSONResponse({"status": "ready"})
 
     document = openapi(writable)
@@ -178,8 +178,8 @@ def run(
     for signum in (signal.SIGINT, signal.SIGTERM):
         signal.signal(signum, lambda *_: None)  # uvicorn raises the signal again after it has stopped
     shown_host = f"[{host}]" if ":" in host else host
-    who = "to this machine alone" if is_loopback(host) else "to all who can reach it"
-    how = f"{'without a token' if token is None else 'who bring the token'}{', who may write' if writable else ''}"
+    who = "for this machine only" if is_loopback(host) else "for other machines too"
+    how = f"{'without a token' if token is None else 'with a token'}, {'writable' if writable else 'read-only'}"
     where = f"http://{shown_host}:{listening.getsockname()[1]}/"
     LOG.info({"message": f"serving {', '.join(stores)} at {where}, {who}, {how}"})
     server = uvicorn.Server(config)

@@ -65,4 +65,4 @@ def append_once(store: FrameStore, events: pa.Table, body: bytes, note: Note | N
                 return True
         except CommitConflict:
             continue  # another body used the number
-    raise Refused(503, "other writers add to the same record all the time; send it again", {"retry-after": "1"})
+    raise Refused(503, "other writers kept changing the same record; send the request again", {"retry-after": "1"})

@@ -53,7 +53,7 @@ def read_stream(body: bytes, max_bytes: int, name: str) -> pa.Table:
         for batch in batches:
             batch.validate(full=True)  # the lengths and offsets come from the client, and may be wrong
     except (pa.ArrowException, OSError, EOFError, struct.error) as error:
-        raise ValueError(f"{name} are not a stream of Arrow: {str(error).splitlines()[0]}") from None
+        raise ValueError(f"{name} must be an Arrow IPC stream: {str(error).splitlines()[0]}") from None
     expanded = sum(_expanded_bytes(column) for batch in batches for column in batch.columns)
     _check(expanded, f"bytes of {name} without dictionaries", max_bytes)
     return pa.Table.from_batches(batches, reader.schema)
@@ -61,7 +61,9 @@ def read_stream(body: bytes, max_bytes: int, name: str) -> pa.Table:
 
 def _check(count: int, what: str, limit: int) -> None:
     if count > limit:
-        raise Refused(413, f"these are {count:,} {what}, and the server's limit is {limit:,}; send less at once")
+        raise Refused(
+            413, f"the request has {count:,} {what}, and the server's limit is {limit:,}; send less data per request"
+        )
 
 
 def _rows_and_bytes(body: bytes) -> tuple[int, int]:

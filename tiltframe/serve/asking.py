@@ -52,7 +52,7 @@ def from_address(params: QueryParams) -> tuple[str, Query]:
         if word in MANY:
             members[word] = [text for text in values if text]
         elif len(values) > 1:
-            raise ValueError(f"{word} is given {len(values)} times; give it once")
+            raise ValueError(f"{word} is passed {len(values)} times; pass it once")
         else:
             members[word] = _value(word, values[0])
     if "measures" in members:
@@ -70,20 +70,22 @@ def _store_and_query(members: dict[str, Any]) -> tuple[str, Query]:
     store = take_store(members)
     query = Query.from_dict(members)
     if query.per is None and query.points is None:
-        raise ValueError("say what results are per: per=LEVEL, or per=all for one result; or points=N")
+        raise ValueError(
+            "the windows of the results are missing; pass per=LEVEL, per=all for a single result, or points=N"
+        )
     return store, query
 
 
 def _value(word: str, text: str) -> Any:
     if word in TRUTHS:
         if text not in ("true", "false"):
-            raise ValueError(f"{word} is true or false; got {shown(text)}")
+            raise ValueError(f"{word} must be true or false; got {shown(text)}")
         return text == "true"
     if word == "fill" and text in ("true", "false"):
         return text == "true"
     if word in INTEGER_WORDS:
         if not re.fullmatch("[0-9]{1,18}", text):
-            raise ValueError(f"{word} is a whole number; got {shown(text)}")
+            raise ValueError(f"{word} must be a whole number; got {shown(text)}")
         return int(text)
     return text
 
@@ -144,7 +146,7 @@ class Asking:
         """Return the values of a key, as a list of choices."""
         key, within = request.path_params["key"], request.query_params.get("within")
         if unknown := set(request.query_params) - {"within"}:
-            raise Refused(400, f"values of a key are asked for by within alone; got {shown(min(unknown))}")
+            raise Refused(400, f"values of a key can be selected only by within; got {shown(min(unknown))}")
 
         def ask() -> Question:
             name = request.path_params["name"]

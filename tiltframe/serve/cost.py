@@ -43,6 +43,6 @@ class Budget:
             ("windows", cost.windows, limits.windows),
         ):
             if much > limit:
-                message = f"this is about {much:,} {what}, and the server's limit is {limit:,}"
-                raise Refused(422, f"{message}; ask for a shorter range or coarser windows")
+                message = f"the query would read about {much:,} {what}, and the server's limit is {limit:,}"
+                raise Refused(422, f"{message}; use a shorter range or coarser windows")
         self.metrics.add("rows_read_total", cost.rows, store=store)

@@ -37,7 +37,7 @@ class Deadline:
     def check(self) -> None:
         """Raise `OutOfTime` if the deadline has passed."""
         if time.monotonic() > self._end:
-            raise OutOfTime("the query took longer than it may; ask for a shorter range, fewer series or coarser steps")
+            raise OutOfTime("the query exceeded its time limit; use a shorter range, fewer series or coarser steps")
 
     def checked(self, items: Iterable[T]) -> Iterator[T]:
         """Yield items; raise `OutOfTime` before the first item that comes after the deadline."""

@@ -109,7 +109,7 @@ def form_of(accept: str) -> str:
     """
     form = _liked(accept or "*/*", list(_WRITERS))
     if form is None:
-        raise Refused(406, f"results are {', '.join(_WRITERS)}; ask for one of them by Accept, or for */*")
+        raise Refused(406, f"the header Accept must name one of {', '.join(_WRITERS)}, or */*")
     return form
 
 

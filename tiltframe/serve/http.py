@@ -43,7 +43,9 @@ async def read_body(request: Request, max_bytes: int, seconds: int, packings: Se
             async for piece in request.stream():
                 body += piece
                 if len(body) > max_bytes:
-                    raise Refused(413, f"a body has at most {max_bytes:,} bytes, the server's limit; send less at once")
+                    raise Refused(
+                        413, f"a body has at most {max_bytes:,} bytes, the server's limit; send less data per request"
+                    )
     except TimeoutError:
         raise Refused(408, f"the body did not arrive within {seconds} s; send it again") from None
     return bytes(body)
@@ -77,12 +79,12 @@ def check_words(members: object) -> None:
     words = len(_WORDS.findall(" ".join(texts)))
     if words > _MOST_WORDS:
         message = f"a query has at most {_MOST_WORDS:,} words, numbers and signs; this one has {words:,}"
-        raise Refused(413, f"{message}; ask for several queries")
+        raise Refused(413, f"{message}; split it into several queries")
 
 
 def take_store(members: dict[str, Any]) -> str:
     """Remove the name of the store from members, and return it; raise ``ValueError`` if it is missing."""
     store = members.pop("store", None)
     if not isinstance(store, str):
-        raise ValueError("name the store: store=NAME; /v1/stores lists the names")
+        raise ValueError("the parameter store is missing; pass store=NAME; /v1/stores lists the names")
     return store

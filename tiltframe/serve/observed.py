@@ -127,7 +127,7 @@ class Observed:
                 async with asyncio.timeout(_SEND_SECONDS):
                     await send(message)
             except TimeoutError:
-                response["error"] = f"the client took nothing for {_SEND_SECONDS} s, and was let go"
+                response["error"] = f"the client read nothing for {_SEND_SECONDS} s, and its connection was closed"
                 raise ClientDisconnect from None
 
         try:

@@ -113,7 +113,7 @@ def _fitted(value: Any, field: pa.Field, place: int, problems: dict[int, str]) -
     else:
         fitted = _as_other(value, field.type)
     if fitted is None:
-        problems[place] = f"{field.name} has the value {shown(value)}, and the store keeps {field.type} there"
+        problems[place] = f"{field.name} has the value {shown(value)}, and the store needs a value of type {field.type}"
     return fitted
 
 

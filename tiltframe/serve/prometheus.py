@@ -139,14 +139,14 @@ class _Api:
             raise BadData("the end of the range is before its start; exchange them")
         if (end - start) // step >= MOST_POINTS:
             raise BadData(
-                f"a series has at most {MOST_POINTS:,} points; this range has {(end - start) // step + 1:,}; ask for "
-                "greater steps"
+                f"a series has at most {MOST_POINTS:,} points; this range has {(end - start) // step + 1:,}; use a "
+                f"greater step"
             )
         moments = np.arange(start, end + 1, step)
         evaluation = self._evaluation(form, metrics, moments=moments, step=step, deadline=deadline)
         value = shown_of(evaluate(expression, evaluation))
         if isinstance(value, str):
-            raise BadData("a text has no range; ask for it by /api/v1/query")
+            raise BadData("a string cannot be evaluated over a range; use /api/v1/query")
         return response.success(response.matrix(value, evaluation.moments), evaluation.warnings, evaluation.infos)
 
     def read(self, request: ReadRequest, metrics: Metrics, deadline: Deadline) -> bytes:
@@ -167,7 +167,7 @@ class _Api:
 
     def series(self, form: Form, metrics: Metrics, deadline: Deadline) -> str:
         if not form.get("match[]"):
-            raise BadData("series are asked for by at least one match[], such as match[]=requests_total")
+            raise BadData("the parameter match[] is missing; pass at least one, such as match[]=requests_total")
         return self._listed(series_of(metrics, form["match[]"], self._listing(form, deadline)), form)
 
     def labels(self, form: Form, metrics: Metrics, deadline: Deadline) -> str:
@@ -278,9 +278,9 @@ async def _form(request: Request, seconds: int) -> Form:
 def _only_value(form: Form, name: str) -> str:
     values = form.get(name, [])
     if len(values) > 1:
-        raise BadData(f"{name} is given {len(values)} times; give it once")
+        raise BadData(f"{name} is passed {len(values)} times; pass it once")
     if not values or not values[0]:
-        raise BadData(f"the parameter {name} is missing; give {name}=…")
+        raise BadData(f"the parameter {name} is missing; pass {name}=…")
     return values[0]
 
 

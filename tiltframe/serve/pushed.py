@@ -52,7 +52,7 @@ class Pushed:
         """Return the changes of a store as events, until the client disconnects or the server stops."""
         name, per, since = self._words(request)
         if self._listeners >= _LISTENERS:
-            message = f"{_LISTENERS} clients wait for changes, the server's limit; ask again later"
+            message = f"{_LISTENERS} clients wait for changes, which is the server's limit; try again later"
             raise Refused(503, message, {"retry-after": "5"})
         seen = await self._pool.look_up(self._begin, name, per, since)
         headers = {"cache-control": "no-store", "x-accel-buffering": "no"}
@@ -66,10 +66,12 @@ class Pushed:
         words = dict(request.query_params)
         for word in words:
             if word not in ("per", "since"):
-                raise ValueError(f"changes have no {shown(word)}; {nearest(word, ['per', 'since'])}")
+                raise ValueError(
+                    f"the request for changes has no parameter {shown(word)}; {nearest(word, ['per', 'since'])}"
+                )
         since = request.headers.get("last-event-id") or words.get("since")
         if since is not None and not re.fullmatch("[0-9]{1,18}", since):
-            raise ValueError(f"since is a version of the store, a whole number; got {shown(since)}")
+            raise ValueError(f"since must be a version of the store, a whole number; got {shown(since)}")
         return request.path_params["name"], words.get("per"), None if since is None else int(since)
 
     def _begin(self, name: str, per: str | None, since: int | None) -> Seen | None:

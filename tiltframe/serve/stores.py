@@ -78,14 +78,16 @@ class Stores(Mapping[str, FrameStore]):
             store = ServedStore(text, durable)
             if store.name in self._stores:
                 raise ValueError(
-                    f"two stores are called {store.name!r}; name one of them otherwise: "
+                    f"two stores are called {store.name!r}; rename one of them: "
                     f"NAME={text.removeprefix(f'{store.name}=')}"
                 )
             self._stores[store.name] = store
         for text in with_open:
             named = re.fullmatch(f"({_NAME})=(.+)", text)
             if not named and len(self._stores) > 1:
-                raise ValueError(f"several stores are served; say which is read with {shown(text)}: NAME={text}")
+                raise ValueError(
+                    f"the server has several stores; name the store of the state {shown(text)}: NAME={text}"
+                )
             name, file = named.groups() if named else (next(iter(self._stores)), text)
             if name not in self._stores:
                 raise ValueError(f"no store {shown(name)} is served; {nearest(name, self._stores)}")

@@ -14,8 +14,8 @@ from tiltframe.serve.interruptible import InterruptibleCall
 
 P = ParamSpec("P")
 T = TypeVar("T")
-_ASK_FOR_LESS = "ask for less at once: a shorter range, fewer keys, fewer windows"
-_SEND_AGAIN = "the write goes on; send the same request with the same number again, and it counts once"
+_ASK_FOR_LESS = "use a shorter range, fewer keys or fewer windows"
+_SEND_AGAIN = "the write continues; send the same request with the same number again, which is added only once"
 
 
 class WorkerPool:
@@ -63,7 +63,7 @@ class WorkerPool:
             if future.cancelled():
                 message = f"{self._limits.queries} {calls} are running, and none has ended for {seconds} s"
                 raise Refused(503, f"{message}; send the request again later", {"retry-after": "5"}) from None
-            raise Refused(503, f"this took longer than {seconds} s; {advice}") from None
+            raise Refused(503, f"the request took longer than {seconds} s; {advice}") from None
 
     @property
     def unfinished(self) -> int:

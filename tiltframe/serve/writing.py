@@ -118,14 +118,16 @@ def _reasons(refused: Sequence[str]) -> str:
 def _kind(request: Request, what: str, *kinds: str) -> str:
     kind = request.headers.get("content-type", "").partition(";")[0].strip().lower()
     if kind not in kinds:
-        raise Refused(415, f"{what} are {' or '.join(kinds)}; say which by Content-Type, got {shown(kind)}")
+        raise Refused(
+            415, f"{what} are {' or '.join(kinds)}; name the type in the header Content-Type; got {shown(kind)}"
+        )
     return kind
 
 
 def _numbered(request: Request) -> tuple[str, int]:
     words = dict(request.query_params.multi_items())
     if len(request.query_params.multi_items()) != 2 or set(words) != {"writer", "number"}:
-        raise ValueError("say whose events these are, and nothing else: ?writer=NAME&number=N")
+        raise ValueError("the request needs exactly the parameters writer and number: ?writer=NAME&number=N")
     if not (words["number"].isascii() and words["number"].isdigit()):
         raise ValueError(f"number must be a whole number that grows with each request; got {shown(words['number'])}")
     check_writer(words["writer"], int(words["number"]))
@@ -136,9 +138,11 @@ def _unpacked(body: bytes) -> bytes:
     try:
         unpacked: bytes = pa.CompressedInputStream(pa.BufferReader(body), "gzip").read(BODY_BYTES + 1)
     except (pa.ArrowException, OSError) as error:
-        raise ValueError(f"the body is no gzip: {str(error).splitlines()[0]}") from None
+        raise ValueError(f"the body is not valid gzip: {str(error).splitlines()[0]}") from None
     if len(unpacked) > BODY_BYTES:
-        raise Refused(413, f"the body has more than {BODY_BYTES:,} bytes, the server's limit; send less at once")
+        raise Refused(
+            413, f"the body has more than {BODY_BYTES:,} bytes, the server's limit; send less data per request"
+        )
     return unpacked
 
 

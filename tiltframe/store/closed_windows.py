@@ -111,7 +111,7 @@ class ClosedWindows:
     ) -> None:
         """Check the arguments, and read from the store which windows of the stream are in it."""
         self.store, self.stream = store, stream
-        check_writer(checked_name(stream, "stream, which the stream is called by in the store,"), 0)
+        check_writer(checked_name(stream, "stream, the name of the stream,"), 0)
         self._emit, self._late = _checked_emit(emit), read_late(late)
         self._compact_every = None if compact_every is None else checked_whole(compact_every, "compact_every", 1)
         self._frame = finest_frame(store.frame)

@@ -127,7 +127,7 @@ def _state_problems(states: pa.Table, manifest: Manifest) -> Iterator[str]:
             yield f"states of {column.name} cannot be read: {error}"
             continue
         if digest(merged) != digest(states_known):
-            yield f"states of {column.name} are not in the form that merging gives"
+            yield f"states of {column.name} are not in the normal form of merged states"
     try:
         check_readable(states, manifest.frame)
     except (ValueError, TypeError, OverflowError, pa.ArrowException) as error:

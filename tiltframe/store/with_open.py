@@ -67,8 +67,8 @@ class _SavedStream:
         last, fingerprints = last_commits(snapshot, self.writer)
         if last < self._number - 1:
             raise OtherFrame(
-                f"the store {store.display_uri} lacks what the saved state says was committed, as "
-                f"{shown(self.writer)}, {self._number - 1}; name the store that the stream goes into"
+                f"the store {store.display_uri} lacks the commit {self._number - 1} of {shown(self.writer)}, which the "
+                f"saved state records; name the store of this stream"
             )
         if last < self._number:
             return True

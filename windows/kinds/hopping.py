@@ -21,7 +21,7 @@ from windows.contract import MOST_LISTED, Intervals, Numbered, TimeWindow
 from windows.kinds.tumbling import Tumbling, WindowNumbering, window
 from windows.timezone import Instants, check_timezone, checked_instants
 
-_MAX_PANES = 100_000  # the maximum number of states to merge per window; larger numbers are mistakes
+_MAX_PANES = 100_000  # the maximum number of panes per window; a larger number is probably a mistake
 
 
 @dataclass(frozen=True)
@@ -165,9 +165,7 @@ class Hopping(TimeWindow):
         return self.hop.first_start_from(at)
 
     def _numberings(self, times: Instants) -> tuple[WindowNumbering, WindowNumbering]:
-        """Return numberings of the panes and of the hops, from before the first to after the last window that contains
-        one of the times.
-        """
+        """Number the panes and the hops of all windows that contain one of the times."""
         margin = int(self.size.length)
         # 2 % longer: a year is 1.5 % longer than 12 months of 30 days, and 1h takes two hours if the clock repeats one
         margin += margin // 50

@@ -19,7 +19,7 @@ from aggr.duration import LONGEST, duration_text, read_duration
 from windows.contract import Intervals, Merged, TimeWindow, check_intervals, number_windows
 from windows.timezone import Instants, checked_times
 
-_LARGEST_KEY = 2**62  # below it, a key and a time fit into one int64
+_LARGEST_KEY = 2**62  # the number of keys below which a key and a time fit into one int64
 
 
 @dataclass(frozen=True)

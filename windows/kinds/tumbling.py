@@ -39,7 +39,7 @@ from windows.timezone import Clock, Instants, check_timezone, checked_instants, 
 
 # the maximum length in microseconds: 9,000 years of 12 x 30 days fit into the years 2 to 9998
 _LONGEST = 9000 * 360.0 * DAY
-_LARGEST = 100_000  # the maximum number of units in the text of a size; larger numbers are mistakes
+_LARGEST = 100_000  # the maximum number of units in the text of a size; a larger number is probably a mistake
 
 
 @dataclass(frozen=True)
@@ -134,11 +134,11 @@ class Tumbling(TimeWindow):
         return self._edges(checked_instants(starts, "starts"), 1)
 
     def _edges(self, times: Instants, after: int) -> Instants:
-        """Return the starts of the windows of times, or of the next windows if ``after`` is 1."""
+        """Return the starts of the windows that contain times, or of the windows that follow them if ``after`` is 1."""
         if not len(times):
             return times
         zone = self._clock(times)
-        if len(zone.since) == 1:  # plain arithmetic suffices, because there is no transition
+        if len(zone.since) == 1:  # The starts follow from plain arithmetic, because no UTC-offset transition is near.
             return self.period.edges(times, int(zone.offsets[0]), after)
         index = self.period.index(zone.latest_local_time(times)) + after
         first, last = int(index.min()), int(index.max())
@@ -215,8 +215,8 @@ def window(size: str | Tumbling, timezone: str = "UTC", offset: str | None = Non
     timezone : str
         An IANA name.
     offset : str, optional
-        The time between an aligned start and the start of a window, on the zone's clock; shorter than the size. ``6h``
-        gives days from six o'clock.
+        The time between an aligned start and the start of a window, on the zone's clock; shorter than the size. For
+        example, windows of ``1d`` with the offset ``6h`` begin at six o'clock.
 
     Returns
     -------

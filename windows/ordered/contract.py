@@ -131,10 +131,10 @@ class Ranges(NamedTuple):
     ----------
     key : array of int64, shape (outputs,)
     first, last : arrays of int64, shape (outputs,)
-        Output ``i`` covers the rows ``[first[i], last[i])`` of its key. They are counted from the key's first row.
-        Neither decreases within a key.
+        Output ``i`` covers the rows ``[first[i], last[i])`` of its key. Rows are counted from the first row of the key.
+        Neither array decreases within a key.
     row : array of int64, shape (outputs,)
-        The row of the batch that triggers the output. Its time is the time of the output.
+        The row of the batch that triggers the output. The time of this row is the time of the output.
     """
 
     key: Ints

@@ -1,4 +1,4 @@
-"""Chains of cuts, in which each cut depends on the previous one, computed for all keys at once by pointer doubling."""
+"""Cut the rows of all keys into ranges by pointer doubling, if the position of each cut depends on the previous cut."""
 
 from __future__ import annotations
 
@@ -30,10 +30,11 @@ def next_true(flags: Flags, begin: Ints, end: Ints) -> Ints:
 
 
 def visited(firsts: Ints, onward: Ints) -> Ints:
-    """Return the places on the paths that begin at ``firsts``. The place after ``place`` is ``onward[place]``.
+    """Return all positions on the paths that begin at the positions ``firsts``. The position after ``place`` on a path
+    is ``onward[place]``.
 
-    The next place must be greater, or beyond the last place. Jumps of 1, 2, 4 … steps are applied to all visited
-    places. For a million places, this takes about twenty passes over the array.
+    The next position must be greater than the previous one; a position beyond the array ends the path. Jumps of 1, 2, 4
+    … steps are applied to all visited positions. A million positions need about twenty passes over the array.
     """
     n = len(onward)
     seen = np.zeros(n + 1, np.bool_)

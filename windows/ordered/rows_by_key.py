@@ -13,7 +13,9 @@ def positions(rows: Rows, carry: Carry) -> Ints:
 
 
 def non_overlapping(row: Ints, first: Ints, last: Ints, rows: Rows) -> Ranges:
-    """Return the outputs for ranges, without empty ranges. ``row`` contains the rows that trigger them, ascending."""
+    """Return the outputs for ranges, without empty ranges. ``row`` contains the rows that trigger the outputs,
+    ascending.
+    """
     filled = np.flatnonzero(last > first)
     key = np.searchsorted(rows.heads + rows.lengths, row[filled], side="right")
     return Ranges(key, first[filled], last[filled], row[filled])

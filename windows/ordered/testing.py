@@ -51,13 +51,16 @@ def any_split(case: Case) -> None:
     """Any split of the rows into batches gives the same ranges and the same carry."""
     for cuts in case.cuts:
         parts, after = _in_batches(case.window, case.rows, np.unique(cuts))
-        holds(parts == _listed(case.ranges, case.rows), f"rows that are split into batches at {cuts} have other ranges")
+        holds(
+            parts == _listed(case.ranges, case.rows),
+            f"rows that are split into batches at {cuts} return different ranges",
+        )
         same = all(np.array_equal(a, b) for a, b in zip(after[:3], case.carry[:3], strict=True))
-        holds(same, f"rows that are split into batches at {cuts} leave another carry")
+        holds(same, f"rows that are split into batches at {cuts} return a different carry")
 
 
 def agrees(case: Case) -> None:
-    """The ranges of each key equal those of the oracle, if there is one."""
+    """The ranges of each key equal the ranges that the oracle returns, if an oracle was passed."""
     if case.oracle is None:
         return
     expected: list[tuple[int, ...]] = []
@@ -130,7 +133,9 @@ def _in_batches(window: OrderedWindow, rows: Rows, cuts: NDArray[np.int64]) -> t
 
 
 def _indices(key: NDArray[np.int64], first: NDArray[np.int64], carry: Carry) -> NDArray[np.int64]:
-    """Return the index of the last open start of each range's key up to the first row of the range."""
+    """For each range, return the index of the last open start of the same key that is not after the first row of the
+    range.
+    """
     base = np.cumsum(carry.counts) - carry.counts
     indices = [
         base[k]
@@ -141,6 +146,6 @@ def _indices(key: NDArray[np.int64], first: NDArray[np.int64], carry: Carry) -> 
 
 
 def _listed(ranges: Ranges, rows: Rows, before: NDArray[np.int64] | None = None) -> list[tuple[int, ...]]:
-    """List outputs with the position of their row in its key."""
+    """List the outputs as tuples, in which the row is counted from the first row of its key."""
     place = ranges.row - rows.heads[ranges.key] + (0 if before is None else before[ranges.key])
     return list(zip(*(c.tolist() for c in (ranges.key, ranges.first, ranges.last, place)), strict=True))

@@ -1,4 +1,4 @@
-"""Ticks: instants at which a unit of the clock begins, such as an hour. They reset windows, and trigger outputs.
+"""Ticks: instants at which a unit of the clock begins, such as an hour. Ticks reset windows and trigger outputs.
 
 A tick comes after the rows of its instant. Each key has ticks from its first row until the end of the data.
 """

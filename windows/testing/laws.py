@@ -4,7 +4,7 @@
 >>> check(session("30m"))
 >>> check(hopping("1h", "10m", "Europe/Berlin"), rounds=3)
 
-A broken law raises `LawBroken`, which names the law. Equality is equality of integers, never a tolerance.
+A broken law raises `LawBroken`, which names the law. Windows are compared as integers, without a tolerance.
 """
 
 from __future__ import annotations
@@ -173,15 +173,20 @@ def queries(case: Case) -> None:
     try:
         first, latest = window.first_start_from(at), int(window.starts(case.times[:1])[0])
     except ValueError:
-        return  # starts depend on the rows
+        return  # The starts of these windows depend on the rows.
     holds(first >= at and latest <= at, "first_start_from returns an earlier start, or starts a later one")
     own = window.assign(case.times[:1]).starts
-    holds(not len(own) or latest == int(own.max()), "a time lies in a later window than the latest")
+    holds(
+        not len(own) or latest == int(own.max()),
+        "starts does not return the start of the last window that contains a time",
+    )
     _same(window.starts_between(latest, first + 1), np.unique([latest, first]))
 
 
 def nests(case: Case) -> None:
-    """If a level may be above or below the windows, the coarser windows have no edge inside the finer ones."""
+    """If `nesting_problem` accepts the windows and a common level, no edge of the coarser windows lies inside a finer
+    window.
+    """
     problem = _edge_in_other_years(case.window)
     holds(problem is None, problem or "")
 
@@ -219,7 +224,7 @@ def lengths(case: Case) -> None:
     if not math.isfinite(length):
         return
     near = np.unique(case.times[0] + np.arange(-8, 9) * max(int(length), 1))
-    with suppress(ValueError):  # years without windows
+    with suppress(ValueError):  # These years have no windows.
         assigned = case.window.assign(near)
         edges = np.unique(np.stack([assigned.starts, assigned.ends]), axis=1)
         typical = float(np.median(edges[1] - edges[0])) if edges.size else length
@@ -242,11 +247,11 @@ def untouched(case: Case) -> None:
 
 
 def overlap(case: Case) -> None:
-    """A time lies in at most `max_overlap` windows, and in those that `numbered` numbers."""
+    """A time lies in at most `max_overlap` windows, and in exactly the windows that `numbered` returns."""
     window = case.window
     assigned = window.assign(case.times)
     greatest = int(np.bincount(assigned.rows, minlength=1).max())
-    # the clock can repeat an hour, which one more window of each overlap contains
+    # If the clock repeats an hour, one more window contains the times in this hour.
     allowed = window.max_overlap if window.timezone is None or window.max_overlap == 1 else 2 * window.max_overlap
     holds(greatest <= allowed, f"a time lies in {greatest} windows, and max_overlap is {window.max_overlap}")
     numbered = window.numbered(case.times) if len(case.times) else None
@@ -267,9 +272,10 @@ def of_nothing(case: Case) -> None:
 
 
 def travels(case: Case) -> None:
-    """A copy, as Spark sends one to its workers, equals the windows; other windows have another name.
+    """A pickled copy, as Spark sends it to its workers, is equal to the windows; different windows have different
+    names.
 
-    The name of a registered kind is read as the same windows.
+    Reading the name of a registered kind returns equal windows.
     """
     window = case.window
     holds(isinstance(window.name, str) and window.name != "", "windows have no name")
@@ -287,7 +293,9 @@ def travels(case: Case) -> None:
 
 
 def _changed_windows(window: TimeWindow) -> list[TimeWindow]:
-    """Change each field of windows that is a number or a flag, if its class allows the change."""
+    """Return copies of the windows, each with one changed number or boolean field, if the class accepts the changed
+    value.
+    """
     windows: list[TimeWindow] = []
     if not is_dataclass(window):
         return windows
@@ -302,7 +310,7 @@ def _changed_windows(window: TimeWindow) -> list[TimeWindow]:
 
 
 def agrees(case: Case) -> None:
-    """The intervals of each time equal those of the oracle, if there is one."""
+    """The intervals of each time equal the intervals that the oracle returns, if an oracle was passed."""
     if case.oracle is None:
         return
     assigned = case.window.assign(case.times)

@@ -59,7 +59,7 @@ class BucketBounds:
         for text in texts:
             measure, _, numbers = text.rpartition("=")
             if measure in by_measure:
-                raise ValueError(f"--buckets is given twice for {measure or 'all measures'}; give it once")
+                raise ValueError(f"--buckets is passed twice for {measure or 'all measures'}; pass it once")
             by_measure[measure] = bounds_of(_read_numbers(numbers))
         return cls(by_measure.pop("", cls().all), by_measure)
 

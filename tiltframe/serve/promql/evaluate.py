@@ -53,19 +53,19 @@ def evaluate(node: Expression, evaluation: Evaluation) -> Value:
     try:
         return _NODES[type(node)](node, evaluation)
     except RecursionError:
-        raise BadData("the expression is nested too deeply; take it apart") from None
+        raise BadData("the expression is nested too deeply; split it into several expressions") from None
 
 
 def _numbers(node: Expression, evaluation: Evaluation) -> Scalar | Vector:
     """Return the value of a numeric expression; raise `Unanswerable` for strings and histograms."""
     value = evaluate(node, evaluation)
     if isinstance(value, str):
-        raise Unanswerable(f"{shown(value)} is a text, and here numbers are computed with")
+        raise Unanswerable(f"expected numbers; got the string {shown(value)}")
     if not isinstance(value, States):
         return value
     if value.kind == HISTOGRAM:
         readers = ", ".join(HISTOGRAM_FUNCTIONS)
-        raise Unanswerable(f"{_text(node)} is a histogram, and here numbers are computed with; read it by {readers}")
+        raise Unanswerable(f"expected numbers; got the histogram {_text(node)}; apply one of {readers} to it")
     return value.values()
 
 
@@ -175,7 +175,7 @@ def _call(node: Call, evaluation: Evaluation) -> Value:
     if name == HISTOGRAM_QUANTILE and isinstance(value, States) and value.has_all_buckets:
         value = value.read_by(value.reader, (), HISTOGRAM)
     if not isinstance(value, States) or value.kind != HISTOGRAM:
-        raise Unanswerable(f"{name} reads sketches, and {text} is not one; of buckets with the label le {WAY}")
+        raise Unanswerable(f"{name} needs a sketch, and {text} is not a sketch; for buckets with the label le, {WAY}")
     value = replace(value, series=[ALL.kept_labels(labels) for labels in value.series])
     if name == HISTOGRAM_QUANTILE:
         return quantile_of(value, _constant(node.args[0], evaluation))
@@ -227,7 +227,7 @@ def _over_time(node: Call, evaluation: Evaluation, grouping: Grouping) -> States
     if isinstance(argument, SubqueryExpr):
         if name not in SUBQUERY_FUNCTIONS:
             answered = ", ".join(SUBQUERY_FUNCTIONS)
-            raise Unanswerable(f"{name} of a subquery is not answered here, only {answered}; {WAY}")
+            raise Unanswerable(f"{name} of a subquery is not supported, only {answered} are; {WAY}")
         vector, steps, moments = _subquery(argument, evaluation)
         values = vector.unnamed()
         span = _micros(argument.range)
@@ -239,7 +239,7 @@ def _over_time(node: Call, evaluation: Evaluation, grouping: Grouping) -> States
         return Vector.empty(len(evaluation.moments))
     check_over_time(name, selector.metric.kind, selector.text)
     if selector.metric.kind == HISTOGRAM and any(matcher.label == QUANTILE for matcher in selector.matchers):
-        raise Unanswerable(f"{selector.text}: quantiles of windows do not add up; quantile_over_time reads a range's")
+        raise Unanswerable(f"{selector.text}: quantiles of windows cannot be merged; use quantile_over_time")
     q = _constant(node.args[0], evaluation) if name == QUANTILE_OVER_TIME else None
     if selector.metric.kind == LAST:  # last_over_time returns a value of the metric itself, so the name is kept
         return select(selector, evaluation)
@@ -249,7 +249,7 @@ def _over_time(node: Call, evaluation: Evaluation, grouping: Grouping) -> States
 def _subquery(node: SubqueryExpr, evaluation: Evaluation) -> tuple[Vector, Instants, Instants]:
     """Return the values of a subquery's expression at its steps, the steps, and the moments of the ranges."""
     if node.at is not None:
-        raise Unanswerable(f"a subquery has the modifier @, which is not answered here; {WAY}")
+        raise Unanswerable(f"a subquery has the modifier @, which this server does not support; {WAY}")
     if node.step is None:
         raise Unanswerable(
             f"the subquery [{written(_micros(node.range))}:] has no step; add one, such as [1h:1m], or {WAY}"
@@ -275,7 +275,7 @@ def _aggregate(node: AggregateExpr, evaluation: Evaluation) -> States | Vector:
         if name == "count":  # histograms count as well
             value = _presence(value)
         elif value.kind == HISTOGRAM:
-            raise Unanswerable(f"{name} of histograms is no merge of them; sum is: {_text(node.expr)}")
+            raise Unanswerable(f"{name} cannot merge the histograms {_text(node.expr)}; only sum can")
         else:
             value = value.values()
     if name in REDUCED:
@@ -306,7 +306,9 @@ def _binary(node: BinaryExpr, evaluation: Evaluation) -> Scalar | Vector:
         fills = modifier.fill_values.lhs, modifier.fill_values.rhs
         one_to_one = modifier.card == promql_parser.VectorMatchCardinality.OneToOne
         if (operator not in SET_OPERATORS and not one_to_one) or fills != (None, None):
-            raise Unanswerable(f"{_text(modifier)} is not answered here, where series match one to one; {WAY}")
+            raise Unanswerable(
+                f"{_text(modifier)} is not supported, because this server matches series one to one; {WAY}"
+            )
         if modifier.matching is not None:
             without = modifier.matching.type == promql_parser.LabelModifierType.Exclude
             grouping = Grouping(tuple(modifier.matching.labels), without)
@@ -323,7 +325,9 @@ def _negative(node: UnaryExpr, evaluation: Evaluation) -> Scalar | Vector:
 
 
 def _in_no_function(node: Expression, evaluation: Evaluation) -> Value:
-    raise Unanswerable(f"{_text(node)} is a range, which is answered at one moment alone; put it into a function")
+    raise Unanswerable(
+        f"{_text(node)} is a range, which can be evaluated only at a single moment; apply a function to it"
+    )
 
 
 _NODES: dict[type, Callable[[Any, Evaluation], Value]] = {

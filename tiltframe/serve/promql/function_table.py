@@ -57,7 +57,7 @@ OPERATORS: Mapping[str, str] = {
 
 def refusal(part: str) -> Unanswerable:
     """Return the error for a part of an expression that only Prometheus can compute."""
-    return Unanswerable(f"{part} is not a merge of windows; {WAY}")
+    return Unanswerable(f"{part} cannot be computed by merging windows; {WAY}")
 
 
 def check_answered(table: Mapping[str, str], name: str) -> None:

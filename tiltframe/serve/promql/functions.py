@@ -47,8 +47,9 @@ def check_over_time(name: str, kind: str, text: str) -> None:
     """Raise `Unanswerable` if a range function does not merge the states of this kind of metric."""
     if name not in OVER_TIME[kind]:
         raise Unanswerable(
-            f"{name}({text}) is not a merge of windows; {WAY}; here this metric has: "
-            f"{', '.join(OVER_TIME[kind]) or 'no function of a range'}; a subquery, [1h:1m], reads values of windows"
+            f"{name}({text}) cannot be computed by merging windows; {WAY}; this server supports for this metric: "
+            f"{', '.join(OVER_TIME[kind]) or 'no function of a range'}; a subquery, [1h:1m], computes with the values "
+            f"of windows"
         )
 
 

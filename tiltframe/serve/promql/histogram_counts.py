@@ -28,7 +28,7 @@ def histogram_buckets(states: pa.StructArray, reader: Function) -> tuple[Floats,
     """
     state = reader.own_state
     if not isinstance(state, BucketState):
-        raise Unanswerable(f"the buckets of {reader.name} cannot be shown; read them by histogram_quantile")
+        raise Unanswerable(f"the buckets of {reader.name} cannot be returned; use histogram_quantile")
     results = reader.finish(made_here(states))
     names = [field.name for field in results.type]
     count, total = (

@@ -90,7 +90,7 @@ class Matcher:
                 matching = pc.match_substring_regex(texts, rf"\A(?:{self.text})\z")
             except pa.ArrowInvalid as error:  # the error is also a ValueError
                 problem = str(error).removeprefix("Invalid regular expression: ").split(":")[0]
-                raise BadData(f"the regular expression {shown(self.text)} is not RE2's: {problem}") from None
+                raise BadData(f"the regular expression {shown(self.text)} is not valid in RE2: {problem}") from None
             except ValueError as error:
                 raise BadData(str(error)) from None
         mask: NDArray[np.bool_] = matching.to_numpy(zero_copy_only=False) ^ self.negated
@@ -366,7 +366,7 @@ def _once(names: Iterable[tuple[str, str]], store: str, what: str) -> dict[str, 
         if written in by_written:
             raise ValueError(
                 f"the {what} {by_written[written]!r} and {name!r} of the store {store!r} would both be called "
-                f"{written} in PromQL; give one of them another name"
+                f"{written} in PromQL; rename one of them"
             )
         by_written[written] = name
     return by_written

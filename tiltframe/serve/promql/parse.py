@@ -54,8 +54,8 @@ def _check_nesting(text: str) -> None:
     levels = len(_LEVELS.findall(_STRINGS.sub("", text)))
     if levels > _MOST_LEVELS:
         raise BadData(
-            f"an expression has at most {_MOST_LEVELS} operators and parentheses; this one has {levels:,}; ask for "
-            "several expressions"
+            f"an expression has at most {_MOST_LEVELS} operators and parentheses; this one has {levels:,}; split it "
+            f"into several expressions"
         )
 
 

@@ -117,8 +117,8 @@ def sampled_response(request: ReadRequest, evaluation: Evaluation) -> bytes:
             samples += int(vector.present.sum())
             if samples > _MOST_SAMPLES:
                 raise Unanswerable(
-                    f"a response has at most {_MOST_SAMPLES:,} samples, and this one would have more; ask for fewer "
-                    "series, a shorter range, or greater steps and ranges, which are read from coarser windows"
+                    f"a response has at most {_MOST_SAMPLES:,} samples, and this one would have more; use fewer "
+                    f"series, a shorter range, or greater steps and ranges, which need only coarser windows"
                 )
             result.series.extend(_written(vector, times, evaluation.deadline))
     return bytes(pa.compress(response.SerializeToString(), "snappy", asbytes=True))
@@ -253,8 +253,8 @@ def _running_total(vector: Vector, metric: Metric, query: _ReadQuery) -> Vector:
     added = np.where(vector.present, vector.values, 0.0)
     if query.function in _OF_COUNTERS and (added < 0).any():
         raise Unanswerable(
-            f"{metric.name} has negative sums, and {query.function} of Prometheus takes each fall of a total for a "
-            f"reset; use delta, or ask this server for {query.function}"
+            f"{metric.name} has negative sums, and {query.function} of Prometheus treats each decrease of a total as a "
+            f"reset; use delta, or query this server for {query.function}"
         )
     return Vector(vector.series, np.cumsum(added, axis=1), np.ones_like(vector.present))
 
@@ -270,8 +270,8 @@ def _level(metric: Metric, query: _ReadQuery, evaluation: Evaluation, *, is_tota
         finest = metric.view.frame.levels[0].name
         kept_from = as_text(metric.view.level(finest).held_from)
         raise Unanswerable(
-            f"{metric.name} is asked for from {as_text(start)} on, and its windows of {finest} are held "
-            f"from {kept_from} on; ask for a later range, or ask this server, which reads coarser windows"
+            f"{metric.name} has windows of {finest} only from {kept_from} on, and the range begins at "
+            f"{as_text(start)}; use a later range, or query this server, which reads coarser windows"
         )
     max_windows = evaluation.budget.limits.windows
     return next((level for level in complete if duration // int(level.length) < max_windows), complete[0])

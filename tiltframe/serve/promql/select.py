@@ -59,7 +59,8 @@ class Evaluation:
         self.deadline.check()
         if cells > MOST_CELLS:
             raise Unanswerable(
-                f"this would be {cells:,} points, and {MOST_CELLS:,} are allowed; ask for fewer series or coarser steps"
+                f"the result would have {cells:,} points, and at most {MOST_CELLS:,} are allowed; use fewer series or "
+                f"coarser steps"
             )
 
 
@@ -83,21 +84,21 @@ def selector_of(node: promql_parser.VectorSelector, span: int | None, evaluation
     """
     text = str(node).replace("{}", "") + (f"[{written(span)}]" if span else "")
     if node.at is not None:
-        raise Unanswerable(f"{shown(text)} has the modifier @, which is not answered here; {WAY}")
+        raise Unanswerable(f"{shown(text)} has the modifier @, which this server does not support; {WAY}")
     if node.matchers.or_matchers:
-        raise Unanswerable(f"{shown(text)} has or between matchers, which is not answered here; {WAY}")
+        raise Unanswerable(f"{shown(text)} has or between matchers, which this server does not support; {WAY}")
     matchers = tuple(Matcher.of(matcher) for matcher in node.matchers.matchers)
     named = [m.text for m in matchers if m.label == NAME and not m.regex and not m.negated]
     name = node.name or (named[0] if named else None)
     if name is None:
-        raise Unanswerable(f"{shown(text)} selects by no name; name one metric, or {WAY}")
+        raise Unanswerable(f"{shown(text)} does not name a metric; name one metric, or {WAY}")
     if name not in evaluation.metrics:
         evaluation.infos[f"there is no metric {name}; {nearest(name, evaluation.metrics)}"] = None
     metrics = [m for m in evaluation.metrics.get(name, []) if m.is_chosen(matchers)]
     if len(metrics) > 1:
         names = [metric.store_name for metric in metrics]
         raise Unanswerable(
-            f'{name} is in the stores {listed(names)}, and one is read at a time; write {name}{{store="{names[0]}"}}'
+            f'{name} is in the stores {listed(names)}; name one of them, as in {name}{{store="{names[0]}"}}'
         )
     if not metrics:
         return None

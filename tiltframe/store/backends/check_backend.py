@@ -70,7 +70,7 @@ class _Tried:
 
     def snapshot(self, *recorded: str) -> Snapshot:
         snapshot = self.backend.snapshot(recorded)
-        assert snapshot is not None, "the backend breaks a promise: a store that was made is there"
+        assert snapshot is not None, "the backend breaks a promise: snapshot() is not None after create()"
         return snapshot
 
     def add(self, states: pa.Table, **recorded: str) -> list[Part]:
@@ -92,7 +92,7 @@ class _Tried:
         except Conflict:
             pass
         else:
-            raise AssertionError(f"the backend breaks a promise: {why} is a Conflict")
+            raise AssertionError(f"the backend breaks a promise: commit() raises Conflict for {why}")
         after = self.snapshot("w", "other")
         same = set(before.parts) == set(after.parts) and before.records == after.records
         same = same and before.manifest == after.manifest
@@ -105,34 +105,44 @@ def _check_manifest(backend: Backend) -> None:
     backend, described = backend.store_named(manifest.name), manifest.to_dict()
     backend.create(described, manifest.schema)
     tried = _Tried(backend, manifest.schema)
-    _expect(tried.snapshot().manifest == described, "a snapshot has the manifest that create() was given")
+    _expect(tried.snapshot().manifest == described, "a snapshot has the manifest that was passed to create()")
     other = replace(manifest, retention={FINE.name: "1d"}).to_dict()
     backend.create(other, manifest.schema)
     seen = tried.snapshot()
-    _expect(seen.manifest == described, "a second create() changes nothing")
+    _expect(seen.manifest == described, "a second call of create() does not change the store")
     backend.commit(_transaction(seen, describes=(other, manifest.schema)))
-    _expect(tried.snapshot().manifest == other, "a commit replaces the manifest")
+    _expect(tried.snapshot().manifest == other, "commit() replaces the manifest by the one of the transaction")
     again = _transaction(seen, describes=(described, manifest.schema))
-    tried.expect_conflict("a new manifest on one that is another by now", again)
+    tried.expect_conflict("a transaction that replaces a manifest which has changed since its snapshot", again)
     by_old = _transaction(seen, records={"w": "{}"})
-    tried.expect_conflict("a commit by a manifest that is another by now", by_old)
+    tried.expect_conflict("a transaction whose snapshot has an earlier manifest", by_old)
     moved: Backend = pickle.loads(pickle.dumps(backend))
-    _expect(_Tried(moved, manifest.schema).snapshot().manifest == other, "a backend that was pickled finds its store")
-    _expect(isinstance(backend.uri, str) and isinstance(backend.display_uri, str), "uri and display_uri are text")
+    _expect(
+        _Tried(moved, manifest.schema).snapshot().manifest == other, "a pickled copy of a backend opens the same store"
+    )
+    _expect(
+        isinstance(backend.uri, str) and isinstance(backend.display_uri, str),
+        "the attributes uri and display_uri are str",
+    )
 
 
 def _check_empty(tried: _Tried) -> None:
     seen = tried.snapshot("w")
-    _expect(not seen.parts and not seen.records, "a store that nothing was committed to has no parts and no records")
+    _expect(not seen.parts and not seen.records, "a store without commits has no parts and no records")
     none = tried.backend.read([], tried.schema.names[1:])
-    _expect(none.schema.equals(tried.schema) and not none.num_rows, "read of no parts has the schema, and no rows")
-    _expect(tried.backend.write(FINE, _states([0]).slice(0, 0)) == [], "write() of no states makes no part")
-    _expect(tried.backend.verify() == [], "verify() of a whole store finds nothing")
+    _expect(
+        none.schema.equals(tried.schema) and not none.num_rows,
+        "read() of an empty list of parts returns an empty table with the schema",
+    )
+    _expect(
+        tried.backend.write(FINE, _states([0]).slice(0, 0)) == [], "write() of a table without rows returns no parts"
+    )
+    _expect(tried.backend.verify() == [], "verify() returns an empty list for an undamaged store")
 
 
 def _check_commit(tried: _Tried) -> None:
     states = _states(range(3))
-    # in the form in which a store passes them
+    # A store passes states with a column of their level.
     more = states.add_column(0, LEVEL, pa.repeat(pa.scalar(FINE.name), states.num_rows))
     fine, coarse = tried.backend.write(FINE, more), tried.backend.write(COARSE, _between(states, 0, 1))
     before, note = tried.snapshot("w", "note"), '{"a": "\'\u00fc"}'
@@ -140,47 +150,50 @@ def _check_commit(tried: _Tried) -> None:
     transaction = _transaction(before, adds=[*fine, *coarse], records={"w": "1", "note": note})
     version = tried.backend.commit(transaction)
     seen = tried.snapshot("w", "note", "other")
-    _expect(seen.version == version > before.version, "versions grow, and commit() returns that of its snapshot")
-    _expect(set(seen.parts) == {*fine, *coarse}, "a snapshot has the parts that were committed, as write() gave them")
-    _expect(set(seen.of(COARSE.name)) == set(coarse), "parts are of their levels")
-    _expect(seen.texts == {"w": "1", "note": note}, "a snapshot has the records asked for, and no others")
-    tried.expect_rows(states, "read() returns the same bits as were written")
+    _expect(
+        seen.version == version > before.version,
+        "commit() returns the version of the new snapshot, which is greater than earlier versions",
+    )
+    _expect(set(seen.parts) == {*fine, *coarse}, "the parts of a snapshot equal those that write() returned")
+    _expect(set(seen.of(COARSE.name)) == set(coarse), "a part has the level that was passed to write()")
+    _expect(seen.texts == {"w": "1", "note": note}, "a snapshot has exactly the requested records")
+    tried.expect_rows(states, "read() returns states with the same bits as those passed to write()")
     tried.backend.commit(_transaction(seen, records={"w": json.dumps("x" * 10_000)}))
     seen = tried.snapshot("w", "note")
-    _expect(len(seen.texts["w"]) == 10_002, "a commit without parts replaces a record")
-    _expect(set(seen.records) == {"w", "note"}, "names that a commit does not record are unchanged")
+    _expect(len(seen.texts["w"]) == 10_002, "a transaction without parts can replace a record")
+    _expect(set(seen.records) == {"w", "note"}, "a commit does not change records that its transaction does not name")
     many = {f"name {i}": str(i) for i in range(1000)}
     for i in range(40):
         tried.add(states.slice(0, 0), **{f"w{i}": str(i)}, **(many if i == 20 else {}))
     every = tried.snapshot(*many, *(f"w{i}" for i in range(40)))
-    _expect(every.texts == {**many, **{f"w{i}": str(i) for i in range(40)}}, "however many names are recorded")
+    _expect(every.texts == {**many, **{f"w{i}": str(i) for i in range(40)}}, "a store keeps a thousand records")
     complete = tried.backend.snapshot(None)
     recorded_names = set() if complete is None else {*complete.records}
-    _expect(recorded_names == {*every.records, "w", "note"}, "snapshot(None) has all that is recorded")
-    _expect(tried.backend.verify() == [], "verify() finds no damage in a whole store")
+    _expect(recorded_names == {*every.records, "w", "note"}, "snapshot(None) has all records of the store")
+    _expect(tried.backend.verify() == [], "verify() returns an empty list for an undamaged store with states")
 
 
 def _check_parts(tried: _Tried) -> None:
     states = _states(range(3))
     bucket = bucket_of(FINE)
     parts = tried.add(states)
-    _expect(len(parts) == 3, "write() makes one part for each bucket")
-    _expect(len({part.name for part in parts}) == 3, "parts have names of their own")
+    _expect(len(parts) == 3, "write() returns one part for each bucket of time")
+    _expect(len({part.name for part in parts}) == 3, "the names of parts are distinct")
     for part in parts:
-        _expect(part.level == FINE.name, "a part has its level")
+        _expect(part.level == FINE.name, "the level of a part equals the level that was passed to write()")
         rows = tried.backend.read([(part, EVER)], [])
-        _expect(rows.column_names == [START], "read() returns window_start and the columns asked for")
+        _expect(rows.column_names == [START], "read() returns window_start and the requested columns")
         starts = instants_of(rows)
         same = (int(starts.min()), int(starts.max()), len(starts)) == (part.first_start, part.last_start, part.rows)
-        _expect(same, "a part has its first and last start, and rows")
-        _expect(len({*bucket.starts(starts).tolist()}) == 1, "a part lies in one bucket")
+        _expect(same, "first_start, last_start and rows of a part describe its states")
+        _expect(len({*bucket.starts(starts).tolist()}) == 1, "all states of a part lie in one bucket of time")
     first = min(parts, key=lambda part: part.first_start)
     first_rows = tried.backend.read([(first, (first.first_start, first.first_start + 1))], ["n", "host"])
-    _expect(first_rows.column_names == [START, "n", "host"], "read() returns the columns in the order asked for")
+    _expect(first_rows.column_names == [START, "n", "host"], "read() returns the columns in the requested order")
     expected = _between(states, first.first_start, first.first_start + 1).select(first_rows.column_names)
-    _expect(_same(first_rows, expected), "read() keeps ranges")
+    _expect(_same(first_rows, expected), "read() returns only states within the requested range")
     rows = tried.backend.read([(part, EVER) for part in parts], tried.schema.names[1:], "host = 'a'")
-    _expect(_same(_of_host(rows), _of_host(states)), "a condition leaves out no row for which it is true")
+    _expect(_same(_of_host(rows), _of_host(states)), "read() returns every row for which the condition is true")
 
 
 def _check_written_twice(tried: _Tried) -> None:
@@ -188,9 +201,11 @@ def _check_written_twice(tried: _Tried) -> None:
     tried.backend.write(FINE, states)
     tried.add(states)
     tried.backend.write(FINE, states)
-    tried.expect_rows(states, "states that were written several times are readable once")
+    tried.expect_rows(
+        states, "read() returns states of committed parts only, and not of parts that were written without a commit"
+    )
     tried.backend.discard(tried.backend.write(FINE, states))
-    tried.expect_rows(states, "discarding parts leaves committed parts readable")
+    tried.expect_rows(states, "discard() does not remove committed parts")
 
 
 def _check_removal(tried: _Tried) -> None:
@@ -200,18 +215,18 @@ def _check_removal(tried: _Tried) -> None:
     new = tried.backend.write(FINE, added)
     tried.backend.commit(_transaction(before, adds=new, removes=[first]))
     remaining = _between(states, second.first_start, EVER[1])
-    tried.expect_rows(pa.concat_tables([remaining, added]), "a commit adds and removes parts")
-    _expect(second in tried.snapshot().parts, "a part that is not removed is unchanged")
+    tried.expect_rows(pa.concat_tables([remaining, added]), "one commit can add and remove parts")
+    _expect(second in tried.snapshot().parts, "a commit does not change the parts that it does not remove")
     extra = tried.backend.write(FINE, _states([7]))
     twice = _transaction(tried.snapshot(), adds=extra, removes=[first])
-    tried.expect_conflict("removing a part that was removed before", twice)
-    try:  # Reading now is like reading with an older snapshot.
+    tried.expect_conflict("a transaction that removes a part which is already removed", twice)
+    try:  # The parts belong to a snapshot from before the commit.
         old = tried.backend.read([(part, EVER) for part in before.parts], tried.schema.names[1:])
     except Conflict:
         pass
     else:
-        _expect(_same(old, states), "an older snapshot reads the rows that it had, or raises Conflict")
-    _expect(tried.snapshot("w").texts == {"w": "1"}, "records stay when the parts of their commits go")
+        _expect(_same(old, states), "read() of the parts of an older snapshot returns their rows, or raises Conflict")
+    _expect(tried.snapshot("w").texts == {"w": "1"}, "a record remains when the parts of the same commit are removed")
 
 
 def _check_conflicts(tried: _Tried) -> None:
@@ -220,11 +235,14 @@ def _check_conflicts(tried: _Tried) -> None:
     new = tried.backend.write(FINE, _states([1]))
     tried.add(_states([2]), w="4")
     late = _transaction(seen, adds=new, records={"w": "5"})
-    tried.expect_conflict("recording a name that was recorded after the snapshot", late)
+    tried.expect_conflict("a transaction that writes a record which was written after its snapshot", late)
     tried.backend.commit(_transaction(seen, adds=new, records={"other": "1"}))
-    tried.expect_rows(_states([0, 2, 1]), "commits that record other names do not conflict")
-    _expect(tried.snapshot("other").texts == {"other": "1"}, "what a commit on an old snapshot records is there")
-    tried.expect_conflict("recording again on an old snapshot", _transaction(seen, records={"other": "1"}))
+    tried.expect_rows(_states([0, 2, 1]), "commits that write different records do not conflict")
+    _expect(tried.snapshot("other").texts == {"other": "1"}, "a commit with an older snapshot writes its records")
+    tried.expect_conflict(
+        "a transaction that writes the same record again with the older snapshot",
+        _transaction(seen, records={"other": "1"}),
+    )
 
 
 def _check_revisions(tried: _Tried) -> None:
@@ -232,19 +250,30 @@ def _check_revisions(tried: _Tried) -> None:
     tried.add(_states([0]), w="1")
     seen = tried.snapshot("w", "other")
     tried.add(_states([1]), w="1")
-    _expect(tried.snapshot("w").texts == {"w": "1"}, "a record may be replaced by the same text")
-    _expect(tried.snapshot("w").revision("w") != seen.revision("w"), "recording the same text changes the revision")
+    _expect(tried.snapshot("w").texts == {"w": "1"}, "a record can be replaced by a record with the same text")
+    _expect(
+        tried.snapshot("w").revision("w") != seen.revision("w"),
+        "writing a record with the same text changes its revision",
+    )
     tried.expect_conflict(
-        "recording a name whose equal text was recorded again", _transaction(seen, records={"w": "1"})
+        "a transaction that writes a record which was replaced by the same text after its snapshot",
+        _transaction(seen, records={"w": "1"}),
     )
     tried.add(_states([2]), w="2")
     tried.add(_states([3]), w="1")
-    tried.expect_conflict("reading a record whose text has changed and come back", _reading(seen, "w", other="x"))
+    tried.expect_conflict(
+        "a transaction that read a record whose text has changed and changed back after its snapshot",
+        _reading(seen, "w", other="x"),
+    )
     tried.backend.commit(_reading(tried.snapshot("w", "other"), "w", other="x"))
-    _expect(tried.snapshot("other").texts == {"other": "x"}, "reading a record that has not changed does not conflict")
+    _expect(
+        tried.snapshot("other").texts == {"other": "x"}, "a transaction that read an unchanged record does not conflict"
+    )
     seen = tried.snapshot("none", "w")
     tried.add(_states([4]), none="1")
-    tried.expect_conflict("reading that nothing is recorded, if something is by now", _reading(seen, "none", w="9"))
+    tried.expect_conflict(
+        "a transaction that read a missing record which was written after its snapshot", _reading(seen, "none", w="9")
+    )
 
 
 def _check_ranges(tried: _Tried) -> None:
@@ -256,18 +285,18 @@ def _check_ranges(tried: _Tried) -> None:
     tried.backend.commit(_transaction(tried.snapshot(), adds=[*new[1], *coarse]))
     late = _transaction(seen, adds=new[2])
     late.reads(FINE.name, (0, 2 * HOUR))
-    tried.expect_conflict("a part that was added in a range that was read", late)
+    tried.expect_conflict("a transaction that read a range to which a part was added after its snapshot", late)
     beside = _transaction(seen, adds=new[3])
     beside.reads(FINE.name, hours[2])
     beside.reads(COARSE.name, hours[3])
     tried.backend.commit(beside)
-    tried.expect_rows(_states([0, 4, 1, 3]), "parts that are added outside the ranges that were read do not conflict")
+    tried.expect_rows(_states([0, 4, 1, 3]), "parts that are added outside the ranges of a transaction do not conflict")
     seen = tried.snapshot()
     removed = [part for part in seen.of(FINE.name) if part.within(hours[4])]
     tried.backend.commit(_transaction(seen, removes=removed))
     late = _transaction(seen, adds=new[5])
     late.reads(FINE.name, hours[4])
-    tried.expect_conflict("a part that was removed from a range that was read", late)
+    tried.expect_conflict("a transaction that read a range from which a part was removed after its snapshot", late)
 
 
 def _check_all_at_once(tried: _Tried) -> None:
@@ -280,11 +309,14 @@ def _check_all_at_once(tried: _Tried) -> None:
     new = tried.backend.write(FINE, _states([2]))
     seen, manifest = tried.snapshot("w"), (described, tried.schema)
     tried.backend.commit(_transaction(seen, adds=new, removes=[first], records={"w": "2"}, describes=manifest))
-    tried.expect_rows(_states([0, 1, 2]), "a commit with a new manifest adds and removes parts")
+    tried.expect_rows(_states([0, 1, 2]), "a commit that replaces the manifest can also add and remove parts")
     now = tried.snapshot("w")
-    _expect(now.texts == {"w": "2"} and now.manifest == described, "a commit with a new manifest records")
+    _expect(
+        now.texts == {"w": "2"} and now.manifest == described,
+        "a commit that replaces the manifest can also write records",
+    )
     late = _transaction(now, removes=[first], describes=(_manifest().to_dict(), tried.schema))
-    tried.expect_conflict("a new manifest with a part to remove that is gone", late)
+    tried.expect_conflict("a transaction that replaces the manifest and removes a part which is already removed", late)
 
 
 def _check_evolving(tried: _Tried) -> None:
@@ -305,18 +337,24 @@ def _check_evolving(tried: _Tried) -> None:
     seen = tried.snapshot("w")
     tried.backend.commit(_transaction(seen, adds=days, records={"w": "1"}, describes=(described, schema)))
     seen = tried.snapshot("w")
-    _expect(seen.manifest == described, "a commit replaces the manifest by one with more states")
-    _expect(set(seen.of("1d")) == set(days) and seen.texts == {"w": "1"}, "a new manifest comes with its commit")
+    _expect(seen.manifest == described, "a commit can replace the manifest by a manifest with more states")
+    _expect(
+        set(seen.of("1d")) == set(days) and seen.texts == {"w": "1"},
+        "the parts and records of a commit that replaces the manifest are readable",
+    )
     lacking = before.append_column(schema.field("more"), pa.nulls(before.num_rows, schema.field("more").type))
     tried.schema = schema
-    tried.expect_rows(lacking, "rows that lack a column have null in it")
+    tried.expect_rows(lacking, "read() returns null for a column that was added after a part was written")
     tried.add(_moved(more, HOUR))
-    tried.expect_rows(pa.concat_tables([lacking, _moved(more, HOUR)]), "rows of before and after come back")
+    tried.expect_rows(
+        pa.concat_tables([lacking, _moved(more, HOUR)]),
+        "read() returns the rows that were written before and after a column was added",
+    )
     late = opened.write(FINE, _moved(before, 2 * HOUR))
     opened.commit(_transaction(tried.snapshot(), adds=late))
     tried.expect_rows(
         pa.concat_tables([lacking, _moved(more, HOUR), _moved(lacking, 2 * HOUR)]),
-        "write() takes states that lack a column",
+        "write() accepts states that lack a column of the new manifest",
     )
 
 
@@ -329,19 +367,22 @@ def _check_vacuum(tried: _Tried) -> None:
     states = _states(range(2))
     first, second = sorted(tried.add(states), key=lambda part: part.first_start)
     before = tried.snapshot()
-    # like the backend of another process, which does not run vacuum
+    # This copy stands for the backend of a process that does not run vacuum.
     reader: Backend = pickle.loads(pickle.dumps(tried.backend))
     reader.read([(part, EVER) for part in before.parts], tried.schema.names[1:])
     tried.backend.write(FINE, _states([1]))
     tried.backend.commit(_transaction(tried.snapshot(), removes=[first]))
-    _expect(tried.backend.vacuum(0.0) >= 0, "vacuum() returns how much it has removed")
-    tried.expect_rows(_between(states, first.last_start + 1, EVER[1]), "vacuum() leaves the readable parts")
+    _expect(tried.backend.vacuum(0.0) >= 0, "vacuum() returns the number of removed parts")
+    tried.expect_rows(_between(states, first.last_start + 1, EVER[1]), "vacuum() does not remove readable parts")
     for backend in (tried.backend, reader):
         for parts in (before.parts, (first,), (second, first)):
             _expect_whole_or_conflict(backend, parts, tried.schema, states)
         own = [(second, EVER)]
         left = backend.read(own, tried.schema.names[1:])
-        _expect(_same(left, _between(states, second.first_start, EVER[1])), "a part that is not removed stays readable")
+        _expect(
+            _same(left, _between(states, second.first_start, EVER[1])),
+            "a part that no commit has removed remains readable",
+        )
 
 
 def _expect_whole_or_conflict(backend: Backend, parts: Sequence[Part], schema: pa.Schema, states: pa.Table) -> None:
@@ -351,7 +392,7 @@ def _expect_whole_or_conflict(backend: Backend, parts: Sequence[Part], schema: p
     except Conflict:
         return
     written = pa.concat_tables([_between(states, part.first_start, part.last_start + 1) for part in parts])
-    _expect(_same(rows, written), "read() of a part that has been vacuumed raises Conflict, or returns its rows")
+    _expect(_same(rows, written), "read() of a part that vacuum() has removed raises Conflict, or returns all its rows")
 
 
 def _check_together(tried: _Tried) -> None:
@@ -390,8 +431,11 @@ def _check_together(tried: _Tried) -> None:
     if errors:
         raise errors[0]
     states = pa.concat_tables([_states([4 * i + number]) for i in range(4) for number in range(3)])
-    tried.expect_rows(states, "commits of several writers at once are all there, once each")
-    _expect([tried.snapshot("race").texts["race"]] == winners, "of commits on one snapshot one is accepted")
+    tried.expect_rows(states, "concurrent commits of several writers are all applied exactly once")
+    _expect(
+        [tried.snapshot("race").texts["race"]] == winners,
+        "only one of several commits with the same snapshot and record succeeds",
+    )
 
 
 def _check_guarded_together(tried: _Tried) -> None:
@@ -424,8 +468,10 @@ def _check_guarded_together(tried: _Tried) -> None:
         thread.join()
     if errors:
         raise errors[0]
-    _expect(len(accepted) == 1, "of commits at once that record the same text again one is accepted")
-    tried.expect_rows(_states([0, *accepted]), "a commit that is accepted is the only one that is read")
+    _expect(
+        len(accepted) == 1, "only one of several concurrent commits that replace a record by the same text succeeds"
+    )
+    tried.expect_rows(_states([0, *accepted]), "read() returns the rows of the successful commit only")
 
 
 def _transaction(

@@ -267,7 +267,7 @@ class Query:
         ValueError
             If a member does not exist or cannot be read; the message names it.
         """
-        members = dict(checked_mapping(described, "a query", "what is asked, by name"))
+        members = dict(checked_mapping(described, "a query", "parameters by name"))
         names = [f.name for f in fields(cls)]
         for name in members:
             if name not in names:

@@ -71,7 +71,7 @@ def declarations(case: EmitCase) -> None:
     holds(all(isinstance(measure, Measure) for measure in measures.values()), "measures must map names to measures")
     repeated = {*case.frame.measures, *case.frame.keys, START, END} & set(columns)
     holds(not repeated, f"the columns {sorted(repeated)} have the names of other columns")
-    holds(measures == case.policy.measures(case.frame), "asking for measures again gives others")
+    holds(measures == case.policy.measures(case.frame), "a second call of measures returns different measures")
 
 
 def masks(case: EmitCase) -> None:
@@ -119,7 +119,9 @@ def order_of_calls(case: EmitCase) -> None:
         case.policy.emit_open(other_windows)  # emit the open windows of another stream
         case.policy.admits(other_windows)
         order = case.rng.permutation(len(questions)).tolist()
-        holds([repr(questions[i]()) for i in order] == [first[i] for i in order], "asking again gives another answer")
+        holds(
+            [repr(questions[i]()) for i in order] == [first[i] for i in order], "a second call returns a different mask"
+        )
 
 
 def isolation(case: EmitCase) -> None:
@@ -135,11 +137,11 @@ def isolation(case: EmitCase) -> None:
         "reasons": (case.policy.reasons(subset, reasons[order]), case.policy.reasons(windows, reasons)),
     }
     for name, (of_subset, of_all) in pairs.items():
-        holds(of_subset.tolist() == of_all[order].tolist(), f"{name} of some windows is not that of the same among all")
+        holds(of_subset.tolist() == of_all[order].tolist(), f"{name} depends on the other windows of the call")
     values, all_values = case.policy.values(subset), case.policy.values(windows)
     for name, column in values.items():
         alike = same_bits(column, all_values[name].take(pa.array(order)))
-        holds(alike, f"the column {name} of some windows is not that of the same among all")
+        holds(alike, f"the column {name} depends on the other windows of the call")
 
 
 def clock(case: EmitCase) -> None:
@@ -147,14 +149,17 @@ def clock(case: EmitCase) -> None:
     for watermark, now in case.clocks():
         time = case.policy.time(watermark, now)
         holds(time is None or isinstance(time, int), f"time must be a whole number or None; got {time!r}")
-        holds(time in (None, watermark, now), "time must be one of the clocks")
+        holds(time in (None, watermark, now), "time must be the event time or the processing time")
         for before in (None, 0, 30 * _SECOND):
             due = case.policy.is_due(before, time)
             holds(isinstance(due, bool | np.bool_), f"is_due must return a bool; got {due!r}")
             for emitted in (False, True):
                 last = case.policy.last_checked(before, time, emitted)
                 known = [moment for moment in (before, time) if moment is not None]
-                holds(last is None or last <= max(known, default=0), "last_checked lies in the future")
+                holds(
+                    last is None or last <= max(known, default=0),
+                    "the time of the last check is after the time of the call",
+                )
 
 
 def stream_is_rollup(case: EmitCase) -> None:

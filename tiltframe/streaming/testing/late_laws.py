@@ -86,7 +86,7 @@ def batches(case: LateCase) -> None:
         head = case.arrive(case.times[:cut], newest)
         tail = case.arrive(case.times[cut:], head.newest)
         parts = ([*head.times, *tail.times], [*head.dropped, *tail.dropped], tail.newest)
-        holds(_listed(undivided) == _listed(parts), "two batches arrive in another way than one")
+        holds(_listed(undivided) == _listed(parts), "splitting a batch into two changes the result")
 
 
 def together(case: LateCase) -> None:
@@ -97,7 +97,7 @@ def together(case: LateCase) -> None:
         turned = case.arrive(case.times[order], newest, True)
         holds(
             _listed((times[order], dropped[order], now)) == _listed(turned),
-            "events that arrive together arrive in another way in another order",
+            "the order of events within a batch changes the result",
         )
 
 
@@ -112,10 +112,13 @@ def closing(case: LateCase) -> None:
     starts = np.unique(level.starts(case.times)).tolist()
     moments = [policy.closed_until(level, start) for start in starts]
     holds(all(isinstance(moment, int) for moment in moments), "closed_until must return a whole number")
-    holds(moments == sorted(moments), "an event of a later window closes windows up to an earlier moment")
-    holds(all(moment <= start for moment, start in zip(moments, starts, strict=True)), "the newest window is closed")
+    holds(moments == sorted(moments), "closed_until must not decrease for later windows")
+    holds(
+        all(moment <= start for moment, start in zip(moments, starts, strict=True)),
+        "closed_until must not close the newest window",
+    )
     newest = [policy.newest_at(level, moment) for moment in moments]
-    holds(newest in (starts, [None] * len(starts)), "newest_at is not the reverse of closed_until")
+    holds(newest in (starts, [None] * len(starts)), "newest_at is not the inverse of closed_until")
 
 
 def no_row_is_lost(case: LateCase) -> None:
@@ -129,7 +132,9 @@ def no_row_is_lost(case: LateCase) -> None:
         late += windows.add_rows(part).num_rows
         _note(newest, windows.results(windows.advance(None, 0)), counted)
     _note(newest, windows.results(windows.close()), counted)
-    holds(late == windows.progress.late_rows, "late rows are not counted as such")
+    holds(
+        late == windows.progress.late_rows, "the number of late rows differs from the number of rows without a window"
+    )
     total = sum(newest.values())
     holds(total + late == len(case.rows), f"of {len(case.rows)} rows {total} are in windows, and {late} are late")
 

@@ -12,7 +12,7 @@ from aggr.compiling.jit import compiled
 from windows.ordered.contract import Carry, OrderedWindow, Ranges, Rows, Weight
 from windows.ordered.rows_by_key import last_by_key, next_carry, non_overlapping, positions, previous
 
-_MAX_SIZE = 2**40  # more rows than any key has, and far below the limit of int64
+_MAX_SIZE = 2**40  # above the number of rows of any key, and far below the maximum of int64
 _MAX_AHEAD = 2**61  # the maximum number of pending windows, which is more than the number of rows of any key
 
 
@@ -129,8 +129,8 @@ def check_size(n: object, function: str) -> None:
 
 @compiled
 def _closing(weights, heads, lengths, ahead, surplus, size):  # type: ignore[no-untyped-def]
-    """Return which rows close a window, and the remaining weight of each key as a number of complete windows and a
-    surplus.
+    """Return a mask of the rows that close a window, and the remaining weight of each key: a number of complete
+    windows, and a surplus.
 
     A row closes at most one window. ``ahead`` is the number of windows whose weight is complete and which wait for a
     row. Windows and surplus are separate numbers, so that sums of weights do not overflow.

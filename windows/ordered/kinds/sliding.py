@@ -20,8 +20,8 @@ from windows.ordered.ticks import Tick
 
 @dataclass(frozen=True)
 class Sliding(OrderedWindow):
-    """For every row, the window of all rows since the n-th last reset before it. If ``n`` is missing, the window has
-    all rows.
+    """Windows that contain, for every row, the rows since the n-th last reset. If ``n`` is None, they contain all rows
+    so far.
 
     Without condition and tick, every row is a reset. Created by `running`, `since` and `sliding`.
     """
@@ -97,7 +97,7 @@ def running(*, min_rows: int = 0) -> Sliding:
     Parameters
     ----------
     min_rows : int
-        Results are null until there are this many rows.
+        The minimum number of rows. Results of windows with fewer rows are null.
 
     Returns
     -------
@@ -124,9 +124,10 @@ def since(*resets: str | Tick, min_rows: int = 0) -> Sliding:
     Parameters
     ----------
     resets : a condition in SQL, a tick, or both
-        The condition, the tick, or both; with both, each of them resets.
+        The events that begin a new window. With a condition and a tick, each of them begins a new window.
     min_rows : int
-        Results of windows of fewer rows are null. With 1, a tick without rows has null results, even for counts.
+        The minimum number of rows. Results of windows with fewer rows are null. With 1, a tick without rows has null
+        results, even for counts.
 
     Returns
     -------
@@ -162,7 +163,8 @@ def sliding(n: int, *resets: str | Tick, min_rows: int = 0) -> Sliding:
     resets : a condition in SQL, a tick, both, or none
         Without condition and tick, every row counts: ``sliding(10)`` is the last ten rows.
     min_rows : int
-        Results of windows of fewer rows are null: ``sliding(10, min_rows=10)`` waits for ten rows.
+        The minimum number of rows. Results of windows with fewer rows are null: ``sliding(10, min_rows=10)`` waits for
+        ten rows.
 
     Returns
     -------

@@ -85,7 +85,7 @@ def replace(
         names = [row["name"] for row in db.rows(_NAMES, table)]
         result_names = {column_name(name): name for name in results.column_names}
         if not result_names.keys() >= set(names):
-            raise Conflict(f"the table {table} is of another frame by now")
+            raise Conflict(f"the table {table} now belongs to another frame")
         rows = pa.table({name: stored(one_array(results.column(result_names[name]))) for name in names})
         db.run(f"CREATE TEMP TABLE {_INCOMING} ON COMMIT DROP AS SELECT {listed(names)} FROM {table} WITH NO DATA")
         db.fill(_INCOMING, rows, temporary=True)
