@@ -45,7 +45,7 @@ class AccessorMethod:
     name : str
     result_type : pa.DataType
     parameter : str or None
-        The name of its parameter after the states, or None if it has none.
+        The name of the accessor's parameter after the states, or None if there is no such parameter.
     is_optional : bool
         Whether the parameter has a default.
     """
@@ -68,9 +68,9 @@ def accessor(result_type: pa.DataType) -> Callable[[Method], Method]:
     -------
     callable
         A decorator for a method ``(self, states)`` or ``(self, states, value)``. ``states`` is a struct array without
-        nulls, which has been checked; the method returns an array of ``result_type`` with one value per state. In SQL
-        it is ``aggr_FUNCTION_METHOD(states, value)``, on Spark also `spark_udaf.states.read_accessor`, and in Python
-        `aggr.tables.accessors.read_accessor`.
+        nulls, which has been checked; the method returns an array of ``result_type`` with one value per state. The
+        accessor is called ``aggr_FUNCTION_METHOD(states, value)`` in SQL; on Spark it is also read by
+        `spark_udaf.states.read_accessor`, and in Python by `aggr.tables.accessors.read_accessor`.
 
     Raises
     ------

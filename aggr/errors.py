@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from aggr.arrow.damaged_state import DamagedState
 
-_KINDS = (DamagedState, TypeError, ValueError, OverflowError)  # each can be constructed from one text
+_KINDS = (DamagedState, TypeError, ValueError, OverflowError)  # classes of errors that can be constructed from one text
 
 
 def with_text(error: Exception, text: str) -> Exception:

@@ -104,8 +104,8 @@ class Field(ABC):
         return
 
     def check_first(self, column: pa.Array) -> None:
-        """Raise an error for values that neither `merge_checked` nor a checking reader would detect. The default is
-        `check`.
+        """Raise an error for invalid values that neither `merge_checked` nor the reading of results would detect. The
+        default is `check`.
 
         Parameters
         ----------
@@ -148,7 +148,7 @@ class Field(ABC):
         column : array, shape (rows,)
             The field in undamaged states.
         gone : array, shape (rows,)
-            The same field in the states that were merged into these.
+            The same field in the states to subtract.
 
         Returns
         -------
@@ -157,7 +157,8 @@ class Field(ABC):
         Raises
         ------
         CannotSubtract
-            If the states were not merged into these, or the remainder cannot be computed from the field.
+            If the states to subtract were not merged into ``column``, or the remainder cannot be computed from the
+            field.
         """
         raise NotImplementedError(f"{type(self).__name__} does not implement subtraction")
 
@@ -306,8 +307,8 @@ class ValueBy(Field):
     greatest : bool
         True for the greatest ordering value, False for the smallest.
     other : str
-        The name of the field with the value. Among rows with the same ordering value, the value decides in the same
-        direction as ``by``; if it is a time, the earliest one is kept.
+        The name of the field with the value. Among rows with the same ordering value, the greatest value is kept if
+        ``greatest`` is True, otherwise the smallest. If the values are times, the earliest is kept.
     """
 
     by: str

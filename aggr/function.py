@@ -30,7 +30,7 @@ from aggr.state_checks import CheckedStates, check_states, received
 from aggr.values import Values
 
 EVENT_TIME = "time"  # the input for a row's event time, whose column is passed as ``by``
-WEIGHT = "weight"  # the keyword for the column that says how many rows each row stands for
+WEIGHT = "weight"  # the keyword for the column of weights: the number of rows that each row represents
 
 
 @dataclass(frozen=True)
@@ -41,12 +41,12 @@ class Function(ABC):
     --------------------
     name : the word by which it is called
     own_state : its `State`; functions whose states are equal share a column
-    keeps, returns, guarantee : a few words each, for people
+    keeps, returns, guarantee : short descriptions for users
     takes : the rule for the types of its inputs, from `aggr.input_types`, or a mapping from each input to its rule; any
         type by default
     inputs : names of its input columns; several columns are passed as a struct with these fields. ``time`` is the event
         time, and is passed as ``by=``; others are passed by their names
-    takes_weights : whether a row may stand for several rows; ``values.weights`` then contains their number
+    takes_weights : whether a row may represent several rows; ``values.weights`` then contains their number
 
     More, for a few functions
     -------------------------
@@ -134,10 +134,10 @@ class Function(ABC):
         """
 
     def is_always_readable(self, state_type: pa.StructType) -> bool:
-        """Return whether `finish` raises no error for states of a type whose rows each count once.
+        """Return whether `finish` never raises an error for states of a type, if all rows have the weight 1.
 
         A store need not compute the results of such states before it adds them. The default is False. A subclass that
-        has a `finish_states` of its own does not inherit the answer.
+        has a `finish_states` of its own does not inherit this result.
 
         Parameters
         ----------
@@ -255,7 +255,7 @@ class Function(ABC):
         groups : Groups
             The groups, with as many rows as ``values``.
         weights : array of whole numbers from 0, shape (rows,), optional
-            How many rows each row stands for; a row with 0 or null is skipped. Only for a function that
+            The number of rows that each row represents; a row with 0 or null is skipped. Only for a function that
             `takes_weights`.
 
         Returns
@@ -374,7 +374,7 @@ class Function(ABC):
         Raises
         ------
         TypeError
-            If the states of the function cannot be subtracted, as those of min, max, first, last, sets and lists.
+            If the states of the function cannot be subtracted, such as states of min, max, first, last, sets and lists.
         CannotSubtract
             If a state evidently lacks these rows, or the remainder cannot be computed. The latter is the case if NaN or
             infinities are subtracted from a sum, or the smallest or greatest value from a histogram, and other rows
@@ -408,8 +408,7 @@ class Function(ABC):
         Returns
         -------
         array of `result_type`, shape (rows,)
-            Null for a null state, for one beyond an absorbing limit, and if the state has no rows to compute a result
-            from.
+            Null for a null state, for a state beyond an absorbing limit, and for a state without rows.
 
         Raises
         ------
@@ -534,7 +533,7 @@ def input_rule(function: Function | type[Function], role: str) -> InputTypes:
 
 
 def _readable(states: pa.Array, beyond: Flags | None) -> pa.Array:
-    """Return which states have a result: those that are neither null nor, by the flags ``beyond``, beyond a limit."""
+    """Return a mask of the states that have a result: states that are not null and not marked in ``beyond``."""
     if beyond is None:
         return states.is_valid()
     flags = states.is_valid().to_numpy(zero_copy_only=False).copy()

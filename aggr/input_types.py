@@ -44,7 +44,7 @@ def unsupported_input(function: str, dtype: pa.DataType, takes: str, hint: str =
     Parameters
     ----------
     function : str
-        Its name.
+        The name of the function.
     dtype : pa.DataType
         The type of the column.
     takes : str

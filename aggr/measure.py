@@ -41,7 +41,7 @@ class Measure:
     others : columns or expressions
         The columns of the function's further inputs, in order. None stands for the event time of the frame.
     weight : str or None
-        The column or expression that says how many rows each row stands for, if the function takes weights.
+        The column or expression with the number of rows that each row represents, if the function takes weights.
 
     Raises
     ------
@@ -136,7 +136,7 @@ class Measure:
         return tuple(dict.fromkeys(read))
 
     def input_uses(self) -> list[tuple[str, Use]]:
-        """Return the texts of the inputs, like `inputs`, each with how its values are used.
+        """Return the texts of the inputs, like `inputs`, each with the way in which its values are used.
 
         Returns
         -------

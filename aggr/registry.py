@@ -80,8 +80,8 @@ def _add(function: type[Function]) -> None:
 
 
 def register_own(*functions: type[Function]) -> None:
-    """Register functions of this distribution without the checks of `register`, which tests make, because they create
-    Arrow values, which loads pandas.
+    """Register functions of this distribution without the checks of `register`. Tests make these checks instead,
+    because the checks create Arrow values, which imports pandas.
     """
     for function in functions:
         _add(function)

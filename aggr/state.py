@@ -129,8 +129,8 @@ class State(ABC):
             ``values.array`` has a plain type. For a function with several inputs it is a struct, whose fields are
             ``values.field(name)``. ``values.floats``, ``values.counts`` and ``values.exact_sum`` are computed only
             once, even if several states are reduced from the same column. If the function ``takes_weights``,
-            ``values.weights`` may say how many rows each row stands for, as int64 from 1. The state must then have the
-            same bits as for the repeated rows.
+            ``values.weights`` may contain the number of rows that each row represents, as int64 from 1. The state must
+            then have the same bits as for the repeated rows.
 
         Returns
         -------
@@ -147,7 +147,8 @@ class State(ABC):
         return {name: field.reduce(values) for name, field in self.fields.items()}
 
     def beyond_limit(self, states: pa.StructArray) -> Flags | None:
-        """Return which states are beyond an absorbing limit, and therefore have no result; by default none are.
+        """Return a mask of the states beyond an absorbing limit, which have no result. By default, no state is beyond a
+        limit.
 
         Parameters
         ----------
@@ -195,8 +196,8 @@ class State(ABC):
         return
 
     def align(self, states: pa.StructArray, groups: Groups) -> pa.StructArray:
-        """Convert the states of each group to a common form before their fields are merged. It is called unless
-        `merges_by_field`.
+        """Convert the states of each group to a common form before their fields are merged. The method is called only
+        if `merges_by_field` is False.
 
         Parameters
         ----------
@@ -365,7 +366,7 @@ class State(ABC):
         Raises
         ------
         TypeError
-            If no field counts the rows, as in the states of min, max, first, last, sets and lists.
+            If no field counts the rows, such as in states of min, max, first, last, sets and lists.
         CannotSubtract
             If rows are not in ``states``, or the difference cannot be computed from the states.
         ValueError

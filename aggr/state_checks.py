@@ -119,7 +119,7 @@ def arrow_of(states: Any) -> Any:
 
 
 def checked_like(states: Any, derived: Any) -> Any:
-    """Mark rows or columns that were selected from states as checked if the states are."""
+    """Mark ``derived``, rows or columns that were selected from ``states``, as checked if ``states`` are checked."""
     return CheckedStates(derived) if isinstance(states, CheckedStates) else derived
 
 
@@ -249,7 +249,9 @@ def _check_parameter(reader: str, name: str, column: pa.Array, expected: pa.Arra
 
 
 def _check_optional(state: Layout, states: pa.StructArray, parameters: Mapping[str, pa.Array], reader: str) -> None:
-    """Raise ``ValueError`` if a parameter that is stored only if it is not the default differs in presence."""
+    """Raise ``ValueError`` if states lack an optional parameter of ``state``, or store one that ``state`` does not
+    have.
+    """
     for name in state.optional_parameters:
         is_stored = states.type.get_field_index(name) >= 0
         if is_stored == (name in parameters) or (is_stored and not len(states)):

@@ -33,7 +33,7 @@ class Values:
     groups : Groups
         The groups, with as many rows as ``array``.
     weights : array of int64 from 1, shape (rows,), or None
-        How many rows each row stands for; None if all weights are 1.
+        The number of rows that each row represents; None if all weights are 1.
     refused : array of int64, shape (groups.n,), or None
         The number of rows of each group that were left out because their weight was refused; None if there are none.
 

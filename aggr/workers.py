@@ -47,7 +47,8 @@ def checked_jobs(jobs: int | None) -> int:
 class Workers:
     """Up to ``jobs`` threads. With one job, or for a single item, calls run in the calling thread.
 
-    When the context has been left, no call is running. Leave it before removing what failed calls have written.
+    No call is running after the context has been left. Leave the context before you remove files that failed calls have
+    written.
 
     >>> with Workers(2) as workers:
     ...     list(workers.map(abs, [-1, 2, -3]))
@@ -55,7 +56,7 @@ class Workers:
     """
 
     def __init__(self, jobs: int) -> None:
-        """Start no thread yet."""
+        """Set the number of threads. Threads start when `map` is called."""
         self.jobs = jobs
         self._pool: ThreadPoolExecutor | None = None
 
@@ -86,7 +87,7 @@ class Workers:
             if len(calls) == self.jobs:
                 yield calls.popleft().result()
             calls.append(pool.submit(function, item))
-            del item  # it may be large
+            del item  # A result may be large.
         while calls:
             yield calls.popleft().result()
 

@@ -3,7 +3,7 @@
     collect("ms", max=100, beyond="null")    a group, which is a window and its keys, is null if it has more
     hdr("ms", bad_values="skip")             a refused value is not in the result
 
-The numbers are read from states, so they are those of the rows, however often rows were read and states merged.
+The numbers are computed from states, so they do not depend on how often rows were read and states were merged.
 """
 
 from __future__ import annotations
@@ -25,17 +25,17 @@ from tiltframe.frame import TiltFrame
 from tiltframe.names import LEVEL
 from windows import TimeWindow
 
-Note: TypeAlias = Callable[[str], object]  # receives a sentence of a report
+Note: TypeAlias = Callable[[str], object]  # a function that receives a sentence of a report
 BEYOND, REFUSED = "beyond", "refused"  # the names of the counts in a record
 _OWN = ("tiltframe", "spark_udaf", "aggr")  # the packages that a warning does not name as its place
 
 
 class BeyondLimit(UserWarning):
-    """Some groups have more values than the limit of a measure, whose result is null for them."""
+    """A warning: some groups have more values than the limit of a measure, and their results are null."""
 
 
 class RefusedValues(UserWarning):
-    """Some values were refused by the function of a measure, and skipped."""
+    """A warning: the function of a measure has refused and skipped some values."""
 
 
 class Exclusions:
@@ -49,7 +49,7 @@ class Exclusions:
     """
 
     def __init__(self, frame: TiltFrame, records: Iterable[Mapping[str, Any]] = ()) -> None:
-        """Start to count, from the sum of the records."""
+        """Set the counts to the sum of the records."""
         self._frame = frame
         self._states = excluded_states(frame.states)
         self._groups: Counter[tuple[str, str]] = Counter()
@@ -65,7 +65,7 @@ class Exclusions:
             self._values[name] += sum_excluded(state, states.column(name))[1]
 
     def count_groups(self, level: str, states: pa.Table) -> None:
-        """Count the groups beyond a limit in states of one level; each state must be another group."""
+        """Count the groups beyond a limit in states of one level; each state must belong to a different group."""
         for name, state in self._states_in(states):
             self._groups[name, level] += sum_excluded(state, states.column(name))[0]
 
@@ -90,7 +90,7 @@ class Exclusions:
             yield level, states
 
     def empty(self) -> Exclusions:
-        """Return an object for the same frame without counts."""
+        """Return an object for the same frame whose counts are 0."""
         fresh = copy.copy(self)
         fresh._groups, fresh._values = Counter(), Counter()
         return fresh

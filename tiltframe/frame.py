@@ -36,8 +36,8 @@ class TiltFrame:
     ----------
     levels : windows, from the finest to the coarsest
         Windows as text, as `windows.read_window` reads it, or as objects. Each window must consist of whole windows of
-        the level before: ``["10s", "1m", "10m", "1h"]``. A hopping window must consist of complete panes, the shorter
-        windows that it is merged from; so must the next level: ``["hopping(1h, 10m)", "1d"]``. A session,
+        the level before: ``["10s", "1m", "10m", "1h"]``. A hopping window is merged from shorter windows, its panes. A
+        hopping window and the level above it must consist of complete panes: ``["hopping(1h, 10m)", "1d"]``. A session,
         ``["session(30m)"]``, must be the only level. The text ``sec ... year`` is the seconds, minutes, hours, days,
         months and years.
     time : str
@@ -86,7 +86,7 @@ class TiltFrame:
         keys: Sequence[str] | Mapping[str, str] = (),
         timezone: str = "UTC",
     ) -> None:
-        """Check everything that does not depend on the data."""
+        """Check the arguments as far as that is possible without data."""
         timezone = check_timezone(timezone)
         if isinstance(levels, str) and is_level_range(levels):
             levels = read_windows(levels, timezone)
@@ -217,7 +217,7 @@ class TiltFrame:
 
     @property
     def panes(self) -> TimeWindow:
-        """The windows that rows are first reduced to: the panes of the finest level. A pane is the longest window that
+        """The windows to which rows are reduced first: the panes of the finest level. A pane is the longest window that
         divides the size and the hop of overlapping windows; other windows are their own panes.
         """
         return self.levels[0].pane

@@ -45,8 +45,8 @@ def merge_level(
 ) -> pa.Table:
     """Merge states of windows into the windows of a level that have the same starts, or contain them.
 
-    In a store, a null state means ``unknown``. Elsewhere it means the state of no rows. States that were already
-    checked are not checked again. Raise ``ValueError`` if a window crosses an edge of the level.
+    With ``unknown``, as in a store, a null state is unknown. Without it, a null state is the state of no rows. States
+    that were already checked are not checked again. Raise ``ValueError`` if a window crosses an edge of the level.
     """
     table = arrow_of(states)
     starts = instants_of(table, START)
@@ -99,7 +99,7 @@ def merge_states(
     max_ratio: float = 1.0,
     unknown: bool = False,
 ) -> pa.Table:
-    """Merge states by keys and starts of windows. A merged state has the window end of one state of its group."""
+    """Merge states by keys and starts of windows. The end of the window is taken from one state of each group."""
     functions = {c.name: c.measure.function for c in frame.states}
     keys, carried = {START: as_instants(starts)} | keys, {END: as_instants(ends)}
     merged = merge_by(states, keys, functions, max_ratio=max_ratio, carried=carried, unknown=unknown)
@@ -109,8 +109,8 @@ def merge_states(
 def unite_intervals(
     window: TimeWindow, starts: Instants, ends: Instants, keys: Mapping[str, pa.Array]
 ) -> tuple[Instants, Instants]:
-    """Replace intervals by the windows that they form. Equal intervals need no replacement: they are grouped by their
-    start.
+    """Replace intervals by the windows that they form. Windows whose intervals are only combined if equal need no
+    replacement, because states are grouped by start.
     """
     if not window.is_merging:
         return starts, ends

@@ -104,7 +104,7 @@ def html_table(names: Iterable[str], rows: Iterable[Iterable[str]]) -> str:
 
 
 def _plain(table: pa.Table) -> pa.Table:
-    """Flatten results. A state, recognized by its version field, is replaced by its number of bytes."""
+    """Flatten results. Each state, which is recognized by its version field, is replaced by its number of bytes."""
     columns = {}
     for name, column in zip(table.column_names, table.columns, strict=True):
         if pa.types.is_struct(column.type) and column.type.get_field_index("version") >= 0:

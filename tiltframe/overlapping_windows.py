@@ -10,7 +10,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 Ints = NDArray[np.int64]
-_LIMIT = 2**62  # below it, a key and the number of a window fit into one int64
+_LIMIT = 2**62  # the number of keys below which a key and the number of a window fit into one int64
 
 
 class PaneRanges(NamedTuple):

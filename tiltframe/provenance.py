@@ -1,5 +1,5 @@
-"""Provenance: the frame that states belong to. It is stored in the metadata of the column ``level``, and compared
-before states are used.
+"""Provenance: the description of the frame to which states belong. The description is stored in the metadata of the
+column ``level``, and compared before states are used.
 
 A column of states describes its function and parameters, but neither the column and condition that it was computed
 from, nor the windows. The metadata of the field ``level`` has this information as a JSON object. Filters, slices,
@@ -47,7 +47,7 @@ def description_in(field: pa.Field) -> dict[str, Any] | None:
 def difference(own: Mapping[str, Any], other: Mapping[str, Any], exactly: bool) -> str | None:
     """Return the first difference between states and a frame, as a clause for a message, or None if they do not differ.
 
-    Unless ``exactly`` is true, it is sufficient that the frame's own states can be read from these states.
+    Unless ``exactly`` is true, states that contain the frame's own states do not count as different.
     """
     for part in ("levels", "timezone", "time", "keys"):
         if own[part] != other.get(part):

@@ -17,7 +17,7 @@ _EPOCH = dt.datetime(1970, 1, 1)
 EVER: Range = (-(2**62), 2**62)
 # a year after the earliest possible window
 FIRST = (dt.datetime(3, 1, 1) - _EPOCH) // dt.timedelta(microseconds=1)
-LAST = (dt.datetime(9998, 1, 1) - _EPOCH) // dt.timedelta(microseconds=1)  # no window starts later
+LAST = (dt.datetime(9998, 1, 1) - _EPOCH) // dt.timedelta(microseconds=1)  # a time after the start of every window
 
 
 def union(ranges: Iterable[Range]) -> list[Range]:

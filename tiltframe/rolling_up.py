@@ -135,7 +135,7 @@ def rollup_states(data: pa.Table, frame: TiltFrame) -> pa.Table:
     ------
     ValueError, TypeError
         If the data does not fit the frame, or the states belong to another function or other parameters. States do not
-        record which column they were computed from. The caller must ensure that it is the measure's column.
+        record the column from which they were computed. The caller must ensure that it is the column of the measure.
 
     Examples
     --------
@@ -183,6 +183,6 @@ def _frame_batches(rows: Batches, frame: TiltFrame) -> Iterator[pa.RecordBatch]:
     frame.check(schema)
     nothing = pa.RecordBatch.from_arrays(
         [pa.nulls(0, field.type) for field in schema], schema=schema
-    )  # the only batch, if the stream is empty
+    )  # If the stream is empty, this is the only batch.
     columns = list(frame.columns_in(schema.names))
     return (batch.select(columns) for batch in chain([nothing], rows.batches))

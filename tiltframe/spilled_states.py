@@ -1,5 +1,5 @@
-"""Spilled states: states of more windows than fit into memory. They are stored in sorted runs on disk, and read back
-one slice of time after another.
+"""Spilled states: states of more windows than fit into memory. The states are stored in sorted runs on disk, and read
+back one slice of time after another.
 
     rows ── reduce ──▶ partial states ── sorted ──▶ runs on disk ── merge ──▶ slices of time ── climb ──▶ every level
 
@@ -46,8 +46,8 @@ class _Block:
 
 @dataclass(frozen=True)
 class Slices:
-    """The merged states of the finest level, one slice of time after another. They may be read repeatedly while the
-    runs exist.
+    """The merged states of the finest level, one slice of time after another. The slices may be read repeatedly while
+    the runs exist.
     """
 
     frame: TiltFrame  # the windows of all levels must be contiguous
@@ -66,7 +66,7 @@ class Slices:
             parts = [self.schema.empty_table(), *(_read(block, self.schema, low, high) for block in overlapping)]
             yield merge_panes(made_here(pa.concat_tables(parts)), self.frame), high
             del parts
-            pa.default_memory_pool().release_unused()  # the process would otherwise keep the memory that was freed
+            pa.default_memory_pool().release_unused()  # Return freed memory to the system.
 
     def narrowed(self, frame: TiltFrame) -> Slices:
         """Return the slices with fewer columns of states, those of a frame with the same levels and keys."""
@@ -76,8 +76,8 @@ class Slices:
         return replace(self, frame=frame, schema=schema, in_memory=in_memory)
 
     def levels(self) -> Iterator[tuple[TimeWindow, pa.Table]]:
-        """Yield the states of all levels, slice by slice. Each window is yielded once; a coarse window once it is
-        complete.
+        """Yield the states of all levels, slice by slice. Each window is yielded once. A coarse window is yielded when
+        it is complete.
         """
         finest, *coarser = self.frame.levels
         waiting = [self.schema.empty_table()] * len(coarser)
@@ -114,8 +114,8 @@ def spilled(
 ) -> Iterator[Slices]:
     """Reduce a stream of at least one batch in ``jobs`` threads, with about ``max_bytes`` of states in memory for each.
 
-    All rows have been read when it yields; runs are in the folder for temporary files, and are removed at the end.
-    ``check`` is called with the states of each run, and may raise an error.
+    All rows have been read when the slices are yielded. Runs are in the folder for temporary files, and are removed at
+    the end. ``check`` is called with the states of each run, and may raise an error.
     """
 
     def run(states: pa.Table) -> pa.Table:

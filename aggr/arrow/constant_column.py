@@ -17,8 +17,8 @@ _MAX_OFFSET = 2**31 - 1  # the largest offset of a text in an Arrow column
 def is_constant(column: pa.Array, scalar_column: pa.Array) -> bool:
     """Return whether every row of a column has the bits of the value in ``scalar_column``.
 
-    The result is False if the bytes do not decide it: for unequal types, no rows, nulls, and types other than text and
-    numbers of whole bytes.
+    The result is also False if the bytes cannot be compared: for unequal types, no rows, nulls, and types other than
+    text and numbers of whole bytes.
 
     >>> is_constant(pa.array([7, 7]), pa.array([7])), is_constant(pa.array(["a", "b"]), pa.array(["a"]))
     (True, False)

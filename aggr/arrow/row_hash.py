@@ -61,7 +61,7 @@ def hash64(*columns: pa.Array) -> Whole:
 
 
 def _combined(totals: Words, columns: Sequence[pa.Array]) -> Words:
-    """Mix the hashes of columns into those of rows, one after the other."""
+    """Mix the hashes of columns into the hashes of rows, one column after the other."""
     for column in columns:
         if len(column) and not column.null_count and _has_fixed_width(column):
             totals = _with_pieces(totals, _pieces(column), *_FACTORS[0], *_FACTORS[1])
@@ -83,7 +83,7 @@ def _mixed(total: np.uint64, word: np.uint64, first: np.uint64, second: np.uint6
 def _with_hashes(
     totals: Words, hashes: Words, first: np.uint64, second: np.uint64, third: np.uint64, fourth: np.uint64
 ) -> Words:
-    """Mix the hashes of a column, shape (2, rows), into those of rows."""
+    """Mix the hashes of a column, shape (2, rows), into the hashes of rows."""
     mixed = np.empty((2, totals.shape[1]), np.uint64)
     for row in range(totals.shape[1]):
         mixed[0, row] = _mixed(totals[0, row], hashes[0, row], first, second)
@@ -95,7 +95,7 @@ def _with_hashes(
 def _with_pieces(
     totals: Words, pieces: Words, first: np.uint64, second: np.uint64, third: np.uint64, fourth: np.uint64
 ) -> Words:
-    """Hash values of some pieces of 64 bits each, shape (rows, pieces), and mix the hashes into those of rows."""
+    """Hash values that consist of 64-bit pieces, shape (rows, pieces), and mix these hashes into the hashes of rows."""
     mixed = np.empty((2, len(pieces)), np.uint64)
     for row in range(len(pieces)):
         first_hash, second_hash = np.uint64(0), np.uint64(0)
@@ -109,7 +109,7 @@ def _with_pieces(
 
 @compiled
 def _of_pieces(pieces: Words, first: np.uint64, second: np.uint64, third: np.uint64, fourth: np.uint64) -> Words:
-    """Hash values of some pieces of 64 bits each, shape (rows, pieces)."""
+    """Hash values that consist of 64-bit pieces, shape (rows, pieces)."""
     hashes = np.empty((2, len(pieces)), np.uint64)
     for row in range(len(pieces)):
         first_hash, second_hash = np.uint64(0), np.uint64(0)

@@ -130,7 +130,7 @@ def _candidates(values: Floats) -> list[pa.Array]:
 def _first_accepted(
     name: str, candidates: Sequence[pa.Array], columns: dict[str, pa.Array], measures: Sequence[Measure]
 ) -> pa.Array:
-    """Return the first candidate that all measures accept which read the column."""
+    """Return the first candidate column that is accepted by all measures that read the column ``name``."""
     refusal: Exception = ValueError("")
     for candidate in candidates:
         schema = pa.schema([(n, (candidate if n == name else column).type) for n, column in columns.items()])

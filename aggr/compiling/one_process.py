@@ -42,7 +42,7 @@ class _Turn:
     """The lock that this process has while it compiles. A process has at most one, so that two processes cannot wait
     for each other.
 
-    All of this runs under numba's own lock, which lets only one thread of a process compile at a time.
+    All methods run under numba's own lock, which lets only one thread of a process compile at a time.
     """
 
     def __init__(self) -> None:

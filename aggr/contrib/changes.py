@@ -56,8 +56,8 @@ def increases_of(series: Series, counter: bool) -> Changes:
 
 
 def steps_of(series: Series, at: Ids, counter: bool) -> Floats:
-    """Return the growth from each point in ``at`` to the next one. A counter that fell is taken to have grown by its
-    new value.
+    """Return the growth from each point in ``at`` to the next one. If a counter fell, its new value is used as the
+    growth.
     """
     if pa.types.is_floating(series.values.type):
         before, after = series.floats[at], series.floats[at + 1]

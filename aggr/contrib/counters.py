@@ -28,8 +28,8 @@ class Increase(SeriesFunction):
     ----------
     extrapolate : str, optional
         The length of windows aligned to UTC, such as ``"1m"``. The increase is extrapolated to the edges of the window
-        that contains the points, as in Prometheus 2; it is null if they lie in several windows. It affects results
-        only.
+        that contains the points, as in Prometheus 2; it is null if they lie in several windows. This parameter affects
+        only results, not states.
     max, keep, beyond : as for `points`
 
     Raises
@@ -176,7 +176,7 @@ class Resets(SeriesFunction):
     Raises
     ------
     ValueError
-        If ``max`` is not a whole number of at least 1, or ``keep`` is not one of the words above.
+        If ``max`` is not a whole number of at least 1, or ``keep`` is not an allowed value.
 
     Examples
     --------

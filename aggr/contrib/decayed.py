@@ -189,10 +189,10 @@ class DecayedSum(Function):
     Parameters
     ----------
     half_life : str
-        The half-life, such as ``"1h"``: from a microsecond to a hundred years. The state depends on it.
+        The half-life, such as ``"1h"``: from a microsecond to a hundred years. The state depends on this parameter.
     as_of : str, optional
         The time for which the result is computed, as ISO 8601 text (UTC without an offset). The default is the time of
-        the newest row of each group. It affects results only.
+        the newest row of each group. This parameter affects only results, not states.
 
     Raises
     ------
@@ -293,7 +293,7 @@ class DecayedAvg(DecayedSum):
     Parameters
     ----------
     half_life : str
-        The half-life, such as ``"1h"``: from a microsecond to a hundred years. The state depends on it.
+        The half-life, such as ``"1h"``: from a microsecond to a hundred years. The state depends on this parameter.
     as_of : str, optional
         The time for which the result is computed; see `decayed_sum`.
 
@@ -322,7 +322,7 @@ class DecayedCount(DecayedSum):
     Parameters
     ----------
     half_life : str
-        The half-life, such as ``"1h"``: from a microsecond to a hundred years. The state depends on it.
+        The half-life, such as ``"1h"``: from a microsecond to a hundred years. The state depends on this parameter.
     as_of : str, optional
         The time for which the result is computed; see `decayed_sum`.
 

@@ -22,15 +22,15 @@ class Mode(Counted):
     Parameters
     ----------
     max : int
-        The greatest number of distinct values per group, at every level. The state depends on it.
+        The maximum number of distinct values per group, for windows of any length. The state depends on this parameter.
     beyond : "error" or "null"
-        What to do with more values: raise an error, or return no result. A group with too many values stays beyond the
-        limit in every merge and is stored without values. The state depends on it.
+        The action if a group has more than ``max`` values: raise an error, or return null. The result of such a group
+        remains null in every merge, and its values are not stored. The state depends on this parameter.
 
     Raises
     ------
     ValueError
-        If ``max`` is not a whole number of at least 1, or ``beyond`` is not one of the words above.
+        If ``max`` is not a whole number of at least 1, or ``beyond`` is not an allowed value.
 
     Examples
     --------
@@ -63,15 +63,15 @@ class Entropy(Counted):
     Parameters
     ----------
     max : int
-        The greatest number of distinct values per group, at every level. The state depends on it.
+        The maximum number of distinct values per group, for windows of any length. The state depends on this parameter.
     beyond : "error" or "null"
-        What to do with more values: raise an error, or return no result. A group with too many values stays beyond the
-        limit in every merge and is stored without values. The state depends on it.
+        The action if a group has more than ``max`` values: raise an error, or return null. The result of such a group
+        remains null in every merge, and its values are not stored. The state depends on this parameter.
 
     Raises
     ------
     ValueError
-        If ``max`` is not a whole number of at least 1, or ``beyond`` is not one of the words above.
+        If ``max`` is not a whole number of at least 1, or ``beyond`` is not an allowed value.
 
     Examples
     --------

@@ -154,13 +154,14 @@ class Exponential(SignedSketch):
     quantiles : floats in [0, 1]
         The quantiles to compute; others can be computed from the same states later.
     scale : int, -11 to 20
-        The finest scale. Coarser scales are used if there are not enough buckets. The state depends on it and on
-        ``max_buckets``.
+        The finest scale. Coarser scales are used if there are not enough buckets. The state depends on this parameter
+        and on ``max_buckets``.
     max_buckets : int, from 2
         The maximum number of buckets of each sign.
     method : str
         The rule that locates a quantile among n sorted values, by numpy's names: "lower", "higher", "nearest",
-        "linear", "midpoint", "inverted_cdf" and numpy's others, or "hdrhistogram". It affects results only.
+        "linear", "midpoint", "inverted_cdf" and numpy's others, or "hdrhistogram". This parameter affects only results,
+        not states.
 
     Raises
     ------

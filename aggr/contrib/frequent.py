@@ -3,8 +3,8 @@
 cells         a CountMin sketch: each value is counted in one cell of every line; its least cell bounds its count
 candidates    the values with the least hashes over (value, event time); results list these
 
-Both depend only on the rows. Cells are sums. A candidate of all rows is also a candidate of the part that contains its
-smallest hash, because that part cannot have more values with smaller hashes than all rows have.
+The cells and the candidates depend only on the rows. Cells are sums. A candidate of all rows is also a candidate of the
+part that contains its smallest hash, because that part cannot have more values with smaller hashes than all rows have.
 
 Source: Cormode, Muthukrishnan, "An improved data stream summary: the count-min sketch", 2005; Kirsch, Mitzenmacher,
 "Less hashing, same performance", 2006; Broder, "On the resemblance and containment of documents", 1997.
@@ -165,7 +165,7 @@ class Frequent(Function):
     Parameters
     ----------
     share : float from 0.0001 to 1
-        The minimum share of the rows, from 0.0001 to 1. The state depends on it.
+        The minimum share of the rows, from 0.0001 to 1. The state depends on this parameter.
 
     Raises
     ------

@@ -20,14 +20,15 @@ class Funnel(SeriesFunction):
     """Count how many steps of a funnel are reached. Steps are events that must occur in this order.
 
     Other events may occur between them. A step counts only if it is at most ``within`` after the first step. Among
-    events at the same time, earlier steps come first. Keys of the rows identify the user or session of the events.
+    events at the same time, earlier steps come first. Use the user or the session of the events as a key of the frame.
 
     Parameters
     ----------
     steps : sequence of values of the column
-        The events, in the order of the steps, each once. They affect results only.
+        The events, in the order of the steps, each once. They affect only results, not states.
     within : str
-        The maximum time from the first step to the last, such as ``"1h"``. It affects results only.
+        The maximum time from the first step to the last, such as ``"1h"``. This parameter affects only results, not
+        states.
     max, keep, beyond : as for `points`
 
     Raises
@@ -82,8 +83,8 @@ class Funnel(SeriesFunction):
 
 @compiled
 def _steps_reached(times: Whole, steps: Whole, offsets: Whole, count: int, within: int) -> Whole:
-    """Count the steps that each group reaches. For each step, the latest start of a funnel that
-    reached it is stored.
+    """Count the steps that each group reaches. The loop stores, for each step, the latest start of a funnel that has
+    reached this step.
     """
     n = len(offsets) - 1
     reached, starts = np.zeros(n, np.int64), np.zeros(count, np.int64)

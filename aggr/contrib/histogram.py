@@ -67,15 +67,15 @@ class Histogram(Function):
     begins there.
 
     The intervals are those of PostgreSQL's ``width_bucket`` with thresholds. An edge means the decimal number that is
-    written: 0.1 is exactly one tenth for decimals and whole numbers. For floats, including float32, it is the nearest
-    value of the type. Values from the last edge on are counted as ``above``, and NaN are counted separately.
+    written: 0.1 is exactly one tenth for decimals and whole numbers. For floats, including float32, an edge is the
+    nearest value of the type. Values from the last edge on are counted as ``above``, and NaN are counted separately.
 
     Parameters
     ----------
     edges : sequence of float, Decimal or str
         At least two numbers in ascending order. The default is the list of seconds in Prometheus' client libraries,
         from 0.005 to 10. Each number must have at most 15 significant digits, or be the exact value of a double. The
-        state depends on them.
+        state depends on the edges.
 
     Raises
     ------
@@ -125,7 +125,7 @@ def _checked_edges(edge_values: object) -> tuple[float, ...]:
 
 
 def _read_edge(value: object) -> float:
-    """Return the double that stands for an edge according to `_written`; raises ``ValueError`` if there is none."""
+    """Return the double whose `_written` number equals an edge; raises ``ValueError`` if no double has this number."""
     refusal = f"each edge must be a finite number that has at most 15 digits or is exactly a double; got {shown(value)}"
     if isinstance(value, bool) or not isinstance(value, Real | Decimal | str):
         raise ValueError(refusal)
@@ -150,7 +150,7 @@ def _written(edge: float) -> Fraction:
 def _reached(edges: tuple[float, ...], dtype: pa.DataType) -> pa.Array:
     """Return the smallest value of a type at or above each edge, for the edges in the range of the type."""
     if pa.types.is_floating(dtype):
-        with np.errstate(over="ignore"):  # an edge beyond all numbers of the type is infinite
+        with np.errstate(over="ignore"):  # An edge beyond all numbers of the type becomes an infinity.
             return pa.array(np.array(edges).astype(dtype.to_pandas_dtype()), dtype)
     if pa.types.is_decimal(dtype):
         maximum = 10**dtype.precision - 1

@@ -39,8 +39,8 @@ class Hll(Function):
     Parameters
     ----------
     lg_k : int, 8 to 21
-        A state has at most 2^lg_k bytes. The standard error is ``1.04 / 2^(lg_k / 2)``, 1.6 % at 12. The state depends
-        on it.
+        The base-2 logarithm of the number of registers. A state has at most 2^lg_k bytes. The standard error is ``1.04
+        / 2^(lg_k / 2)``, 1.6 % at 12. The state depends on this parameter.
 
     Raises
     ------

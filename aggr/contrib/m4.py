@@ -47,7 +47,9 @@ class M4(First):
 
 
 def point_columns(states: pa.StructArray, **points: str) -> dict[str, pa.Array]:
-    """Return points of `EXTREME_POINTS` as columns of values and of times; ``points`` maps their names to fields."""
+    """Return points of `EXTREME_POINTS` as columns of values and of times; ``points`` maps the names of these columns
+    to the fields of the points.
+    """
     return {
         f"{name}{suffix}": pc.struct_field(states.field(point), part)
         for name, point in points.items()

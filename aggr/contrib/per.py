@@ -37,7 +37,7 @@ class Measures(dict[str, Measure]):
 
 @dataclass(frozen=True)
 class MapState(State):
-    """A map from each of up to ``max`` keys to states of measures; ``beyond`` says what to do with more."""
+    """A map from each of up to ``max`` keys to states of measures; ``beyond`` determines the action for more keys."""
 
     of: Measures
     max: int
@@ -92,19 +92,21 @@ class Per(Function):
     Parameters
     ----------
     of : dict of name -> measure
-        The measures to compute for each key; by default ``{"n": count()}``. The state depends on it. Measures must not
-        have weights of their own, because the weight of the map applies to all of them.
+        The measures to compute for each key; by default ``{"n": count()}``. The state depends on this parameter.
+        Measures must not have weights of their own, because the weight of the map applies to all of them.
     max : int
-        The greatest number of keys per group, at every level. The state depends on it and on ``beyond``.
+        The maximum number of keys per group, for windows of any length. The state depends on this parameter and on
+        ``beyond``.
     beyond : "error", "sample" or "null"
-        What to do with more keys: raise an error, keep a sample, or return no result. A sample contains the ``max``
-        keys with the smallest hashes, each with the results of all its rows. ``share`` is the estimated share of all
-        keys. A sum over its keys, divided by ``share``, is an unbiased estimate of the sum over all keys, with a
-        standard error of about ``sqrt((1 / share - 1) Σx²)`` over all keys. With "null", a group with too many keys
-        stays beyond the limit in every merge and is stored without keys.
+        The action if a group has more than ``max`` keys: raise an error, keep a sample of the keys, or return null. A
+        sample contains the ``max`` keys with the smallest hashes, each with the results of all its rows. ``share`` in
+        the result is the estimated fraction of all keys that the sample contains. A sum over its keys, divided by
+        ``share``, is an unbiased estimate of the sum over all keys, with a standard error of about ``sqrt((1 / share -
+        1) Σx²)`` over all keys. With "null", the result of such a group remains null in every merge, and its keys are
+        not stored.
     top : int, optional
         The number of keys to list: those with the greatest result ``by``, in descending order. Among equal results, the
-        smallest keys come first. It affects results only, as does ``by``.
+        smallest keys come first. ``top`` and ``by`` affect only results, not states.
     by : str, optional
         The name of the result by which keys are ranked. It is required with ``top`` if there are several results.
 
@@ -112,7 +114,7 @@ class Per(Function):
     ------
     ValueError
         If ``of`` is empty or contains a measure with a weight of its own, if ``max`` or ``top`` is not a whole number
-        of at least 1, if ``beyond`` is not one of the words above, or if ``by`` is not the name of a result.
+        of at least 1, if ``beyond`` is not an allowed value, or if ``by`` is not the name of a result.
 
     Examples
     --------
@@ -224,8 +226,8 @@ class Per(Function):
 
 
 def _checked_measures(measures_by_name: Any) -> Measures:
-    """Return measures by name. They may be passed as measures, as descriptions, or as JSON from states; the default is
-    one count.
+    """Return measures by name. ``measures_by_name`` contains measures or their descriptions, or is the JSON text that a
+    state contains. The default is a single count.
     """
     if measures_by_name is None:
         measures_by_name = {"n": Measure(Count(), None)}

@@ -23,18 +23,19 @@ class Points(SeriesFunction):
     Parameters
     ----------
     max : int
-        The greatest number of points per group, at every level. The state depends on it and on ``keep``.
+        The maximum number of points per group, for windows of any length. The state depends on this parameter and on
+        ``keep``.
     keep : "all", "earliest" or "latest"
         The values to keep if there are more than ``max``: "earliest" and "latest" keep ``max`` values, and "all" does
         as ``beyond`` says.
     beyond : "error" or "null"
-        What to do with more than ``max`` values: raise an error, or return no result. A group with too many values
-        stays beyond the limit in every merge and is stored without values. The state depends on it.
+        The action if a group has more than ``max`` values: raise an error, or return null. The result of such a group
+        remains null in every merge, and its values are not stored. The state depends on this parameter.
 
     Raises
     ------
     ValueError
-        If ``max`` is not a whole number of at least 1, or ``keep`` or ``beyond`` is not one of the words above.
+        If ``max`` is not a whole number of at least 1, or ``keep`` or ``beyond`` is not an allowed value.
 
     Examples
     --------
@@ -63,7 +64,7 @@ class Lttb(SeriesFunction):
     Parameters
     ----------
     n : int
-        The number of points, at least 3. It affects results only.
+        The number of points, at least 3. This parameter affects only results, not states.
     max, keep, beyond : as for `points`
 
     Raises

@@ -40,8 +40,8 @@ class Covar(_TwoColumns):
     Parameters
     ----------
     ddof : int
-        The number that is subtracted from the count in the divisor: 1 for a sample, 0 for the population. It affects
-        results only, not states.
+        The number that is subtracted from the count in the divisor: 1 for a sample, 0 for the population. This
+        parameter affects only results, not states.
 
     Raises
     ------

@@ -33,7 +33,7 @@ class Skewness(_Shape):
     ----------
     sample : bool
         True estimates the skewness of the population from a sample, as pandas and spreadsheets do. With False, the rows
-        are the population, as in Spark. It affects results only, not states.
+        are the population, as in Spark. This parameter affects only results, not states.
 
     Raises
     ------
@@ -72,7 +72,7 @@ class Kurtosis(_Shape):
     ----------
     sample : bool
         True estimates the kurtosis of the population from a sample, as pandas and spreadsheets do. With False, the rows
-        are the population, as in Spark. It affects results only, not states.
+        are the population, as in Spark. This parameter affects only results, not states.
 
     Raises
     ------

@@ -29,16 +29,16 @@ class Integral(SeriesFunction):
     Parameters
     ----------
     method : "step" or "linear"
-        "step" if a value lasts until the next point, "linear" if values between two points lie on a straight line. It
-        affects results only.
+        "step" if a value lasts until the next point, "linear" if values between two points lie on a straight line. This
+        parameter affects only results, not states.
     unit : str
-        The unit of time. For watts, ``"1h"`` gives watt hours. It affects results only.
+        The unit of time. For watts, ``"1h"`` gives watt hours. This parameter affects only results, not states.
     max, keep, beyond : as for `points`
 
     Raises
     ------
     ValueError
-        If ``method`` or ``keep`` is not one of the words above, ``unit`` is not a length of time, or ``max`` is not a
+        If ``method`` or ``keep`` is not an allowed value, ``unit`` is not a length of time, or ``max`` is not a
         whole number of at least 1.
 
     Examples
@@ -75,14 +75,14 @@ class TimeWeightedAvg(SeriesFunction):
     Parameters
     ----------
     method : "step" or "linear"
-        "step" if a value lasts until the next point, "linear" if values between two points lie on a straight line. It
-        affects results only.
+        "step" if a value lasts until the next point, "linear" if values between two points lie on a straight line. This
+        parameter affects only results, not states.
     max, keep, beyond : as for `points`
 
     Raises
     ------
     ValueError
-        If ``method`` is not one of the words above, and for the same reasons as `points`.
+        If ``method`` is not an allowed value, and for the same reasons as `points`.
 
     Examples
     --------
@@ -114,13 +114,13 @@ class DurationIn(SeriesFunction):
     Parameters
     ----------
     state : a value of the column's type
-        The value to look for, such as ``"running"`` or True. It affects results only.
+        The value to look for, such as ``"running"`` or True. This parameter affects only results, not states.
     max, keep, beyond : as for `points`
 
     Raises
     ------
     ValueError
-        If ``max`` is not a whole number of at least 1, or ``keep`` is not one of the words above.
+        If ``max`` is not a whole number of at least 1, or ``keep`` is not an allowed value.
     TypeError
         When the result is read: if ``state`` is not a value of the column's type.
 
@@ -143,7 +143,9 @@ class DurationIn(SeriesFunction):
         try:
             state = pa.scalar(self.state, series.values.type)
         except (pa.ArrowException, TypeError, ValueError):
-            if not len(series.values):  # for example, if only the type of the result is computed
+            if not len(
+                series.values
+            ):  # Without points, any state is accepted, for example if only the type of the result is computed.
                 return pa.nulls(len(series.lengths), pa.float64())
             raise TypeError(
                 f"duration_in looks for the state {shown(self.state)} in a column of type "

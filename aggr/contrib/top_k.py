@@ -42,13 +42,13 @@ class GreatestRows(RankedRows):
 class BottomK(Function):
     """List the values of the k rows in which another column is smallest, in ascending order of that column.
 
-    Among equal ones, the smallest values come first. Rows in which either column is null are skipped. NaN is greater
-    than all numbers, as in Spark.
+    If rows have equal values in that column, the smallest listed values come first. Rows in which either column is null
+    are skipped. NaN is greater than all numbers, as in Spark.
 
     Parameters
     ----------
     k : int
-        The number of rows. The state depends on it.
+        The number of rows. The state depends on this parameter.
 
     Raises
     ------
@@ -87,13 +87,13 @@ class BottomK(Function):
 class TopK(BottomK):
     """List the values of the k rows in which another column is greatest, in descending order of that column.
 
-    Among equal ones, the greatest values come first. Rows in which either column is null are skipped. NaN is greater
-    than all numbers, as in Spark.
+    If rows have equal values in that column, the greatest listed values come first. Rows in which either column is null
+    are skipped. NaN is greater than all numbers, as in Spark.
 
     Parameters
     ----------
     k : int
-        The number of rows. The state depends on it.
+        The number of rows. The state depends on this parameter.
 
     Raises
     ------

@@ -2,8 +2,8 @@
 a coupon.
 
 A hash has 63 bits: the first half of the 128-bit hash for 64-bit machines, without its lowest bit. A coupon is a 32-bit
-hash for HyperLogLog. It has 26 bits of the first half, followed by `ZEROS` bits with 1 plus the number of leading zeros
-of the second half, which counts as at most 62.
+hash for HyperLogLog. Of its bits, 26 are bits of the first half, and the other `ZEROS` contain 1 plus the number of
+leading zeros of the second half, of which at most 62 are counted.
 
 Source: Austin Appleby, MurmurHash3_x64_128, in the public domain.
 """
@@ -30,13 +30,13 @@ _ADDRESS, _HIGHEST = np.uint64(2**26 - 1), np.uint64(1 << 63)
 
 @compiled
 def hash_word(word: Int, coupon: bool) -> Int:
-    """Hash the eight bytes of an int64, lowest byte first. The hash is not negative."""
+    """Hash the eight bytes of an int64, lowest byte first. The result is a non-negative int64."""
     return _finished(SEED ^ _first_half(np.uint64(word)), SEED, WORD, coupon)
 
 
 @compiled
 def hash_bytes(data: Bytes, places: Whole, coupon: bool) -> Whole:
-    """Hash the bytes of each row, ``data[places[row]:places[row + 1]]``. Hashes are not negative."""
+    """Hash the bytes of each row, ``data[places[row]:places[row + 1]]``. The results are non-negative int64."""
     hashes = np.empty(len(places) - 1, np.int64)
     for row in range(len(hashes)):
         at, end = places[row], places[row + 1]

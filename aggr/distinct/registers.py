@@ -5,7 +5,7 @@
     few coupons   themselves, ascending, 4 bytes each, up to 3/32 of the registers
     more          2^lg_k registers: the greatest number of zeros among the coupons that end in the register's number
 
-The set of coupons of a set of values does not depend on their order, and neither does a maximum.
+A set of coupons and a maximum of registers do not depend on the order of the values.
 
 Source: Flajolet, Fusy, Gandouet, Meunier, "HyperLogLog", 2007; the coupons of Apache DataSketches; the estimate of
 Ertl, "New cardinality estimation algorithms for HyperLogLog sketches", 2017, which reads nothing but the registers.

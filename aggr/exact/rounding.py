@@ -131,9 +131,10 @@ def fraction(limbs: Limbs, i: int) -> tuple[int, int]:
 
 
 def _decide(pair: Pair, exactly: Callable[[int], float], are_exact: Callable[[Whole], Flags] | None = None) -> Floats:
-    """Round double-doubles. If the error of a value that is not exact leaves two candidates, call ``exactly``.
+    """Round double-doubles. Round each pair to a double. If the error of a pair leaves two candidates, compute the
+    result by ``exactly``.
 
-    ``are_exact`` receives the indices of such pairs, and returns which of them have no error.
+    ``are_exact`` receives the indices of such pairs, and returns a mask of the pairs without an error.
     """
     high, low, exponent = pair
     margin = np.abs(high) * _SAFE
@@ -190,9 +191,11 @@ def _divide_by(pair: Pair, divisor: tuple[Floats, Floats]) -> Pair:
 
 
 def _divide_exactly(pair: Pair, divisors: Sequence[Whole]) -> Flags:
-    """Return whether dividing exact pairs as `_divide_by` does leaves no error; False also where this is not certain.
+    """Return a mask of exact pairs whose quotient from `_divide_by` has no error. Uncertain pairs are False in the
+    mask.
 
-    Means of few numbers are often halfway between two doubles, where a double-double without an error still decides.
+    Means of few numbers are often exactly halfway between two doubles. A double-double without an error still
+    determines how they are rounded.
     """
     exact = np.ones(len(pair.high), np.bool_)
     for divisor in divisors:

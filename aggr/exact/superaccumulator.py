@@ -57,8 +57,8 @@ class Limbs:
         return self.digits, self.places, self.low
 
     def signs(self) -> NDArray[np.int32]:
-        """Return the sign of each number as -1, 0 or 1, shape (n,). It is the sign of the last
-        digit, which is not 0.
+        """Return the sign of each number as -1, 0 or 1, shape (n,). The sign of a number is the sign of its last digit,
+        which is not 0.
         """
         signs, has_digits = np.zeros(len(self.low), np.int32), self.places[1:] > self.places[:-1]
         signs[has_digits] = np.sign(self.digits[self.places[1:][has_digits] - 1])

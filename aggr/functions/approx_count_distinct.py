@@ -44,7 +44,7 @@ class ApproxCountDistinct(Function):
     ----------
     k : int, 16 to 2^26
         The number of hashes in a state, with 8 bytes each. The standard error is ``1 / sqrt(k)``, 1.6 % at 4096. The
-        state depends on it.
+        state depends on this parameter.
 
     Raises
     ------

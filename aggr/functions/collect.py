@@ -18,27 +18,29 @@ from aggr.functions.value_lists import ALL, DEFAULT_MAX, nested_lists, values_of
 class Collect(EventLists):
     """List the values of a column in the order of event times. Values with the same time are in the order of values.
 
-    At each level, the list contains the values of all rows of the window. ``nested`` divides it into several lists.
+    At each level, the list contains the values of all rows of the window. ``nested`` divides the list into several
+    lists.
 
     Parameters
     ----------
     max : int
-        The greatest number of values per group, at every level. The state depends on it and on ``keep``.
+        The maximum number of values per group, for windows of any length. The state depends on this parameter and on
+        ``keep``.
     keep : "all", "earliest" or "latest"
         The values to keep if there are more than ``max``: "earliest" and "latest" keep ``max`` values, and "all" does
         as ``beyond`` says.
     beyond : "error" or "null"
-        What to do with more than ``max`` values: raise an error, or return no result. A group with too many values
-        stays beyond the limit in every merge and is stored without values. The state depends on it.
+        The action if a group has more than ``max`` values: raise an error, or return null. The result of such a group
+        remains null in every merge, and its values are not stored. The state depends on this parameter.
     nested : str or sequence of str
-        Lengths of time from the finest on, such as ``["10s", "1m"]``. The result then has one list for each such period
-        that has values, aligned to UTC. Lists of longer periods contain those of shorter ones. It affects results only,
-        not states.
+        Lengths of time in ascending order, such as ``["10s", "1m"]``. The result then has one list for each such period
+        that has values, aligned to UTC. Lists of longer periods contain those of shorter ones. This parameter affects
+        only results, not states.
 
     Raises
     ------
     ValueError
-        If ``max`` is not a whole number of at least 1, ``keep`` or ``beyond`` is not one of the words above, or a
+        If ``max`` is not a whole number of at least 1, ``keep`` or ``beyond`` is not an allowed value, or a
         length in ``nested`` is not a multiple of the one before it.
     TypeError
         When data is reduced: if ``nested`` is passed and ``by`` is not a column of timestamps.

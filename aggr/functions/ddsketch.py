@@ -139,7 +139,8 @@ class Dds(SignedSketch):
         their accuracy.
     method : str
         The rule that locates a quantile among n sorted values, by numpy's names: "lower", "higher", "nearest",
-        "linear", "midpoint", "inverted_cdf" and numpy's others, or "hdrhistogram". It affects results only.
+        "linear", "midpoint", "inverted_cdf" and numpy's others, or "hdrhistogram". This parameter affects only results,
+        not states.
 
     Raises
     ------

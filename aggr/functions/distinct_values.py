@@ -25,7 +25,7 @@ from aggr.state_checks import made_here
 
 @dataclass(frozen=True)
 class SetState(State):
-    """Up to ``max`` distinct values; ``beyond`` says what to do with more."""
+    """Up to ``max`` distinct values; ``beyond`` determines the action for more values."""
 
     max: int
     beyond: str = ERROR
@@ -53,15 +53,15 @@ class CollectSet(Function):
     Parameters
     ----------
     max : int
-        The greatest number of distinct values per group, at every level. The state depends on it.
+        The maximum number of distinct values per group, for windows of any length. The state depends on this parameter.
     beyond : "error" or "null"
-        What to do with more values: raise an error, or return no result. A group with too many values stays beyond the
-        limit in every merge and is stored without values. The state depends on it.
+        The action if a group has more than ``max`` values: raise an error, or return null. The result of such a group
+        remains null in every merge, and its values are not stored. The state depends on this parameter.
 
     Raises
     ------
     ValueError
-        If ``max`` is not a whole number of at least 1, or ``beyond`` is not one of the words above.
+        If ``max`` is not a whole number of at least 1, or ``beyond`` is not an allowed value.
 
     Examples
     --------
@@ -100,17 +100,17 @@ class CountDistinct(CollectSet):
     Parameters
     ----------
     max : int
-        The greatest number of distinct values per group, at every level. The state depends on it.
+        The maximum number of distinct values per group, for windows of any length. The state depends on this parameter.
     beyond : "error", "null" or "estimate"
-        What to do with more values: raise an error, return no result, or, in calls, estimate all groups by
-        `approx_count_distinct` with ``k=max``, of 4,096 by default, which is exact up to ``k``. With "null", a group
-        with too many values stays beyond the limit in every merge and is stored without values. The state depends on
-        it.
+        The action if a group has more than ``max`` values: raise an error, return null, or, in calls, estimate all
+        groups by `approx_count_distinct` with ``k=max``, of 4,096 by default, which is exact up to ``k``. With "null",
+        the result of such a group remains null in every merge, and its values are not stored. The state depends on this
+        parameter.
 
     Raises
     ------
     ValueError
-        If ``max`` is not a whole number of at least 1, or ``beyond`` is not one of the words above.
+        If ``max`` is not a whole number of at least 1, or ``beyond`` is not an allowed value.
 
     Examples
     --------
@@ -139,15 +139,15 @@ class SumDistinct(CollectSet):
     Parameters
     ----------
     max : int
-        The greatest number of distinct values per group, at every level. The state depends on it.
+        The maximum number of distinct values per group, for windows of any length. The state depends on this parameter.
     beyond : "error" or "null"
-        What to do with more values: raise an error, or return no result. A group with too many values stays beyond the
-        limit in every merge and is stored without values. The state depends on it.
+        The action if a group has more than ``max`` values: raise an error, or return null. The result of such a group
+        remains null in every merge, and its values are not stored. The state depends on this parameter.
 
     Raises
     ------
     ValueError
-        If ``max`` is not a whole number of at least 1, or ``beyond`` is not one of the words above.
+        If ``max`` is not a whole number of at least 1, or ``beyond`` is not an allowed value.
 
     Examples
     --------
@@ -175,15 +175,15 @@ class AvgDistinct(SumDistinct):
     Parameters
     ----------
     max : int
-        The greatest number of distinct values per group, at every level. The state depends on it.
+        The maximum number of distinct values per group, for windows of any length. The state depends on this parameter.
     beyond : "error" or "null"
-        What to do with more values: raise an error, or return no result. A group with too many values stays beyond the
-        limit in every merge and is stored without values. The state depends on it.
+        The action if a group has more than ``max`` values: raise an error, or return null. The result of such a group
+        remains null in every merge, and its values are not stored. The state depends on this parameter.
 
     Raises
     ------
     ValueError
-        If ``max`` is not a whole number of at least 1, or ``beyond`` is not one of the words above.
+        If ``max`` is not a whole number of at least 1, or ``beyond`` is not an allowed value.
 
     Examples
     --------

@@ -32,7 +32,7 @@ ORDERED_AT_TIMES: Mapping[str, InputTypes] = {"value": ORDERED, EVENT_TIME: TIME
 class EventsState(State):
     """Lists of up to ``max`` values and their event times, ordered by both.
 
-    ``keep`` selects the values to keep. If all are kept, ``beyond`` says what to do with more than ``max``.
+    ``keep`` selects the values to keep. If all are kept, ``beyond`` determines the action for more than ``max`` values.
     """
 
     max: int

@@ -125,7 +125,7 @@ def _indices(x: Floats, unit: float, half: int) -> NDArray[np.int32]:
 class HdrState(BucketState):
     """An HdrHistogram of whole units, with a separate count of NaN, and the smallest and greatest value.
 
-    ``bad_values`` says what to do with values that cannot be counted in units.
+    ``bad_values`` determines the action for values that cannot be counted in units.
     """
 
     digits: int
@@ -178,7 +178,7 @@ class HdrState(BucketState):
         return {**self._counted(values), REFUSED: refused}
 
     def _refused(self, values: Values) -> Flags:
-        """Return which values cannot be counted in units; NaN can."""
+        """Return a mask of the values that cannot be counted in units. NaN can be counted."""
         if not pa.types.is_floating(values.array.type):
             units, between = multiples_of(values.array, self._exact_unit)
             refused: Flags = ((unscaled(values.array) < 0) | (units >= 2**63)).astype(np.bool_)
@@ -263,8 +263,8 @@ class HdrState(BucketState):
             raise ValueError(f"hdr counts up to 2^63 - 1 units; got {high}; use a larger unit, or dds")
 
     def share_up_to(self, states: pa.StructArray, value: float) -> pa.Array:
-        """Compute the share of `BucketState`. It is exact for some value that equals ``value`` to the significant
-        digits.
+        """Compute the share of values up to ``value``, as `BucketState` declares it. The share is exact for a number
+        that equals ``value`` to the significant digits.
         """
         buckets = self.histogram.packed(states, "buckets")
         counts = buckets.totals
@@ -320,18 +320,18 @@ class Hdr(Function):
     quantiles : floats in [0, 1]
         The quantiles to compute; others can be computed from the same states later.
     digits : int, 1 to 5
-        The number of significant decimal digits. The state depends on it and on ``unit``.
+        The number of significant decimal digits. The state depends on this parameter and on ``unit``.
     unit : float, optional
         The unit of the values, such as 0.001. Values are rounded to the nearest multiple, floats in double arithmetic.
         Without it, values must be whole.
     method : str
         The rule that locates a quantile among n sorted values, by numpy's names: "lower", "higher", "nearest",
         "linear", "midpoint", "inverted_cdf" (the rule of HdrHistogram in Java and JavaScript), and numpy's others, or
-        "hdrhistogram". It affects results only.
+        "hdrhistogram". This parameter affects only results, not states.
     bad_values : "error" or "skip"
-        What to do with negative and infinite numbers, numbers of 2^63 units or more, and fractions without a ``unit``:
+        The action for negative and infinite numbers, numbers of 2^63 units or more, and fractions without a ``unit``:
         raise an error, or skip them and count them in the state. A value whose weight is negative or not whole is
-        treated in the same way, and counts once. The state depends on it.
+        treated in the same way, and counts once. The state depends on this parameter.
 
     Raises
     ------

@@ -3,10 +3,11 @@ the keys.
 
 group 0    theta 2^63-1    ("a", n: 3, p: …)  ("c", n: 1, p: …)       keys in their order, each with its states
 
-More than `max` keys raise an error, leave a null list (`aggr.functions.limits`), or leave the `max` keys of the
-smallest hashes. The states of a kept key cover all of its rows: a key that is in the final sample was in the sample
-of every part. theta is the least hash outside of the sample, so each key is kept with probability theta / 2^63, and a
-sum over the sampled keys, divided by that probability, estimates the sum over all keys without bias.
+If there are more than `max` keys, an error is raised, the list becomes null (`aggr.functions.limits`), or the `max`
+keys with the smallest hashes are kept. The states of a kept key cover all of its rows: a key that is in the final
+sample was in the sample of every part. theta is the least hash outside of the sample, so each key is kept with
+probability theta / 2^63, and a sum over the sampled keys, divided by that probability, estimates the sum over all keys
+without bias.
 
 Source: Cohen, Kaplan, "Summarizing data using bottom-k sketches", PODC 2007.
 """
@@ -32,7 +33,7 @@ from aggr.groups.groups import Groups, group_by
 from aggr.groups.numbers import sum_by_group
 from aggr.state_checks import check_states, made_here
 
-SAMPLE = "sample"  # the reaction to more keys that keeps some of them
+SAMPLE = "sample"  # the value of beyond that keeps a sample of the keys
 _KEY = "key"
 
 
@@ -41,8 +42,8 @@ class KeyGroups(NamedTuple):
 
     ``groups`` contains a group for each key of each owner, in the order of owners and keys, of the rows that are kept.
     ``rows`` is a mask of the kept rows, or None if all are kept. ``keys`` are the keys, ``owners`` contains the group
-    that each key belongs to, and ``thetas`` has one hash per owner. ``beyond`` marks the owners beyond an absorbing
-    limit; None if none is.
+    that each key belongs to, and ``thetas`` has one hash per owner. ``beyond`` is a mask of the owners beyond an
+    absorbing limit, or None if there are none.
     """
 
     groups: Groups
@@ -55,8 +56,8 @@ class KeyGroups(NamedTuple):
 
 @dataclass(frozen=True)
 class KeyedStates(Field):
-    """The field of a state that maps up to ``max`` keys to states of functions; ``beyond`` says
-    what to do with more. ``instead`` are the words of an error that name another remedy.
+    """The field of a state that maps up to ``max`` keys to states of functions; ``beyond`` determines the action for
+    more keys. ``instead`` is the part of the error message that names an alternative.
     """
 
     functions: tuple[tuple[str, Function], ...]
@@ -101,12 +102,12 @@ class KeyedStates(Field):
         return np.where(thetas == ALL, 1.0, thetas / 2.0**63)
 
     def beyond_limit(self, column: pa.StructArray) -> Flags | None:
-        """Return which maps are beyond an absorbing limit; None if none is."""
+        """Return a mask of the maps beyond an absorbing limit, or None if there are none."""
         return null_lists(column.field("entries"))
 
     def excluded_counts(self, column: pa.StructArray) -> ExcludedCounts:
-        """Return the numbers of each map: the map itself if it is beyond its limit, and those of the states of its
-        keys.
+        """Return the excluded counts of each map: one group if the map is beyond its limit, plus the counts of the
+        states of its keys.
         """
         beyond = self.beyond_limit(column)
         by_kind: list[list[Whole]] = [[] if beyond is None else [beyond.astype(np.int64)], []]
@@ -164,7 +165,7 @@ class KeyedStates(Field):
 
 
 def _only(keyed: KeyGroups, is_kept: Flags) -> KeyGroups:
-    """Keep some of the keys, and the rows that have them."""
+    """Keep the keys that a mask selects, and the rows with these keys."""
     rows = is_kept[keyed.groups.ids]
     numbers = np.cumsum(is_kept) - 1
     groups = Groups(numbers[keyed.groups.ids[rows]], int(is_kept.sum()))

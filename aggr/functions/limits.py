@@ -1,4 +1,5 @@
-"""Limits on the number of values per group: beyond one, an error, or an absorbing state without a result.
+"""Limits on the number of values per group. A group beyond its limit raises an error, or gets an absorbing state
+without a result.
 
     max=3     [1, 4]  ─┐
                        ├─ merge ─▶  null      five values: a null list, which stays null in every later merge
@@ -29,7 +30,8 @@ STORED: Mapping[str, pa.DataType] = {BEYOND: pa.string()}  # stored only if exce
 
 @dataclass(frozen=True)
 class Limit:
-    """The maximum number of values of a group, and what to do with more: raise an error, or return an absorbing state.
+    """The maximum number of values of a group, and the action for groups with more values: raise an error, or return an
+    absorbing state.
 
     >>> Limit(3, NULL).exceeded(np.array([2, 5]), "the list", "or keep fewer")
     array([False,  True])
@@ -44,7 +46,8 @@ class Limit:
         return self.beyond == NULL
 
     def exceeded(self, counts: Whole, what: str, instead: str, absorbed: Flags | None = None) -> Flags | None:
-        """Return which groups are beyond the limit, by their counts or because they were before; None if none is.
+        """Return a mask of the groups beyond the limit, by their counts or because ``absorbed`` marks them; None if
+        there are none.
 
         Raises ``ValueError`` if the limit is not absorbing; ``what`` and ``instead`` are words of the message.
         """
@@ -77,17 +80,19 @@ def check_beyond(beyond: object, allowed: Sequence[str] = REACTIONS) -> None:
 
 
 def stored_reaction(beyond: str) -> Mapping[str, pa.DataType]:
-    """Return the parameter of a state with a limit: states of the default have the layout that they always had."""
+    """Return the parameter that a state with a limit stores. For the default reaction the state stores none, so that
+    its layout is the same as without a limit.
+    """
     return {} if beyond == ERROR else STORED
 
 
 def null_lists(lists: pa.Array) -> Flags | None:
-    """Return which states are beyond their limit, from their lists; None if none is."""
+    """Return a mask of the states beyond their limit, whose lists are null; None if there are none."""
     return lists.is_null().to_numpy(zero_copy_only=False) if lists.null_count else None
 
 
 def absorbed_groups(lists: pa.Array, groups: Groups) -> Flags | None:
-    """Return which groups have a state that is beyond its limit; None if none has."""
+    """Return a mask of the groups with a state beyond its limit, or None if there are none."""
     is_beyond = null_lists(lists)
     if is_beyond is None:
         return None

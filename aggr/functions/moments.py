@@ -52,8 +52,8 @@ class Sum(_Summed):
     Parameters
     ----------
     dtype : str, optional
-        The type of the result: ``"decimal"`` (with 38 digits) for integers and decimals, or ``"float64"``. It affects
-        results only: existing states can be read as either type, even if their sum exceeds int64.
+        The type of the result: ``"decimal"`` (with 38 digits) for integers and decimals, or ``"float64"``. This
+        parameter affects only results: existing states can be read as either type, even if their sum exceeds int64.
 
     Raises
     ------
@@ -148,8 +148,8 @@ class Var(Squared):
     Parameters
     ----------
     ddof : int
-        The number that is subtracted from the count in the divisor: 1 for a sample, 0 for the population. It affects
-        results only, not states.
+        The number that is subtracted from the count in the divisor: 1 for a sample, 0 for the population. This
+        parameter affects only results, not states.
 
     Raises
     ------
@@ -193,8 +193,8 @@ class Stdev(Var):
     Parameters
     ----------
     ddof : int
-        The number that is subtracted from the count in the divisor: 1 for a sample, 0 for the population. It affects
-        results only, not states.
+        The number that is subtracted from the count in the divisor: 1 for a sample, 0 for the population. This
+        parameter affects only results, not states.
 
     Raises
     ------

@@ -3,8 +3,8 @@
     hdr("ms")                       5  -1  7     an error that names the value, the window and the keys
     hdr("ms", bad_values="skip")    5  -1  7     the state of 5 and 7, and the field ``refused`` is 1
 
-The count is a field of the state: it is merged and subtracted like the other counts, so that it is right after any
-merge, retry and retraction. States of functions that reject values do not have it, and keep their layout.
+The count is a field of the state: it is merged and subtracted like the other counts, so that it is correct after any
+merge, retry and retraction. States of functions that reject values do not have this field.
 """
 
 from __future__ import annotations

@@ -91,7 +91,7 @@ class SketchState(BucketState):
         return columns | self.count_finite(finite)
 
     def share_up_to(self, states: pa.StructArray, value: float) -> pa.Array:
-        """Compute the share of `BucketState`. It is exact for some value within a relative distance of α from
+        """Compute the share of `BucketState`. The share is exact for a number within a relative distance of α from
         ``value``.
         """
         parts = Parts.from_states(states, self.side)

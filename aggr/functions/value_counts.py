@@ -30,7 +30,9 @@ from aggr.values import Values
 
 @dataclass(frozen=True)
 class CountsState(State):
-    """A map from each of up to ``max`` distinct values to its count; ``beyond`` says what to do with more."""
+    """A map from each of up to ``max`` distinct values to its count; ``beyond`` determines the action for more
+    values.
+    """
 
     max: int
     beyond: str = ERROR
@@ -102,17 +104,17 @@ class ValueCounts(Counted):
     Parameters
     ----------
     max : int
-        The greatest number of distinct values per group, at every level. The state depends on it.
+        The maximum number of distinct values per group, for windows of any length. The state depends on this parameter.
     top : int, optional
-        The number of values to list; by default all. It affects results only.
+        The number of values to list; by default all. This parameter affects only results, not states.
     beyond : "error" or "null"
-        What to do with more values: raise an error, or return no result. A group with too many values stays beyond the
-        limit in every merge and is stored without values. The state depends on it.
+        The action if a group has more than ``max`` values: raise an error, or return null. The result of such a group
+        remains null in every merge, and its values are not stored. The state depends on this parameter.
 
     Raises
     ------
     ValueError
-        If ``max`` or ``top`` is not a whole number of at least 1, or ``beyond`` is not one of the words above.
+        If ``max`` or ``top`` is not a whole number of at least 1, or ``beyond`` is not an allowed value.
 
     Examples
     --------
@@ -157,13 +159,14 @@ class ExactQuantiles(Counted):
     quantiles : sequence of float in [0, 1]
         The quantiles to compute. They affect results only.
     max : int
-        The greatest number of distinct values per group, at every level. The state depends on it.
+        The maximum number of distinct values per group, for windows of any length. The state depends on this parameter.
     method : str
         The rule that locates a quantile among n sorted values, by numpy's names: "lower", "higher", "nearest",
-        "linear", "midpoint", "inverted_cdf" and numpy's others, or "hdrhistogram". It affects results only.
+        "linear", "midpoint", "inverted_cdf" and numpy's others, or "hdrhistogram". This parameter affects only results,
+        not states.
     beyond : "error" or "null"
-        What to do with more values: raise an error, or return no result. A group with too many values stays beyond the
-        limit in every merge and is stored without values. The state depends on it.
+        The action if a group has more than ``max`` values: raise an error, or return null. The result of such a group
+        remains null in every merge, and its values are not stored. The state depends on this parameter.
 
     Raises
     ------

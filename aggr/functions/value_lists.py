@@ -31,7 +31,7 @@ DEFAULT_MAX = 10_000  # the default maximum of values per group
 class OrderedRows(Field):
     """The field of a state that lists up to ``max`` rows (structs ordered by ``by`` and then by ``value``).
 
-    If there are more, ``keep`` selects the earliest or the latest rows; otherwise ``beyond`` says what happens.
+    If there are more, ``keep`` selects the earliest or the latest rows; otherwise ``beyond`` determines the action.
     """
 
     max: int
@@ -48,7 +48,7 @@ class OrderedRows(Field):
         return self.list_rows(*entries_of(column, groups), absorbed_groups(column, groups))
 
     def list_rows(self, rows: pa.StructArray, groups: Groups, absorbed: Flags | None = None) -> pa.ListArray:
-        """List the rows of each group; ``absorbed`` are the groups that are beyond the limit already."""
+        """List the rows of each group; ``absorbed`` marks the groups that are already beyond the limit."""
         counts = groups.counts()
         beyond = None
         if self.keep == ALL:
@@ -76,7 +76,9 @@ class OrderedRows(Field):
 
 @dataclass(frozen=True)
 class ValueSet(Field):
-    """The field of a state that lists up to ``max`` distinct values in order; ``beyond`` says what to do with more."""
+    """The field of a state that lists up to ``max`` distinct values in order; ``beyond`` determines the action for more
+    values.
+    """
 
     max: int
     beyond: str = ERROR
@@ -90,7 +92,7 @@ class ValueSet(Field):
     def list_values(self, values: pa.Array, groups: Groups, absorbed: Flags | None = None) -> pa.ListArray:
         """List the distinct values of each group. Both zeros count as one value, and all NaN count as one.
 
-        ``absorbed`` are the groups that are beyond the limit already.
+        ``absorbed`` marks the groups that are already beyond the limit.
         """
         values = normalize_floats(values)
         keys = order_keys(values)
@@ -120,7 +122,8 @@ def nested_lists(lists: pa.ListArray, times: Whole, lengths: Sequence[int]) -> p
     """Split lists into nested lists: for each length of time, from the finest on, one list per period that has values.
 
     No list may be null, and each must be ordered by time. ``times`` contains the time of every value. ``lengths`` are
-    the lengths of the periods from the finest on, each a multiple of the previous one. Both are in microseconds.
+    the lengths of the periods from the finest on, each a multiple of the previous one. ``times`` and ``lengths`` are in
+    microseconds.
     """
     counts = pc.list_value_length(lists).to_numpy()
     owners = np.repeat(np.arange(len(counts)), counts)

@@ -108,7 +108,8 @@ class Extremes(NamedTuple):
 
 @compiled
 def _value_ranges(numbers: Whole, ids: Ids, n: int, floats: bool) -> tuple[Whole, Whole, bool]:
-    """Return the minimum and maximum of each group, and whether any number is NaN. If so, both are undefined.
+    """Return the minimum and maximum of each group, and whether any number is NaN. If a number is NaN, minimum and
+    maximum are undefined.
 
     For a group without rows, the minimum is greater than the maximum. With ``floats``, the input consists of the bits
     of doubles, and the results are the integers of `_ordered`.

@@ -109,7 +109,9 @@ class Buckets(Field):
         return _put(column, sparse, _listed(ids, apart, None, sparse))
 
     def count_weighted(self, keys: NDArray[np.integer], weights: Whole, groups: Groups) -> pa.StructArray:
-        """Count the keys of each group with their weights, at least 1. The result is that of merging single rows."""
+        """Count the keys of each group with their weights, at least 1. The result equals the merged histograms of the
+        single rows.
+        """
         ones = Histograms(np.ones(len(keys), np.int64), keys.astype(np.int64), weights)
         return self.merge(ones.to_arrow(), groups)
 
@@ -232,7 +234,8 @@ def _merged(
     n, broken, overflown = len(until) - 1, False, False
     sparse = np.zeros(n, np.bool_)
     lows, highs, totals = np.zeros(n, np.int64), np.zeros(n, np.int64), np.zeros(n, np.int64)
-    # a sum takes no more bytes than its terms, and so do gaps; only the gap before a first count can be additional
+    # The sum of counts takes no more bytes than the counts, and the same is true for gaps. Only the gap before a first
+    # count can be additional.
     data, offsets = np.empty(len(counts) + 6 * len(low) + 2, np.uint8), np.zeros(n + 1, np.int64)
     cells, marks = np.zeros(FEW, np.int64), np.zeros(FEW // 64 + 1, np.uint64)
     few = np.int64(FEW)  # an int64 variable, because loops would be compiled again for a literal

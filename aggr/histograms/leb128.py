@@ -110,7 +110,9 @@ def get_number(data: Bytes, at: Int, end: Int) -> tuple[Int, Int]:
 
 @compiled
 def advance(number: Int) -> Int:
-    """Return how many keys a number stands for: 1 for a count, and the number of skipped keys for a gap."""
+    """Return the number of keys that an encoded number represents: 1 for a count, and the number of skipped keys for a
+    gap.
+    """
     return max(-number, 1)
 
 

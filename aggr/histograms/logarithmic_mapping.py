@@ -25,7 +25,7 @@ _CACHED_ROWS = 1 << 16  # the rows per pass, whose 512 KiB of doubles fit into t
 _STEP_BITS = 11  # the binary logarithm of the number of steps between two powers of two
 _SHIFT = 52 - _STEP_BITS
 _MOST_EXPONENTS = 64  # the exponents in a table, which limit it to 512 KiB
-_EDGE = -(2**31)  # an entry of the table that means that the step contains an edge
+_EDGE = -(2**31)  # the entry of a table for a step that contains an edge
 
 
 @dataclass(frozen=True)
@@ -89,7 +89,10 @@ class LogarithmicMapping:
         if len(values) < _CACHED_ROWS or self.relative_accuracy < 2.0**-_STEP_BITS * 4:
             return None
         low, high = (int(np.float64(edge).view(np.int64)) >> 52 for edge in span)
-        low, high = low - low % 8, high - high % 8 + 8  # rounded, so that a few tables serve many batches
+        low, high = (
+            low - low % 8,
+            high - high % 8 + 8,
+        )  # The range of exponents is rounded, so that batches with similar values share a table.
         return _step_table(self, low, high) if high - low <= _MOST_EXPONENTS else None
 
     def _keys(self, values: Floats) -> Floats:

@@ -138,10 +138,10 @@ def states_of_texts(texts: Sequence[str | bytes], function: Hdr, names: Sequence
     Parameters
     ----------
     texts : texts or bytes, shape (n,)
-        None missing.
+        None of them may be missing.
     function : Hdr
     names : texts, shape (n,)
-        How error messages call each text.
+        The name of each text in error messages.
 
     Returns
     -------
@@ -150,7 +150,7 @@ def states_of_texts(texts: Sequence[str | bytes], function: Hdr, names: Sequence
     Raises
     ------
     ValueError
-        As `from_hdr_v2`.
+        For the same reasons as `from_hdr_v2`.
     """
     layout = function.layout
     max_bytes = _HEADER.size + leb128.LONGEST * int(_rooms(np.array([_HIGHEST]), layout)[0])

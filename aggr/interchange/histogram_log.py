@@ -66,8 +66,8 @@ def read_histogram_log(path: str | os.PathLike[str], function: Hdr) -> pa.Table:
     Raises
     ------
     ValueError
-        If a line is neither a comment, a legend nor an interval, or its histogram cannot be read; the message has its
-        number. Also if the file cannot be read.
+        If a line is neither a comment, a legend nor an interval, or its histogram cannot be read; the message contains
+        the number of the line. Also if the file cannot be read.
 
     Guarantee
     ---------

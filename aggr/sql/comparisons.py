@@ -137,8 +137,8 @@ def between(term: Term, low: Term, high: Term) -> Term:
 
 @reads(exp.In, this=ANY, expressions=MANY)
 def is_in(term: Term, items: Sequence[Term]) -> Term:
-    """Return whether a term equals one of several, compared in a common type. The result is null if none is equal and
-    one of them is null.
+    """Return whether a term equals one of several, compared in a common type. The result is null if no value is equal
+    and at least one value is null.
     """
     (term, *items), kind = unify_types([term, *items])
     if term.always_null:

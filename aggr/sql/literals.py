@@ -105,7 +105,7 @@ def timestamp(text: str, zone: str | None = None) -> pa.Scalar:
 
 
 def date(text: str) -> pa.Scalar:
-    """Parse a date. A time of day after it is ignored, as in DuckDB and Spark.
+    """Parse a date. A time of day after the date is ignored, as in DuckDB and Spark.
 
     >>> str(date("2024-05-01"))
     '2024-05-01'

@@ -32,7 +32,7 @@ _BY_KEYWORD = {"to", "negate", "position", "safe", "typed", "ignore_nulls"}  # a
 _TIME_AT = {"DATE_TRUNC": 1, **dict.fromkeys((kind.key.upper() for kind in times.CLOCK_PARTS), 0)}
 _ESCAPED = set("0bnrtZ%_u'\"\\") | set("1234567")  # the characters that may follow a backslash in a string
 _MOST_CHARACTERS = 10_000_000
-# how error messages call a text that selects rows, or that computes values
+# the words for a text in error messages: a condition selects rows, an expression computes values
 CONDITION, EXPRESSION = "condition", "expression"
 _A = {CONDITION: "a condition", EXPRESSION: "an expression"}
 _SAY = {CONDITION: '"status >= 500"', EXPRESSION: '"price * quantity"'}
@@ -154,7 +154,7 @@ def columns_of(text: str | None, what: str = CONDITION) -> tuple[str, ...]:
     text : str or None
         The condition or expression; None reads no columns.
     what : "condition" or "expression"
-        How error messages call the text.
+        The word for the text in error messages.
 
     Returns
     -------

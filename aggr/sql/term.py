@@ -74,7 +74,7 @@ class Term:
 
     @property
     def null(self) -> bool:
-        """Whether it is a NULL without a type."""
+        """Whether the term is a NULL without a type."""
         return bool(pa.types.is_null(self.type))
 
     @property

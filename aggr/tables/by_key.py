@@ -338,7 +338,7 @@ def _group_keys(keys: Arrays, row_of_group: pa.Array) -> dict[str, pa.Array]:
 
 
 def subtract(states: pa.Table, gone: pa.Table) -> pa.Table:
-    """Subtract the states of some rows from others, key by key.
+    """Subtract the states of some rows from the states of all rows, key by key.
 
     Parameters
     ----------
@@ -356,8 +356,8 @@ def subtract(states: pa.Table, gone: pa.Table) -> pa.Table:
     Raises
     ------
     TypeError
-        If states of a function cannot be subtracted, as those of min, max, first, last, sets and lists. The message
-        names them.
+        If states of a function cannot be subtracted, such as states of min, max, first, last, sets and lists. The
+        message names them.
     CannotSubtract
         For the same reasons as `aggr.Function.subtract`, and for a key that does not exist. It is a ``ValueError`` that
         names column and key.

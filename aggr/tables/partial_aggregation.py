@@ -14,7 +14,9 @@ import pyarrow as pa
 from aggr.workers import Workers
 
 REDUCE_ROWS = 1 << 19  # the rows per call of reduce: enough to amortize the call, and few enough to fit into the cache
-_MOST_ROWS = 1 << 20  # the same if groups have few rows, because merging would then cost more than the cache saves
+_MOST_ROWS = (
+    1 << 20
+)  # the rows per call if groups have few rows, because merging would then cost more than the cache saves
 _MANY = 32  # groups with at least this many rows count as large
 MAX_RATIO = 0.7  # partial states are merged if at most this share of them would remain
 _UNSEEN = 7  # after a table with nearly as many groups as rows, this many tables are passed on without counting groups

@@ -21,15 +21,15 @@ def retention(states: pa.Array, later: pa.Array) -> pa.Array:
 
     Parameters
     ----------
-    states, later : columns of states of `per`, or of functions with the state of `value_counts`, shape (n,) Of
-        different windows; in each row, both belong to the same keys of the table.
+    states, later : columns of states of `per`, or of functions with the state of `value_counts`, shape (n,) States of
+    different windows. In each row, both states belong to the same keys of the table.
 
     Returns
     -------
     array of float64, shape (n,)
-        In [0, 1]; null if either is null or beyond an absorbing limit, or ``states`` has no keys to look for. The
-        result is exact up to ``max`` keys. For samples, it is the share of the keys below both thetas. This is an
-        estimate with a standard error of ``sqrt(p (1 - p) / keys)``.
+        The share is in [0, 1], or null if either state is null or beyond an absorbing limit, or if the state in
+        ``states`` has no keys. The result is exact up to ``max`` keys. For samples, it is the share of the keys below
+        both thetas. This is an estimate with a standard error of ``sqrt(p (1 - p) / keys)``.
 
     Raises
     ------
@@ -68,6 +68,6 @@ def retention(states: pa.Array, later: pa.Array) -> pa.Array:
 
 
 def _has_keys(function: Function, states: pa.Array) -> pa.Array:
-    """Return which states are neither null nor beyond an absorbing limit."""
+    """Return a mask of the states that are neither null nor beyond an absorbing limit."""
     beyond = function.own_state.beyond_limit(states)
     return states.is_valid() if beyond is None else pc.and_(states.is_valid(), pa.array(~beyond))

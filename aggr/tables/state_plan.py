@@ -21,7 +21,9 @@ class StateColumn:
     readers: Mapping[str, Measure] = field(default_factory=dict, compare=False)
 
     def read(self, names: Collection[str]) -> tuple[str, ...]:
-        """Return the columns among ``names`` that it reads. An error names the measures that are computed from it."""
+        """Return the columns among ``names`` that the measure reads. An error names all measures that are computed from
+        these states.
+        """
         try:
             return self.measure.columns(names)
         except ValueError as error:

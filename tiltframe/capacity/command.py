@@ -57,9 +57,10 @@ def explain(
     retention: str | None,
     form: str,
 ) -> None:
-    """Predict states, bytes, shuffle, files and work a day, from a sample of rows.
+    """Predict the daily cost of a frame from a sample of rows: states, bytes, shuffled bytes, files and computing time.
 
-    The sample is a stretch of the data as it comes, or rows drawn from it at random: then say --rows-per-day.
+    The sample is a contiguous part of the data, or a random selection of rows. For a random selection, pass
+    --rows-per-day.
     """
     retained = read_retention(retention)
     keys = None if key_count is None else int(key_count)

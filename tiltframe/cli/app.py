@@ -35,7 +35,7 @@ _MISTAKES = (ValueError, TypeError, OverflowError, aggr.UnknownFunction)
 
 
 class _ReaderHasGone(Exception):
-    """A broken pipe. It has a type of its own, because click exits with status 1 for a plain one."""
+    """A broken pipe of standard output. It replaces BrokenPipeError, for which click would exit with status 1."""
 
 
 class _Commands(click.Group):

@@ -44,9 +44,10 @@ def backfill(
     within: str | None,
     only_plan: bool,
 ) -> None:
-    """Roll up files of the past into a store, one range of time after another, while others write new rows.
+    """Roll up historical files into a store, one time range after another.
 
-    Each range is one commit. A backfill that was interrupted goes on when it is called again.
+    Each range is one commit, and other processes can write new rows at the same time. An interrupted backfill continues
+    when the same command is run again.
     """
     store = FrameStore(uri, frame, name=name, durable=durable)
     plan = store.plan_backfill(inputs, chunk, within=within, newest_first=newest_first, reading=reading)

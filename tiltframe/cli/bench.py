@@ -72,10 +72,10 @@ def bench_command(
     compare: Path | None,
     plot: Path | None,
 ) -> None:
-    """Measure the speed, the bytes and the errors of functions by their calls.
+    """Measure the speed, the state sizes and the errors of functions.
 
-    CALL is a measure, as for rollup: 'dds(x, [0.5, 0.99])'. Reduce, merge and finish are timed separately. The whole
-    way from rows to results is timed next to other packages. Errors are relative to the exact result.
+    CALL is a measure, as for rollup: 'dds(x, [0.5, 0.99])'. Reduce, merge and finish are timed separately. The
+    computation from rows to results is timed together with other packages. Errors are relative to the exact result.
     """
     from aggr.bench import Report, as_text, bench, one_core  # imported here, because no other command needs it
     from aggr.bench.plots import plot as draw_plot

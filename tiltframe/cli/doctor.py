@@ -17,7 +17,7 @@ from aggr.warming import warm as warm_functions
 def doctor(form: str) -> None:
     """Check the requirements on this machine: Java, Spark, packages, workers, memory, the compiled loops' cache.
 
-    Says what to do for each thing that is wrong, and ends with exit status 1 then. Starts no Spark.
+    If a requirement is not met, print advice and exit with status 1. Starts no Spark.
     """
     from tiltframe.doctor import examine  # imported here, because only this command reads the installed packages
 
@@ -36,10 +36,11 @@ def doctor(form: str) -> None:
 @click.command(epilog="\b\nExamples:\n  tiltframe warm\n  tiltframe warm dds hdr")
 @click.argument("functions", nargs=-1, metavar="[FUNCTION]...")
 def warm(functions: tuple[str, ...]) -> None:
-    """Compile what FUNCTIONS need, or all of them, and say where the code is kept.
+    """Compile the loops of FUNCTIONS, by default of all functions, and print the folders of the compiled code.
 
-    In an image, set NUMBA_CACHE_DIR to a folder of it, and NUMBA_CPU_NAME=generic with NUMBA_CPU_FEATURES= empty, both
-    when it is built and when it runs: code is otherwise kept for the very processor it was compiled on.
+    For a container image, set NUMBA_CACHE_DIR to a folder in the image, NUMBA_CPU_NAME=generic, and NUMBA_CPU_FEATURES
+    to an empty text, when the image is built and when it runs. Otherwise the code can be used only on the type of
+    processor on which it was compiled.
     """
     folders = warm_functions(functions or None)
     click.echo(f"compiled the loops of {', '.join(functions or aggr.names())}; the code is stored in:", err=True)

@@ -19,11 +19,12 @@ from aggr.catalogue import catalogue
 @click.argument("names", nargs=-1, metavar="[FUNCTION]...")
 @click.option("--format", "form", type=click.Choice(("table", "json")), default="table", show_default=True)
 def functions(names: tuple[str, ...], form: str) -> None:
-    """List FUNCTIONS, or all: what each keeps, what it returns, its guarantee.
+    """List FUNCTIONS, by default all functions, with their states, results and guarantees.
 
-    With --format json, one object per line: also the signature, inputs and parameters, the fields of the state, whether
-    it can be subtracted and takes weights, its name in Spark's SQL, and the bytes, errors and nanoseconds of the last
-    benchmark. Every function works in Python, in stores and streams, on the command line and on Spark.
+    With --format json, print one object per line. It also contains the signature, the inputs and parameters, the fields
+    of the state, whether states can be subtracted, whether the function takes weights, its name in Spark's SQL, and the
+    bytes, errors and nanoseconds of the last benchmark. Every function works in Python, in stores and streams, on the
+    command line and on Spark.
     """
     entries = catalogue(*names)
     if form == "json":

@@ -36,7 +36,7 @@ _CLEAN = click.option(
 @_NAME
 @click.option("--format", "form", type=click.Choice(("table", "json")), default="table", show_default=True)
 def inspect(uri: str, name: str | None, form: str) -> None:
-    """Show what a store holds: levels, ranges, rows, bytes, parts, gaps, retention."""
+    """Show the content of a store: levels, ranges, rows, bytes, parts, gaps and retention."""
     report = FrameStore(uri, name=name).inspect()
     if form == "json":
         click.echo(report.to_json())
@@ -73,7 +73,7 @@ def compact(uri: str, name: str | None, before: str | None, clean: str) -> None:
 @click.option("--now", metavar="TIME", help="The moment from which retention counts back. The default is the clock.")
 @_CLEAN
 def expire(uri: str, name: str | None, retention: str | None, now: str | None, clean: str) -> None:
-    """Remove windows that are older than their level's retention; coarser levels hold them."""
+    """Remove windows that are older than the retention of their level. Coarser levels still contain their data."""
     read_age(clean)
     retained = read_retention(retention)
     store = FrameStore(uri, name=name)
@@ -86,7 +86,7 @@ def expire(uri: str, name: str | None, retention: str | None, now: str | None, c
             "--retention 10s=1d,1m=7d"
         )
     from_now(STEPS)
-    store = FrameStore(uri, name=name, retention=retained)  # this writes the retention
+    store = FrameStore(uri, name=name, retention=retained)  # Opening the store writes the new retention.
     if not store.retention:
         click.echo(f"{store.display_uri}: every level is kept for ever from now on; nothing was removed", err=True)
         return
@@ -112,9 +112,9 @@ def _kept_text(removed: Vacuumed) -> str:
 @click.option("--name", metavar="NAME", help="The name of the store in its database.")
 @click.option("--format", "form", type=click.Choice(("table", "json")), default="table", show_default=True)
 def check(uri: str, name: str | None, form: str) -> None:
-    """Check a whole store: its log, files, states, and its levels against each other.
+    """Check a complete store: its log, its files, its states, and whether its levels agree.
 
-    Prints a sentence for everything that is damaged or lost, and ends with exit status 1 then. Changes nothing.
+    If data is damaged or lost, print a sentence for each problem, and exit with status 1. Changes nothing.
     """
     try:
         store = FrameStore(uri, name=name)
@@ -145,9 +145,9 @@ def check(uri: str, name: str | None, form: str) -> None:
 @click.option("--to-name", metavar="NAME", help="The name of the copy. The default is the name of the store.")
 @click.option("--durable", is_flag=True, help="Write the copy through to the disk (fsync) before this command ends.")
 def copy(uri: str, to: str, name: str | None, to_name: str | None, durable: bool) -> None:
-    """Copy a store into a folder, object store or PostgreSQL, or bring a copy up to date.
+    """Copy a store to a folder, an object store or PostgreSQL, or update an existing copy.
 
-    The copy becomes visible at once, never in part. An interrupted copy goes on when it is called again.
+    The copy becomes visible when it is complete. An interrupted copy continues when the same command is run again.
     """
     store = FrameStore(uri, name=name)
     from_now(STEPS)
@@ -182,8 +182,9 @@ def evolve(
 ) -> None:
     """Add measures and coarser levels to a store, and drop measures.
 
-    Stored states stay. An added measure that the states do not answer is null in every window with rows from before,
-    until these are rolled up again: tiltframe rollup --replace-within. A new level has all that the coarsest one holds.
+    Stored states stay. An added measure that cannot be computed from the stored states is null in windows with earlier
+    rows, until these windows are computed again by tiltframe rollup --replace-within. A new level is merged from all
+    windows of the coarsest level.
     """
     store = FrameStore(uri, name=name)
     frame, added = store.frame, measures_from(measures)

@@ -33,7 +33,7 @@ _FILES = {  # the files of the template, and their names in the new package
     help="Where the package is written; by default aggr-NAME, with hyphens.",
 )
 def new_function(name: str, folder: Path | None) -> None:
-    """Write a package with the function NAME, its laws, a benchmark and a Spark test; they all pass.
+    """Write a package with the function NAME, tests of its laws, a benchmark and a Spark test. All tests pass.
 
     The function computes a mean until you replace its code. Existing files are never overwritten.
     """

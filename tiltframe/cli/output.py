@@ -186,7 +186,7 @@ def as_moment(micros: int | None) -> str:
 def on_same_terminal() -> bool:
     """Return whether standard output and standard error are the same terminal.
 
-    Only if they are may output be printed above the line of the progress display.
+    Only in this case may output be printed above the progress display.
     """
     try:
         both = (sys.stdout.fileno(), sys.stderr.fileno())
@@ -199,8 +199,8 @@ def on_same_terminal() -> bool:
 def progress_bar(doing: str, total: int) -> Iterator[Callable[[int, int], None]]:
     """Show a count and a progress bar on standard error if that is a terminal.
 
-    Yield a function to call with the newly done count and the step of the bar, or, without a total, with the done and
-    the total count.
+    Yield a function that updates the display. With a ``total``, its arguments are the number of rows since the last
+    call, and the step of the bar. If ``total`` is 0, its arguments are the completed count and the total count.
     """
     console = Console(stderr=True)
     if not console.is_terminal:

@@ -129,7 +129,7 @@ def query(
     saved: tuple[str, ...],
     **conditions: Any,
 ) -> None:
-    """Ask a store for results: per any window, within any range."""
+    """Query a store: results per window, within a range of time."""
     if form == "parquet" and out is None:
         raise ValueError("Parquet is binary and cannot be printed; write it to a file with --out FILE")
     if keys and no_keys:
@@ -201,7 +201,8 @@ def _opened(out: Path | None) -> Iterator[BinaryIO]:
 def watch(uri: str, name: str | None, since: Path | None, every: str, once: bool) -> None:
     """Print the windows that change, as JSON lines: version, level, window_start, window_end and keys.
 
-    Windows are printed in the order of their commits; after a kill some may be printed again, and none are lost.
+    Windows are printed in the order of their commits. If the process is killed and started again, some windows may be
+    printed twice, but each window is printed.
     """
     seconds, store = window(every).length / 1e6, FrameStore(uri, name=name)
     seen = Seen.from_json(since.read_text()) if since is not None and since.exists() else None

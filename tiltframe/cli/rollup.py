@@ -41,8 +41,8 @@ from tiltframe.store import FrameStore, Query
 from tiltframe.time_range import read_time_range
 
 _A_STATE_TAKES = 16  # the memory that a state needs with its rows and files, as a multiple of the state's size
-_MORE_PER_THREAD = 10  # what each further thread adds to this multiple
-_SWITCH_INTERVAL = 0.0005  # seconds; with Python's 5 ms, the thread that merges often waits for those that write
+_MORE_PER_THREAD = 10  # the increase of this multiple for each additional thread
+_SWITCH_INTERVAL = 0.0005  # seconds; with Python's 5 ms, the merging thread often waits for threads that write
 _WHOLE_FILES = "with every file that has rows in it"
 _Reduced = TypeVar("_Reduced")
 _Check: TypeAlias = Callable[[pa.Table], object]  # raises an error if a function rejects rows
@@ -99,9 +99,9 @@ def rollup(
     jobs: int | None,
     input_format: str | None,
 ) -> None:
-    """Roll up Parquet, CSV or JSON lines, files or folders, into a store; - is standard input.
+    """Roll up files or folders of Parquet, CSV or JSON lines into a store; - is standard input.
 
-    Rows are added to a store that exists; files that it has already seen are left out.
+    Rows are added to an existing store. Files whose rows the store already contains are skipped.
 
     \b
     KEY is a column, or NAME=EXPRESSION such as route=lower(route); tag=each(tags) counts a row once per element.

@@ -120,16 +120,18 @@ def stream(
 ) -> None:
     """Aggregate rows as they arrive: JSON lines from standard input, or the files that arrive in a folder.
 
-    Windows that are emitted go to standard output as JSON lines. At the end of the input all windows are closed and
-    emitted; with --state they are saved instead, and the next run goes on with them. Ctrl-C, or SIGTERM, ends the
-    stream after the lines, or the file, that were read. One process at a time runs a stream: --state is locked.
+    Emitted windows are printed as JSON lines. At the end of the input, all windows are closed and emitted. With
+    --state, open windows are saved instead, and the next run continues with them. After Ctrl-C or SIGTERM, the stream
+    processes the lines or the file that it has already read, and ends. A lock on --state prevents two processes from
+    running the same stream.
 
-    Rows that come late are dropped, and counted on standard error: the first with a warning, then once a minute, and at
-    the end. --disorder waits for late rows, --late keeps closed windows for them.
+    Late rows, whose windows are closed, are dropped and counted. Standard error shows a warning for the first late row,
+    and the count once a minute and at the end. With --disorder, windows are closed later. With --late, closed windows
+    still accept late rows.
 
-    Several inputs, --input NAME=PATH each, have a watermark each, and the stream follows the earliest of them.
+    Each input, --input NAME=PATH, has its own watermark. The watermark of the stream is the earliest of them.
 
-    With --ordered, each result is printed once, when the watermark has passed the row that causes it.
+    With --ordered, each result is printed once, when the watermark has passed the row that triggers it.
 
     With --store, closed windows are written to a store. With --state, each row counts exactly once. Without --state,
     the stream continues from the store, and skips rows of committed windows.
@@ -137,7 +139,7 @@ def stream(
     \b
     POLICY of --emit: after_close(delay=10s, timeout=5m), periodic(1m, repeat), on_update(batch=2s),
     after_count(100), after_key_expire(1m, maxspan=5m, only); each with mode=accumulating, discarding or
-    changelog, changed=result, and having='n > 300'. Into a store: after_close.
+    changelog, changed=result, and having='n > 300'. With --store, only after_close.
     POLICY of --late: drop(5m), true_window, buffer(3, older=drop).
     """
     if spark:

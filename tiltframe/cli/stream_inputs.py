@@ -82,7 +82,7 @@ class Inputs:
 
     @property
     def notes(self) -> dict[str, Any]:
-        """What the next run must know about the inputs, such as the files that were read."""
+        """The information that the next run needs about the inputs, such as the files that were read."""
         if ONLY in self.rows:
             return self.rows[ONLY].notes
         own_notes = {name: rows.notes for name, rows in self.rows.items()}

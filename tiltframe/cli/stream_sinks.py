@@ -189,4 +189,4 @@ def _now() -> int:
 
 
 def _say_nothing(sentence: str) -> None:
-    """Take a sentence about one commit, because the command reports the counts of all commits at the end."""
+    """Ignore a report about one commit, because the command reports the totals of all commits at the end."""

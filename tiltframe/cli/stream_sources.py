@@ -109,7 +109,7 @@ class Lines:
 
     @property
     def notes(self) -> dict[str, Any]:
-        """What the next run must know about the input: nothing, because standard input cannot be read again."""
+        """The information that the next run needs: none, because standard input cannot be read again."""
         return {}
 
     @property
@@ -315,7 +315,7 @@ class Arrivals:
 
     @property
     def notes(self) -> dict[str, Any]:
-        """What the next run must know about the input: the files that were read."""
+        """The information that the next run needs about the input: the files that were read."""
         return {"files": self.known}
 
     @property
@@ -392,7 +392,7 @@ class Arrivals:
         yield Arrived(None)
 
     def _check(self, rows: pa.Table) -> None:
-        """Raise an error if the rows contain rows to drop as bad rows."""
+        """Raise an error if the batch contains rows that must be dropped as bad rows."""
         self._check_times(rows)
         self.attempt(rows)
 

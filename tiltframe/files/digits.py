@@ -162,7 +162,7 @@ def check_floats(batch: pa.RecordBatch | pa.Table, source: str, text: Callable[[
     """Raise ``ValueError`` if doubles in JSON rows, including their structs and lists, are rounded whole numbers.
 
     Whole numbers beyond int64 count as rounded if their column has no fractions. ``text`` returns the JSON text of the
-    rows. Error messages call it ``source``.
+    rows. ``source`` names the text in error messages.
     """
     for name, column in zip(batch.schema.names, batch.columns, strict=True):
         _check_doubles(one_array(column), name, source=source, text=text, reading=reading)

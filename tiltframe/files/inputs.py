@@ -247,7 +247,7 @@ class Source:
             raise ValueError(f"{file}{'' if unclosed is None else f', line {unclosed[0]:,}'}: {error}") from None
 
     def _declaration(self, file: Path, kind: str) -> str:
-        """Return how a user declares the unit or the format of the times in a file."""
+        """Return the option with which a user declares the unit or the format of the times in a file."""
         if kind == DAYS and kind_of(file) != "json":  # JSON numbers cannot be declared as text
             return self.reading.say(self.time, "text")
         return self.reading.say_times(self.time, kind)

@@ -4,8 +4,8 @@
     2024-05-01 10:00:00         one group, a timestamp     two groups, as written
     2024-05-01T10:00:00Z
 
-Inference reads dates and times in texts, and forgets how they were written. It also depends on the other rows of the
-file. A key that is computed from a time, such as ``date_trunc('day', at)``, still reads a time.
+Type inference converts texts to dates and times, and loses their original notation. It also depends on the other rows
+of the file. A key that is computed from a time, such as ``date_trunc('day', at)``, still reads a time.
 """
 
 from __future__ import annotations

@@ -15,8 +15,8 @@ class LateType(ValueError):
     """An error: the inferred type of a column cannot represent a value, or would change it. The error contains a wider
     type that can represent the value.
 
-    Callers that can read the rows again use the wider type (see `read_widening`). Others handle it like any other
-    error.
+    Callers that can read the rows again use the wider type (see `read_widening`). Other callers handle it like any
+    other error.
     """
 
     def __init__(self, column: str, kind: pa.DataType, describe: Callable[[], str]) -> None:

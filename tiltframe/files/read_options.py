@@ -226,7 +226,7 @@ class ReadOptions:
             )
 
     def say(self, name: str, kind: str) -> str:
-        """Return how a user declares the type of a column, for messages.
+        """Return the option with which a user declares the type of a column, for messages.
 
         Parameters
         ----------
@@ -239,7 +239,7 @@ class ReadOptions:
         return f"types={{{shown(name)}: {shown(kind)}}}"
 
     def say_times(self, name: str, kind: str) -> str:
-        """Return how a user declares the unit or the format of the time column, for messages.
+        """Return the option with which a user declares the unit or the format of the time column, for messages.
 
         Parameters
         ----------
@@ -254,7 +254,7 @@ class ReadOptions:
         return self.say_option("time_format", kind) if kind.startswith("%") else self.say(name, kind)
 
     def say_option(self, option: str, value: object) -> str:
-        """Return how a user sets another option, for messages.
+        """Return the text with which a user sets another option, for messages.
 
         Parameters
         ----------

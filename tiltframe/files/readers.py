@@ -79,7 +79,7 @@ class FileReader(ABC):
         Yields
         ------
         pa.RecordBatch
-            Of any number of rows. Tens of thousands are efficient.
+            Batches of any number of rows. Tens of thousands of rows are efficient.
         """
 
 

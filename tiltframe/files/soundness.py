@@ -52,8 +52,8 @@ def check_text(file: Path, encoding: str = "utf-8", delimiter: str | None = None
 
 
 class _Quotes:
-    """A check of the quotes in a stream of bytes: each must open a field, close one, or be doubled. It looks at the
-    adjacent bytes.
+    """A check of the quotes in a stream of bytes: each must open a field, close one, or be doubled. The check examines
+    the bytes next to each quote.
     """
 
     def __init__(self, delimiter: str) -> None:
@@ -62,8 +62,8 @@ class _Quotes:
         self._last, self._odd, self._right = b"\n", False, True
 
     def see(self, chunk: bytes) -> None:
-        """Process the next bytes. The last byte is checked when its successor arrives. An empty argument marks the
-        end.
+        """Process the next bytes. The last byte is checked together with the first byte of the next call. An empty
+        argument marks the end.
         """
         data = self._last + (chunk or b"\n")
         self._last = data[-2:]

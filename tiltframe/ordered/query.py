@@ -1,4 +1,4 @@
-"""Queries of ordered rows: measures, each over a window. They are checked without data."""
+"""Queries of ordered rows: measures, each over a window. Queries are checked without data."""
 
 from __future__ import annotations
 
@@ -41,7 +41,7 @@ class Part:
 
 
 class OrderedQuery:
-    """A query over ordered rows: measures over windows of each key. It is checked without data."""
+    """A query over ordered rows: measures over windows of each key. The query is checked without data."""
 
     order: Order
     measures: Mapping[str, Measure]

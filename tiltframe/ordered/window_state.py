@@ -3,9 +3,9 @@
     carried              rows of the batch            carried to the next batch
     ├─────┤├──┤··········├──┤├───┤├─┤────▶ outputs    ├────────┤├────┤
 
-A few aggregate states are carried per key. Each covers the rows between two neighbouring positions at which a later
-range may begin. In the next batch they are placed before its rows, so that no row is reduced twice and no row has to be
-stored.
+A few aggregate states are carried per key. Each state covers the rows between two neighbouring positions at which a
+later range may begin. In the next batch, these states are placed before the rows, so that no row is reduced twice and
+no row has to be stored.
 """
 
 from __future__ import annotations
@@ -80,7 +80,7 @@ def advance(
     choose: Choose,
     last: bool = False,
 ) -> Advanced:
-    """Process a batch of rows. Its keys must be numbered like the keys of the state.
+    """Process a batch of rows. The keys of the rows must be numbered like the keys of the state.
 
     ``reduce`` returns one state per group of the selected rows. ``choose`` returns a mask of the outputs that are
     requested, or None if all are. After the ``last`` batch, no state is carried over.

@@ -31,7 +31,7 @@ def read_stream(body: bytes, max_bytes: int, name: str) -> pa.Table:
         The limit for three numbers: the bytes of all buffers after decompression, the bytes of texts after dictionaries
         are expanded, and the rows.
     name : str
-        What error messages call the stream.
+        The name of the stream in error messages.
 
     Returns
     -------

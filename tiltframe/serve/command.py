@@ -90,7 +90,9 @@ def serve(
     max_seconds: int,
     max_queries: int,
 ) -> None:
-    """Answer queries over HTTP, and show a page to look at. A STORE is a folder, an address, or NAME=ADDRESS."""
+    """Answer queries over HTTP, and serve a web page that shows the stores. A STORE is a folder, an address, or
+    NAME=ADDRESS.
+    """
     try:
         from tiltframe.serve.access import check_origin, check_reach, listen_address, read_token
         from tiltframe.serve.app import run

@@ -17,7 +17,9 @@ from typing import Any
 from uvicorn.protocols.http.h11_impl import H11Protocol
 
 _HEADER_SECONDS = 10.0  # the maximum seconds from the first byte of a request, or of a new connection, to its headers
-_BODY_MARGIN_SECONDS = 2.0  # routes that read a body end it with an answer; the connection is closed after that
+_BODY_MARGIN_SECONDS = (
+    2.0  # A route that reads a body that arrives too slowly sends an answer; then the connection is closed.
+)
 _MOST_CONNECTIONS = 1000
 _OTHER_FILES = 200  # file descriptors of the process that are not connections
 
@@ -30,7 +32,7 @@ class BoundedConnection(H11Protocol):
     reading: OrderedDict[BoundedConnection, asyncio.TimerHandle]  # the connections that await a request, oldest first
 
     def connection_made(self, transport: asyncio.Transport) -> None:  # type: ignore[override]
-        """Start the time for the headers. If there are too many connections, close the one that has waited longest."""
+        """Start the timer for the headers. If there are too many connections, close the one that has waited longest."""
         super().connection_made(transport)
         self._awaits_body = False
         self._await(_HEADER_SECONDS)
@@ -43,7 +45,7 @@ class BoundedConnection(H11Protocol):
         super().connection_lost(exc)
 
     def data_received(self, data: bytes) -> None:
-        """Take bytes, and start, continue or end the time of a request."""
+        """Process bytes of a request, and start, continue or stop the timer of the request."""
         cycle = self.cycle
         super().data_received(data)
         if self.cycle is not None and not self.cycle.response_complete and not self.cycle.more_body:
@@ -81,7 +83,7 @@ def bounded_connections(body_seconds: float) -> type[BoundedConnection]:
 
 
 def _open_files() -> int:
-    """Raise the soft limit of open files to what the connections need, and return it."""
+    """Raise the soft limit of open files to the number that the connections need, and return the limit."""
     soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
     needed_files = 4 * _MOST_CONNECTIONS
     if soft != resource.RLIM_INFINITY and soft < needed_files:

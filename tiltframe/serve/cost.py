@@ -1,4 +1,6 @@
-"""Cost: limit the rows that a query reads and the windows that it returns. Both are estimated before reading."""
+"""Cost: limit the rows that a query reads and the windows that it returns. The numbers of rows and windows are
+estimated before reading.
+"""
 
 from __future__ import annotations
 

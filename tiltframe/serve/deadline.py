@@ -1,4 +1,4 @@
-"""The deadline of a request. Every loop whose length depends on the request checks it."""
+"""The deadline of a request. Every loop whose length depends on the request checks the deadline."""
 
 from __future__ import annotations
 

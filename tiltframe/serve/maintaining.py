@@ -1,4 +1,4 @@
-"""Maintenance in the server: compaction, expiry and removal of old files. It uses a limited share of one core.
+"""Maintenance in the server: compaction, expiry and removal of old files. Maintenance uses a limited share of one core.
 
 append ─▶ append ─▶ append        many small parts make each query slower
    │
@@ -17,12 +17,12 @@ from tiltframe.serve.observed import LOG, Metrics
 from tiltframe.serve.stores import Stores
 from tiltframe.store import FrameStore
 
-_PAUSE_SECONDS = 30.0  # between two rounds; the pause after a long round is longer
+_PAUSE_SECONDS = 30.0  # seconds between two rounds; the pause after a long round is longer
 _PAUSE_FACTOR = (
     3  # a pause is this many times longer than the work before it, so that the work uses a quarter of a core
 )
 _ROUND_SECONDS = 20.0  # the maximum time of work on one store; the next round does the rest
-_VACUUM_SECONDS = 3600.0  # between two searches for replaced files, which list all files of a store
+_VACUUM_SECONDS = 3600.0  # seconds between two searches for replaced files, which list all files of a store
 _REPLACED_FOR = "1d"  # the age at which replaced files are removed, longer than any query or commit takes
 
 

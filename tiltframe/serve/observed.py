@@ -166,7 +166,9 @@ class _Lines(logging.Formatter):
         return json.dumps({"time": at.replace("+00:00", "Z"), **fields}, ensure_ascii=True, default=str)
 
     def _short(self, text: str) -> str:
-        """Return the beginning of a text without secrets. It is redacted first, so that no secret is cut in two."""
+        """Return the beginning of a text without secrets. Secrets are removed before the text is shortened, so that no
+        part of a secret remains.
+        """
         return self._redact(text[: 2 * _LONGEST])[:_LONGEST]
 
 

@@ -116,7 +116,7 @@ def routes(
 
 @dataclass(frozen=True)
 class _Api:
-    """The endpoints. Each returns JSON for the parameters of a form."""
+    """The endpoints. Each endpoint returns JSON for the parameters of a form."""
 
     budget: Budget
 
@@ -179,7 +179,7 @@ class _Api:
         return self._listed(label_values(metrics, name, matches, self._listing(form, deadline)), form)
 
     def _listing(self, form: Form, deadline: Deadline) -> Listing:
-        """Return the range in which series are listed; it has no end if the request names none."""
+        """Return the range in which series are listed, which is open at an end that the request does not name."""
         start, end = (read_bound(form[name][-1], name) if form.get(name) else None for name in ("start", "end"))
         if start is not None and end is not None and end < start:
             raise BadData("the end of the range is before its start; exchange them")

@@ -75,8 +75,8 @@ class Pushed:
         return request.path_params["name"], words.get("per"), None if since is None else int(since)
 
     def _begin(self, name: str, per: str | None, since: int | None) -> Seen | None:
-        """Return the contents to compare with: those of now, those of a version, or None if the contents of the version
-        were discarded.
+        """Return the contents with which the store is compared: the current contents, the contents of a version, or
+        None if these were discarded.
         """
         view = self._stores.now(name)
         if per is not None:
@@ -114,7 +114,7 @@ class Pushed:
             self._listeners -= 1
 
     def _event(self, name: str, per: str | None, seen: Seen | None) -> tuple[Seen, bytes]:
-        """Return the current contents of a store, and an event with the changed windows, which is empty if none
+        """Return the current contents of a store, and an event with the changed windows, which is empty if no window
         changed.
         """
         changes = self._stores.now(name).changes(seen)

@@ -17,7 +17,7 @@ _PASSWORD = re.compile(r"(://[^/@\s:]*:)[^/@\s]+(?=@)")
 
 class Redaction:
     """Replaces secrets in texts: parameters with names such as ``token`` or ``api_key``, credentials of headers and
-    addresses, and the server's token wherever it is, also in part or percent-encoded.
+    addresses, and the server's token, also if only a part of it occurs or if it is percent-encoded.
 
     Parameters
     ----------
@@ -39,7 +39,7 @@ class Redaction:
             text = pattern.sub(rf"\1{_REPLACEMENT}", text)
         decoded = unquote_plus(text) if self._parts and ("%" in text or "+" in text) else text
         if self._places(decoded) and not self._places(text):
-            text = decoded  # in this form the token can be replaced
+            text = decoded  # Without percent codes, the token can be found and replaced.
         return self._without_token(text)
 
     def _places(self, text: str) -> list[int]:

@@ -52,8 +52,8 @@ class ServedStore:
     def now(self) -> StoreView:
         """Return the current view of the store. If its frame has changed, the store is opened again.
 
-        The time of the view is the last microsecond of the finest window that is open. At all times in that window, the
-        same windows are complete, so that equal versions of the store give equal answers.
+        The time of the view is the last microsecond of the finest window that is open. The same windows are complete at
+        all times within that window, so that equal versions of the store give equal answers.
         """
         view = self.store.at()
         if view.snapshot.manifest != self._described:
@@ -69,9 +69,9 @@ class Stores(Mapping[str, FrameStore]):
     """Served stores by name, each at its current version. Unknown names raise an error with a message."""
 
     def __init__(self, places: Iterable[str], durable: bool = False, with_open: Iterable[str] = ()) -> None:
-        """Open all stores; for some, state files of streams are passed as FILE or NAME=FILE.
+        """Open all stores; ``with_open`` contains state files of streams, as FILE or NAME=FILE.
 
-        Raise ``ValueError`` if two stores have the same name, or if a state file belongs to none of them.
+        Raise ``ValueError`` if two stores have the same name, or if a state file does not belong to one of the stores.
         """
         self._stores: dict[str, ServedStore] = {}
         for text in places:

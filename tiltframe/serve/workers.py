@@ -19,8 +19,8 @@ _SEND_AGAIN = "the write continues; send the same request with the same number a
 
 
 class WorkerPool:
-    """Threads for queries, one per concurrent query, and as many threads for look-ups and for writes each, so that
-    neither waits for queries, or queries for them.
+    """Three groups of threads, for queries, for look-ups and for writes, so that calls of different groups do not wait
+    for each other. Each group has one thread per concurrent query.
     """
 
     def __init__(self, limits: Limits) -> None:
@@ -41,7 +41,7 @@ class WorkerPool:
         return await self._computed(self._looking, partial(function, *args, **kwargs))
 
     async def write(self, function: Callable[P, T], *args: P.args, **kwargs: P.kwargs) -> T:
-        """Run a function that commits, like `run`, but without stopping it: after the time limit it still ends."""
+        """Run a function that commits, like `run`. After the time limit the function is not stopped, but completed."""
         return await self._awaited(self._writing.submit(function, *args, **kwargs), "writes", _SEND_AGAIN)
 
     async def _computed(self, threads: ThreadPoolExecutor, function: Callable[[], T]) -> T:

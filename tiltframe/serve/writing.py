@@ -27,7 +27,7 @@ from tiltframe.serve.stores import Stores
 from tiltframe.serve.workers import WorkerPool
 from tiltframe.store import FrameStore, StoreError, check_writer
 
-_CALLED = "the events"  # what messages say in place of a file's name
+_CALLED = "the events"  # the words in messages in place of a file's name
 
 
 class Writing:
@@ -36,7 +36,7 @@ class Writing:
     def __init__(self, stores: Stores, pool: WorkerPool, limits: Limits) -> None:
         """Create the routes for the stores, with the threads that write."""
         self._stores, self._pool, self._limits = stores, pool, limits
-        # commits to one store at the same time would only conflict and try again
+        # one lock for each store, because concurrent commits to a store would conflict and be repeated
         self._locks = {name: threading.Lock() for name in stores}
 
     def routes(self) -> list[Route]:
@@ -101,7 +101,7 @@ class Writing:
 
 @contextmanager
 def _called(store: FrameStore, name: str) -> Iterator[None]:
-    """In errors, call the store by its name, without its address on the server."""
+    """Replace the address of the store on the server by its name in errors."""
     try:
         yield
     except StoreError as error:

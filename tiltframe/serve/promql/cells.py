@@ -1,5 +1,5 @@
-"""Cells: the values of an expression by series and moment. They are states as long as they can be merged, and numbers
-after that.
+"""Cells: the values of an expression by series and moment. Cells contain states as long as these can be merged, and
+numbers after that.
 
            moments ──▶
 series   ┌──┬──┬──┬──┐     A cell is absent if the series has no window there, or if its windows have no value:
@@ -121,7 +121,7 @@ class States:
     function: Function  # merges the states
     reader: Function  # reads the states; its quantiles may differ from the measure's
     path: tuple[str, ...]  # the fields that lead to the values in the reader's results
-    kind: str  # a kind of `tiltframe.serve.promql.metrics`: which aggregation is a merge
+    kind: str  # a kind in `tiltframe.serve.promql.metrics`, which determines the aggregations that merge states
     per: float = 1.0  # the divisor of sums: the seconds of a rate
     bounds: Bounds = field(default_factory=dict)  # for `BUCKETS`: each bound has a series
     known_results: pa.Array | None = None  # the reader's result for each state, if already computed

@@ -1,4 +1,5 @@
-"""Classic histograms: the series ``x_bucket{le="0.5"}`` of a sketch, the numbers of rows up to bounds.
+"""Classic histograms: series such as ``x_bucket{le="0.5"}``, which contain the number of rows of a sketch up to a
+bound.
 
 A sketch counts up to any bound; ``histogram`` counts up to its own edges, and values equal to an edge count above it.
 """
@@ -50,7 +51,8 @@ class BucketBounds:
     def read(cls, texts: Iterable[str]) -> BucketBounds:
         """Return the bounds that texts state, such as ``0.1,0.5`` and ``latency=5,10``.
 
-        Raise ``ValueError`` if a text does not consist of ascending numbers, or one measure or all have two texts.
+        Raise ``ValueError`` if a text does not consist of ascending numbers, or if two texts apply to the same measure
+        or to all measures.
 
         >>> BucketBounds.read(["latency=5,10"]).by_measure["latency"]
         {'5': 5.0, '10': 10.0, '+Inf': inf}
@@ -64,7 +66,7 @@ class BucketBounds:
         return cls(by_measure.pop("", cls().all), by_measure)
 
     def check(self, measures: Iterable[str]) -> None:
-        """Raise ``ValueError`` if bounds are those of a measure that does not exist."""
+        """Raise ``ValueError`` if there are bounds for a measure that does not exist."""
         existing = list(measures)
         for name in self.by_measure:
             if name not in existing:

@@ -75,7 +75,8 @@ def shown_of(value: Value) -> Scalar | States | Vector | str:
 
 
 def range_alone(node: Expression, evaluation: Evaluation) -> tuple[States | Vector, Instants] | None:
-    """Return the value of a range selector or a subquery at one moment: its windows in place of samples, or its steps.
+    """Return the value of a range selector or a subquery at one moment: the windows in the range, in place of samples,
+    or the steps of the subquery.
 
     Return None if the expression is not a range.
     """
@@ -214,7 +215,7 @@ def _absent(node: Call, evaluation: Evaluation) -> Vector:
 
 
 def _presence(states: States) -> Vector:
-    """Return which cells have a value, for functions that do not read the values."""
+    """Return a vector of 1 for the cells that have a value, for functions that do not read the values."""
     if states.kind == BUCKETS:
         return states.values()
     present = states.present()
@@ -272,7 +273,7 @@ def _aggregate(node: AggregateExpr, evaluation: Evaluation) -> States | Vector:
     if isinstance(value, States):
         if value.is_merged_by(name, grouping):
             return value.merged(grouping)
-        if name == "count":  # histograms count as well
+        if name == "count":  # count also counts histograms
             value = _presence(value)
         elif value.kind == HISTOGRAM:
             raise Unanswerable(f"{name} cannot merge the histograms {_text(node.expr)}; only sum can")

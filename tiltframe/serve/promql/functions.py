@@ -1,4 +1,4 @@
-"""Functions and aggregations: each reads merged states or computes with values; others raise an error."""
+"""Functions and aggregations that read merged states or compute with values. All others raise an error."""
 
 from __future__ import annotations
 
@@ -36,7 +36,7 @@ OVER_TIME: Mapping[str, tuple[str, ...]] = {  # the range functions for each kin
     BUCKETS: (*COUNTING, "sum_over_time"),
     HISTOGRAM: (*COUNTING, *(f"{part}_over_time" for part in _PARTS), QUANTILE_OVER_TIME),
 }
-_EXTREMES: dict[str, np.ufunc] = {"min": np.fmin, "max": np.fmax}  # NaN only if all values are NaN
+_EXTREMES: dict[str, np.ufunc] = {"min": np.fmin, "max": np.fmax}  # The result is NaN only if all values are NaN.
 _EXACT: dict[str, Function] = {"sum": Sum(), "avg": Avg()}
 _CELLS_AT_ONCE = 1_000_000  # the number of cells that are reduced between two checks of the deadline
 REDUCED = ("sum", "avg", "min", "max", "count")  # aggregations of values that have no parameter
@@ -84,7 +84,7 @@ def part_of(states: States, part: str, text: str) -> States:
 
 
 def quantile_of(states: States, quantile: float) -> Vector | States:
-    """Return a quantile of histograms from the sketch. For quantiles below 0 and above 1 it is infinite, as in
+    """Return a quantile of histograms from the sketch. For quantiles below 0 and above 1 the result is infinite, as in
     Prometheus.
     """
     if 0.0 <= quantile <= 1.0:

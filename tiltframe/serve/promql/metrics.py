@@ -130,7 +130,7 @@ class Grouping:
         return (label in self.labels) != self.without and not (self.without and label == NAME)
 
     def kept_labels(self, labels: Labels) -> dict[str, str]:
-        """Return those of some labels that are kept."""
+        """Return the labels that are kept."""
         return {label: text for label, text in labels.items() if self.keeps(label)}
 
     def groups(self, series: Sequence[Labels]) -> tuple[NDArray[np.intp], list[dict[str, str]]]:
@@ -194,9 +194,9 @@ def chosen(texts: Mapping[str, pa.Array], matchers: Iterable[Matcher], rows: int
 def valued(
     states: pa.StructArray, reader: Function, path: Sequence[str], kind: str
 ) -> tuple[NDArray[np.bool_], pa.Array | None]:
-    """Return which states have a value, and the reader's results if they had to be computed for it."""
+    """Return a mask of the states that have a value, and the reader's results if the mask required them."""
     if kind in (HISTOGRAM, BUCKETS) and isinstance(reader, Hdr | SignedSketch):
-        results = None  # the minimum is null if the result is, and needs no quantiles
+        results = None  # The minimum is null exactly if the result is null, and needs no quantiles.
         valid = states.field("min").is_valid()
     else:
         results = reader.finish(made_here(states))
@@ -222,10 +222,8 @@ class Metric:
     view: StoreView  # the version of the store that is read
     measure: str  # a measure of the store's frame
     path: tuple[str, ...]  # the fields that lead to the values in the measure's results
-    kind: (
-        str  # the aggregation that is a merge of states: sum, min, max, avg, last; ``gauge``, ``histogram``, `BUCKETS`
-    )
-    labels: Mapping[str, str]  # key of the store's frame by label
+    kind: str  # the aggregation that merges states (sum, min, max, avg, last), or ``gauge``, ``histogram`` or `BUCKETS`
+    labels: Mapping[str, str]  # for each label, the key of the store's frame
     bounds: Bounds = field(default_factory=dict)  # of `BUCKETS`
 
     @property

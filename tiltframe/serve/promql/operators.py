@@ -31,8 +31,8 @@ def combined(
     """Apply an operator. A comparison keeps the values for which it is true. With ``as_bool`` it returns 0 or 1
     instead.
 
-    Series of two vectors match if the labels that the grouping keeps are equal. They are combined moment by moment.
-    Raise `Unanswerable` if several series of a side match at one moment.
+    Series of two vectors match if the labels that the grouping keeps are equal. Matching series are combined moment by
+    moment. Raise `Unanswerable` if several series of a side match at one moment.
     """
     filters = operator in COMPARISONS and not as_bool
     operate: Operation = (ARITHMETIC | COMPARISONS)[operator]
@@ -99,8 +99,8 @@ def _check_one(vector: Vector, ids: NDArray[np.intp], groups: Sequence[Labels], 
 
 
 def united(operator: str, left: Vector, right: Vector, grouping: Grouping) -> Vector:
-    """Return the left values with a match on the right (``and``), those without (``unless``), or the values of both
-    sides (``or``).
+    """Return the left values with a match on the right (``and``), the left values without a match (``unless``), or the
+    values of both sides (``or``).
 
     Any number of series may match any number of other series.
     """
@@ -143,7 +143,7 @@ def _with_mask(vector: Vector, mask: NDArray[np.bool_]) -> Vector:
 
 
 def _together(left: Vector, right: Vector) -> Vector:
-    """Concatenate series. Series with the same labels, which have no moment in common, become one."""
+    """Concatenate series. Combine series with the same labels into one. Such series have no moment in common."""
     both = Vector(
         [*left.series, *right.series],
         np.concatenate([left.values, right.values]),

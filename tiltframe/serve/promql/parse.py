@@ -21,8 +21,10 @@ Expression: TypeAlias = promql_parser.Expr
 SECOND = 1_000_000
 _MOST_CHARACTERS = 1_000_000
 _MOST_CODE = 2_000  # the maximum number of characters outside strings, because parsing and evaluation are recursive
-_MOST_LEVELS = 500  # of nested operators, because the time of parsing grows with the square of the levels
-_MOST_REGEX_STEPS = 3_000  # of all regular expressions; the parser compiles them, which blocks all threads
+_MOST_LEVELS = 500  # the maximum number of nested operators, because the time of parsing grows with its square
+_MOST_REGEX_STEPS = (
+    3_000  # the maximum steps of all regular expressions, which the parser compiles while all threads wait
+)
 _STRINGS = re.compile(r"""#[^\n]*|"(?:\\.|[^"\\])*"|'(?:\\.|[^'\\])*'|`[^`]*`""")
 # syntax that the parser does not support: modifiers of ranges, trimmed histograms, arithmetic of durations
 _NEWER_SYNTAX = re.compile(

@@ -2,8 +2,8 @@
 
 A count or a sum, also of the rows up to a bound, is a counter: the running total of its windows, read from the coarsest
 that Prometheus cannot distinguish. Other measures are read from the finest windows, unless these have expired or are
-too many, and coarser windows have the values that the function needs. A sample is at the end of its window; the last
-value of a window is at the time of its event.
+too many, and coarser windows have the values that the function needs. The time of a sample is the end of its window,
+or, for the last value of a window, the time of its event.
 
 Source: ``prompb/remote.proto`` and ``prompb/types.proto`` of prometheus/prometheus.
 """
@@ -35,10 +35,10 @@ _MOST_BYTES = 16 << 20  # the maximum bytes of a decompressed request
 _MILLIS = 1000  # microseconds
 _SAMPLES, _STREAMED_CHUNKS = 0, 1  # values of ReadRequest.ResponseType
 _XOR = 1  # the value of Chunk.Encoding
-_CHUNKS_PER_FRAME = 300  # so that a frame is below 1 MiB, as in Prometheus
+_CHUNKS_PER_FRAME = 300  # the maximum samples of a frame, so that it is below 1 MiB, as in Prometheus
 _MOST_SAMPLES = 5_000_000  # the maximum number of samples in a response; each takes 22 bytes
 _CELLS_AT_ONCE = 200_000  # the number of cells that are encoded at once
-_OF_COUNTERS = ("rate", "irate", "increase", "resets")  # treat each decrease as a reset
+_OF_COUNTERS = ("rate", "irate", "increase", "resets")  # functions that treat each decrease as a reset
 _OF_COARSE_WINDOWS = ("", "rate", "increase", "delta")  # functions that read only the ends of a range
 _MESSAGES = {
     "Matcher": {"type": (1, "int32"), "name": (2, "string"), "value": (3, "string")},
@@ -136,8 +136,8 @@ def chunked_response(request: ReadRequest, evaluation: Evaluation) -> Iterator[b
 
 
 def _in_order(evaluation: Evaluation, query: _ReadQuery) -> Iterator[list[Metric]]:
-    """Yield the metrics of a query in groups whose series are in the order of labels. The name comes first, unless a
-    label is less.
+    """Yield the metrics of a query in groups whose series are in the order of labels. The metric's name comes before
+    its labels, unless a label sorts before ``__name__``.
     """
     chosen = [
         metric
@@ -249,7 +249,9 @@ def _bounds(metric: Metric) -> tuple[int, int]:
 
 
 def _running_total(vector: Vector, metric: Metric, query: _ReadQuery) -> Vector:
-    """Return the running total of each series; raise `Unanswerable` if it decreases although decreases mean resets."""
+    """Return the running total of each series. Raise `Unanswerable` if a total decreases, and the function treats a
+    decrease as a reset.
+    """
     added = np.where(vector.present, vector.values, 0.0)
     if query.function in _OF_COUNTERS and (added < 0).any():
         raise Unanswerable(
@@ -260,7 +262,9 @@ def _running_total(vector: Vector, metric: Metric, query: _ReadQuery) -> Vector:
 
 
 def _level(metric: Metric, query: _ReadQuery, evaluation: Evaluation, *, is_total: bool) -> TimeWindow:
-    """Return the first level that has the whole range and not too many windows; raise `Unanswerable` if all expired."""
+    """Return the first level that has the whole range and not too many windows; raise `Unanswerable` if the range has
+    expired in all levels.
+    """
     first, last = _bounds(metric)
     start = max(query.start, first)
     duration = max(min(query.end, last) - start, 0)
@@ -278,11 +282,11 @@ def _level(metric: Metric, query: _ReadQuery, evaluation: Evaluation, *, is_tota
 
 
 def _levels(metric: Metric, query: _ReadQuery, *, is_total: bool) -> list[TimeWindow]:
-    """Return the levels that may be read, the best first.
+    """Return the levels that may be read, in the order of preference.
 
-    For a total, these are the coarsest levels that fit the moments and ranges, the finest level, and those that have
-    samples often enough, at any moments. For other metrics, it is the finest level, and those that fit if Prometheus
-    only needs the value at each moment, or merges values as the coarser windows do.
+    For a total, these are the coarsest levels that fit the moments and ranges, then the finest level, then other levels
+    whose windows are short enough. For other metrics, this is the finest level. If Prometheus only needs the value at
+    each moment, or merges values in the same way as coarser windows, the coarser levels that fit are also included.
     """
     frame = metric.view.frame
     if query.function == "series":  # a list of series, whose samples do not matter

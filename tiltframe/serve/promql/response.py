@@ -21,7 +21,7 @@ _SPECIAL = {"nan": "NaN", "inf": "+Inf", "-inf": "-Inf"}
 def success(data: str, warnings: Iterable[str] = (), infos: Iterable[str] = ()) -> str:
     """Return a response that contains data in JSON.
 
-    Grafana marks a panel that has ``warnings``. ``infos`` are remarks that do not cast doubt on the data.
+    Grafana marks a panel that has ``warnings``. ``infos`` are remarks about correct data.
     """
     more = "".join(
         f',"{name}":{_json(list(sentences))}'
@@ -80,7 +80,9 @@ def _series(kind: str, value: States | Vector, moments: Instants) -> str:
 
 
 def _histogram_texts(states: States) -> pa.Array:
-    """Return histograms with all buckets: they exclude the bound nearer to 0; that around 0 includes both."""
+    """Return histograms with all buckets: a bucket excludes the bound that is nearer to 0, and the bucket around 0
+    includes both bounds.
+    """
     count, total, buckets = histogram_buckets(states.states, states.reader)
     low, high = buckets.low, buckets.high
     rule = np.where((low == high) | ((low < 0) & (high > 0)), 3, np.where(high > 0, 0, 1))

@@ -47,11 +47,11 @@ class Evaluation:
     metrics: dict[str, list[Metric]]  # the metrics by name; a name has one metric per store
     moments: Instants  # ascending
     step: int | None  # the time between moments; None for a single moment
-    budget: Budget  # limits the cost of each read
+    budget: Budget  # the limits of the cost of each read
     # the maximum age of the newest window's end, at least the window's length; with 0, it ends at the moment
     lookback: int = LOOKBACK
     deadline: Deadline = field(default_factory=Deadline)
-    warnings: dict[str, None] = field(default_factory=dict)  # messages about missing data; the evaluation adds to them
+    warnings: dict[str, None] = field(default_factory=dict)  # messages about missing data, to which the evaluation adds
     infos: dict[str, None] = field(default_factory=dict)  # other messages, such as the level that was read
 
     def check(self, cells: int = 0) -> None:
@@ -211,8 +211,8 @@ def label_columns(rows: pa.Table, metric: Metric) -> dict[str, pa.Array]:
 
 
 def narrowing(matchers: Iterable[Matcher], metric: Metric) -> str | None:
-    """Return matchers on text keys as an SQL condition. The condition may let more rows through, so rows must still be
-    matched.
+    """Return matchers on text keys as an SQL condition. The condition may also be true for other rows, so rows must
+    still be matched.
     """
     schema = metric.view.manifest.schema
     keys = {label: key for label, key in metric.labels.items() if pa.types.is_string(schema.field(key).type)}

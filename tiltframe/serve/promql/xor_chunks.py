@@ -17,8 +17,8 @@ from numpy.typing import NDArray
 
 from aggr.compiling.jit import compiled
 
-SAMPLES = 120  # of a chunk, as in Prometheus
-_NO_WINDOW = 255  # in place of leading zeros, if no XOR has been written
+SAMPLES = 120  # the samples of a chunk, as in Prometheus
+_NO_WINDOW = 255  # the value in place of a number of leading zeros, before an XOR has been written
 _CHANGES = ((14, 0b10, 2), (17, 0b110, 3), (20, 0b1110, 4))  # the bits of a change, and its prefix with its bits
 _CASTAGNOLI = 0x82F63B78
 
@@ -32,7 +32,7 @@ def encode_chunks(times: Counts, values: NDArray[np.float64], series: Counts) ->
     Parameters
     ----------
     times : array of int64, shape (samples,)
-        In milliseconds, between the years 5 and 9987, ascending in each series.
+        Times in milliseconds, between the years 5 and 9987, ascending in each series.
     values : array of float64, shape (samples,)
     series : array of int64, shape (samples,)
         The number of each sample's series, ascending.
@@ -40,7 +40,7 @@ def encode_chunks(times: Counts, values: NDArray[np.float64], series: Counts) ->
     Returns
     -------
     list of (series, first time, last time, bytes)
-        Of each series, chunks of 120 samples; the last one may have fewer.
+        The chunks of each series. A chunk has 120 samples, and the last chunk of a series may have fewer.
     """
     if not len(times):
         return []
@@ -66,7 +66,9 @@ def encode_chunks(times: Counts, values: NDArray[np.float64], series: Counts) ->
 
 
 def _write_times(times: Counts, lengths: Counts, fields: Words, widths: Counts) -> None:
-    """Write the first two fields of each sample: the number of samples and the first time; a difference; changes."""
+    """Write the first two fields of each sample. The first sample has the number of samples and its time, the second
+    the difference of times, and later samples the change of the difference.
+    """
     fields[:, 0, 0], widths[:, 0, 0] = lengths, 16
     fields[:, 0, 1], widths[:, 0, 1] = _varints((times[:, 0] << 1) ^ (times[:, 0] >> 63))
     differences = np.diff(times, axis=1)

@@ -23,7 +23,7 @@ def set_cache_memory(most_bytes: int) -> None:
     Parameters
     ----------
     most_bytes : int
-        In bytes, from 0. It applies from the next time that a backend caches something.
+        In bytes, from 0. The limit is applied when a backend next adds something to its cache.
 
     Returns
     -------

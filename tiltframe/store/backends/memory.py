@@ -37,16 +37,16 @@ _STORES: WeakValueDictionary[str, _Tables] = WeakValueDictionary()
 
 @dataclass(frozen=True)
 class MemoryBackend:
-    """Tables in the memory of this process. It is pickled by name, so a copy in another process does not see the
-    tables.
+    """Tables in the memory of this process. A backend is pickled by its name, so a copy in another process does not see
+    the tables.
 
     Parameters
     ----------
     name : str, optional
         Backends with the same name share their tables. The name of the tables, by default a new one.
     retains : bool
-        Whether older snapshots can read removed rows until `vacuum`, as with files of Delta Lake. If not, reading them
-        raises `Conflict`.
+        Whether older snapshots can read removed rows until `vacuum`, as with files of Delta Lake. If False, reading
+        removed rows raises `Conflict`.
 
     Examples
     --------

@@ -155,7 +155,7 @@ class Backend(Protocol):
         """
 
     def check_values(self, states: pa.Table) -> None:
-        """Raise an error if values cannot be stored. It is called before anything is written.
+        """Raise an error if values cannot be stored. The method is called before anything is written.
 
         Parameters
         ----------
@@ -215,7 +215,8 @@ class Backend(Protocol):
         """
 
     def discard(self, parts: Sequence[Part]) -> None:
-        """Remove parts that were written but will not be committed. An implementation may leave them to `vacuum`.
+        """Remove parts that were written but will not be committed. An implementation may do nothing, because `vacuum`
+        also removes these parts.
 
         Parameters
         ----------
@@ -242,8 +243,8 @@ class Backend(Protocol):
         Raises
         ------
         Conflict
-            If ``transaction.conflict(now)`` returns a reason, where ``now`` is the current snapshot. Nothing is changed
-            then.
+            If ``transaction.conflict(now)`` returns a reason, where ``now`` is the current snapshot. In this case,
+            nothing is changed.
         StoreError
             If the store cannot be written, or types cannot be stored. The commit may have been applied nevertheless.
         """
@@ -263,8 +264,8 @@ class Backend(Protocol):
         Returns
         -------
         table
-            window_start and the columns, in the types of the schema, with the same bits that were written. The rows are
-            in any order. A column is null in rows that were written without it.
+            window_start and the columns, in the types of the schema, with the same bits that were written. The order of
+            the rows is undefined. A column is null in rows that were written without it.
 
         Raises
         ------

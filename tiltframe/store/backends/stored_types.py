@@ -1,8 +1,8 @@
-"""Stored types: states and keys in types that Delta Lake and PostgreSQL support. Converting them back restores every
-bit.
+"""Stored types: states and keys in types that Delta Lake and PostgreSQL support. Converting stored values back restores
+every bit.
 
-Both lack unsigned integers, times of day, durations and nanoseconds. These are stored in other types that represent the
-same values.
+Delta Lake and PostgreSQL lack unsigned integers, times of day, durations and nanoseconds. Such values are stored in
+other types that represent the same values.
 """
 
 from __future__ import annotations

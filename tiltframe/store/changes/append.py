@@ -55,8 +55,8 @@ def append(
         is written. By default, the names must not have records yet.
     note : function of a text, optional
         Receives a sentence for each measure with ``beyond="null"`` that has groups of more values than its limit, and
-        for each measure with ``bad_values="skip"`` that has skipped values, with their number; by default these are
-        `BeyondLimit` and `RefusedValues` warnings.
+        for each measure with ``bad_values="skip"`` that has skipped values, with their number. By default,
+        `BeyondLimit` and `RefusedValues` warnings are emitted instead.
 
     Returns
     -------

@@ -11,8 +11,8 @@ transaction has added is never read, and is removed by `vacuum`.
 
 Other tools may read the table, VACUUM and OPTIMIZE it. A commit is tried once by delta-rs; this module checks for
 conflicts and tries again. The retries of delta-rs detect conflicts between appends, equal application transactions and
-equal removals (tested with 1.6.6, from two processes). They are not used, because they reject two transactions that
-remove different files, and do not check records.
+equal removals (tested with 1.6.6, from two processes). These retries are not used, because they reject two transactions
+that remove different files, and do not check records.
 """
 
 from __future__ import annotations
@@ -73,7 +73,7 @@ from tiltframe.store_folders import TABLE, folder_problem
 from windows import TimeWindow
 
 _PARTITIONS = [LEVEL, BUCKET]
-_MANIFEST = "tiltframe"  # in the metadata of the column level, so that it changes in the same commit as files
+_MANIFEST = "tiltframe"  # a key in the metadata of the column level, which changes in the same commit as files
 
 
 @dataclass
@@ -203,7 +203,7 @@ class DeltaBackend:
         return parts
 
     def discard(self, parts: Sequence[Part | RecordFile]) -> None:
-        """Delete files. Their names are unique, so no other process uses them."""
+        """Delete files. The names of parts are unique, so no other process uses the files."""
         for part in parts:
             with suppress(OSError):
                 data_files(self._path, self.options).delete_file(part.name)
@@ -433,7 +433,7 @@ class DeltaBackend:
         if head is None:
             return
         if head.version > table.version():
-            table.update_incremental()  # reads the commits since the last read
+            table.update_incremental()  # This call reads the commits since the last read.
         if head.version > table.version():
             raise self._damaged(
                 f"its log ends at version {table.version()}, but must reach version {head.version}; restore the "

@@ -161,7 +161,7 @@ def write_file(
     try:
         with folder.open_output_stream(name) as file:
             file.write(data)
-    except BaseException:  # for example, the disk is full or the user pressed Ctrl-C
+    except BaseException:  # The file is incomplete, for example because the disk is full or the user pressed Ctrl-C.
         with suppress(OSError):
             folder.delete_file(name)
         raise
@@ -180,7 +180,7 @@ def _footer_checksum(file: pa.NativeFile) -> int:
 
 def _check_file(name: str, folder: fs.FileSystem) -> None:
     """Raise `DamagedStore` if a file is missing, or its footer has changed since it was written."""
-    if not isinstance(folder, fs.SubTreeFileSystem):  # object stores check this themselves
+    if not isinstance(folder, fs.SubTreeFileSystem):  # Object stores verify their files themselves.
         return
     if problem := not_a_file(folder.base_path + name):
         raise DamagedStore(f"the store is damaged: {folder.base_path}{name} is {problem}, not a regular file")
@@ -321,7 +321,7 @@ def _read_directly(
 
 
 def _in_types(rows: pa.Table, schema: pa.Schema) -> pa.Table:
-    """Return rows in the types of a schema, which are stored in other types."""
+    """Convert rows from the stored types to the types of a schema."""
     columns = [
         pa.chunked_array([cast(chunk, field.type) for chunk in rows.column(field.name).chunks], field.type)
         for field in schema

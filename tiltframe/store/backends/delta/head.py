@@ -1,5 +1,5 @@
-"""The head: a file with the last version of the log of a store in a folder. Every commit writes it before it is
-acknowledged.
+"""The head: a file with the last version of the log of a store in a folder. Every commit writes the head before the
+commit is acknowledged.
 
     _head    {"version": 12, "digests": {"00000000000000000012.json": "5e88…", …}}
 

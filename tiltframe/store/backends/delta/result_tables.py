@@ -47,7 +47,7 @@ def write_results(
     table = _open(path, options)
     before = None if table is None else table.to_pyarrow_table()
     same = before is None or before.column_names == fresh.column_names
-    # otherwise the table belongs to an earlier frame of the store, and is replaced completely
+    # A table with other columns belongs to an earlier frame of the store, and is replaced completely.
     if before is not None and same:
         unchanged = before.filter(pa.array(~inside(instants_of(before), ranges)))
         fresh = pa.concat_tables([unchanged.cast(fresh.schema), fresh])

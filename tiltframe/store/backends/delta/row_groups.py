@@ -28,7 +28,9 @@ _SHARES = 8  # the row groups of a slab with enough keys: reading one key reads 
 
 
 def laid_out(rows: pa.Table, keys: Sequence[str]) -> tuple[pa.Table, list[int]]:
-    """Sort the rows of a file for the layout. Return them with the sizes of the row groups, at least one."""
+    """Sort the rows of a file for the layout. Return the sorted rows and the sizes of the row groups, of which there is
+    at least one.
+    """
     count = rows.num_rows
     groups = max(min(-(-rows.nbytes // _GROUP_BYTES), count // _FEWEST_ROWS), count // _MOST_ROWS, 1)
     if groups == 1:

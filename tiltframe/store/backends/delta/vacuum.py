@@ -1,7 +1,7 @@
 """Vacuum: delete files that no version of a table refers to, if they are older than a number of seconds.
 
-Delta Lake's own vacuum supports only whole hours. It is used here to list the candidates; the log has the time at which
-each was removed.
+Delta Lake's own vacuum supports only whole hours. Delta Lake's vacuum is therefore only used to list the candidates.
+The log has the time at which each candidate was removed.
 """
 
 from __future__ import annotations

@@ -50,7 +50,9 @@ class PostgresBackend:
 
     uri: str = field(repr=False)  # a URI for libpq, with ``@/?#%`` in names as percent codes
     name: str = ""  # the name of the store; optional if the database contains only one store
-    durable: bool = False  # whether a commit waits for the disk even if the server is configured not to
+    durable: bool = (
+        False  # whether a commit waits for the disk, even if the configuration of the server does not require this
+    )
 
     def __post_init__(self) -> None:
         checked_address(self.uri)
@@ -66,7 +68,7 @@ class PostgresBackend:
 
     @property
     def display_uri(self) -> str:
-        """The URI without its password. Later commands get the password in another way."""
+        """The URI without its password. The password must be passed to later commands in another way."""
         return without_password(self.uri) if passwords(self.uri) else self.uri
 
     def store_named(self, name: str) -> PostgresBackend:
@@ -74,7 +76,7 @@ class PostgresBackend:
         return replace(self, name=name)
 
     def create(self, manifest: Mapping[str, Any], schema: pa.Schema) -> None:
-        """Create the tables. A second call changes nothing, and the first manifest stays."""
+        """Create the tables. If the store already exists, its manifest is not changed."""
         name = check_name(self.name)
         layout = Layout.from_manifest(name, manifest, schema)
         with session(self.uri) as db:
@@ -132,7 +134,7 @@ class PostgresBackend:
         """Do nothing, because `vacuum` removes the parts."""
 
     def commit(self, transaction: Transaction) -> int:
-        """Apply all changes in one transaction. Other commits to the store wait for it."""
+        """Apply all changes in one transaction. Other commits to the store wait for this transaction."""
         with self._store(lock=True) as (db, store):
             if self.durable:
                 db.run("SET LOCAL synchronous_commit TO on")

@@ -18,8 +18,8 @@ _DAY = 86_400_000_000  # microseconds
 
 
 def bound_conditions(column: str, bound: KeyBound) -> list[str]:
-    """Return the bounds of a key as conditions that must all be true. There are none if PostgreSQL may order values
-    differently.
+    """Return the bounds of a key as conditions that must all be true. The list is empty if PostgreSQL may order the
+    values differently.
 
     >>> low, high = pa.scalar(3), pa.scalar(5)
     >>> bound_conditions("t.port", KeyBound("port", pa.int64(), low, high, None))
@@ -41,7 +41,9 @@ def bound_conditions(column: str, bound: KeyBound) -> list[str]:
 
 
 def _writer(dtype: pa.DataType) -> tuple[str, Callable[[pa.Scalar], str | None]] | None:
-    """Return how a column of a type is compared and how its values are written, or None for unsupported types."""
+    """Return the SQL form of a column of a type for comparisons, and the function that writes its values; None for
+    unsupported types.
+    """
     if pa.types.is_string(dtype):
         return "convert_to({}, 'UTF8')", _text
     if pa.types.is_integer(dtype) or pa.types.is_decimal(dtype):

@@ -1,5 +1,5 @@
-"""Limits of PostgreSQL for names, numbers of columns and values. Exceeding one raises an error before anything is
-written.
+"""Limits of PostgreSQL for names, numbers of columns and values. If a limit is exceeded, an error is raised before
+anything is written.
 """
 
 from __future__ import annotations

@@ -25,8 +25,8 @@ def numbers(values: Sequence[int]) -> str:
 
 
 def moment(micros: str) -> str:
-    """Return microseconds as an SQL timestamp. It is written as hours and a remainder, because a float of microseconds
-    would be rounded.
+    """Return microseconds as an SQL timestamp. The timestamp is written as hours and a remainder, because a float of
+    microseconds would be rounded.
     """
     hour = 3_600_000_000
     return (

@@ -31,7 +31,7 @@ from tiltframe.store.backends.stored_types import stored_schema
 from tiltframe.store.log.errors import DamagedStore, StoreError
 from tiltframe.store.log.manifest import FORMAT, schemas_in
 
-_OLDEST = 150_000  # the oldest version that is tested
+_OLDEST = 150_000  # the oldest version of PostgreSQL that is tested
 _REGISTRY = (
     "CREATE TABLE tiltframe (name text PRIMARY KEY, format integer NOT NULL, description text NOT NULL, "
     "version bigint NOT NULL)"
@@ -112,7 +112,7 @@ class Layout:
     def make_results(self, session: Session) -> None:
         """Create the views of results, and the empty plain tables that provide some of their columns.
 
-        Existing plain tables are dropped. The permissions on them, and on the views, are preserved.
+        Existing plain tables are dropped. The permissions on the plain tables and on the views are preserved.
         """
         names = [name for level in self.levels for name in (self.flat(level), self.table(f"{level}_current"))]
         grants = [statement for name in names for statement in _grants(session, name)]

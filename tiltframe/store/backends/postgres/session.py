@@ -108,7 +108,7 @@ class _KeptConnection:
 
 
 _threads = threading.local()
-# connections that belong to the parent process: closing one here would close it there
+# These connections belong to the parent process, and closing one here would also close it there.
 _inherited: list[_KeptConnection] = []
 
 

@@ -66,8 +66,8 @@ def column_of(*path: str) -> str:
 
 
 def in_order(value: str, dtype: pa.DataType, down: bool) -> str:
-    """Return a sort order like that of `aggr.arrow.sort_keys`: -0.0, which PostgreSQL considers equal to 0.0, comes
-    before it.
+    """Return a sort order like that of `aggr.arrow.sort_keys`: -0.0 comes before 0.0, although PostgreSQL considers
+    both equal.
     """
     sign = f", float8send({value}){'' if down else ' DESC'}" if pa.types.is_floating(dtype) else ""
     return value + (" DESC" if down else "") + sign

@@ -2,8 +2,9 @@
 SQL.
 
 Its columns are those of ``query(…, flat=True)``. Columns that `sql_results` supports are always up to date. Other
-columns, such as quantiles, come from the level's plain table. They are null for windows that have newer rows; the
-comment of the view lists them. Types that PostgreSQL lacks have their stored form. Sums of whole numbers are numeric.
+columns, such as quantiles, come from the level's plain table. These columns are null for windows that have newer rows,
+and the comment of the view lists them. Types that PostgreSQL lacks have their stored form. Sums of whole numbers are
+numeric.
 """
 
 from __future__ import annotations
