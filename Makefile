@@ -5,7 +5,7 @@ VENV := .venv
 BIN := $(VENV)/bin
 READY := $(VENV)/.ready
 JOBS ?= 2
-FEW ?= 3
+FEW ?= 2
 SPARKS ?= 3.5 4.0 4.1
 QUICK_SPARKS := 3.5 4.0
 FUZZ_FILES := $(addprefix tests/,aggr/test_fuzz.py aggr/test_buckets.py aggr/test_groups.py store/test_store_fuzz.py)
@@ -103,7 +103,7 @@ environment-%:
 	@$(OWN_METADATA) .venv-oldest/bin/python $(INSTALL) constraints-oldest.txt --editable '.[test]' pytest-xdist
 	@touch $@
 
-fast: $(READY) ## Run the tests that need neither Spark nor a store nor patience, with three parameters each (half a minute)
+fast: $(READY) ## Run the tests that need neither Spark nor a store nor patience, with two parameters each (half a minute)
 	@$(PYTEST) -m "not spark and not slow and not store and not long" --few $(FEW) \
 	  --ignore tests/cli/test_bad_inputs.py $(LEAVE_OUT:%=--ignore %) -x tests aggr windows tiltframe
 

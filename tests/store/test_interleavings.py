@@ -30,6 +30,7 @@ import pytest
 
 import aggr
 from aggr.fields import NOT_THERE, CannotSubtract
+from aggr.state_checks import arrow_of
 from tiltframe.ranges import EVER, Range
 from tiltframe.store import CommitConflict, OtherFrame, StoreError
 from tiltframe.store.backends import memory
@@ -41,6 +42,7 @@ from tiltframe.store.changes import (
     copying,
     evolution,
     expiry,
+    group_commit,
     on_frame,
     replacement,
     retraction,
@@ -178,6 +180,10 @@ def tokens_of(rows: pa.Table) -> list[Token]:
 def merge_level(rows: pa.Table, frame: Any, level: Fixed, unknown: bool = True) -> pa.Table:
     starts = level.starts(rows.column("window_start").to_numpy())
     return rows.set_column(0, "window_start", pa.array(starts, pa.int64()))
+
+
+def levels_of(rows: pa.Table, frame: Frame) -> Iterator[tuple[Fixed, pa.Table]]:
+    return ((level, merge_level(rows, None, level)) for level in frame.levels)
 
 
 def instants_of(rows: pa.Table) -> np.ndarray:
@@ -510,6 +516,30 @@ class World:
             assert "a new batch needs a number above" in str(error), error  # noqa: PT017
             return False
 
+    def append_group(self, actor, groups: dict[str, set[Token]]):
+        """Append tokens of several writers in one transaction."""
+
+        def work(manifest):
+            excluded = SimpleNamespace(refused={}, report=lambda note: None)
+            prepared = [
+                group_commit.PreparedRows(
+                    commit.Commit(self.backend, manifest, writer, 1, is_repeated=False),
+                    rows_of(tokens, manifest.measures),
+                    excluded,
+                )
+                for writer, tokens in groups.items()
+            ]
+            added = frozenset().union(*groups.values())
+            self.backend.meant[actor] = Meant(added=added)
+            self.backend.brought.update(dict.fromkeys(added, manifest.measures))
+            outcomes = group_commit.commit_group(SimpleNamespace(backend=self.backend), prepared)
+            if stale := [outcome for outcome in outcomes if isinstance(outcome, OtherFrame)]:
+                assert len(stale) == len(outcomes), "one transaction has one frame"
+                raise stale[0]
+            assert outcomes == [True] * len(groups)
+
+        self.works(actor, work)
+
     def replace(self, actor):
         for number in range(self.random.randrange(1, 3)):
             low = self.random.randrange(END)
@@ -668,6 +698,8 @@ class Patches:
             self.patch.setattr(module, "merge_level", merge_level)
         for module in (on_frame, evolution, copying):
             self.patch.setattr(module, "Manifest", Description)
+        self.patch.setattr(group_commit, "merge_panes", lambda rows, frame: arrow_of(rows))
+        self.patch.setattr(group_commit, "climb", levels_of)
         self.patch.setattr(retraction, "subtract_by", subtract_by)
         self.patch.setattr(evolution, "plan_evolution", plan_evolution)
         self.patch.setattr(merging, "ROWS_AT_ONCE", 2)
@@ -727,6 +759,9 @@ class Play(World):
 
 PAST = {  # what an actor of each kind does to a store with a history
     "append": lambda play, name: play.append(name, name, 1, {(name, at) for at in (1, 5, 6)}),
+    "append a group": lambda play, name: play.append_group(
+        name, {name + writer: {(name + writer, at) for at in (1, 5)} for writer in "ab"}
+    ),
     "replace": lambda play, name: play.replace_one(name, 4, 6, {(name, 4)}),
     "replace an empty range": lambda play, name: play.replace_one(name, END + 4, END + 8, {(name, END + 5)}),
     "expire": lambda play, name: play.works(name, lambda m: expiry.expire_windows(play.backend, m, 7 * SECOND)),

@@ -11,21 +11,27 @@ record, and about 10,000 bodies are remembered.
 from __future__ import annotations
 
 import hashlib
+from collections.abc import Callable
 from typing import Any
 
 import pyarrow as pa
 
 from tiltframe.exclusions import Note
-from tiltframe.rolling_up import from_rows, rollup_batches
 from tiltframe.serve.errors import Refused
-from tiltframe.store import CommitConflict, FrameStore
+from tiltframe.store import CommitConflict, FrameStore, PreparedRows
 
 _DIGITS = 24  # the hexadecimal digits of a digest
 _REMEMBERED = 40  # the digests in a record
 _ATTEMPTS = 100  # the maximum; another attempt is needed if another body of the same record was added first
 
 
-def append_once(store: FrameStore, events: pa.Table, body: bytes, note: Note | None = None) -> bool:
+def append_once(
+    store: FrameStore,
+    events: pa.Table,
+    body: bytes,
+    commit: Callable[[PreparedRows], bool],
+    note: Note | None = None,
+) -> bool:
     """Add rows, unless the same body was added before.
 
     Parameters
@@ -35,6 +41,8 @@ def append_once(store: FrameStore, events: pa.Table, body: bytes, note: Note | N
         The rows that the body contains.
     body : bytes
         The bytes of the body before compression.
+    commit : function of PreparedRows
+        Commits the rows, and returns whether they were added.
     note : function of a text, optional
         See `FrameStore.append`.
 
@@ -50,7 +58,6 @@ def append_once(store: FrameStore, events: pa.Table, body: bytes, note: Note | N
     """
     digest = hashlib.sha256(body).hexdigest()[:_DIGITS]
     name = f"otlp {digest[:2]}"
-    states = from_rows(events, store.frame, None, lambda batches: rollup_batches(batches, store.frame))
     for _ in range(_ATTEMPTS):
         before = store.recorded([name])
         record: dict[str, Any] = before.get(name, {"last": 0, "digests": []})
@@ -58,10 +65,12 @@ def append_once(store: FrameStore, events: pa.Table, body: bytes, note: Note | N
             return False
         number = record["last"] + 1
         record = {"last": number, "digests": [*record["digests"], digest][-_REMEMBERED:]}
+        prepared = store.prepare_rows(
+            events, f"otlp-{digest[:2]}", number, recorded={name: record}, replacing=before, note=note
+        )
         try:
             # False if another body with equal states used the number; its digest is different
-            recorded = {name: record}
-            if store.append(states, f"otlp-{digest[:2]}", number, recorded=recorded, replacing=before, note=note):
+            if commit(prepared):
                 return True
         except CommitConflict:
             continue  # another body used the number

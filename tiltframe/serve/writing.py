@@ -4,10 +4,10 @@ from __future__ import annotations
 
 import os
 import tempfile
-import threading
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import replace
+from functools import partial
 
 import pyarrow as pa
 from starlette.requests import Request
@@ -21,6 +21,7 @@ from tiltframe.serve.arrow_bodies import read_stream
 from tiltframe.serve.cost import BODY_BYTES, Limits
 from tiltframe.serve.errors import Refused, sentence_of, status_of
 from tiltframe.serve.forms import ARROW, JSON, LINES, PROTOBUF
+from tiltframe.serve.group_commits import GroupCommits
 from tiltframe.serve.http import read_body
 from tiltframe.serve.otlp_rows import table_of
 from tiltframe.serve.stores import Stores
@@ -36,8 +37,7 @@ class Writing:
     def __init__(self, stores: Stores, pool: WorkerPool, limits: Limits) -> None:
         """Create the routes for the stores, with the threads that write."""
         self._stores, self._pool, self._limits = stores, pool, limits
-        # one lock for each store, because concurrent commits to a store would conflict and be repeated
-        self._locks = {name: threading.Lock() for name in stores}
+        self._commits = {name: GroupCommits() for name in stores}
 
     def routes(self) -> list[Route]:
         """Return the routes."""
@@ -58,8 +58,8 @@ class Writing:
             name = request.path_params["name"]
             store = self._stores[name]
             rows = read_lines(body, store) if kind == LINES else read_stream(body, BODY_BYTES, _CALLED)
-            with self._locks[name], _called(store, name):
-                return store.append_rows(rows, writer, number, note=notes.append)
+            with _called(store, name):
+                return self._commits[name].commit(store, store.prepare_rows(rows, writer, number, note=notes.append))
 
         added = await self._pool.write(append)
         return JSONResponse({"added": added, **({"warnings": notes} if notes else {})})
@@ -88,11 +88,12 @@ class Writing:
                 raise ValueError(_reasons(refused))
             if events is None:
                 return
-            with self._locks[name], _called(store, name):
+            commit = partial(self._commits[name].commit, store)
+            with _called(store, name):
                 if numbered:
-                    store.append_rows(events, *numbered, note=notes.append)
+                    commit(store.prepare_rows(events, *numbered, note=notes.append))
                 else:
-                    append_once(store, events, message, notes.append)
+                    append_once(store, events, message, commit=commit, note=notes.append)
 
         await self._pool.write(append)
         reasons = [_reasons(refused)] if refused else []

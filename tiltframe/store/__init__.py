@@ -3,6 +3,7 @@
 from tiltframe.exclusions import BeyondLimit, RefusedValues
 from tiltframe.store.backends.protocol import Vacuumed
 from tiltframe.store.changes.backfill import Backfill
+from tiltframe.store.changes.group_commit import PreparedRows
 from tiltframe.store.frame_store import FrameStore
 from tiltframe.store.log.errors import (
     CommitConflict,
@@ -49,6 +50,7 @@ __all__ = [
     "OtherFrame",
     "PlannedJoin",
     "PlannedQuery",
+    "PreparedRows",
     "Query",
     "RefusedValues",
     "Report",

@@ -23,7 +23,15 @@ from tiltframe.store.backends.open import absolute_uri, backend_at, check_option
 from tiltframe.store.backends.protocol import OWN, Backend, Vacuumed
 from tiltframe.store.changes import append as appending
 from tiltframe.store.changes import backfill as backfilling
-from tiltframe.store.changes import compaction, copying, expiry, replacement, result_tables, retraction
+from tiltframe.store.changes import (
+    compaction,
+    copying,
+    expiry,
+    group_commit,
+    replacement,
+    result_tables,
+    retraction,
+)
 from tiltframe.store.changes.commit import check_unchanged
 from tiltframe.store.changes.evolution import evolve, retain
 from tiltframe.store.changes.progress import Progress, check_progress
@@ -528,6 +536,8 @@ class FrameStore:
     append = appending.append
     append_rows = appending.append_rows
     append_spilled = appending.append_spilled
+    prepare_rows = group_commit.prepare_rows
+    commit_group = group_commit.commit_group
     begin = appending.begin
     plan_backfill = backfilling.plan_backfill
     backfill = backfilling.backfill

@@ -181,32 +181,50 @@ class Commit:
         ``digests`` are the digests of the states in the commit, and ``refused`` the numbers of values that their
         measures have skipped, by column of states. Raise the same errors as `commit`.
         """
-        states = [fingerprint(self.number, digest) for digest in digests]
-        record = f"{OWN}writer {self.writer}"
 
         def attempt(transaction: Attempt) -> bool:
-            transaction.read(record)
-            last, fingerprints = last_commits(transaction.snapshot, self.writer)
-            if last >= self.number:
-                _check_same(self, last, fingerprints, states)
-                return False
-            check_frame(transaction.snapshot, self.manifest, self.backend)
-            check_unchanged(transaction, self.replacing)
-            newest = dict([*fingerprints.items(), (str(self.number), states[0])][-KEPT:])
-            counts = refused_of_commits(transaction.snapshot, self.writer)
-            if refused:
-                counts[str(self.number)] = dict(refused)
-            counts = {number: by_column for number, by_column in counts.items() if number in newest}
-            described = {"last": self.number, "states": newest, **({REFUSED: counts} if counts else {})}
-            transaction.records(record, json.dumps(described))
-            for name, text in self.recorded.items():
-                transaction.records(name, text)
-            if self.watermark is not None:
-                self.watermark.record(transaction)
-            derive(transaction)
-            return True
+            is_new = self.record_in(transaction, digests, refused)
+            if is_new:
+                derive(transaction)
+            return is_new
 
-        return run(self.backend, attempt, [EXPIRED, WATERMARKS, record, *self.recorded, *self.replacing])
+        return run(self.backend, attempt, self.record_names)
+
+    @property
+    def record_names(self) -> list[str]:
+        """The records that `record_in` reads or replaces."""
+        return [EXPIRED, WATERMARKS, self._record, *self.recorded, *self.replacing]
+
+    @property
+    def _record(self) -> str:
+        return f"{OWN}writer {self.writer}"
+
+    def record_in(self, transaction: Transaction, digests: Sequence[Digest], refused: Mapping[str, int]) -> bool:
+        """Record the commit in a transaction, and return whether its number is new; if it is not, change nothing.
+
+        ``digests`` and ``refused`` are those of `commit_once`. Raise the same errors as `commit`, before the
+        transaction changes.
+        """
+        states = [fingerprint(self.number, digest) for digest in digests]
+        transaction.read(self._record)
+        last, fingerprints = last_commits(transaction.snapshot, self.writer)
+        if last >= self.number:
+            _check_same(self, last, fingerprints, states)
+            return False
+        check_frame(transaction.snapshot, self.manifest, self.backend)
+        check_unchanged(transaction, self.replacing)
+        newest = dict([*fingerprints.items(), (str(self.number), states[0])][-KEPT:])
+        counts = refused_of_commits(transaction.snapshot, self.writer)
+        if refused:
+            counts[str(self.number)] = dict(refused)
+        counts = {number: by_column for number, by_column in counts.items() if number in newest}
+        described = {"last": self.number, "states": newest, **({REFUSED: counts} if counts else {})}
+        transaction.records(self._record, json.dumps(described))
+        for name, text in self.recorded.items():
+            transaction.records(name, text)
+        if self.watermark is not None:
+            self.watermark.record(transaction)
+        return True
 
 
 def read_receipts(receipts: Iterable[str]) -> tuple[list[Part], list[Digest]]:

@@ -1,0 +1,66 @@
+"""Group commits of one store: requests that arrive while a commit runs are committed together by the next one.
+
+a ──▶ commit a ─────┐
+b ──▶ waits         ├──▶ commit b, c, d
+c, d ──▶ wait ──────┘
+
+A commit takes about as long for many requests as for one, so the store is written at the rate of the requests, and has
+fewer parts. A request that arrives alone is committed at once.
+"""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+from tiltframe.store import FrameStore, PreparedRows
+
+_MOST = 64  # the maximum number of requests in one commit
+
+
+@dataclass(eq=False)
+class _Waiting:
+    """A request that waits for its commit, and the outcome of the commit."""
+
+    rows: PreparedRows
+    outcome: bool | Exception | None = None
+
+
+class GroupCommits:
+    """The commits of one store. Any thread may call `commit`."""
+
+    def __init__(self) -> None:
+        """Start without waiting requests."""
+        self._waiting: list[_Waiting] = []
+        self._committing = threading.Lock()
+
+    def commit(self, store: FrameStore, rows: PreparedRows) -> bool:
+        """Commit rows of the store, together with those of other threads; return whether they were added.
+
+        Raise the errors of `FrameStore.commit_group` that concern these rows or the whole group.
+        """
+        own = _Waiting(rows)
+        self._waiting.append(own)  # atomic
+        with self._committing:
+            while own.outcome is None:  # otherwise another thread has committed the rows
+                self._commit_next(store)
+        if isinstance(own.outcome, Exception):
+            raise own.outcome
+        return own.outcome
+
+    def _commit_next(self, store: FrameStore) -> None:
+        """Commit the requests that have waited longest, at most one per writer."""
+        group: dict[str, _Waiting] = {}
+        for waiting in list(self._waiting):
+            if len(group) < _MOST:
+                group.setdefault(waiting.rows.writer, waiting)
+        members = list(group.values())
+        outcomes: Sequence[bool | Exception]
+        try:
+            outcomes = store.commit_group([waiting.rows for waiting in members])
+        except Exception as error:
+            outcomes = [error] * len(members)
+        for waiting, outcome in zip(members, outcomes, strict=True):
+            self._waiting.remove(waiting)
+            waiting.outcome = outcome

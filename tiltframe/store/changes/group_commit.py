@@ -1,0 +1,188 @@
+"""Group commits: the rows of several writers are committed in one transaction, each under its own writer and number.
+
+    rows of a ── prepare ──▶ states ─┐
+    rows of b ── prepare ──▶ states ─┼─ merge ──▶ one part per level ──▶ one transaction, which records a 7, b 3 and c 9
+    rows of c ── prepare ──▶ states ─┘
+
+A commit takes about as long for many writers as for one. Databases combine transactions in the same way.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import pyarrow as pa
+
+from aggr.arguments import shown
+from aggr.arrow import compute as pc
+from aggr.state_checks import made_here
+from tiltframe.exclusions import Exclusions, Note
+from tiltframe.files.read_options import ReadOptions
+from tiltframe.level_chain import climb
+from tiltframe.merged_windows import merge_panes
+from tiltframe.names import LEVEL
+from tiltframe.rolling_up import counted_rollup, from_rows
+from tiltframe.store.changes.commit import Commit
+from tiltframe.store.checked_states import check_readable, doubtful_frame
+from tiltframe.store.log.errors import StoreError
+from tiltframe.store.log.records import checked_records, expected_texts
+from tiltframe.store.log.run import Attempt, run
+from tiltframe.store.log.writers import check_writer, digests_of
+from tiltframe.store.opened import OpenedStore
+
+
+@dataclass(frozen=True, eq=False)
+class PreparedRows:
+    """Rows that were rolled up and checked for a commit, as `tiltframe.FrameStore.prepare_rows` returns them."""
+
+    commit: Commit
+    finest: pa.Table  # the merged states of the finest level
+    excluded: Exclusions
+    note: Note | None = None
+
+    @property
+    def writer(self) -> str:
+        """The name of the writer."""
+        return self.commit.writer
+
+
+def prepare_rows(
+    store: OpenedStore,
+    data: Any,
+    writer: str,
+    commit: int,
+    recorded: Mapping[str, Any] | None = None,
+    replacing: Mapping[str, Any] | None = None,
+    reading: ReadOptions | None = None,
+    note: Note | None = None,
+) -> PreparedRows:
+    """Roll up rows in memory and check them for `commit_group`, without writing states.
+
+    Several threads can prepare rows at the same time. The store is created if it does not exist.
+
+    Parameters
+    ----------
+    data : table, DataFrame, stream, dataset or paths
+        Any input of `tiltframe.rollup`.
+    writer, commit, recorded, replacing, note : str, int, mappings and function
+        See `append`.
+    reading : ReadOptions, optional
+        See `tiltframe.rollup`.
+
+    Returns
+    -------
+    PreparedRows
+
+    Raises
+    ------
+    ValueError, TypeError, OverflowError
+        If the data does not fit the frame, or a result cannot be computed.
+    StoreError
+        If the store cannot be read, or has states of other types.
+
+    Examples
+    --------
+    >>> import aggr, tempfile, pyarrow as pa
+    >>> from tiltframe import FrameStore, TiltFrame
+    >>> store = FrameStore(tempfile.mkdtemp(), TiltFrame(["1m", "1h"], "ts", {"n": aggr.count()}))
+    >>> prepared = store.prepare_rows(pa.table({"ts": [0, 60_000]}), writer="docs", commit=1)
+    >>> store.commit_group([prepared]), store.query(per="1h").column("n").to_pylist()
+    ([True], [2])
+    """
+    check_writer(writer, commit)
+    texts, unchanged = checked_records(recorded), expected_texts(recorded, replacing)
+
+    def settled(schema: pa.Schema, guessed: Sequence[str]) -> pa.Schema:
+        return store.settled(schema, guessed=guessed)
+
+    states, excluded = from_rows(
+        data, store.frame, reading, lambda batches: counted_rollup(batches, store.frame), settled=settled
+    )
+    store.backend.check_values(states)
+    if (doubtful := doubtful_frame(states.schema, store.frame)) is not None:
+        check_readable(made_here(states), doubtful)
+    manifest = store.created_for(states.schema)
+    finest = states.filter(pc.equal(states.column(LEVEL), store.frame.levels[0].name)).drop_columns([LEVEL])
+    pending = Commit(store.backend, manifest, writer, commit, is_repeated=False, recorded=texts, replacing=unchanged)
+    return PreparedRows(pending, finest, excluded, note)
+
+
+def commit_group(store: OpenedStore, prepared: Sequence[PreparedRows]) -> list[bool | StoreError]:
+    """Commit the rows of several writers in one transaction.
+
+    Parameters
+    ----------
+    prepared : sequence of PreparedRows
+        At least one, of the same store, and at most one per writer.
+
+    Returns
+    -------
+    list of bool or StoreError
+        For each element, what `append` would return or raise: whether the rows were added, or an error such as
+        `CommitConflict` that concerns only these rows.
+
+    Raises
+    ------
+    ValueError
+        If a writer occurs twice.
+    StoreError
+        If the transaction fails. Nothing was written.
+
+    Guarantee
+    ---------
+    All rows that were added become visible together. States and records are bit-for-bit those of separate calls of
+    `append_rows`.
+
+    Examples
+    --------
+    >>> import aggr, tempfile, pyarrow as pa
+    >>> from tiltframe import FrameStore, TiltFrame
+    >>> store = FrameStore(tempfile.mkdtemp(), TiltFrame(["1m", "1h"], "ts", {"n": aggr.count()}))
+    >>> rows = pa.table({"ts": [0, 60_000]})
+    >>> store.commit_group([store.prepare_rows(rows, writer, 1) for writer in ("a", "b")])
+    [True, True]
+    >>> store.version(), store.query(per="1h").column("n").to_pylist()
+    (1, [4])
+    """
+    writers = [rows.writer for rows in prepared]
+    for writer in writers:
+        if writers.count(writer) > 1:
+            raise ValueError(
+                f"a group has one commit per writer, got several of {shown(writer)}; commit the later ones afterwards"
+            )
+
+    def attempt(transaction: Attempt) -> list[bool | StoreError]:
+        outcomes = [_recorded(rows, transaction) for rows in prepared]
+        added = [rows for rows, outcome in zip(prepared, outcomes, strict=True) if outcome is True]
+        for tables in _of_equal_schemas(rows.finest for rows in added):
+            frame = added[0].commit.frame  # the frame of the store, or the rows would have been refused
+            finest = merge_panes(made_here(pa.concat_tables(tables)), frame)
+            for level, states in climb(finest, frame):
+                transaction.write(level, states)
+        return outcomes
+
+    names = {name: None for rows in prepared for name in rows.commit.record_names}
+    outcomes = run(store.backend, attempt, names)
+    for rows, outcome in zip(prepared, outcomes, strict=True):
+        if outcome is True:
+            rows.excluded.report(rows.note)
+    return outcomes
+
+
+def _recorded(rows: PreparedRows, transaction: Attempt) -> bool | StoreError:
+    """Record a commit in a transaction; return whether it is new, or the error if it cannot be committed."""
+    digests = digests_of(rows.finest, rows.commit.manifest, of_earlier=True)
+    try:
+        return rows.commit.record_in(transaction, digests, rows.excluded.refused)
+    except StoreError as error:
+        return error
+
+
+def _of_equal_schemas(tables: Iterable[pa.Table]) -> Iterator[list[pa.Table]]:
+    """Yield the tables of each schema, because the types of rows may lead to states of several stored forms."""
+    by_schema: dict[pa.Schema, list[pa.Table]] = {}
+    for table in tables:
+        by_schema.setdefault(table.schema.remove_metadata(), []).append(table)
+    yield from by_schema.values()
