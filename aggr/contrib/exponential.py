@@ -24,7 +24,7 @@ from aggr.arrow.damaged_state import field_of_type
 from aggr.extend import Buckets, DamagedState, Field, Groups, Values
 from aggr.functions.signed_sketch import SignedSketch, SketchState, whole_numbers
 from aggr.histograms.column import shifted
-from aggr.histograms.exponential_mapping import (
+from aggr.contrib.exponential_mapping import (
     COARSEST,
     FINEST,
     REACH,

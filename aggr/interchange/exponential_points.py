@@ -16,7 +16,7 @@ from aggr.arrow.normalize import normalize, with_nulls
 from aggr.contrib.exponential import Exponential
 from aggr.extend import Groups, Histograms
 from aggr.functions.signed_sketch import COUNTS
-from aggr.histograms.exponential_mapping import FINEST, REACH, values_of
+from aggr.contrib.exponential_mapping import FINEST, REACH, values_of
 from aggr.interchange.bucket_summary import check_fit, derived, filled
 
 SIGNS = ("positive", "negative")

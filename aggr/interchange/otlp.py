@@ -20,7 +20,7 @@ from aggr.contrib.exponential import Exponential
 from aggr.exact.scaled_sums import read_scaled
 from aggr.extend import Histograms
 from aggr.extras import MissingExtra
-from aggr.histograms.exponential_mapping import COARSEST, values_of
+from aggr.contrib.exponential_mapping import COARSEST, values_of
 from aggr.interchange.exponential_points import MOST, SIGNS, Point, Side, states_of
 from aggr.state_checks import checked
 

@@ -17,7 +17,7 @@ from opentelemetry.sdk.metrics.view import ExponentialBucketHistogramAggregation
 import aggr
 from aggr import Groups
 from aggr.histograms.column import Histograms
-from aggr.histograms.exponential_mapping import COARSEST, FINEST, accuracy_of, finest_keys, values_of
+from aggr.contrib.exponential_mapping import COARSEST, FINEST, accuracy_of, finest_keys, values_of
 
 TRIALS = int(os.environ.get("TRIALS", "30"))
 

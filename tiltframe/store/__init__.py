@@ -20,7 +20,7 @@ from tiltframe.store.query.changed_windows import Changes, Seen
 from tiltframe.store.query.execution import Answer, Cost
 from tiltframe.store.query.join import JOIN_OPTIONS, Join
 from tiltframe.store.query.join_execution import Joined
-from tiltframe.store.query.lookup import Unmapped, lookup
+from tiltframe.lookups.table_keys import Unmapped, lookup
 from tiltframe.store.query.missing import Expired, NotKnown
 from tiltframe.store.query.partitions import PlannedQuery
 from tiltframe.store.query.query import FILLS, Measures, Query

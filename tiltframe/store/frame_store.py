@@ -47,7 +47,7 @@ from tiltframe.store.planned_join import PlannedJoin
 from tiltframe.store.query.execution import Answer
 from tiltframe.store.query.join import Join
 from tiltframe.store.query.join_keys import On
-from tiltframe.store.query.lookup import Unmapped
+from tiltframe.lookups.table_keys import Unmapped
 from tiltframe.store.query.merging import mergeable
 from tiltframe.store.query.missing import warn_of_missing
 from tiltframe.store.query.query import Query, asking

@@ -20,7 +20,7 @@ from tiltframe.store.log.records import held_from, known_from, snapshot_of
 from tiltframe.store.log.run import retry_on_conflict
 from tiltframe.store.log.stream_watermarks import closed_before
 from tiltframe.store.query.filling import fill_gaps, fill_values, finish_to_edges
-from tiltframe.store.query.lookup import Lookup, noting_unmapped
+from tiltframe.lookups.table_keys import Lookup, noting_unmapped
 from tiltframe.store.query.merging import PartRanges, by_windows, pieces_of
 from tiltframe.store.query.plan import QueryPlan
 from tiltframe.store.query.query import Query

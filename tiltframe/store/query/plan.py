@@ -16,7 +16,7 @@ from aggr.tables.state_plan import holder
 from tiltframe.frame import TiltFrame, window_in
 from tiltframe.names import END, FILLED, LEVEL, START, check_names
 from tiltframe.ranges import EVER, Range
-from tiltframe.store.query.lookup import Lookup
+from tiltframe.lookups.table_keys import Lookup
 from tiltframe.store.query.other_zone import is_made_of
 from tiltframe.store.query.query import Query
 from windows import AllTime, TimeWindow, as_window

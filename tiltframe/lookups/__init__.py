@@ -1,0 +1,1 @@
+"""Lookups: keys of results that come from a table."""
