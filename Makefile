@@ -127,7 +127,7 @@ types: $(READY) ## Check types, strictly
 	@$(BIN)/mypy
 
 generate: $(READY) ## Write generated pages, and golden states of new functions, and format the code (after a new built-in)
-	@$(BIN)/python -m tests.aggr.test_function_signatures && $(BIN)/python -m tests.docs.test_functions_page
+	@$(BIN)/python -m tests.contrib.test_function_signatures && $(BIN)/python -m tests.docs.test_functions_page
 	@$(BIN)/python -m tests.golden.make v2 && $(BIN)/python -m benchmarks.report
 	@$(BIN)/ruff check --quiet --fix . && $(BIN)/ruff format --quiet . && git status --short
 

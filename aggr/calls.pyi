@@ -1,4 +1,4 @@
-"""Written by `python -m tests.aggr.test_function_signatures`, from the registry."""
+"""Written by `python -m tests.contrib.test_function_signatures`, from the registry."""
 
 from collections.abc import Mapping, Sequence
 from decimal import Decimal

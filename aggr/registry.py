@@ -232,8 +232,8 @@ def class_names() -> list[str]:
 def class_named(name: str) -> type[Function] | None:
     """Return the function whose class has a name, or None.
 
-    >>> class_named("Rate").name, class_named("Rates")
-    ('rate', None)
+    >>> class_named("Dds").name, class_named("DDS")
+    ('dds', None)
     """
     _load_others()
     return next((function for function in _FUNCTIONS.values() if function.__name__ == name), None)

@@ -53,7 +53,7 @@ def jobs(spark: SparkSession, folder: str) -> dict[str, Callable[[], int]]:
 
 def work(engine: str, folder: str) -> None:
     """Run the jobs that standard input names, and say their seconds."""
-    from spark_udaf.plan.session import sail_session
+    from spark_udaf.sail import sail_session
 
     with session() if engine == JVM else sail_session() as spark:
         actions = jobs(spark, folder)

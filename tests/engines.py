@@ -243,7 +243,7 @@ def in_order(file: str) -> str:
 def session(kind: str, more: Mapping[str, str] | None = None) -> Iterator[Any]:
     """Start Spark of a kind, with more settings, and stop it; sail needs the extra of that name, and no Java."""
     if kind == "sail":
-        from spark_udaf.plan.session import sail_session
+        from spark_udaf.sail import sail_session
 
         with sail_session() as spark:
             spark.conf.set("spark.sql.session.timeZone", "Asia/Tokyo")

@@ -17,7 +17,7 @@ from tiltframe.ordered.aggregation import RunningAggregation, running
 from tiltframe.ordered.chain import OrderedFrame, OrderedRollup, finish_ordered, ordered_rollup
 from tiltframe.results import finish
 from tiltframe.rolling_up import rollup, rollup_states
-from tiltframe.store import FrameStore, Query, StoreError, lookup
+from tiltframe.store import FrameStore, Query, StoreError
 
 
 def __getattr__(name: str) -> Any:
@@ -45,7 +45,6 @@ __all__ = [
     "finish",
     "finish_ordered",
     "load_ipython_extension",
-    "lookup",
     "ordered_rollup",
     "rollup",
     "rollup_states",

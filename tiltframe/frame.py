@@ -7,7 +7,6 @@ from collections.abc import Collection, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
 from functools import cached_property
-from html import escape
 from types import MappingProxyType
 from typing import Any
 
@@ -24,6 +23,7 @@ from aggr.tables.state_plan import StateColumn, plan
 from tiltframe import provenance
 from tiltframe.event_time import INSTANT, check_clock
 from tiltframe.names import END, LEVEL, START, check_names
+from tiltframe.text.html_table import html_table
 from windows import TimeWindow, as_window, check_timezone, read_windows, text_of
 from windows.level_range import is_level_range
 
@@ -519,8 +519,7 @@ class TiltFrame:
     def _repr_html_(self) -> str:
         chain = " → ".join(level.name for level in self.levels)
         caption = f"{chain} in {self.timezone}, of {self.time}" + (f", by {', '.join(self.keys)}" if self.keys else "")
-        cells = "".join(f"<tr><td>{escape(n)}</td><td>{escape(repr(m))}</td></tr>" for n, m in self.measures.items())
-        return f"<table><caption>{escape(caption)}</caption><tr><th>measure</th><th>call</th></tr>{cells}</table>"
+        return html_table(["measure", "call"], self.measures.items(), caption)
 
     def __reduce__(self) -> tuple[Any, ...]:
         """Pickle the arguments of the constructor. Windows and functions are pickled as objects, so that unregistered

@@ -2,9 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
 from dataclasses import dataclass
-from html import escape
 from typing import Any
 
 import pyarrow as pa
@@ -12,6 +10,7 @@ import pyarrow as pa
 from aggr.extras import MissingExtra
 from aggr.tables.flat_results import flattened
 from tiltframe.tabular import table_of
+from tiltframe.text.html_table import html_table
 
 _ROWS = 20  # the maximum number of rows shown
 
@@ -94,13 +93,6 @@ def to_pandas(results: Any, flat: bool = True) -> Any:
         return (flattened(table) if flat else table).to_pandas()
     except ModuleNotFoundError as error:
         raise MissingExtra("a pandas DataFrame", "spark", error) from None
-
-
-def html_table(names: Iterable[str], rows: Iterable[Iterable[str]]) -> str:
-    """Return a table as HTML; every cell is escaped."""
-    head = "".join(f"<th>{escape(name)}</th>" for name in names)
-    body = "".join(f"<tr>{''.join(f'<td>{escape(cell)}</td>' for cell in row)}</tr>" for row in rows)
-    return f"<table><tr>{head}</tr>{body}</table>"
 
 
 def _plain(table: pa.Table) -> pa.Table:

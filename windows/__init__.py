@@ -14,10 +14,10 @@ from windows.kinds.session import Session, session
 from windows.kinds.tumbling import Tumbling, window
 from windows.read import as_window, read_window, read_windows, text_of
 from windows.registry import register, unregister
-from windows.timezone import check_timezone
+from windows.timezone import Instants, check_timezone
 
 __all__ = [
-    "MAX_INSTANT", "MIN_INSTANT", "AllTime", "Hopping", "Intervals", "Merged", "Numbered", "Session", "TimeWindow",
-    "Tumbling", "as_window", "check_timezone", "hopping", "read_window", "read_windows", "register", "session",
-    "text_of", "unregister", "window",
+    "MAX_INSTANT", "MIN_INSTANT", "AllTime", "Hopping", "Instants", "Intervals", "Merged", "Numbered", "Session",
+    "TimeWindow", "Tumbling", "as_window", "check_timezone", "hopping", "read_window", "read_windows", "register",
+    "session", "text_of", "unregister", "window",
 ]  # fmt: skip

@@ -25,7 +25,7 @@ from aggr.compiling.jit import compiled
 
 Words = NDArray[np.uint64]
 
-ALL = np.iinfo(np.int64).max  # larger than every hash of `hash64`
+NO_THRESHOLD = np.iinfo(np.int64).max  # the threshold of a sample of all rows; every hash of `hash64` is smaller
 _LANES = 2
 _NULL = np.uint64(0x9E3779B97F4A7C15)  # 2^64 divided by the golden ratio, the increment of SplitMix64
 _BASIS = (np.uint64(0xCBF29CE484222325), np.uint64(0x84222325CBF29CE4))  # FNV's 64-bit basis, and its halves swapped
@@ -50,14 +50,15 @@ def row_hashes(columns: Sequence[pa.Array | pa.ChunkedArray]) -> Words:
 
 
 def hash64(*columns: pa.Array) -> Whole:
-    """Hash the rows of columns without nulls to uniformly distributed numbers from 0 to below `ALL`, for sampling.
+    """Hash the rows of columns without nulls to uniformly distributed numbers from 0 to below `NO_THRESHOLD`, for
+    sampling.
 
     >>> a, b, again = hash64(pa.array(["a", "b", "a"])).tolist()
     >>> a == again, a == b
     (True, False)
     """
     hashes: Whole = (row_hashes(columns)[0] >> np.uint64(1)).view(np.int64)
-    return np.minimum(hashes, ALL - 1)
+    return np.minimum(hashes, NO_THRESHOLD - 1)
 
 
 def _combined(totals: Words, columns: Sequence[pa.Array]) -> Words:

@@ -8,8 +8,7 @@ from typing import ClassVar
 import numpy as np
 import pyarrow as pa
 
-from aggr.extend import DamagedState, Field, Function, Groups, PlainState, State, Values
-from aggr.input_types import INTEGERS
+from aggr.extend import INTEGERS, DamagedState, Field, Function, Groups, PlainState, State, Values
 
 
 @dataclass(frozen=True)

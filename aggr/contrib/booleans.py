@@ -4,9 +4,8 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from aggr.extend import PlainState
-from aggr.functions.min_max import MAX, MIN, Max, Min
-from aggr.input_types import BOOLEANS
+from aggr.extend import BOOLEANS, PlainState
+from aggr.extend.states import MAX, MIN, Max, Min
 
 # Stored frames have a separate column for each state, although the layouts are those of MIN and MAX.
 BOOL_AND = PlainState("min", MIN.layout, variant="bool_and")

@@ -11,10 +11,9 @@ import pyarrow as pa
 
 from aggr.contrib.m4 import point_columns
 from aggr.contrib.weighted_avg import WeightedAvg
-from aggr.exact.number_columns import float_results
-from aggr.extend import ORDERED, SUMMABLE, DamagedState, Field, InputTypes, SumsState, Values
-from aggr.function import EVENT_TIME
-from aggr.functions.event_points import EXTREME_POINTS, check_extreme_points
+from aggr.extend import EVENT_TIME, ORDERED, SUMMABLE, DamagedState, Field, InputTypes, SumsState, Values
+from aggr.extend.exact import float_results
+from aggr.extend.states import EXTREME_POINTS, check_extreme_points
 
 
 @dataclass(frozen=True, eq=False)

@@ -12,12 +12,11 @@ from dataclasses import dataclass
 import numpy as np
 import pyarrow as pa
 
-from aggr.arrays import Flags, Floats, Ids, Whole
-from aggr.arrow.sort_keys import order_keys
-from aggr.duration import SECOND
-from aggr.exact.number_columns import exact_float_parts, scale_of
 from aggr.extend import ExactNumbers, Groups, Limbs, Numbers, compiled, sum_exactly
-from aggr.functions.event_lists import Series
+from aggr.extend.arguments import SECOND
+from aggr.extend.columns import Flags, Floats, Ids, Whole, order_keys
+from aggr.extend.exact import exact_float_parts, scale_of
+from aggr.extend.lists import Series
 
 
 @dataclass(frozen=True, eq=False)

@@ -8,12 +8,11 @@ from typing import ClassVar
 import numpy as np
 import pyarrow as pa
 
-from aggr.arrays import Floats, Whole
 from aggr.contrib.changes import count_falls, increases_of, steps_of
-from aggr.duration import SECOND, read_length
-from aggr.functions.event_lists import Series, SeriesFunction
-from aggr.groups.numbers import sum_by_group
-from aggr.neighbours import Neighbours
+from aggr.extend import Neighbours
+from aggr.extend.arguments import SECOND, read_length
+from aggr.extend.columns import Floats, Whole, sum_by_group
+from aggr.extend.lists import Series, SeriesFunction
 
 # a series is extrapolated to the window's edge if it is closer to the edge than this multiple of the mean time between
 # points

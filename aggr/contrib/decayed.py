@@ -23,19 +23,12 @@ import numpy as np
 import pyarrow as pa
 from numpy.typing import NDArray
 
-from aggr.arguments import shown
-from aggr.arrays import Flags, Floats, Whole
-from aggr.arrow import compute as pc
-from aggr.arrow.damaged_state import field_of_type, refuse_nulls
-from aggr.arrow.normalize import microseconds
-from aggr.duration import DAY, duration_text, read_duration
-from aggr.exact.number_columns import check_unit, kept_type, scale_of, unit_of, with_special
-from aggr.exact.powers_of_two import power_of_two
-from aggr.exact.superaccumulator import EXACT_TYPE, check_exact, merge_exactly
 from aggr.extend import (
+    EVENT_TIME,
     GREATEST,
     OR,
     SUMMABLE,
+    TIMES,
     DamagedState,
     ExactNumbers,
     Field,
@@ -49,12 +42,22 @@ from aggr.extend import (
     sum_exactly,
     sum_products,
 )
-from aggr.fields import UNIT
-from aggr.function import EVENT_TIME
-from aggr.functions.value_lists import check_neighbours, checked_entries, entries_of, lists_of
-from aggr.groups.numbers import extreme_by_group
-from aggr.input_types import TIMES
-from aggr.iso8601 import read_time
+from aggr.extend.arguments import DAY, duration_text, read_duration, read_time, shown
+from aggr.extend.columns import Flags, Floats, Whole, extreme_by_group, field_of_type, microseconds, refuse_nulls
+from aggr.extend.columns import compute as pc
+from aggr.extend.exact import (
+    EXACT_TYPE,
+    UNIT,
+    check_exact,
+    check_unit,
+    kept_type,
+    merge_exactly,
+    power_of_two,
+    scale_of,
+    unit_of,
+    with_special,
+)
+from aggr.extend.lists import check_neighbours, checked_entries, entries_of, lists_of
 
 _HALVINGS = 32  # the half-lives per span, so that consecutive spans differ by one digit of an exact sum
 _SPANS = 4

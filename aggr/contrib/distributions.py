@@ -7,10 +7,8 @@ from dataclasses import dataclass, field
 import numpy as np
 import pyarrow as pa
 
-from aggr.functions.limits import ERROR
-from aggr.functions.value_counts import Counted, most_frequent_first
-from aggr.functions.value_lists import DEFAULT_MAX
-from aggr.groups.numbers import sum_by_group
+from aggr.extend.columns import sum_by_group
+from aggr.extend.lists import DEFAULT_MAX, ERROR, Counted, most_frequent_first
 
 
 @dataclass(frozen=True)

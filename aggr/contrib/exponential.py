@@ -17,13 +17,6 @@ from typing import ClassVar
 import numpy as np
 import pyarrow as pa
 
-from aggr.arguments import checked_whole
-from aggr.arrays import Floats, Whole
-from aggr.arrow import compute as pc
-from aggr.arrow.damaged_state import field_of_type
-from aggr.extend import Buckets, DamagedState, Field, Groups, Values
-from aggr.functions.signed_sketch import SignedSketch, SketchState, whole_numbers
-from aggr.histograms.column import shifted
 from aggr.contrib.exponential_mapping import (
     COARSEST,
     FINEST,
@@ -34,8 +27,11 @@ from aggr.contrib.exponential_mapping import (
     shifts_to_fit,
     values_of,
 )
-from aggr.histograms.leb128 import FAR
-from aggr.histograms.loops import find_key_ranges
+from aggr.extend import Buckets, DamagedState, Field, Groups, Values
+from aggr.extend.arguments import checked_whole
+from aggr.extend.columns import Floats, Whole, field_of_type
+from aggr.extend.columns import compute as pc
+from aggr.extend.histograms import FAR, SignedSketch, SketchState, find_key_ranges, shifted, whole_numbers
 
 _SIGNS = ("positive", "negative")
 

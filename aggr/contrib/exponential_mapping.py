@@ -15,8 +15,8 @@ from decimal import Decimal, localcontext
 
 import numpy as np
 
-from aggr.arrays import Floats, Whole
-from aggr.exact.powers_of_two import exp2
+from aggr.extend.columns import Floats, Whole
+from aggr.extend.exact import exp2
 
 FINEST, COARSEST = 20, -11  # keys of doubles are within ±1.13e9 at FINEST; at COARSEST there are two keys
 REACH = (-1074 << FINEST) - 1, (1024 << FINEST) - 1  # the range of the keys of doubles at the finest scale

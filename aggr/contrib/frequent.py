@@ -21,17 +21,23 @@ from typing import ClassVar
 import numpy as np
 import pyarrow as pa
 
-from aggr.arguments import shown
-from aggr.arrays import Whole
-from aggr.arrow.damaged_state import field_of_type
-from aggr.arrow.normalize import normalize_floats
-from aggr.arrow.row_hash import ALL, hash64
-from aggr.arrow.sort_keys import order_keys
-from aggr.extend import COUNT, ORDERED, Buckets, DamagedState, Field, Function, Groups, Histograms, State, Values
-from aggr.function import EVENT_TIME
-from aggr.functions.value_lists import check_neighbours, check_set, checked_entries, entries_of, first_of_each, lists_of
-from aggr.groups.groups import group_by
-from aggr.groups.numbers import extreme_by_group
+from aggr.extend import (
+    COUNT,
+    EVENT_TIME,
+    ORDERED,
+    Buckets,
+    DamagedState,
+    Field,
+    Function,
+    Groups,
+    Histograms,
+    State,
+    Values,
+)
+from aggr.extend.arguments import shown
+from aggr.extend.columns import Whole, extreme_by_group, field_of_type, group_by, hash64, normalize_floats, order_keys
+from aggr.extend.hashes import NO_THRESHOLD
+from aggr.extend.lists import check_neighbours, check_set, checked_entries, entries_of, first_of_each, lists_of
 
 _LINES = 5  # the number of lines; the probability that a count exceeds its bound in all of them is at most e^-5
 _FINER = 10  # the cells per line, and the candidates, for each value that can have the share
@@ -67,17 +73,17 @@ class Candidates(Field):
         return self.keep_candidates(entries.field("value"), entries.field("hash").to_numpy(), owners)
 
     def thresholds(self, column: pa.ListArray) -> Whole:
-        """Return the hash below which all values are candidates of a state, or `ALL` if every value is a candidate."""
+        """Return the hash below which all values are candidates of a state, or `NO_THRESHOLD` if all values are."""
         entries, owners = entries_of(column, Groups.each(len(column)))
         greatest = np.append(entries.field("hash").to_numpy(), 0)[owners.offsets[1:] - 1]
-        return np.where(owners.counts() < self.max_values, ALL, greatest)
+        return np.where(owners.counts() < self.max_values, NO_THRESHOLD, greatest)
 
     def check(self, column: pa.Array) -> None:
         entries, lengths = checked_entries(column, self.max_values)
         if not pa.types.is_struct(entries.type) or [f.name for f in entries.type] != ["hash", "value"]:
             raise DamagedState(f"has entries of type {entries.type}, not structs of hash and value")
         hashes = field_of_type(entries.field("hash"), pa.int64()).to_numpy()
-        if len(hashes) and (hashes.min() < 0 or hashes.max() == ALL):
+        if len(hashes) and (hashes.min() < 0 or hashes.max() == NO_THRESHOLD):
             raise DamagedState("contains a hash of more than 63 bits")
         owners = np.repeat(np.arange(len(lengths)), lengths)
         column = entries.field("value")
@@ -221,7 +227,7 @@ class Frequent(Function):
         columns = {
             "count": pa.array(totals),
             "overcount": pa.array((totals * (math.e / self.own_state.width)).astype(np.int64)),
-            "looked_at": pa.array(np.where(thresholds == ALL, 1.0, thresholds / 2.0**63)),
+            "looked_at": pa.array(np.where(thresholds == NO_THRESHOLD, 1.0, thresholds / 2.0**63)),
             "values": lists_of(listed, owners.counts()),
         }
         return pa.StructArray.from_arrays(list(columns.values()), names=list(columns))
@@ -236,5 +242,5 @@ class Frequent(Function):
         at = np.minimum(np.searchsorted(cell_places, value_places), max(len(cell_places) - 1, 0))
         cell_counts = np.append(counted.counts, 0)[at]
         is_counted = np.append(cell_places, -1)[at] == value_places
-        bounds: Whole = np.where(is_counted, cell_counts, 0).min(axis=1, initial=ALL)
+        bounds: Whole = np.where(is_counted, cell_counts, 0).min(axis=1, initial=np.iinfo(np.int64).max)
         return bounds

@@ -7,12 +7,11 @@ from dataclasses import dataclass, field
 import numpy as np
 import pyarrow as pa
 
-from aggr.arguments import shown
-from aggr.arrays import Whole
-from aggr.arrow import compute as pc
-from aggr.duration import read_duration
 from aggr.extend import compiled
-from aggr.functions.event_lists import ORDERED_AT_TIMES, Series, SeriesFunction
+from aggr.extend.arguments import read_duration, shown
+from aggr.extend.columns import Whole
+from aggr.extend.columns import compute as pc
+from aggr.extend.lists import ORDERED_AT_TIMES, Series, SeriesFunction
 
 
 @dataclass(frozen=True)

@@ -14,14 +14,10 @@ from typing import ClassVar
 import numpy as np
 import pyarrow as pa
 
-from aggr.arguments import checked_list, shown
-from aggr.arrays import Whole
-from aggr.arrow import compute as pc
-from aggr.arrow.damaged_state import field_of_type
-from aggr.arrow.normalize import normalize_floats, one_array
-from aggr.arrow.sort_keys import order_keys
 from aggr.extend import NUMBERS, DamagedState, Field, Function, Groups, State, Values
-from aggr.groups.numbers import sum_by_group
+from aggr.extend.arguments import checked_list, shown
+from aggr.extend.columns import Whole, field_of_type, normalize_floats, one_array, order_keys, sum_by_group
+from aggr.extend.columns import compute as pc
 
 # the default buckets of Prometheus' client libraries
 _SECONDS = (0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1.0, 2.5, 5.0, 10.0)

@@ -9,10 +9,9 @@ from typing import ClassVar
 import numpy as np
 import pyarrow as pa
 
-from aggr.arguments import shown
-from aggr.distinct.item_hashes import HASHABLE
-from aggr.distinct.registers import Registers
 from aggr.extend import Field, Function, State
+from aggr.extend.arguments import shown
+from aggr.extend.lists import HASHABLE, Registers
 
 
 @dataclass(frozen=True)

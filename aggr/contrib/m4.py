@@ -6,9 +6,8 @@ from dataclasses import dataclass
 
 import pyarrow as pa
 
-from aggr.arrow import compute as pc
-from aggr.functions.event_points import FOUR_POINTS
-from aggr.functions.first_last import First
+from aggr.extend.columns import compute as pc
+from aggr.extend.states import FOUR_POINTS, First
 
 
 @dataclass(frozen=True)

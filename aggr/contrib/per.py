@@ -10,20 +10,36 @@ from typing import Any, ClassVar
 import numpy as np
 import pyarrow as pa
 
-from aggr.arguments import checked_mapping, checked_name, checked_whole, nearest, shown
-from aggr.arrays import Flags
-from aggr.arrow import compute as pc
-from aggr.arrow.sort_keys import has_order, order_keys
-from aggr.excluded_counts import ExcludedCounts
-from aggr.extend import ORDERED, Field, Function, Groups, State, Values
-from aggr.function import EVENT_TIME, input_rule
-from aggr.functions.count import Count
-from aggr.functions.keyed_states import SAMPLE, KeyedStates
-from aggr.functions.limits import ERROR, NULL, check_beyond, check_max
-from aggr.functions.value_lists import DEFAULT_MAX, first_of_each, lists_of
-from aggr.measure import Measure, from_description
-from aggr.parameters import repeated
-from aggr.sql.number_columns import Use
+from aggr.extend import (
+    EVENT_TIME,
+    ORDERED,
+    ExcludedCounts,
+    Field,
+    Function,
+    Groups,
+    Measure,
+    State,
+    Use,
+    Values,
+    from_description,
+    input_rule,
+    repeated,
+)
+from aggr.extend.arguments import checked_mapping, checked_name, checked_whole, nearest, shown
+from aggr.extend.columns import Flags, has_order, order_keys
+from aggr.extend.columns import compute as pc
+from aggr.extend.lists import (
+    DEFAULT_MAX,
+    ERROR,
+    NULL,
+    SAMPLE,
+    KeyedStates,
+    check_beyond,
+    check_max,
+    first_of_each,
+    lists_of,
+)
+from aggr.extend.states import Count
 
 REACTIONS = (ERROR, SAMPLE, NULL)
 

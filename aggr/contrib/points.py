@@ -7,11 +7,10 @@ from dataclasses import dataclass
 import numpy as np
 import pyarrow as pa
 
-from aggr.arguments import checked_whole
-from aggr.arrays import Floats, Whole
 from aggr.extend import compiled
-from aggr.functions.event_lists import ORDERED_AT_TIMES, Series, SeriesFunction
-from aggr.functions.value_lists import lists_of
+from aggr.extend.arguments import checked_whole
+from aggr.extend.columns import Floats, Whole
+from aggr.extend.lists import ORDERED_AT_TIMES, Series, SeriesFunction, lists_of
 
 
 @dataclass(frozen=True)

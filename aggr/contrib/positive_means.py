@@ -15,9 +15,6 @@ import numpy as np
 import pyarrow as pa
 from numpy.typing import NDArray
 
-from aggr.arrays import Floats, Whole
-from aggr.exact.number_columns import NAN, NEGATIVE, POSITIVE
-from aggr.exact.powers_of_two import PLACES, binary_logarithm, power_of_two
 from aggr.extend import (
     COUNT,
     EXACT,
@@ -32,6 +29,8 @@ from aggr.extend import (
     Values,
     sum_products,
 )
+from aggr.extend.columns import Floats, Whole
+from aggr.extend.exact import NAN, NEGATIVE, PLACES, POSITIVE, binary_logarithm, power_of_two
 
 _LEAST, _GREATEST = -1074, 1023  # the exponents of doubles; those of a damaged sum may be outside this range
 _ZERO = NEGATIVE  # the flag for a zero, whose logarithm is -inf

@@ -7,10 +7,10 @@ from dataclasses import dataclass
 import numpy as np
 import pyarrow as pa
 
-from aggr.arrow import compute as pc
-from aggr.arrow.normalize import canonical, is_number
 from aggr.extend import InputTypes
-from aggr.functions.min_max import LEAST_AND_GREATEST, Min
+from aggr.extend.columns import canonical, is_number
+from aggr.extend.columns import compute as pc
+from aggr.extend.states import LEAST_AND_GREATEST, Min
 
 _SUBTRACTABLE = InputTypes(
     "integers, floats and decimals of up to 37 digits",

@@ -9,9 +9,9 @@ from typing import ClassVar
 
 import numpy as np
 
-from aggr.arrays import Floats
 from aggr.extend import ExactSums, Sums, SumsState
-from aggr.functions.exact_family import check_ddof
+from aggr.extend.arguments import check_ddof
+from aggr.extend.columns import Floats
 
 TWO_COLUMNS = SumsState(
     "covar",

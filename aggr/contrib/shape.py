@@ -4,10 +4,10 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from aggr.arguments import checked_truth
-from aggr.arrays import Floats
 from aggr.extend import ExactSums, Sums
-from aggr.functions.moments import MOMENTS
+from aggr.extend.arguments import checked_truth
+from aggr.extend.columns import Floats
+from aggr.extend.states import MOMENTS
 
 
 @dataclass(frozen=True)

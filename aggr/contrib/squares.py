@@ -7,11 +7,11 @@ from dataclasses import dataclass
 import numpy as np
 import pyarrow as pa
 
-from aggr.arrays import Floats
-from aggr.arrow import compute as pc
-from aggr.exact.number_columns import NAN
 from aggr.extend import Sums
-from aggr.functions.moments import Squared
+from aggr.extend.columns import Floats
+from aggr.extend.columns import compute as pc
+from aggr.extend.exact import NAN
+from aggr.extend.states import Squared
 
 
 @dataclass(frozen=True)

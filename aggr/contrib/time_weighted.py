@@ -10,14 +10,12 @@ from dataclasses import dataclass
 import numpy as np
 import pyarrow as pa
 
-from aggr.arguments import shown
-from aggr.arrow import compute as pc
-from aggr.duration import SECOND, read_length
-from aggr.exact.number_columns import kept_type, scale_of, with_special
-from aggr.exact.weights import float_parts
 from aggr.extend import ExactNumbers, Limbs, Numbers, Values, sum_products
-from aggr.functions.event_lists import ORDERED_AT_TIMES, Series, SeriesFunction
-from aggr.groups.numbers import sum_by_group
+from aggr.extend.arguments import SECOND, read_length, shown
+from aggr.extend.columns import compute as pc
+from aggr.extend.columns import sum_by_group
+from aggr.extend.exact import float_parts, kept_type, scale_of, with_special
+from aggr.extend.lists import ORDERED_AT_TIMES, Series, SeriesFunction
 
 METHODS = ("step", "linear")
 

@@ -9,10 +9,10 @@ from typing import ClassVar
 import numpy as np
 import pyarrow as pa
 
-from aggr.arguments import checked_whole
-from aggr.arrow import compute as pc
 from aggr.extend import ORDERED, Field, Function, State
-from aggr.functions.value_lists import EARLIEST, LATEST, OrderedRows, values_of
+from aggr.extend.arguments import checked_whole
+from aggr.extend.columns import compute as pc
+from aggr.extend.lists import OrderedRows, values_of
 
 
 @dataclass(frozen=True)
@@ -23,7 +23,7 @@ class RankedRows(State):
 
     name = "bottom_k"
     parameters: ClassVar[Mapping[str, pa.DataType]] = {"k": pa.int32()}
-    keep: ClassVar[str] = EARLIEST
+    keep: ClassVar[str] = "earliest"
 
     @property
     def fields(self) -> Mapping[str, Field]:
@@ -35,7 +35,7 @@ class GreatestRows(RankedRows):
     """The ``k`` rows in which the column ``by`` is greatest."""
 
     name = "top_k"
-    keep = LATEST
+    keep = "latest"
 
 
 @dataclass(frozen=True)

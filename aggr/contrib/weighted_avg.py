@@ -9,8 +9,8 @@ from typing import ClassVar
 import numpy as np
 import pyarrow as pa
 
-from aggr.exact.number_columns import NAN, NEGATIVE, POSITIVE
 from aggr.extend import ExactSums, SumsState
+from aggr.extend.exact import NAN, NEGATIVE, POSITIVE
 
 
 @dataclass(frozen=True)

@@ -22,6 +22,7 @@ from numpy.typing import NDArray
 
 from aggr.arrays import Flags, Floats, Whole
 from aggr.arrow.damaged_state import DamagedState, field_of_type
+from aggr.arrow.row_hash import NO_THRESHOLD
 from aggr.compiling.jit import Int, compiled
 from aggr.distinct.item_hashes import HASHES, INTEGERS, item_hash, words_by_group
 from aggr.fields import Field
@@ -30,7 +31,6 @@ from aggr.histograms.leb128 import of_arrow, to_arrow
 from aggr.values import Values
 
 SKETCH_TYPE = pa.struct([("theta", pa.int64()), ("hashes", pa.binary())])  # the hashes as bytes, 8 per hash, ascending
-ALL = np.iinfo(np.int64).max  # the value of theta if all hashes are kept
 BOUNDS_TYPE = pa.struct(
     [*((name, pa.float64()) for name in ("estimate", "lower", "upper", "theta")), ("retained", pa.int64())]
 )
@@ -70,7 +70,7 @@ class Sketches:
     @property
     def are_empty(self) -> Flags:
         """A mask of the sketches that certainly have no values, shape (n,)."""
-        empty: Flags = (self.retained == 0) & (self.thetas == ALL)
+        empty: Flags = (self.retained == 0) & (self.thetas == NO_THRESHOLD)
         return empty
 
     @property
@@ -87,7 +87,7 @@ class Sketches:
         retained, share = self.retained, self.shares
         spread = sigmas * np.sqrt((1.0 - share) / share)
         lower, upper = _end(retained - 0.5, share, -spread) - 0.5, _end(retained + 0.5, share, spread) + 0.5
-        exact = self.thetas == ALL
+        exact = self.thetas == NO_THRESHOLD
         columns = {
             "estimate": retained / share,
             "lower": np.where(exact, retained, np.maximum(lower, retained)),
@@ -112,13 +112,13 @@ class LeastHashes(Field):
 
     def reduce(self, values: Values) -> pa.StructArray:
         words, kind = words_by_group(values)
-        thetas = np.full(values.groups.n, ALL)
+        thetas = np.full(values.groups.n, NO_THRESHOLD)
         return Sketches(*smallest_hashes(words, kind, values.groups.offsets, thetas, k=self.k)).to_arrow()
 
     def merge(self, column: pa.StructArray, groups: Groups) -> pa.StructArray:
         check_lengths(len(column), groups, "sketches")
         sketches = Sketches.from_arrow(column.take(pa.array(groups.rows_by_group)))
-        thetas = np.full(groups.n, ALL)
+        thetas = np.full(groups.n, NO_THRESHOLD)
         np.minimum.at(thetas, groups.ids, column.field("theta").to_numpy())
         starts = sketches.places[groups.offsets]
         return Sketches(*smallest_hashes(sketches.hashes, HASHES, starts, thetas, k=self.k)).to_arrow()

@@ -3,7 +3,9 @@ loops.
 
 A function subclasses `Function`, or `ExactSums` if its state consists of exact sums of its inputs and their products.
 Its state is a `PlainState` of fields, a `SumsState`, another subclass of `State`, or the state of another function.
-Import everything that a function needs from this module, not from other modules of this package.
+Import everything that a function needs from this module and the modules in its folder, not from other modules of this
+package: `arguments` (checks and messages), `columns` (plain arrays and their order), `exact` (exact sums as columns),
+`lists` (lists, series and maps, with limits), `histograms`, `hashes`, `states` (states to share) and `tables`.
 
 >>> from dataclasses import dataclass
 >>> import pyarrow as pa
@@ -20,13 +22,15 @@ Import everything that a function needs from this module, not from other modules
 
 from aggr.accessor import accessor
 from aggr.arrow.damaged_state import DamagedState
-from aggr.compiling.jit import compiled
+from aggr.compiling.jit import Int, compiled
+from aggr.entry_points import load_group
 from aggr.exact.expression import ExactNumbers
 from aggr.exact.rounding import quotient
 from aggr.exact.row_sums import sum_exactly, sum_products, sum_squares
 from aggr.exact.superaccumulator import Limbs
+from aggr.excluded_counts import ExcludedCounts
 from aggr.fields import ADD, COUNT, EARLIEST, EXACT, GREATEST, LATEST, LEAST, OR, Exact, Field, MinOrMax, ValueBy
-from aggr.function import Function
+from aggr.function import EVENT_TIME, Function, input_rule
 from aggr.functions.exact_family import ExactSums, Sums, SumsState
 from aggr.functions.python_function import PerGroup
 from aggr.groups.groups import Groups
@@ -34,14 +38,29 @@ from aggr.groups.numbers import Numbers
 from aggr.histograms.bucket_state import BucketState
 from aggr.histograms.buckets import Buckets
 from aggr.histograms.column import Histograms
-from aggr.input_types import ANY, NUMBERS, ORDERED, SUMMABLE, InputTypes, unsupported_input
+from aggr.input_types import (
+    ANY,
+    BOOLEANS,
+    INTEGERS,
+    NUMBERS,
+    ORDERED,
+    SUMMABLE,
+    TIMES,
+    InputTypes,
+    unsupported_input,
+)
+from aggr.measure import Measure, from_description
+from aggr.neighbours import Neighbours
+from aggr.parameters import repeated
+from aggr.sql.number_columns import Use
 from aggr.state import PlainState, State
 from aggr.values import Values
 
 __all__ = [
-    "ADD", "ANY", "COUNT", "EARLIEST", "EXACT", "GREATEST", "LATEST", "LEAST", "NUMBERS", "OR", "ORDERED",
-    "SUMMABLE", "BucketState", "Buckets", "DamagedState", "Exact", "ExactNumbers", "ExactSums", "Field", "Function",
-    "Groups", "Histograms", "InputTypes", "Limbs", "MinOrMax", "Numbers", "PerGroup", "PlainState", "State", "Sums",
-    "SumsState", "ValueBy", "Values", "accessor", "compiled", "quotient", "sum_exactly", "sum_products",
-    "sum_squares", "unsupported_input",
+    "ADD", "ANY", "BOOLEANS", "COUNT", "EARLIEST", "EVENT_TIME", "EXACT", "GREATEST", "INTEGERS", "LATEST", "LEAST",
+    "NUMBERS", "OR", "ORDERED", "SUMMABLE", "TIMES", "BucketState", "Buckets", "DamagedState", "Exact",
+    "ExactNumbers", "ExactSums", "ExcludedCounts", "Field", "Function", "Groups", "Histograms", "InputTypes", "Int",
+    "Limbs", "Measure", "MinOrMax", "Neighbours", "Numbers", "PerGroup", "PlainState", "State", "Sums", "SumsState",
+    "Use", "ValueBy", "Values", "accessor", "compiled", "from_description", "input_rule", "load_group", "quotient",
+    "repeated", "sum_exactly", "sum_products", "sum_squares", "unsupported_input",
 ]  # fmt: skip

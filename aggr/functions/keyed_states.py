@@ -23,7 +23,7 @@ import pyarrow as pa
 from aggr.arrays import Flags, Floats, Ids, Whole
 from aggr.arrow.damaged_state import DamagedState, field_of_type
 from aggr.arrow.normalize import normalize_floats
-from aggr.arrow.row_hash import ALL, hash64
+from aggr.arrow.row_hash import NO_THRESHOLD, hash64
 from aggr.excluded_counts import ExcludedCounts
 from aggr.fields import Field
 from aggr.function import Function
@@ -67,7 +67,7 @@ class KeyedStates(Field):
 
     def group(self, keys: pa.Array, owners: Groups) -> KeyGroups:
         """Group rows by both their group and their key. Keys must not be null."""
-        return self._group(normalize_floats(keys), owners, np.full(owners.n, ALL))
+        return self._group(normalize_floats(keys), owners, np.full(owners.n, NO_THRESHOLD))
 
     def pack(self, keyed: KeyGroups, states: list[pa.StructArray]) -> pa.StructArray:
         """Make maps from the states of the keys; ``states`` has one column per function."""
@@ -77,7 +77,7 @@ class KeyedStates(Field):
         return pa.StructArray.from_arrays([pa.array(keyed.thetas), lists], names=["theta", "entries"])
 
     def merge(self, column: pa.StructArray, groups: Groups) -> pa.StructArray:
-        thetas = np.full(groups.n, ALL)
+        thetas = np.full(groups.n, NO_THRESHOLD)
         np.minimum.at(thetas, groups.ids, column.field("theta").to_numpy())
         entries, owners = entries_of(column.field("entries"), groups)
         absorbed = absorbed_groups(column.field("entries"), groups)
@@ -99,7 +99,7 @@ class KeyedStates(Field):
     def shares(self, column: pa.StructArray) -> Floats:
         """Return the expected share of all keys that each map contains, which is 1 if the map is not a sample."""
         thetas = column.field("theta").to_numpy()
-        return np.where(thetas == ALL, 1.0, thetas / 2.0**63)
+        return np.where(thetas == NO_THRESHOLD, 1.0, thetas / 2.0**63)
 
     def beyond_limit(self, column: pa.StructArray) -> Flags | None:
         """Return a mask of the maps beyond an absorbing limit, or None if there are none."""
@@ -156,7 +156,7 @@ class KeyedStates(Field):
                 raise DamagedState(f"has under {name!r}: {problem}") from None
 
     def _check_thetas(self, thetas: Whole, keys: pa.Array, lengths: Whole) -> None:
-        sampled = thetas < ALL
+        sampled = thetas < NO_THRESHOLD
         if not sampled.any():
             return
         full = self.beyond == SAMPLE and (lengths[sampled] == self.max).all()

@@ -13,11 +13,10 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from aggr.arrays import Flags, Floats, Ids, Whole
-from aggr.arrow.normalize import normalize
-from aggr.exact.superaccumulator import EXACT_TYPE
 from aggr.extend import Function, Groups, Histograms, Numbers, sum_exactly
-from aggr.histograms.column import first_last
+from aggr.extend.columns import Flags, Floats, Ids, Whole, normalize
+from aggr.extend.exact import EXACT_TYPE
+from aggr.extend.histograms import first_last
 
 
 def derived(

@@ -20,14 +20,12 @@ from typing import Any, Literal
 import numpy as np
 import pyarrow as pa
 
-from aggr.arguments import shown
-from aggr.arrays import Floats, Ids, Whole
-from aggr.arrow.normalize import normalize, with_nulls
+from aggr import Dds
 from aggr.extend import Buckets, Groups, Histograms
-from aggr.extras import MissingExtra
-from aggr.functions.ddsketch import Dds
+from aggr.extend.arguments import MissingExtra, shown
+from aggr.extend.columns import Floats, Ids, Whole, normalize, with_nulls
+from aggr.extend.tables import checked
 from aggr.interchange.bucket_summary import check_fit, derived, filled
-from aggr.state_checks import checked
 
 Keys = Literal["upper", "lower"]
 

@@ -11,12 +11,11 @@ from typing import Any
 import numpy as np
 import pyarrow as pa
 
-from aggr.arrays import Whole
-from aggr.arrow.normalize import normalize, with_nulls
-from aggr.contrib.exponential import Exponential
-from aggr.extend import Groups, Histograms
-from aggr.functions.signed_sketch import COUNTS
+from aggr.contrib import Exponential
 from aggr.contrib.exponential_mapping import FINEST, REACH, values_of
+from aggr.extend import Groups, Histograms
+from aggr.extend.columns import Whole, normalize, with_nulls
+from aggr.extend.histograms import COUNTS
 from aggr.interchange.bucket_summary import check_fit, derived, filled
 
 SIGNS = ("positive", "negative")

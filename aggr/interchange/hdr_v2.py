@@ -26,13 +26,13 @@ from collections.abc import Sequence
 import numpy as np
 import pyarrow as pa
 
-from aggr.arrays import Whole
-from aggr.arrow.normalize import normalize, with_nulls
+from aggr import Hdr
 from aggr.extend import Histograms
-from aggr.functions.hdrhistogram import Hdr, Layout
+from aggr.extend.columns import Whole, normalize, with_nulls
+from aggr.extend.histograms import first_last
+from aggr.extend.tables import checked
+from aggr.functions.hdrhistogram import Layout
 from aggr.histograms import leb128
-from aggr.histograms.column import first_last
-from aggr.state_checks import checked
 
 _PLAIN, _COMPRESSED, _WORDS = 0x1C849303, 0x1C849304, 0x10
 _OTHERS = {  # the cookies (without word size) of histograms that are not supported

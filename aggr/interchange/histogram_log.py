@@ -31,10 +31,9 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from aggr.arguments import because, checked_type, is_name, nearest, shown
-from aggr.arrays import Whole
-from aggr.arrow.normalize import normalize
-from aggr.functions.hdrhistogram import Hdr
+from aggr import Hdr
+from aggr.extend.arguments import because, checked_type, is_name, nearest, shown
+from aggr.extend.columns import Whole, normalize
 from aggr.interchange.hdr_v2 import states_of_texts, to_hdr_v2
 
 START, END, TAG, HISTOGRAM = "start", "end", "tag", "histogram"

@@ -12,13 +12,13 @@ from __future__ import annotations
 import numpy as np
 import pyarrow as pa
 
-from aggr.arrow import compute as pc
-from aggr.arrow.normalize import with_nulls
-from aggr.contrib.hll import Hll
+from aggr.contrib import Hll
 from aggr.distinct.murmur3 import ZEROS
-from aggr.distinct.registers import Registers
+from aggr.extend.columns import compute as pc
+from aggr.extend.columns import with_nulls
+from aggr.extend.lists import Registers
+from aggr.extend.tables import checked
 from aggr.histograms.leb128 import of_arrow, to_arrow
-from aggr.state_checks import checked
 
 _VERSION, _FAMILY, _EIGHT_BITS = 1, 7, 8  # the last one contains the mode bits for 8-bit registers
 _LIST, _SET, _REGISTERS = 0, 1, 2

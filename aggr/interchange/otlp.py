@@ -15,14 +15,14 @@ from typing import Any
 import numpy as np
 import pyarrow as pa
 
-from aggr.arrow.normalize import with_nulls
-from aggr.contrib.exponential import Exponential
-from aggr.exact.scaled_sums import read_scaled
-from aggr.extend import Histograms
-from aggr.extras import MissingExtra
+from aggr.contrib import Exponential
 from aggr.contrib.exponential_mapping import COARSEST, values_of
+from aggr.extend import Histograms
+from aggr.extend.arguments import MissingExtra
+from aggr.extend.columns import with_nulls
+from aggr.extend.exact import read_scaled
+from aggr.extend.tables import checked
 from aggr.interchange.exponential_points import MOST, SIGNS, Point, Side, states_of
-from aggr.state_checks import checked
 
 
 def _library() -> tuple[Any, type[Exception]]:

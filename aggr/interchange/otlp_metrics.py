@@ -19,9 +19,8 @@ from typing import Any
 
 import pyarrow as pa
 
-from aggr.arguments import shown
-from aggr.contrib.exponential import Exponential
-from aggr.extras import MissingExtra
+from aggr.contrib import Exponential
+from aggr.extend.arguments import MissingExtra, shown
 from aggr.interchange.otlp import bucket_values, from_otlp
 
 _ALL_BUCKETS = Exponential(max_buckets=2**31 - 1)  # keeps the scale of each message

@@ -21,16 +21,14 @@ from typing import Any
 import numpy as np
 import pyarrow as pa
 
-from aggr.arrow.normalize import with_nulls
-from aggr.contrib.exponential import Exponential
-from aggr.exact.number_columns import NEGATIVE, POSITIVE, with_special
-from aggr.exact.scaled_sums import read_scaled
+from aggr.contrib import Exponential
 from aggr.extend import Histograms
-from aggr.functions.signed_sketch import COUNTS
-from aggr.histograms.column import shifted
+from aggr.extend.columns import with_nulls
+from aggr.extend.exact import NEGATIVE, POSITIVE, read_scaled, with_special
+from aggr.extend.histograms import COUNTS, shifted
+from aggr.extend.tables import checked
 from aggr.interchange.exponential_points import MOST, SIGNS, Point, Side, states_of
 from aggr.interchange.prometheus_messages import prometheus_message
-from aggr.state_checks import checked
 
 _COARSEST, _FINEST = -4, 8
 

@@ -15,8 +15,7 @@ from typing import Any
 
 import pyarrow as pa
 
-from aggr.arguments import shown
-from aggr.extras import MissingExtra
+from aggr.extend.arguments import MissingExtra, shown
 
 Labels = tuple[tuple[str, str], ...]
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any
 
-from aggr.extras import MissingExtra
+from aggr.extend.arguments import MissingExtra
 
 Table = Mapping[str, Mapping[str, tuple[int, str]]]
 

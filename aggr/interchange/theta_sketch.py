@@ -20,15 +20,13 @@ from __future__ import annotations
 import numpy as np
 import pyarrow as pa
 
-from aggr.arrays import Bytes, Flags, Ids, Whole
-from aggr.arrow import compute as pc
-from aggr.arrow.normalize import normalize, with_nulls
-from aggr.compiling.jit import Int
-from aggr.distinct.least_hashes import ALL, LeastHashes, Sketches
-from aggr.extend import Groups, compiled
-from aggr.functions.approx_count_distinct import ApproxCountDistinct
+from aggr import ApproxCountDistinct
+from aggr.extend import Groups, Int, compiled
+from aggr.extend.columns import Bytes, Flags, Ids, Whole, normalize, with_nulls
+from aggr.extend.columns import compute as pc
+from aggr.extend.hashes import NO_THRESHOLD, LeastHashes, Sketches
+from aggr.extend.tables import checked
 from aggr.histograms.leb128 import of_arrow, to_arrow, word_at
-from aggr.state_checks import checked
 
 _COMPACT = 3  # the number of the sketch family that is written
 _SEED_HASH = 0x93CC  # the hash of DataSketches' default seed 9001
@@ -69,7 +67,7 @@ def to_theta_sketch(states: pa.Array, function: ApproxCountDistinct) -> pa.Array
     sketches = column.drop_null().field("sketch")
     parts = Sketches.from_arrow(sketches)
     retained = parts.retained
-    longs = np.where(parts.thetas < ALL, 3, np.where(retained > 1, 2, 1))
+    longs = np.where(parts.thetas < NO_THRESHOLD, 3, np.where(retained > 1, 2, 1))
     flags = _FLAGS + _EMPTY * parts.are_empty
     first = longs | _PLAIN << 8 | _COMPACT << 16 | flags << 40 | np.uint64(_SEED_HASH << 48).astype(np.int64)
     words = np.stack([first, retained, parts.thetas], axis=1)
@@ -140,7 +138,7 @@ def _read(column: pa.BinaryArray, rows: Ids) -> Sketches:
         longs < shortest, 1, _numbers(data, starts + np.where(packed, longs, 1) * _LONG, np.where(packed, width, 4))
     )
     counts *= full
-    thetas = np.where(full & (longs > shortest), _numbers(data, starts + shortest * _LONG, _LONG), ALL)
+    thetas = np.where(full & (longs > shortest), _numbers(data, starts + shortest * _LONG, _LONG), NO_THRESHOLD)
     head = longs * _LONG + packed * width
     bits = np.where(packed, bits, 8 * _LONG)
     impossible = (longs < 1) | (longs > shortest + 1) | packed & (width > 4) | (bits < 1) & (counts > 0) | (thetas < 1)

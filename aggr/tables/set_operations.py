@@ -19,8 +19,9 @@ import pyarrow as pa
 from aggr.arrays import Whole
 from aggr.arrow import compute as pc
 from aggr.arrow.normalize import with_nulls
+from aggr.arrow.row_hash import NO_THRESHOLD
 from aggr.compiling.jit import Int, compiled
-from aggr.distinct.least_hashes import ALL, Sketches
+from aggr.distinct.least_hashes import Sketches
 from aggr.functions.approx_count_distinct import ApproxCountDistinct
 from aggr.groups.groups import Groups
 from aggr.state_checks import checked
@@ -130,7 +131,7 @@ def _chosen(left: pa.Array, right: pa.Array, common: bool) -> pa.Array:
     nothing = left_sketches.are_empty | (
         right_sketches.are_empty & common
     )  # an empty set is known exactly, whatever the other theta is
-    thetas = np.where(nothing, ALL, np.minimum(left_sketches.thetas, right_sketches.thetas))
+    thetas = np.where(nothing, NO_THRESHOLD, np.minimum(left_sketches.thetas, right_sketches.thetas))
     chosen = _among(left_sketches, right_sketches, thetas, common)
     return with_nulls(function.own_state.pack({"sketch": chosen.to_arrow()}, len(thetas)), valid)
 

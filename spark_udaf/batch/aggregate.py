@@ -34,15 +34,14 @@ from aggr.tables.partial_aggregation import MAX_RATIO, adaptive_states, partial_
 from aggr.tables.state_plan import plan
 from spark_udaf.batch.excluded import ExclusionColumns, check_observation
 from spark_udaf.batch.rollup import Levels, plan_rollup
-from spark_udaf.plan.columns import check_distinct
+from spark_udaf.plan.columns import Batches, check_distinct
+from spark_udaf.plan.engine import Feature, engine_of
 from spark_udaf.plan.fractions import check_states_of_fractions
 from spark_udaf.plan.scan import ParquetScan
 from spark_udaf.plan.schema import as_schema, check_described, check_identity, with_identity
-from spark_udaf.plan.session import is_sail
 from spark_udaf.plan.shard_messages import Content
 from spark_udaf.plan.two_phase import (
     MOST_BYTES,
-    Batches,
     RawRows,
     TwoPhases,
     as_contents,
@@ -314,8 +313,10 @@ def results_schema(
 
 
 def _has_metadata(states: DataFrame | ParquetScan) -> bool:
-    """Return whether an engine keeps the metadata of columns: Sail does not, and scans read none."""
-    return not isinstance(states, ParquetScan) and hasattr(states, "sparkSession") and not is_sail(states.sparkSession)
+    """Return whether states have the metadata of their columns: scans read none, and not every engine keeps it."""
+    if isinstance(states, ParquetScan) or not hasattr(states, "sparkSession"):
+        return False
+    return engine_of(states.sparkSession).has(Feature.METADATA)
 
 
 def _keys(table: pa.Table, names: Sequence[str]) -> dict[str, pa.Array]:

@@ -19,7 +19,7 @@ from aggr import Measure
 from aggr.arguments import shown
 from aggr.state import State
 from aggr.tables.state_plan import plan
-from spark_udaf.plan.session import check_is_spark
+from spark_udaf.plan.engine import Feature, check_supports
 from tiltframe import TiltFrame
 from tiltframe.exclusions import excluded_states, sum_excluded
 from tiltframe.names import LEVEL
@@ -92,7 +92,7 @@ def check_observation(observation: Any, rows: Any) -> None:
     if type(observation).__name__ != "Observation":  # Spark Connect has a separate class
         raise ValueError(f"excluded must be an Observation of PySpark; got {shown(observation)}")
     spark = getattr(rows, "sparkSession", None) or rows.spark
-    check_is_spark(spark, "an Observation", "counts nothing on the way; leave out excluded")
+    check_supports(spark, Feature.EXCLUDED_COUNTS, "an Observation", "leave out excluded")
 
 
 def _name(column: str, what: str, level: str | None) -> str:

@@ -20,15 +20,15 @@ from aggr.arguments import shown
 from aggr.state_checks import made_here
 from aggr.tables.keys import keyed, plain_keys
 from spark_udaf.batch.excluded import ExclusionColumns, check_observation
+from spark_udaf.plan.columns import Batches
+from spark_udaf.plan.engine import Feature, check_supports
 from spark_udaf.plan.exclusive_times import Span
 from spark_udaf.plan.fractions import check_fractions
 from spark_udaf.plan.scan import ParquetScan
 from spark_udaf.plan.schema import with_identity
-from spark_udaf.plan.session import check_is_spark
 from spark_udaf.plan.shard_messages import Content
 from spark_udaf.plan.two_phase import (
     MOST_BYTES,
-    Batches,
     RawRows,
     Source,
     TwoPhases,
@@ -238,6 +238,6 @@ def with_times(rows: Any, time: str, on_null_time: str | Observation, metric: st
             raise ValueError(
                 f"an Observation works for one job only; for a stream, pass on_null_time='skip': {_COUNTS_OF_STREAMS}"
             )
-        check_is_spark(rows.sparkSession, "an Observation", "does not support observations; use on_null_time='skip'")
+        check_supports(rows.sparkSession, Feature.OBSERVATIONS, "an Observation", "use on_null_time='skip'")
         rows = rows.observe(observation or metric, F.count_if(column.isNull()).alias("rows"))
     return rows.where(column.isNotNull())

@@ -17,10 +17,11 @@ from aggr import Measure
 from aggr.arrow.normalize import normalize
 from aggr.groups.groups import group_by
 from aggr.tables.keys import key_column, key_fields, keyed
-from spark_udaf.plan.columns import arrow_schema
+from spark_udaf.plan.columns import Batches, arrow_schema
+from spark_udaf.plan.engine import Feature, check_supports
 from spark_udaf.plan.fractions import check_fractions
 from spark_udaf.plan.schema import as_schema, spark_schema
-from spark_udaf.plan.session import check_is_spark, prepare
+from spark_udaf.plan.session import prepare
 from spark_udaf.plan.worker import tune_worker
 from spark_udaf.versions.same_version import TaskFunction
 from tiltframe import OrderedFrame, OrderedRollup, RunningAggregation
@@ -31,8 +32,6 @@ from tiltframe.ordered.sequence import Order
 from windows.ordered import OrderedWindow, Tick
 
 _ARRIVAL, _AT, _END, _FIRST, _KEY = "__arrival", "__at", "__end", "__first", "__key"
-
-Batches = Iterator[pa.RecordBatch]
 
 
 def running(
@@ -162,11 +161,7 @@ def _streamed(
     result: pa.Schema,
 ) -> DataFrame:
     """Shuffle the rows by key, sort them, and aggregate them batch by batch."""
-    check_is_spark(
-        df.sparkSession,
-        "a window over ordered rows",
-        "does not preserve the order of rows; use tiltframe.running on a table",
-    )
+    check_supports(df.sparkSession, Feature.ORDER, "a window over ordered rows", "use tiltframe.running on a table")
     inside = computed(order)
     computed_keys = [text for name, text in inside.keyed_by.items() if text != name]
     reserved = [name for name in (_ARRIVAL, _AT, _END, _FIRST, *computed_keys) if name in df.columns]

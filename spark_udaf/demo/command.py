@@ -22,7 +22,8 @@ import aggr
 import spark_udaf as su
 from aggr.arguments import is_name, shown
 from aggr.arrow.bit_equality import digest, same_bits
-from spark_udaf.plan.session import has_java, interruptible, is_client_only, local_session, sail_session
+from spark_udaf.plan.engine import SPARK, Engine, engines
+from spark_udaf.plan.session import has_java, interruptible, is_client_only, local_session
 from tiltframe import FrameStore, TiltFrame, rollup
 from tiltframe.cli.interrupts import STEPS, from_now
 from tiltframe.cli.output import print_table
@@ -99,7 +100,7 @@ def demo(out: Path) -> None:
     say = click.echo
     with warming(FRAME):
         rows = flights()
-        say(f"read {rows.num_rows:,} flights of 2013; starting {engine} …")
+        say(f"read {rows.num_rows:,} flights of 2013; starting {engine.name} …")
         begin = time.perf_counter()
         with started_engine(engine) as spark:
             started = time.perf_counter()
@@ -109,7 +110,9 @@ def demo(out: Path) -> None:
             su.rollup_into(spark.createDataFrame(rows), store, "demo", 1)
     ended = time.perf_counter()
     chain = " → ".join(f"{level.level} {level.rows:,}" for level in store.inspect().levels)
-    say(f"rolled up in {ended - started:.1f} s ({engine} took {started - begin:.1f} s to start); states: {chain}\n")
+    say(
+        f"rolled up in {ended - started:.1f} s ({engine.name} took {started - begin:.1f} s to start); states: {chain}\n"
+    )
     show(store)
     prove(rows, store)
     picture = plot(store, out / "dep_delay.png")
@@ -181,12 +184,13 @@ def plot(store: FrameStore, file: Path) -> Path:
     return file
 
 
-def choose_engine() -> str:
-    """Return Spark if it can run here, else Sail; raises ``FileNotFoundError`` if neither can."""
+def choose_engine() -> Engine:
+    """Return Spark if it can run here, else an engine without Java; raises ``FileNotFoundError`` if there is none."""
     if has_java() and not is_client_only():
-        return "Spark"
-    if importlib.util.find_spec("pysail") is not None:
-        return "Sail"
+        return SPARK
+    for engine in engines():
+        if engine.start is not None and importlib.util.find_spec(engine.package) is not None:
+            return engine
     raise FileNotFoundError(
         "Spark needs Java 17 or newer, which is not installed; install it, such as openjdk-17-jre-headless, or use "
         "the demo without Java: "
@@ -195,10 +199,10 @@ def choose_engine() -> str:
 
 
 @contextmanager
-def started_engine(engine: str) -> Iterator[SparkSession]:
+def started_engine(engine: Engine) -> Iterator[SparkSession]:
     """Start an engine on this machine, and stop it."""
-    if engine == "Sail":
-        with sail_session() as spark:
+    if engine.start is not None:
+        with engine.start() as spark:
             yield spark
         return
     spark = local_session("tiltframe demo", {"spark.sql.shuffle.partitions": "4"})

@@ -9,13 +9,12 @@ import pyarrow as pa
 from pyspark.sql import Column
 from pyspark.sql import functions as F
 
-from aggr import ApproxCountDistinct, Dds, Function, Hdr, Hll
+from aggr import ApproxCountDistinct, Dds, Function, Hdr
+from aggr.contrib import Hll
+from aggr.extend.tables import function_of
 from aggr.interchange import ddsketch_proto, hdr_v2, hll_sketch, theta_sketch
 from aggr.interchange.ddsketch_proto import Keys
-from aggr.tables.identify import function_of
-from spark_udaf.udaf.aggregate_function import column
-from spark_udaf.versions.arrow_types import from_arrow_type
-from spark_udaf.versions.column_functions import scalar_function
+from spark_udaf.extend import column, from_arrow_type, scalar_function
 
 
 def to_hdr_v2(states: Column | str) -> Column:

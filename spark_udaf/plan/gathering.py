@@ -6,7 +6,8 @@ from collections.abc import Iterator
 
 import pyarrow as pa
 
-from spark_udaf.plan.two_phase import MOST_BYTES, Batches
+from spark_udaf.plan.columns import Batches
+from spark_udaf.plan.two_phase import MOST_BYTES
 
 
 def gathered(batches: Batches) -> Iterator[pa.Table]:

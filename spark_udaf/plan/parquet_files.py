@@ -4,10 +4,10 @@ from __future__ import annotations
 
 import os
 import re
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, TypeAlias
+from typing import TYPE_CHECKING, Any, TypeAlias
 
 import pyarrow as pa
 import pyarrow.compute as pc
@@ -18,7 +18,9 @@ import pyarrow.parquet as pq
 from aggr.tables.partial_aggregation import REDUCE_ROWS
 from spark_udaf.plan.parquet_times import instants_of_int96
 
-Batches = Iterator[pa.RecordBatch]
+if TYPE_CHECKING:
+    from spark_udaf.plan.columns import Batches
+
 Filters: TypeAlias = pc.Expression | Sequence[tuple[str, str, Any]] | Sequence[Sequence[tuple[str, str, Any]]]
 Partitioning: TypeAlias = str | ds.Partitioning | None
 

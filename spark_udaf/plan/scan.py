@@ -15,9 +15,9 @@ import pyarrow.compute as pc
 import pyarrow.dataset as ds
 import pyarrow.fs as fs
 
+from spark_udaf.plan.columns import Batches
 from spark_udaf.plan.exclusive_times import RowGroup, Span, exclusive_times, span_of
 from spark_udaf.plan.parquet_files import (
-    Batches,
     Filters,
     Partitioning,
     Piece,

@@ -1,6 +1,6 @@
 """Sessions: settings for a fast transfer between the JVM and Python, and local sessions without log messages.
 
-Other functions return whether the engine of a session is Spark or Sail, and how many tasks run at once.
+Other functions return the number of shuffle partitions, and how many tasks run at once.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ from types import FrameType
 from typing import TYPE_CHECKING
 
 from aggr.compiling.interrupts import hold_interrupts
-from aggr.extras import MissingExtra
+from spark_udaf.plan.engine import engine_of
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -45,30 +45,18 @@ def prepare(spark: SparkSession) -> None:
         spark.conf.set(_BATCH_BYTES, str(2**31 - 1))
 
 
-def is_sail(spark: SparkSession) -> bool:
-    """Return whether the engine of a session is Sail: only Spark sets the id of an application."""
-    return spark.conf.get("spark.app.id", None) is None
-
-
-def check_is_spark(spark: SparkSession, what: str, instead: str) -> None:
-    """Raise ``ValueError`` if the engine is Sail, which cannot run ``what``."""
-    if is_sail(spark):
-        raise ValueError(f"{what} cannot run on Sail, which {instead}")
-
-
 def shuffle_partitions(spark: SparkSession) -> int:
     """Return the number of shuffle partitions of the session, or the default of its engine."""
     setting = spark.conf.get(PARTITIONS, None)
     if setting:
         return int(setting)
-    return os.cpu_count() or 1 if is_sail(spark) else 200
+    return engine_of(spark).default_partitions()
 
 
 def parallelism(spark: SparkSession) -> int | None:
     """Return the number of tasks that run at once by the session's settings, or None if executors are dynamic.
 
-    Only settings are read, because a session of Spark Connect does not provide a scheduler. Sail uses the cores of this
-    machine.
+    Only settings are read, because a session of Spark Connect does not provide a scheduler.
     """
     setting = spark.conf.get("spark.default.parallelism", None)
     if setting:
@@ -79,9 +67,9 @@ def parallelism(spark: SparkSession) -> int | None:
         threads = (os.cpu_count() or 1) if first == "*" else int(first or 1)
         return threads * int(second) if kind else threads
     executors = spark.conf.get("spark.executor.instances", None)
-    if not executors and is_sail(spark):
-        return os.cpu_count()
-    return int(executors) * int(spark.conf.get("spark.executor.cores", None) or 1) if executors else None
+    if not executors:
+        return engine_of(spark).cores()
+    return int(executors) * int(spark.conf.get("spark.executor.cores", None) or 1)
 
 
 def is_client_only() -> bool:
@@ -155,24 +143,3 @@ def started(builder: SparkSession.Builder) -> SparkSession:
     """Start a session. Ctrl-C is deferred, because an interrupted start would leave the JVM running."""
     with hold_interrupts():
         return builder.getOrCreate()
-
-
-@contextmanager
-def sail_session() -> Iterator[SparkSession]:
-    """Start Sail in this process, without Java, and stop it at the end; raises `MissingExtra` if it is missing."""
-    os.environ.setdefault("RUST_LOG", "error")  # the log level
-    try:
-        from pysail.spark import SparkConnectServer
-    except ImportError as error:
-        raise MissingExtra("Spark without Java", "sail", error) from None
-    from pyspark.sql import SparkSession
-
-    server = SparkConnectServer()
-    server.start(background=True)
-    _, port = server.listening_address
-    spark = SparkSession.builder.remote(f"sc://localhost:{port}").getOrCreate()
-    try:
-        yield spark
-    finally:
-        spark.stop()
-        server.stop()

@@ -26,13 +26,14 @@ from aggr.arrow.normalize import normalize, one_array
 from aggr.groups.groups import type_name
 from aggr.tables.keys import key_type
 from spark_udaf.plan.attachments import attach, attached
-from spark_udaf.plan.columns import arrow_schema, check_distinct, map_columns, unsliced_batches
+from spark_udaf.plan.columns import Batches, arrow_schema, check_distinct, map_columns, unsliced_batches
 from spark_udaf.plan.conservation import Message, Received, read_rows, with_receipts
+from spark_udaf.plan.engine import Feature, engine_of
 from spark_udaf.plan.exclusive_times import Span
 from spark_udaf.plan.plain_scan import plain_or_none
 from spark_udaf.plan.scan import ParquetScan
 from spark_udaf.plan.schema import as_schema, spark_schema
-from spark_udaf.plan.session import is_sail, prepare, shuffle_partitions
+from spark_udaf.plan.session import prepare, shuffle_partitions
 from spark_udaf.plan.shard_messages import (
     MESSAGE,
     SHARD,
@@ -52,8 +53,6 @@ MOST_BYTES = 1 << 26  # The size of the states that a task holds before it sends
 _MIN_SHARDS = 64  # With this number of shards, the states of a shard fit into memory for any number of partitions.
 SHARDS = "shards"  # The column of the shards from which results were merged.
 _ROWS_PER_BATCH = 2000  # The number of states that are passed to the JVM at once. They take some megabytes.
-
-Batches = Iterator[pa.RecordBatch]
 
 
 class Source(Protocol):
@@ -242,7 +241,7 @@ def plan_of(df: DataFrame | ParquetScan) -> TwoPhases | None:
     if plan is None or isinstance(df, ParquetScan):
         return None
     level = df.storageLevel
-    if is_sail(df.sparkSession):  # Sail does not cache, but reports that it does
+    if not engine_of(df.sparkSession).has(Feature.CACHE):
         return plan
     return None if level.useMemory or level.useDisk or level.useOffHeap else plan
 
@@ -307,8 +306,9 @@ def _sharded(plan: TwoPhases) -> DataFrame:
 def _second(plan: TwoPhases) -> Callable[[Batches], Batches]:
     """Return the second phase, which merges complete shards of messages, and returns results unchanged."""
     partial, merge, read, result, unreduced = plan.partial, plan.merge, plan.read, plan.result, plan.unreduced
-    tasks, sail = plan.source.partitions, is_sail(plan.source.spark)
-    shards_of_each = None if sail else len(plan.numbers) // plan.partitions
+    tasks = plan.source.partitions
+    has_shards = engine_of(plan.source.spark).has(Feature.SHARDS)
+    shards_of_each = len(plan.numbers) // plan.partitions if has_shards else None
 
     def merged(messages: Sequence[Message]) -> pa.Table | None:
         states = [read_rows(m, partial) for m in messages if m.content == Content.STATES]
@@ -322,8 +322,7 @@ def _second(plan: TwoPhases) -> Callable[[Batches], Batches]:
 
     def second(batches: Batches) -> Batches:
         tune_worker()
-        # Sail drops the order of partitions, and has another hash
-        ordered = sorted(_messages(batches), key=attrgetter(SHARD)) if sail else _messages(batches)
+        ordered = _messages(batches) if has_shards else sorted(_messages(batches), key=attrgetter(SHARD))
         received = Received(shards_of_each, tasks)
         for messages in _whole_shards(ordered):
             received.check(messages)

@@ -18,8 +18,9 @@ from typing import Any
 import pyarrow as pa
 from pyspark.sql import DataFrame, SparkSession
 
+from spark_udaf.plan.engine import Feature, check_supports
 from spark_udaf.plan.errors import raise_task_error
-from spark_udaf.plan.session import check_is_spark, check_session
+from spark_udaf.plan.session import check_session
 from spark_udaf.store.options import ROWS_PER_TASK, from_options, to_options
 from spark_udaf.store.read_range import SOURCE_NAME, read_range, result_schema
 from spark_udaf.versions.arrow_types import to_arrow_schema
@@ -41,7 +42,7 @@ def register_source(spark: SparkSession) -> None:
 
 def _load(spark: SparkSession, options: dict[str, str]) -> DataFrame:
     register_source(spark)
-    check_is_spark(spark, "a store as a table", "cannot determine the types of a data source; use store.query(…)")
+    check_supports(spark, Feature.DATA_SOURCES, "a store as a table", "use store.query(…)")
     if not has_data_source():
         return _map_ranges(spark, options)
     with raise_task_error():

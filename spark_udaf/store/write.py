@@ -19,13 +19,14 @@ from pyspark.sql.types import TimestampType
 from aggr.arguments import checked_truth
 from aggr.tables.by_key import key_column
 from spark_udaf.batch.rollup import Levels, plan_rollup, with_coarsest, with_times
+from spark_udaf.plan.columns import Batches
 from spark_udaf.plan.conservation import check_covered
 from spark_udaf.plan.errors import raise_task_error
 from spark_udaf.plan.gathering import gathered
 from spark_udaf.plan.scan import ParquetScan
 from spark_udaf.plan.schema import as_schema
 from spark_udaf.plan.shard_messages import Content
-from spark_udaf.plan.two_phase import SHARDS, Batches, Source, TwoPhases, as_states, source_of
+from spark_udaf.plan.two_phase import SHARDS, Source, TwoPhases, as_states, source_of
 from spark_udaf.plan.united_states import check_unions
 from tiltframe import FrameStore, TiltFrame
 from tiltframe.event_time import INSTANT

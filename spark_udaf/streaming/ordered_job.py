@@ -17,9 +17,10 @@ from aggr.arrow.normalize import normalize
 from aggr.tables.flat_results import flat_schema, flattened
 from aggr.tables.keys import key_fields, keyed
 from spark_udaf.batch.running import computed
+from spark_udaf.plan.columns import Batches
 from spark_udaf.plan.schema import as_schema
 from spark_udaf.plan.shard_messages import Content, read_message, shard_messages
-from spark_udaf.plan.two_phase import Batches, keys_as_in_states
+from spark_udaf.plan.two_phase import keys_as_in_states
 from spark_udaf.streaming.shard_job import IN, NUMBER, Job
 from tiltframe.ordered.aggregator import OrderedAggregator
 from tiltframe.ordered.query import OrderedQuery

@@ -24,8 +24,9 @@ from pyspark.sql import functions as F
 from aggr.arguments import checked_mapping, checked_type, checked_whole
 from aggr.arrow import versions
 from aggr.duration import read_duration
+from spark_udaf.plan.columns import Batches
+from spark_udaf.plan.engine import Feature, check_supports
 from spark_udaf.plan.parquet_files import (
-    Batches,
     Filters,
     Partitioning,
     Piece,
@@ -40,7 +41,7 @@ from spark_udaf.plan.parquet_files import (
 )
 from spark_udaf.plan.scan import ParquetScan
 from spark_udaf.plan.schema import spark_schema
-from spark_udaf.plan.session import check_is_spark, check_session, shuffle_partitions
+from spark_udaf.plan.session import check_session, shuffle_partitions
 from spark_udaf.plan.shards import shard_numbers
 from spark_udaf.versions.same_version import TaskFunction
 from tiltframe.event_time import INSTANT, event_times
@@ -287,7 +288,7 @@ def scan_parquet_stream(
         emitted = su.stream(requests, frame)
     """
     check_session(spark)
-    check_is_spark(spark, "a stream of files", "does not support stateful streams; use Spark, or tiltframe stream")
+    check_supports(spark, Feature.STREAMS, "a stream of files", "use Spark, or tiltframe stream")
     if isinstance(partitioning, ds.PartitioningFactory):
         raise ValueError(
             "a partitioning that infers its schema cannot be sent to tasks; pass 'hive', or a partitioning with a "

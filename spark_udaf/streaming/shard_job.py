@@ -20,11 +20,12 @@ from pyspark.sql import Row
 from aggr.arrow.normalize import one_array
 from aggr.tables.flat_results import flat_schema, flattened
 from aggr.tables.keys import keyed
+from spark_udaf.plan.columns import Batches
 from spark_udaf.plan.conservation import Message, Received, with_receipts
 from spark_udaf.plan.schema import as_schema
 from spark_udaf.plan.shard_messages import MESSAGE, Content, read_message, shard_messages
 from spark_udaf.plan.shards import shard_numbers
-from spark_udaf.plan.two_phase import MOST_BYTES, Batches, keys_as_in_states, rows_schema
+from spark_udaf.plan.two_phase import MOST_BYTES, keys_as_in_states, rows_schema
 from tiltframe import TiltFrame
 from tiltframe.event_time import event_times
 from tiltframe.instants import instants_of

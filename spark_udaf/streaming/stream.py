@@ -20,11 +20,11 @@ from aggr.extras import MissingExtra
 from aggr.tables.keys import plain_keys
 from aggr.tables.result_names import check_having
 from spark_udaf.batch.rollup import NULL_TIMES, check_frame, with_times
-from spark_udaf.plan.columns import arrow_schema, check_distinct, map_columns, unsliced_batches
+from spark_udaf.plan.columns import Batches, arrow_schema, check_distinct, map_columns, unsliced_batches
+from spark_udaf.plan.engine import Feature, check_supports
 from spark_udaf.plan.fractions import check_fractions
 from spark_udaf.plan.schema import spark_schema
-from spark_udaf.plan.session import check_is_spark, prepare, shuffle_partitions
-from spark_udaf.plan.two_phase import Batches
+from spark_udaf.plan.session import prepare, shuffle_partitions
 from spark_udaf.plan.worker import tune_worker
 from spark_udaf.streaming.ordered_job import OrderedJob
 from spark_udaf.streaming.scan_stream import ParquetStream, Read, Reduce
@@ -325,7 +325,5 @@ def stream_source(rows: DataFrame | ParquetStream, instead: str) -> StreamSource
         )
     if not rows.isStreaming:
         raise TypeError(f"this DataFrame is not a stream; {instead}")
-    check_is_spark(
-        rows.sparkSession, "a stream of windows", "does not support stateful streams; use Spark, or tiltframe stream"
-    )
+    check_supports(rows.sparkSession, Feature.STREAMS, "a stream of windows", "use Spark, or tiltframe stream")
     return StreamRows(rows)

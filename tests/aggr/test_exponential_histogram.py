@@ -16,8 +16,8 @@ from opentelemetry.sdk.metrics.view import ExponentialBucketHistogramAggregation
 
 import aggr
 from aggr import Groups
-from aggr.histograms.column import Histograms
 from aggr.contrib.exponential_mapping import COARSEST, FINEST, accuracy_of, finest_keys, values_of
+from aggr.histograms.column import Histograms
 
 TRIALS = int(os.environ.get("TRIALS", "30"))
 

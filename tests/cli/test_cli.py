@@ -508,7 +508,7 @@ def test_replacing_a_range(store, lines, capfd):
     assert "cannot read 'x'" in err
 
 
-def test_every_way_to_ask(store, capfd, tmp_path, monkeypatch):
+def test_every_way_to_ask(store, capfd):
     def ask(*arguments):
         status, out, err = call(capfd, "query", store, "--format", "json", *arguments)
         assert status == 0, err
@@ -539,12 +539,6 @@ def test_every_way_to_ask(store, capfd, tmp_path, monkeypatch):
     assert [h["requests"] for h in hops] == [2, 3, 1]
     filled = ask("--per", "1m", "--within", "2024-05-01 10:**:**", "--fill", "--no-keys", "--measure", "requests")
     assert len(filled) == 60
-    store = Path(store).absolute()
-    monkeypatch.chdir(tmp_path)
-    Path("sites.csv").write_text("host,site\na,berlin\n")
-    answer = call(capfd, "query", store, "--per", "all", "--key", "site=lookup(host, sites.csv)", "--format", "json")
-    assert sorted(str(row["site"]) for row in map(json.loads, answer[1].splitlines())) == ["None", "berlin"]
-    assert "site is null in 1 of 2 results" in answer[2]
     hour = ("--within", "2024-05-01 10:**:**", "--no-keys", "--measure", "requests")
     before = [row["requests"] for row in ask("--per", "1m", "--fill", "previous", *hour) if row["filled"]]
     assert before

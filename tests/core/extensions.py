@@ -15,20 +15,12 @@ ROOT = Path(__file__).parents[2]
 EXTENSIONS: dict[str, tuple[str, ...]] = {
     "contrib": ("aggr/contrib",),
     "interchange": ("aggr/interchange", "spark_udaf/interchange"),
+    "lookups": ("tiltframe/lookups",),
     "capacity": ("tiltframe/capacity",),
     "serve": ("tiltframe/serve",),
     "postgres": ("tiltframe/store/backends/postgres",),
+    "sail": ("spark_udaf/sail",),
 }
-# Tests of the complete tree: generated stubs, the requirements of a complete installation, and functions that are named
-# by texts alone.
-COMPLETE = (
-    "tests/aggr/test_function_signatures.py",
-    "tests/aggr/test_measures.py",
-    "tests/aggr/test_nist.py",
-    "tests/aggr/test_weights.py",
-    "tests/cli/test_doctor.py",
-    "tests/cli/test_functions_command.py",
-)
 FOLDERS = tuple(folder for folders in EXTENSIONS.values() for folder in folders)
 
 
@@ -86,10 +78,7 @@ def added_names() -> frozenset[str]:
 
 
 def tests_of_extensions() -> set[Path]:
-    """Return the Python files of tests/ that import an extension, or another such file, and those in its folder.
-
-    Those of `COMPLETE` are among them.
-    """
+    """Return the Python files of tests/ that import an extension, or another such file, and those in its folder."""
     files = list((ROOT / "tests").rglob("*.py"))
     names_of_file = {file: imported_names(ast.parse(file.read_text(encoding="utf-8"))) for file in files}
     chosen = {file for file, names in names_of_file.items() if any(map(_is_added, names)) or _is_in_own_folder(file)}
@@ -97,7 +86,7 @@ def tests_of_extensions() -> set[Path]:
         modules = {".".join(file.relative_to(ROOT).with_suffix("").parts) for file in chosen}
         more = {file for file, names in names_of_file.items() if names & modules} - chosen
         if not more:
-            return chosen | {ROOT / name for name in COMPLETE}
+            return chosen
         chosen |= more
 
 

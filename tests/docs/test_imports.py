@@ -137,13 +137,13 @@ LAYERS = [
     ["tiltframe.streaming.testing"],
     ["tiltframe.store.log"],
     ["tiltframe.store.backends"],
-    ["tiltframe.store.backends.delta", "tiltframe.store.backends.postgres"],
+    ["tiltframe.store.backends.delta"],
     ["tiltframe.store.query"],
     ["tiltframe.store"],
     ["tiltframe.store.testing"],
     ["tiltframe"],
     ["tiltframe.cli"],
-    ["tiltframe.capacity", "tiltframe.serve"],
+    ["tiltframe.capacity", "tiltframe.lookups", "tiltframe.serve", "tiltframe.store.backends.postgres"],
     ["tiltframe.command"],
     ["spark_udaf.versions"],
     ["spark_udaf.plan"],
@@ -151,9 +151,8 @@ LAYERS = [
     ["spark_udaf.store"],
     ["spark_udaf.streaming"],
     ["spark_udaf.udaf"],
-    ["spark_udaf.interchange"],
     ["spark_udaf"],
-    ["spark_udaf.demo"],
+    ["spark_udaf.demo", "spark_udaf.interchange", "spark_udaf.sail"],
 ]
 RANK = {name: rank for rank, names in enumerate(LAYERS) for name in names}
 

@@ -21,7 +21,7 @@ sys.path.insert(0, str(ROOT))
 
 import aggr  # noqa: E402
 import spark_udaf as su  # noqa: E402
-from spark_udaf.plan.session import sail_session  # noqa: E402
+from spark_udaf.sail import sail_session  # noqa: E402
 from tests import engines  # noqa: E402
 from tiltframe import FrameStore, TiltFrame, rollup  # noqa: E402
 

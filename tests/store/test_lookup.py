@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import os
 import random
 
@@ -10,6 +11,7 @@ import pyarrow as pa
 import pytest
 
 import aggr
+from tests.command_line import call
 from tiltframe import FrameStore, Query, TiltFrame, lookup
 from tiltframe.store import Unmapped
 
@@ -145,3 +147,12 @@ def test_lookups_that_cannot_be_are_refused(tmp_path, keys, message):
     store = filled(tmp_path, pa.table({"ts": [0], "device": ["a"], "kind": [1], "x": [1]}))
     with pytest.raises(ValueError, match=message):
         store.query("1h", keys=keys())
+
+
+def test_on_the_command_line(tmp_path, capfd):
+    filled(tmp_path / "store", pa.table({"ts": [0, 0], "device": ["a", "b"], "kind": [1, 1], "x": [1, 2]}))
+    (tmp_path / "sites.csv").write_text("device,site\na,berlin\n")
+    key = f"site=lookup(device, '{tmp_path / 'sites.csv'}')"
+    answer = call(capfd, "query", tmp_path / "store", "--per", "all", "--key", key, "--format", "json")
+    assert sorted(str(row["site"]) for row in map(json.loads, answer[1].splitlines())) == ["None", "berlin"]
+    assert "site is null in 1 of 2 results" in answer[2]

@@ -22,7 +22,7 @@ from spark_udaf.store.options import from_options, to_options
 from tests.random_conditions import Conditions, table
 from tiltframe import FrameStore, Query, StoreError, TiltFrame, rollup
 from tiltframe.store.backends.delta.row_groups import laid_out
-from tiltframe.store.backends.key_bounds import key_bounds
+from tiltframe.store.backends.key_bounds import bounds_of_keys
 from tiltframe.store.backends.stored_types import stored
 
 pytestmark = pytest.mark.store
@@ -137,7 +137,7 @@ def test_bounds(condition):
 def test_chains_are_read_however_long():
     chain = " OR ".join(f"host = 'h{i}'" for i in range(20_000))
     assert len(bounds(chain, SCHEMA)["host"].values) == 20_000
-    (bound,) = key_bounds(chain, SCHEMA)
+    (bound,) = bounds_of_keys(chain, SCHEMA)
     assert bound.values is None
     assert (bound.low.as_py(), bound.high.as_py()) == ("h0", "h9999")
 

@@ -6,11 +6,10 @@ from pathlib import Path
 
 import click
 
+from tiltframe import ReadOptions, TiltFrame
 from tiltframe.capacity.prediction import explain as explained
 from tiltframe.cli.options import with_frame
 from tiltframe.cli.rollup import read_retention
-from tiltframe.files.read_options import ReadOptions
-from tiltframe.frame import TiltFrame
 
 
 @click.command(

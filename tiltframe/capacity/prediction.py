@@ -14,19 +14,15 @@ import numpy as np
 import pyarrow as pa
 from numpy.typing import NDArray
 
-from aggr.arguments import shown
-from aggr.duration import DAY
-from aggr.tables.keys import keyed
-from tiltframe.event_time import INSTANT, event_times
-from tiltframe.files.read_options import ReadOptions
-from tiltframe.frame import TiltFrame
-from tiltframe.instants import instants_of
+from aggr.extend.arguments import DAY, shown
+from aggr.extend.tables import keyed
+from tiltframe import ReadOptions, TiltFrame
+from tiltframe.extend import event_times, from_rows
 from tiltframe.level_chain import climb, joined
 from tiltframe.merged_windows import merge_panes
-from tiltframe.names import END, START
 from tiltframe.reducing import reduce_rows
-from tiltframe.rolling_up import from_rows
 from tiltframe.store import FrameStore
+from tiltframe.store.backends import END, INSTANT, START, instants_of
 from tiltframe.store.backends.buckets import bucket_of
 from tiltframe.store.log.manifest import checked_retention
 from windows import TimeWindow, window

@@ -7,7 +7,7 @@ from typing import Any
 
 from aggr.arguments import shown
 from aggr.call_text import read_as
-from tiltframe.store import lookup
+from tiltframe.store import key_kinds
 
 
 def asked_keys(texts: Iterable[str]) -> dict[str, Any] | None:
@@ -21,6 +21,15 @@ def asked_keys(texts: Iterable[str]) -> dict[str, Any] | None:
         name, equals, call = (part.strip() for part in text.partition("="))
         if name in keys:
             raise ValueError(f"the key {shown(name)} is requested twice; name it once")
-        what = "a lookup", "lookup(device, sites.csv, valid=as_of)"
-        keys[name] = read_as({"lookup": lookup}, call, *what) if equals else name
+        keys[name] = _read_derived(call) if equals else name
     return keys or None
+
+
+def _read_derived(call: str) -> Any:
+    """Return the derived key that a call as text describes; raise ``ValueError`` for other texts."""
+    kinds = key_kinds()
+    if not kinds:
+        raise ValueError(f"cannot read {shown(call)} as a key; write the name of a key of the frame")
+    what = " or ".join(f"a {word}" for word in kinds)
+    example = " or ".join(kind.text for kind in kinds.values())
+    return read_as({word: kind.make for word, kind in kinds.items()}, call, what, example)

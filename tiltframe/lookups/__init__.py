@@ -1,1 +1,5 @@
-"""Lookups: keys of results that come from a table."""
+"""Lookups: keys of results that a table derives from a key of the frame when a query runs."""
+
+from tiltframe.lookups.table_keys import Lookup, lookup
+
+__all__ = ["Lookup", "lookup"]

@@ -1,5 +1,4 @@
-"""Lookups: keys of results that a table derives from a key of the frame when a query runs. States have only the key of
-the frame.
+"""Lookups: keys of results that a table derives from a key of the frame when a query runs.
 
     device   site   valid_from                window 09:00, device d1 ──▶ berlin
     d1       berlin                           window 10:00, device d1 ──▶ paris
@@ -12,36 +11,80 @@ the start. Data warehouses call such tables slowly changing dimensions (Kimball)
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from functools import cached_property
-from typing import Any
+from typing import Any, ClassVar
 
 import numpy as np
 import pyarrow as pa
 from numpy.typing import NDArray
 
-from aggr.arguments import is_name, nearest, shown
-from aggr.arrow import compute as pc
-from aggr.arrow.normalize import one_array
-from aggr.tables.column_uses import ColumnUses
-from aggr.tables.keys import key_column
-from tiltframe.event_time import INSTANT, event_times
-from tiltframe.instants import instants_of
-from tiltframe.tabular import consume, rows_of
+from aggr.extend.arguments import is_name, nearest, shown
+from aggr.extend.columns import compute as pc
+from aggr.extend.columns import one_array
+from aggr.extend.tables import ColumnUses, key_column
+from tiltframe.extend import DerivedKey, consume, event_times, rows_of
+from tiltframe.store.backends import INSTANT, instants_of
 from windows import MIN_INSTANT
 
 VALID = ("now", "as_of")
 SINCE = "valid_from"
 
 
-class Unmapped(UserWarning):
-    """Results have a null key, because the table of a lookup does not contain a key of the frame."""
+def lookup(key: str, table: Any, valid: str = "now") -> Lookup:
+    """Return a key of results that a table derives from a key of the frame: ``keys={"site": lookup("device", table)}``.
+
+    Parameters
+    ----------
+    key : str
+        A key of the frame.
+    table : table, DataFrame, stream or path
+        The table. It has a column with the name of the frame's key, and one with the name of the results' key. With a
+        column ``valid_from``, a key may have several rows; each is valid from this time on (null means from the
+        beginning).
+    valid : str
+        ``now``: for all windows, the row that is valid at the ``now`` of the query. ``as_of``: for each window of the
+        level that is read, the row that is valid at the window's start.
+
+    Returns
+    -------
+    Lookup
+
+    Raises
+    ------
+    ValueError
+        If the table does not have the key's column, or has two rows for one key and time.
+
+    Guarantee
+    ---------
+    States of keys with the same value are merged: the results are bit-for-bit those of rows that had the new key from
+    the start. Keys that are missing in the table become null, with the warning `tiltframe.store.Unmapped`.
+
+    Examples
+    --------
+    >>> import aggr, tempfile
+    >>> from tiltframe import FrameStore, TiltFrame
+    >>> store = FrameStore(tempfile.mkdtemp(), TiltFrame(["1m", "1h"], "ts", {"n": aggr.count()}, ["device"]))
+    >>> store.append_rows(pa.table({"ts": [0, 0, 0], "device": ["d1", "d2", "d3"]}), writer="docs", commit=1)
+    True
+    >>> sites = pa.table({"device": ["d1", "d2", "d3"], "site": ["berlin", "paris", "berlin"]})
+    >>> store.query("1h", keys={"site": lookup("device", sites)}, flat=True).select(["site", "n"]).to_pylist()
+    [{'site': 'berlin', 'n': 2}, {'site': 'paris', 'n': 1}]
+    """
+    rows = rows_of(table, "the table of a lookup", columns=None, time=SINCE, uses=ColumnUses({key: key}))
+    return Lookup(key, consume(rows, lambda rows: pa.Table.from_batches(rows.batches, rows.schema)), valid)
 
 
 @dataclass(frozen=True)
-class Lookup:
+class Lookup(DerivedKey):
     """A key of results that a table derives from a key of the frame; returned by `lookup`."""
+
+    kind: ClassVar[str] = "lookup"
+    call: ClassVar[str] = "lookup(KEY, table)"
+    text: ClassVar[str] = "lookup(device, sites.csv, valid=as_of)"
+    form: ClassVar[str] = '{"lookup": KEY, "table": {KEY: [...], NAME: [...]}}'
+    make: ClassVar[Callable[..., DerivedKey]] = staticmethod(lookup)
 
     key: str  # a key of the frame
     table: pa.Table  # has a column with the key, columns for results, and optionally ``valid_from``
@@ -122,101 +165,25 @@ class Lookup:
                 )
         return {"lookup": self.key, "table": table.to_pydict(), "valid": self.valid}
 
-    def __repr__(self) -> str:
-        return f"lookup({self.key!r}, {self.table.num_rows} rows, valid={self.valid!r})"
+    @classmethod
+    def from_description(cls, described: Mapping[str, Any]) -> Lookup:
+        return cls(described["lookup"], pa.table({**described["table"]}), described.get("valid", "now"))
 
-
-def lookup(key: str, table: Any, valid: str = "now") -> Lookup:
-    """Return a key of results that a table derives from a key of the frame: ``keys={"site": lookup("device", table)}``.
-
-    Parameters
-    ----------
-    key : str
-        A key of the frame.
-    table : table, DataFrame, stream or path
-        The table. It has a column with the name of the frame's key, and one with the name of the results' key. With a
-        column ``valid_from``, a key may have several rows; each is valid from this time on (null means from the
-        beginning).
-    valid : str
-        ``now``: for all windows, the row that is valid at the ``now`` of the query. ``as_of``: for each window of the
-        level that is read, the row that is valid at the window's start.
-
-    Returns
-    -------
-    Lookup
-
-    Raises
-    ------
-    ValueError
-        If the table does not have the key's column, or has two rows for one key and time.
-
-    Guarantee
-    ---------
-    States of keys with the same value are merged: the results are bit-for-bit those of rows that had the new key from
-    the start. Keys that are missing in the table become null, with the warning `tiltframe.store.Unmapped`.
-
-    Examples
-    --------
-    >>> import aggr, tempfile
-    >>> from tiltframe import FrameStore, TiltFrame
-    >>> store = FrameStore(tempfile.mkdtemp(), TiltFrame(["1m", "1h"], "ts", {"n": aggr.count()}, ["device"]))
-    >>> store.append_rows(pa.table({"ts": [0, 0, 0], "device": ["d1", "d2", "d3"]}), writer="docs", commit=1)
-    True
-    >>> sites = pa.table({"device": ["d1", "d2", "d3"], "site": ["berlin", "paris", "berlin"]})
-    >>> store.query("1h", keys={"site": lookup("device", sites)}, flat=True).select(["site", "n"]).to_pylist()
-    [{'site': 'berlin', 'n': 2}, {'site': 'paris', 'n': 1}]
-    """
-    rows = rows_of(table, "the table of a lookup", columns=None, time=SINCE, uses=ColumnUses({key: key}))
-    return Lookup(key, consume(rows, lambda rows: pa.Table.from_batches(rows.batches, rows.schema)), valid)
-
-
-def described_lookup(described: Any) -> Any:
-    """Restore the lookup from the result of `Lookup.describe`; a name is returned unchanged."""
-    if not isinstance(described, Mapping):
-        return described
-    try:
-        return Lookup(described["lookup"], pa.table({**described["table"]}), described.get("valid", "now"))
-    except (KeyError, TypeError, pa.ArrowException):
-        raise ValueError(
-            f'cannot read {shown(described)} as a key; write {{"lookup": KEY, "table": {{KEY: [...], NAME: [...]}}}}'
-        ) from None
-
-
-def checked_lookups(keys: Mapping[Any, Any]) -> dict[str, str | Lookup]:
-    """Check and return the keys of results. Each is a key of the frame under its own name, or a lookup with a column of
-    the key's name.
-    """
-    for name, key in keys.items():
-        if not is_name(name) or (not isinstance(key, Lookup) and key != name):
+    def check(self, name: str) -> None:
+        if name not in self.table.column_names:
             raise ValueError(
-                f"a key must be a key of the frame, or NAME: lookup(KEY, table); got {shown(name)}: {shown(key)}"
+                f"the table of a lookup has no column {shown(name)}; {nearest(name, self.table.column_names)}"
             )
-        if isinstance(key, Lookup) and name not in key.table.column_names:
-            raise ValueError(
-                f"the table of a lookup has no column {shown(name)}; {nearest(name, key.table.column_names)}"
-            )
-        if isinstance(key, Lookup) and pa.types.is_nested(kind := key.table.schema.field(name).type):
+        if pa.types.is_nested(kind := self.table.schema.field(name).type):
             raise ValueError(
                 f"{shown(name)} cannot be a key, because its values are {kind}; name a column whose type is not nested"
             )
-    return dict(keys)
 
+    def reason(self, name: str) -> str:
+        return f"its table has no {name} for their {self.key}"
 
-def noting_unmapped(
-    slices: Iterator[pa.Table], names: Mapping[str, Lookup], tell: Callable[[str], None]
-) -> Iterator[pa.Table]:
-    """Yield results, and at the end report the number of results whose key is missing in the table of a lookup."""
-    missing, rows = dict.fromkeys(names, 0), 0
-    for results in slices:
-        rows += results.num_rows
-        missing = {name: count + results.column(name).null_count for name, count in missing.items()}
-        yield results
-    for name, count in missing.items():
-        if count:
-            tell(
-                f"{name} is null in {count:,} of {rows:,} results: its table has no {name} for their "
-                f"{names[name].key}; select both keys to see which"
-            )
+    def __repr__(self) -> str:
+        return f"lookup({self.key!r}, {self.table.num_rows} rows, valid={self.valid!r})"
 
 
 def _ranks(ids: NDArray[np.int64], at: NDArray[np.int64], moments: NDArray[np.int64]) -> NDArray[np.int64]:

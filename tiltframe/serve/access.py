@@ -15,7 +15,7 @@ from pathlib import Path
 from starlette.datastructures import Headers
 from starlette.types import ASGIApp, Receive, Scope, Send
 
-from aggr.arguments import because, shown
+from aggr.extend.arguments import because, shown
 from tiltframe.serve.errors import Refused
 
 _SHORTEST = 16  # the minimum length of a token

@@ -18,7 +18,7 @@ from starlette.requests import Request
 from starlette.responses import JSONResponse, Response
 from starlette.routing import Route
 
-from aggr.arguments import because, shown
+from aggr.extend.arguments import because, shown
 from tiltframe.serve import prometheus
 from tiltframe.serve.access import Access, is_loopback
 from tiltframe.serve.answers import Answers

@@ -15,7 +15,7 @@ import struct
 
 import pyarrow as pa
 
-from aggr.arrow import compute as pc
+from aggr.extend.columns import compute as pc
 from tiltframe.serve.errors import Refused
 
 _DICTIONARY_BATCH, _RECORD_BATCH = 2, 3  # members of the union MessageHeader

@@ -13,10 +13,9 @@ from starlette.requests import Request
 from starlette.responses import Response
 from starlette.routing import Route
 
-from aggr.arguments import nearest, shown
-from aggr.histograms.bucket_state import BucketState
-from tiltframe.names import END, LEVEL, PARTIAL, START
-from tiltframe.ranges import as_text
+from aggr.extend import BucketState
+from aggr.extend.arguments import nearest, shown
+from tiltframe.extend import as_text, json_value
 from tiltframe.serve.answers import Answers, Question, described
 from tiltframe.serve.cost import QUERY_BYTES, Budget
 from tiltframe.serve.deadline import Deadline
@@ -27,8 +26,8 @@ from tiltframe.serve.promql.catalogue import columns_in_promql
 from tiltframe.serve.promql.metrics import label_of
 from tiltframe.serve.stores import Stores
 from tiltframe.store import Query, StoreView
+from tiltframe.store.backends import END, LEVEL, PARTIAL, START
 from tiltframe.text.measures import asked_measures
-from tiltframe.text.results import plain
 
 MANY = ("per", "measures", "keys", "order_by")  # parameters that a URL may repeat
 INTEGER_WORDS = ("limit", "points")
@@ -162,7 +161,7 @@ class Asking:
                 first_values = values.slice(0, _KEY_VALUES).to_pylist()
                 return {
                     "key": key,
-                    "values": [plain(value, 2**53) for value in first_values],
+                    "values": [json_value(value, 2**53) for value in first_values],
                     "more": len(values) > len(first_values),
                 }
 

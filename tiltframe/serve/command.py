@@ -6,7 +6,7 @@ from pathlib import Path
 
 import click
 
-from aggr.extras import MissingExtra
+from aggr.extend.arguments import MissingExtra
 from tiltframe.cli.options import memory_bytes
 
 

@@ -6,7 +6,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from aggr.arguments import checked_whole
+from aggr.extend.arguments import checked_whole
 from tiltframe.serve.errors import Refused
 from tiltframe.serve.observed import Metrics
 from tiltframe.store import Cost

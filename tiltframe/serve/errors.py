@@ -11,7 +11,7 @@ from starlette.exceptions import HTTPException
 from starlette.responses import Response
 
 from aggr import UnknownFunction
-from aggr.extras import MissingExtra
+from aggr.extend.arguments import MissingExtra
 from tiltframe.store import CommitConflict, DamagedStore, MissingStore, StoreError, UnreachableStore
 
 _LONGEST = 300  # the maximum length of a message

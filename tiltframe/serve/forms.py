@@ -10,11 +10,11 @@ from typing import Any, TypeAlias
 import pyarrow as pa
 import pyarrow.csv as pacsv
 
-from aggr.tables.flat_results import flattened
+from aggr.extend.tables import flattened
+from tiltframe.extend import csv_cells, json_rows, json_text
 from tiltframe.serve.deadline import Deadline
 from tiltframe.serve.errors import Refused
 from tiltframe.store import Answer, Joined, StoreView
-from tiltframe.text.results import csv_cells, json_rows, json_text
 
 JSON, CSV, ARROW = "application/json", "text/csv", "application/vnd.apache.arrow.stream"
 PROTOBUF = "application/x-protobuf"  # the format of OpenTelemetry's exporters

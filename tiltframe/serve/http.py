@@ -10,7 +10,7 @@ from typing import Any
 
 from starlette.requests import Request
 
-from aggr.arguments import shown
+from aggr.extend.arguments import shown
 from tiltframe.serve.errors import Refused
 
 _MOST_WORDS = 2_000

@@ -14,7 +14,7 @@ from starlette.requests import Request
 from starlette.responses import Response
 from starlette.routing import Route
 
-from aggr.arguments import shown
+from aggr.extend.arguments import shown
 from tiltframe.serve.answers import Answers, Question
 from tiltframe.serve.cost import BODY_BYTES, Budget
 from tiltframe.serve.deadline import Deadline

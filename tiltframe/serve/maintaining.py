@@ -11,7 +11,7 @@ import threading
 import time
 from collections.abc import Callable
 
-from tiltframe.ranges import as_text
+from tiltframe.extend import as_text
 from tiltframe.serve.errors import place_of
 from tiltframe.serve.observed import LOG, Metrics
 from tiltframe.serve.stores import Stores

@@ -12,9 +12,9 @@ from typing import Any
 
 import pyarrow as pa
 
-from aggr.arguments import shown
-from aggr.tables.keys import key_type, plain_keys
-from tiltframe.frame import TiltFrame
+from aggr.extend.arguments import shown
+from aggr.extend.tables import key_type, plain_keys
+from tiltframe import TiltFrame
 from tiltframe.store import FrameStore
 
 _TIME = pa.timestamp("us", "UTC")

@@ -14,7 +14,7 @@ from starlette.requests import ClientDisconnect, Request
 from starlette.responses import Response, StreamingResponse
 from starlette.routing import Route
 
-from aggr.arguments import shown
+from aggr.extend.arguments import shown
 from tiltframe.serve.answers import Answers, Question, written
 from tiltframe.serve.cost import QUERY_BYTES, Budget
 from tiltframe.serve.deadline import Deadline
@@ -32,7 +32,7 @@ from tiltframe.serve.promql.status import CONSTANT_ANSWERS, database_statistics,
 from tiltframe.serve.promql.syntax_tree import syntax_tree
 from tiltframe.serve.workers import WorkerPool
 from tiltframe.store import StoreError, StoreView
-from windows.timezone import Instants
+from windows import Instants
 
 Form = Mapping[str, list[str]]
 TextOf = Callable[[Form, Metrics, Deadline], str]

@@ -19,13 +19,13 @@ from starlette.requests import Request
 from starlette.responses import Response, StreamingResponse
 from starlette.routing import Route
 
-from aggr.arguments import nearest, shown
-from tiltframe.names import LEVEL
+from aggr.extend.arguments import nearest, shown
+from tiltframe.extend import json_lines
 from tiltframe.serve.errors import Refused
 from tiltframe.serve.stores import Stores
 from tiltframe.serve.workers import WorkerPool
 from tiltframe.store import Seen
-from tiltframe.text.results import json_lines
+from tiltframe.store.backends import LEVEL
 
 EVENTS = "text/event-stream"  # the media type of the events
 _LISTENERS = 32  # the maximum number of clients that wait for changes

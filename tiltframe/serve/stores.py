@@ -9,7 +9,7 @@ from dataclasses import replace
 
 import numpy as np
 
-from aggr.arguments import nearest, shown
+from aggr.extend.arguments import nearest, shown
 from tiltframe.serve.errors import Refused
 from tiltframe.store import FrameStore, StoreView
 from tiltframe.store.backends import scheme_of

@@ -14,7 +14,7 @@ from starlette.requests import Request
 from starlette.responses import JSONResponse, Response
 from starlette.routing import Route
 
-from aggr.arguments import shown
+from aggr.extend.arguments import shown
 from tiltframe.files.inputs import open_source
 from tiltframe.serve.appended_once import append_once
 from tiltframe.serve.arrow_bodies import read_stream

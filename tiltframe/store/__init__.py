@@ -17,10 +17,10 @@ from tiltframe.store.log.manifest import Manifest
 from tiltframe.store.log.writers import check_writer
 from tiltframe.store.planned_join import PlannedJoin
 from tiltframe.store.query.changed_windows import Changes, Seen
+from tiltframe.store.query.derived_keys import DerivedKey, Unmapped, key_kinds, register_kind
 from tiltframe.store.query.execution import Answer, Cost
 from tiltframe.store.query.join import JOIN_OPTIONS, Join
 from tiltframe.store.query.join_execution import Joined
-from tiltframe.lookups.table_keys import Unmapped, lookup
 from tiltframe.store.query.missing import Expired, NotKnown
 from tiltframe.store.query.partitions import PlannedQuery
 from tiltframe.store.query.query import FILLS, Measures, Query
@@ -38,6 +38,7 @@ __all__ = [
     "CommitConflict",
     "Cost",
     "DamagedStore",
+    "DerivedKey",
     "Expired",
     "FrameStore",
     "HeldLevel",
@@ -62,5 +63,6 @@ __all__ = [
     "Vacuumed",
     "VerifyReport",
     "check_writer",
-    "lookup",
+    "key_kinds",
+    "register_kind",
 ]

@@ -44,10 +44,10 @@ from tiltframe.store.log.run import Attempt, run
 from tiltframe.store.log.stream_watermarks import StreamWatermark, watermarks_of
 from tiltframe.store.log.writers import check_writer, last_commits, refused_of_commits
 from tiltframe.store.planned_join import PlannedJoin
+from tiltframe.store.query.derived_keys import Unmapped
 from tiltframe.store.query.execution import Answer
 from tiltframe.store.query.join import Join
 from tiltframe.store.query.join_keys import On
-from tiltframe.lookups.table_keys import Unmapped
 from tiltframe.store.query.merging import mergeable
 from tiltframe.store.query.missing import warn_of_missing
 from tiltframe.store.query.query import Query, asking
@@ -277,7 +277,7 @@ class FrameStore:
         Guarantee
         ---------
         The function warns with `Expired` if windows in the range have expired on the level that is read, with
-        `NotKnown` if a measure was added later, and with `Unmapped` if a lookup has no value for some keys.
+        `NotKnown` if a measure was added later, and with `Unmapped` if a derived key has no value for some keys.
         """
         return pa.concat_tables(self._noting(self._warned(self.ask(query))))
 

@@ -16,6 +16,7 @@ from tiltframe.store.log.records import expired_before, known_from, snapshot_of
 from tiltframe.store.log.run import retry_on_conflict
 from tiltframe.store.log.stream_watermarks import watermarks_of
 from tiltframe.store.query.merging import mergeable, pieces_of
+from tiltframe.text.html_table import html_table
 
 _UNTOLD = ("schema", "checksum", "dropped", "earlier")  # the members that only programs read
 
@@ -83,9 +84,7 @@ class Report:
 
     def _repr_html_(self) -> str:
         names = ("level", "windows", "rows", "bytes", "parts", "waiting")
-        head = "".join(f"<th>{name}</th>" for name in names)
-        rows = ("".join(f"<td>{getattr(level, name)}</td>" for name in names) for level in self.levels)
-        return f"<table><tr>{head}</tr>{''.join(f'<tr>{row}</tr>' for row in rows)}</table>"
+        return html_table(names, ([getattr(level, name) for name in names] for level in self.levels))
 
     def to_json(self) -> str:
         """Return the report as JSON, with times in microseconds UTC."""

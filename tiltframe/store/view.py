@@ -178,7 +178,7 @@ class StoreView:
         readings = [reading_of(plan, self.snapshot, is_filled=bool(query.fill)) for plan in plans]
         results = self._results(readings, query)
         answer = self._answer(schema, present(results, query, plans[0].timezone), readings)
-        return replace(answer, lookups=query.lookups)
+        return replace(answer, derived_keys=query.derived_keys)
 
     def _results(self, readings: list[Reading], query: Query) -> Iterator[pa.Table]:
         now = self._now(query)

@@ -20,8 +20,8 @@ def measure_from(text: str) -> Measure:
 
     >>> measure_from("dds(latency_ms, quantiles=[0.5, 0.99])")
     dds('latency_ms', quantiles=[0.5, 0.99])
-    >>> measure_from("per(host, of={n: count(), p: dds(ms)}, max=1000)")
-    per('host', of={'n': count(), 'p': dds('ms')}, max=1000)
+    >>> measure_from("arg_max(url, by=ms, where='status < 500')")
+    arg_max('url', by='ms', where='status < 500')
     """
     call = read_call(text)
     if call is None:

@@ -30,7 +30,7 @@ def json_lines(table: pa.Table) -> str:
 
 def json_text(value: Any) -> str:
     """Return a value of a result as JSON."""
-    return json.dumps(plain(value), ensure_ascii=False, allow_nan=False)
+    return json.dumps(json_value(value), ensure_ascii=False, allow_nan=False)
 
 
 def iso_times(times: pa.ChunkedArray) -> pa.ChunkedArray:
@@ -55,7 +55,7 @@ def csv_cells(flat: pa.Table) -> pa.Table:
         elif pa.types.is_nested(field.type):
             texts = pa.array([None if v is None else json_text(v) for v in flat.column(i).to_pylist()], pa.string())
         elif any(test(field.type) for test in (pa.types.is_binary, pa.types.is_fixed_size_binary)):
-            texts = pa.array([plain(v) for v in flat.column(i).to_pylist()], pa.string())
+            texts = pa.array([json_value(v) for v in flat.column(i).to_pylist()], pa.string())
         else:
             continue
         flat = flat.set_column(i, field.name, texts)
@@ -90,17 +90,17 @@ def _for_doubles(column: pa.ChunkedArray) -> list[Any]:
     else:
         simple = pa.types.is_string(kind) or pa.types.is_boolean(kind)
     values: list[Any] = column.to_pylist()
-    return values if simple else [plain(value, _EXACT) for value in values]
+    return values if simple else [json_value(value, _EXACT) for value in values]
 
 
-def plain(value: Any, exact: int | None = None) -> Any:
+def json_value(value: Any, exact: int | None = None) -> Any:
     """Return as text a value that JSON cannot represent, or a whole number of a magnitude above ``exact``. Other values
     are unchanged.
     """
     if isinstance(value, dict):
-        return {name: plain(v, exact) for name, v in value.items()}
+        return {name: json_value(v, exact) for name, v in value.items()}
     if isinstance(value, list):
-        return [plain(v, exact) for v in value]
+        return [json_value(v, exact) for v in value]
     if exact is not None and isinstance(value, int) and abs(value) > exact:
         return str(value)
     if isinstance(value, dt.date):

@@ -11,12 +11,12 @@ import pyarrow as pa
 from numpy.typing import NDArray
 from promql_parser import VectorSelector
 
-from aggr.arguments import shown
-from aggr.arrow.normalize import one_array
 from aggr.asked_quantiles import label as quantile_label
-from aggr.tables.flat_results import leaves
-from tiltframe.frame import TiltFrame
-from tiltframe.ranges import as_text
+from aggr.extend.arguments import shown
+from aggr.extend.columns import one_array
+from aggr.extend.tables import leaves
+from tiltframe import TiltFrame
+from tiltframe.extend import as_text
 from tiltframe.serve.cost import Budget
 from tiltframe.serve.deadline import Deadline
 from tiltframe.serve.errors import BadData

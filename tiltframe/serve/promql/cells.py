@@ -18,9 +18,8 @@ import numpy as np
 import pyarrow as pa
 from numpy.typing import NDArray
 
-from aggr.arrow import compute as pc
-from aggr.function import Function
-from aggr.groups.groups import Groups
+from aggr.extend import Function, Groups
+from aggr.extend.columns import compute as pc
 from aggr.state_checks import made_here
 from tiltframe.serve.errors import Unanswerable
 from tiltframe.serve.promql.classic_buckets import LE, Bounds, bucket_counts, is_sketch

@@ -14,12 +14,11 @@ from itertools import pairwise
 import numpy as np
 import pyarrow as pa
 
-from aggr import Histogram
-from aggr.arguments import nearest, shown
-from aggr.arrays import Floats
-from aggr.arrow import compute as pc
-from aggr.function import Function
-from aggr.histograms.bucket_state import BucketState
+from aggr.contrib import Histogram
+from aggr.extend import BucketState, Function
+from aggr.extend.arguments import nearest, shown
+from aggr.extend.columns import Floats
+from aggr.extend.columns import compute as pc
 from aggr.state_checks import made_here
 from tiltframe.serve.promql.histogram_counts import counts_up_to, histogram_buckets
 

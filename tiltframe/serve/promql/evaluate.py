@@ -11,8 +11,8 @@ import numpy as np
 import promql_parser
 from promql_parser import AggregateExpr, BinaryExpr, Call, MatrixSelector, ParenExpr, SubqueryExpr, UnaryExpr
 
-from aggr.arguments import shown
 from aggr.asked_quantiles import label
+from aggr.extend.arguments import shown
 from tiltframe.serve.errors import BadData, Unanswerable
 from tiltframe.serve.promql.cells import Scalar, States, Vector
 from tiltframe.serve.promql.function_table import AGGREGATIONS, FUNCTIONS, MERGE, OPERATORS, WAY, check_answered
@@ -39,7 +39,7 @@ from tiltframe.serve.promql.metrics import ALL, BUCKETS, HISTOGRAM, LAST, QUANTI
 from tiltframe.serve.promql.operators import SET_OPERATORS, absent, combined, united
 from tiltframe.serve.promql.parse import Expression, written
 from tiltframe.serve.promql.select import Evaluation, Selector, select, selector_of
-from windows.timezone import Instants
+from windows import Instants
 
 Value: TypeAlias = "Scalar | States | Vector | str"
 

@@ -12,8 +12,7 @@ from numpy.typing import NDArray
 
 from aggr import Avg, Sum
 from aggr.asked_quantiles import label
-from aggr.function import Function
-from aggr.groups.groups import Groups
+from aggr.extend import Function, Groups
 from tiltframe.serve.deadline import Deadline
 from tiltframe.serve.errors import Unanswerable
 from tiltframe.serve.promql.cells import Floats, States, Vector
@@ -21,7 +20,7 @@ from tiltframe.serve.promql.classic_buckets import LE
 from tiltframe.serve.promql.function_table import FUNCTIONS, HISTOGRAM_READING, WAY
 from tiltframe.serve.promql.histogram_counts import counts_below, counts_up_to, histogram_buckets
 from tiltframe.serve.promql.metrics import AVG, BUCKETS, GAUGE, HISTOGRAM, LAST, MAX, MIN, SUM, Grouping
-from windows.timezone import Instants
+from windows import Instants
 
 RATE, COUNTING = "rate", ("rate", "increase")
 QUANTILE_OVER_TIME, HISTOGRAM_QUANTILE = "quantile_over_time", "histogram_quantile"

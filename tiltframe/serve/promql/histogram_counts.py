@@ -12,11 +12,10 @@ import numpy as np
 import pyarrow as pa
 from numpy.typing import NDArray
 
-from aggr.arrays import Floats
-from aggr.arrow import compute as pc
-from aggr.function import Function
-from aggr.histograms.bucket_ranges import BucketRanges
-from aggr.histograms.bucket_state import BucketState
+from aggr.extend import BucketState, Function
+from aggr.extend.columns import Floats
+from aggr.extend.columns import compute as pc
+from aggr.extend.histograms import BucketRanges
 from aggr.state_checks import made_here
 from tiltframe.serve.errors import Unanswerable
 

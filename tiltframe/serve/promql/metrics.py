@@ -20,16 +20,17 @@ import promql_parser
 import pyarrow as pa
 from numpy.typing import NDArray
 
-from aggr import Histogram
-from aggr.arguments import shown
-from aggr.arrow import compute as pc
-from aggr.arrow.normalize import normalize
-from aggr.function import Function
-from aggr.functions.hdrhistogram import Hdr
-from aggr.functions.signed_sketch import SignedSketch
+from aggr import Hdr
+from aggr.contrib import Histogram
+from aggr.extend import Function
+from aggr.extend.arguments import shown
+from aggr.extend.columns import compute as pc
+from aggr.extend.columns import normalize
+from aggr.extend.histograms import SignedSketch
+from aggr.extend.tables import leaves
 from aggr.sql.regular_expressions import check_size, plain_texts
 from aggr.state_checks import made_here
-from aggr.tables.flat_results import leaves
+from tiltframe.extend import iso_times, json_value
 from tiltframe.serve.errors import BadData
 from tiltframe.serve.promql.classic_buckets import (
     DEFAULT_BOUNDS,
@@ -41,7 +42,6 @@ from tiltframe.serve.promql.classic_buckets import (
     more_bounds,
 )
 from tiltframe.store import Manifest, StoreView
-from tiltframe.text.results import iso_times, plain
 
 Labels = Mapping[str, str]
 
@@ -175,7 +175,7 @@ def label_texts(column: pa.ChunkedArray) -> pa.Array:
 
 
 def _text(key: object) -> str:
-    text = plain(key)
+    text = json_value(key)
     return str(text).lower() if isinstance(text, bool) else str(text)
 
 

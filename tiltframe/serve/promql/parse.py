@@ -8,8 +8,7 @@ from typing import TypeAlias
 
 import promql_parser
 
-from aggr.arguments import shown
-from aggr.iso8601 import read_time
+from aggr.extend.arguments import read_time, shown
 from aggr.sql.regular_expressions import count_steps, plain_texts
 from tiltframe.serve.errors import BadData, Unanswerable
 from tiltframe.serve.promql.function_table import WAY, register_older_functions

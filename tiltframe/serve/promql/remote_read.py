@@ -21,7 +21,7 @@ import pyarrow as pa
 from numpy.typing import NDArray
 
 from aggr.interchange.protobuf_messages import message_classes
-from tiltframe.ranges import as_text
+from tiltframe.extend import as_text
 from tiltframe.serve.deadline import Deadline
 from tiltframe.serve.errors import BadData, Unanswerable
 from tiltframe.serve.promql.cells import Floats, States, Vector

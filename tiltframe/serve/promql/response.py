@@ -10,10 +10,10 @@ import numpy as np
 import pyarrow as pa
 from numpy.typing import NDArray
 
-from aggr.arrow import compute as pc
+from aggr.extend.columns import compute as pc
 from tiltframe.serve.promql.cells import Floats, States, Vector
 from tiltframe.serve.promql.histogram_counts import histogram_buckets
-from windows.timezone import Instants
+from windows import Instants
 
 _SPECIAL = {"nan": "NaN", "inf": "+Inf", "-inf": "-Inf"}
 

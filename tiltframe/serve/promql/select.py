@@ -15,15 +15,12 @@ import promql_parser
 import pyarrow as pa
 from numpy.typing import NDArray
 
-from aggr.arguments import listed, nearest, shown
-from aggr.groups.groups import group_by
+from aggr.extend.arguments import listed, nearest, shown
+from aggr.extend.columns import group_by
+from aggr.extend.tables import merge_by, merge_runs
 from aggr.state_checks import made_here
-from aggr.tables.by_key import merge_by
-from aggr.tables.ranges import merge_runs
-from tiltframe.frame import TiltFrame
-from tiltframe.instants import instants_of
-from tiltframe.names import END
-from tiltframe.ranges import as_text
+from tiltframe import TiltFrame
+from tiltframe.extend import as_text
 from tiltframe.serve.cost import Budget
 from tiltframe.serve.deadline import Deadline
 from tiltframe.serve.errors import Unanswerable
@@ -32,8 +29,8 @@ from tiltframe.serve.promql.function_table import WAY
 from tiltframe.serve.promql.metrics import NAME, STORE, Grouping, Matcher, Metric, chosen, label_texts
 from tiltframe.serve.promql.parse import SECOND, written
 from tiltframe.store import Query
-from windows import TimeWindow
-from windows.timezone import Instants
+from tiltframe.store.backends import END, instants_of
+from windows import Instants, TimeWindow
 
 LOOKBACK = 300 * SECOND
 MOST_CELLS = 10_000_000  # the limit of a part of an expression: series times moments, and windows to read

@@ -15,7 +15,7 @@ from __future__ import annotations
 import numpy as np
 from numpy.typing import NDArray
 
-from aggr.compiling.jit import compiled
+from aggr.extend import compiled
 
 SAMPLES = 120  # the samples of a chunk, as in Prometheus
 _NO_WINDOW = 255  # the value in place of a number of leading zeros, before an XOR has been written

@@ -1,16 +1,40 @@
-"""Backends: the storage of a store's log, with the protocol of a backend and helpers for new backends."""
+"""Backends: the storage of a store's log, with the protocol of a backend and all that a new backend needs: the columns
+and types of stored states, bounds of keys, and the names of stores.
+"""
 
+from tiltframe.event_time import INSTANT
 from tiltframe.instants import instants_of
+from tiltframe.names import END, LEVEL, PARTIAL, START
 from tiltframe.ranges import Range, inside
 from tiltframe.store.backends.buckets import bucket_names
 from tiltframe.store.backends.cache_memory import set_cache_memory
+from tiltframe.store.backends.key_bounds import KeyBound, bounds_of_keys
 from tiltframe.store.backends.open import absolute_uri, backend_at, scheme_of
-from tiltframe.store.backends.protocol import Backend, Part, Record, ResultTables, Snapshot, Transaction, Vacuumed
+from tiltframe.store.backends.protocol import (
+    EXPIRED,
+    Backend,
+    Part,
+    Record,
+    ResultTables,
+    Snapshot,
+    Transaction,
+    Vacuumed,
+)
+from tiltframe.store.backends.stored_types import cast_stored, stored, stored_schema, stored_type
 from tiltframe.store.log.errors import Conflict
+from tiltframe.store.log.manifest import FORMAT, check_name, schemas_in
 
 __all__ = [
+    "END",
+    "EXPIRED",
+    "FORMAT",
+    "INSTANT",
+    "LEVEL",
+    "PARTIAL",
+    "START",
     "Backend",
     "Conflict",
+    "KeyBound",
     "Part",
     "Range",
     "Record",
@@ -20,9 +44,16 @@ __all__ = [
     "Vacuumed",
     "absolute_uri",
     "backend_at",
+    "bounds_of_keys",
     "bucket_names",
+    "cast_stored",
+    "check_name",
     "inside",
     "instants_of",
+    "schemas_in",
     "scheme_of",
     "set_cache_memory",
+    "stored",
+    "stored_schema",
+    "stored_type",
 ]

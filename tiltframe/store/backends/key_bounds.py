@@ -28,7 +28,7 @@ class KeyBound:
     values: pa.Array | None  # all possible values, if there are at most 100
 
 
-def key_bounds(where: str | None, schema: pa.Schema) -> list[KeyBound] | None:
+def bounds_of_keys(where: str | None, schema: pa.Schema) -> list[KeyBound] | None:
     """Return bounds of a store's keys. Every row for which a condition is true lies within all bounds.
 
     ``schema`` is the schema of the store, in the types of the frame. Return None if the condition cannot be true for

@@ -46,17 +46,17 @@ def stored_schema(schema: pa.Schema) -> pa.Schema:
 
 def stored(values: pa.Array) -> pa.Array:
     """Return an array in its stored type."""
-    return cast(values, stored_type(values.type))
+    return cast_stored(values, stored_type(values.type))
 
 
-def cast(values: pa.Array, to: pa.DataType) -> pa.Array:
+def cast_stored(values: pa.Array, to: pa.DataType) -> pa.Array:
     """Cast to the stored type or back, including the fields of structs. Arrow casts lists as a whole."""
     # nested types count as equal even if the names of their fields differ
     if values.type == to and not pa.types.is_nested(to):
         return values
     if pa.types.is_struct(to):
         nulls = pc.is_null(values) if values.null_count else None
-        children = [cast(values.field(i), to.field(i).type) for i in range(to.num_fields)]
+        children = [cast_stored(values.field(i), to.field(i).type) for i in range(to.num_fields)]
         return pa.StructArray.from_arrays(children, fields=list(to), mask=nulls)
     if pa.types.is_time32(values.type) or pa.types.is_time32(to):  # Arrow casts times of day only to 32 bits
         return values.cast(pa.int32()).cast(to)

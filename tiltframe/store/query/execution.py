@@ -19,8 +19,8 @@ from tiltframe.store.log.manifest import Manifest
 from tiltframe.store.log.records import held_from, known_from, snapshot_of
 from tiltframe.store.log.run import retry_on_conflict
 from tiltframe.store.log.stream_watermarks import closed_before
+from tiltframe.store.query.derived_keys import DerivedKey, noting_unmapped
 from tiltframe.store.query.filling import fill_gaps, fill_values, finish_to_edges
-from tiltframe.lookups.table_keys import Lookup, noting_unmapped
 from tiltframe.store.query.merging import PartRanges, by_windows, pieces_of
 from tiltframe.store.query.plan import QueryPlan
 from tiltframe.store.query.query import Query
@@ -91,8 +91,8 @@ class Answer:
         Messages about measures that were added later and have no values in part of the range.
     readings : sequence of Reading
         For each kind of window, the parts that are read.
-    lookups : name -> Lookup
-        The keys of results that a table provides.
+    derived_keys : name -> DerivedKey
+        The keys of results that are computed from keys of the frame.
     """
 
     schema: pa.Schema
@@ -100,22 +100,22 @@ class Answer:
     expired: tuple[str, ...]
     unknown: tuple[str, ...] = ()
     readings: Sequence[Reading] = ()
-    lookups: Mapping[str, Lookup] = field(default_factory=dict)
+    derived_keys: Mapping[str, DerivedKey] = field(default_factory=dict)
 
     def noting_unmapped(self, tell: Callable[[str], None]) -> Answer:
-        """After all results are read, report the number of results whose key is missing in the table of a lookup.
+        """After all results are read, report the number of results for which a derived key has no value.
 
         Parameters
         ----------
         tell : callable of str
-            A function that receives one message for each lookup with missing keys.
+            A function that receives one message for each derived key with missing values.
 
         Returns
         -------
         Answer
             An equal answer whose slices report missing keys at the end.
         """
-        return replace(self, slices=noting_unmapped(self.slices, self.lookups, tell))
+        return replace(self, slices=noting_unmapped(self.slices, self.derived_keys, tell))
 
     @property
     def cost(self) -> Cost:

@@ -16,7 +16,7 @@ from aggr.tables.state_plan import holder
 from tiltframe.frame import TiltFrame, window_in
 from tiltframe.names import END, FILLED, LEVEL, START, check_names
 from tiltframe.ranges import EVER, Range
-from tiltframe.lookups.table_keys import Lookup
+from tiltframe.store.query.derived_keys import DerivedKey
 from tiltframe.store.query.other_zone import is_made_of
 from tiltframe.store.query.query import Query
 from windows import AllTime, TimeWindow, as_window
@@ -37,8 +37,8 @@ class QueryPlan:
     where: str | None
     timezone: str  # the zone in which conditions and orders interpret times
     results: Mapping[str, str | None]  # the requested results in order: each an expression, or None for a measure
-    lookups: Mapping[str, Lookup] = field(default_factory=dict)  # the keys that a table provides
-    now: int = 0  # microseconds UTC; the time for which lookups are valid
+    derived_keys: Mapping[str, DerivedKey] = field(default_factory=dict)  # computed from keys of the frame
+    now: int = 0  # microseconds UTC; the time for which derived keys are valid
     # microseconds; the maximum distance of two points in different windows that are used together
     edges: int | None = None
 
@@ -78,7 +78,7 @@ class QueryPlan:
     def columns(self) -> tuple[str, ...]:
         """The columns to read: keys, columns of the condition, and states."""
         read = () if self.where is None else sql.columns_of(self.where)
-        keys = [self.lookups[name].key if name in self.lookups else name for name in self.keys]
+        keys = [self.derived_keys[name].key if name in self.derived_keys else name for name in self.keys]
         return tuple(dict.fromkeys([*keys, *read, *self.states]))
 
     def narrowing(self, schema: pa.Schema) -> str | None:
@@ -126,14 +126,14 @@ def plan_queries(
                 f"per contains a level twice, {names}: {same.name} and {window.name} are the same; name each level once"
             )
     requested: Mapping[str, Any] = frame.measures if query.measures is None else query.measures  # type: ignore[assignment]
-    for key_names in (frame.keys, tuple(query.lookups)):
+    for key_names in (frame.keys, tuple(query.derived_keys)):
         check_names(key_names, [*requested, FILLED] if query.fill else requested)
     measures, keys = _measures(frame, requested), _keys(frame, query)
     results = {name: str(reading) if _is_expression(reading, frame) else None for name, reading in requested.items()}
     edges = None if query.edges is None else read_length(query.edges, "length of edges")
-    looked_up = query.lookups, now
+    derived = query.derived_keys, now
     plans = [
-        QueryPlan(frame, window, within, keys, measures, query.where, zone, results, *looked_up, edges)
+        QueryPlan(frame, window, within, keys, measures, query.where, zone, results, *derived, edges)
         for window in windows
     ]
     if edges is not None:
@@ -187,7 +187,7 @@ def _keys(frame: TiltFrame, query: Query) -> tuple[str, ...]:
     if query.keys is None:
         return frame.keys
     for name in query.keys:
-        key = query.lookups[name].key if name in query.lookups else name
+        key = query.derived_keys[name].key if name in query.derived_keys else name
         if key not in frame.keys:
             raise ValueError(f"the frame has no key {shown(key)}; {nearest(key, frame.keys, _names_there(frame.keys))}")
     return tuple(query.keys)

@@ -12,7 +12,7 @@ from typing import Any, Concatenate, ParamSpec, TypeAlias, TypeVar
 from aggr import Measure, from_description, sql
 from aggr.arguments import checked_mapping, checked_names, checked_truth, checked_whole, is_name, nearest, shown
 from aggr.duration import read_length
-from tiltframe.lookups.table_keys import Lookup, checked_lookups, described_lookup
+from tiltframe.store.query.derived_keys import DerivedKey, checked_keys, restored_key
 from tiltframe.time_range import check_time_range, moment_text, range_text
 from windows import TimeWindow, as_window, check_timezone, read_window
 
@@ -43,7 +43,7 @@ class Query:
         The measures of the results. New measures are computed from existing states, such as other quantiles of a
         stored sketch. SQL expressions are computed from results,
         ``{"rate": "errors / requests"}``.
-    keys : names, or name -> name or lookup, optional
+    keys : names, or name -> name or derived key, optional
         The keys of the results; states are merged over the other keys. ``{"site": lookup("device", table)}`` derives a
         key from a table; see `tiltframe.lookup`.
     fill : str or bool
@@ -101,7 +101,7 @@ class Query:
     within: Any = None
     where: str | None = None
     measures: Measures = None
-    keys: Sequence[str] | Mapping[str, str | Lookup] | None = None
+    keys: Sequence[str] | Mapping[str, str | DerivedKey] | None = None
     fill: str | bool = False
     order_by: str | Sequence[str] = ()
     limit: int | None = None
@@ -172,10 +172,10 @@ class Query:
         return tuple(self.per) if isinstance(self.per, list | tuple) else (self.per,)
 
     @property
-    def lookups(self) -> dict[str, Lookup]:
-        """The keys of the results that a table provides."""
+    def derived_keys(self) -> dict[str, DerivedKey]:
+        """The keys of the results that are computed from keys of the frame."""
         keys = self.keys if isinstance(self.keys, Mapping) else {}
-        return {name: key for name, key in keys.items() if isinstance(key, Lookup)}
+        return {name: key for name, key in keys.items() if isinstance(key, DerivedKey)}
 
     @property
     def order(self) -> list[tuple[str, str]]:
@@ -243,7 +243,7 @@ class Query:
     def _described_keys(keys: Any) -> Any:
         if not isinstance(keys, Mapping):
             return keys
-        return {name: key.describe() if isinstance(key, Lookup) else key for name, key in keys.items()}
+        return {name: key.describe() if isinstance(key, DerivedKey) else key for name, key in keys.items()}
 
     def to_json(self) -> str:
         """Return the query as JSON, from which `from_json` restores it."""
@@ -277,7 +277,7 @@ class Query:
         if isinstance(members.get("measures"), Mapping):
             members["measures"] = {name: _read_measure(name, measure) for name, measure in members["measures"].items()}
         if isinstance(members.get("keys"), Mapping):
-            members["keys"] = {name: described_lookup(key) for name, key in members["keys"].items()}
+            members["keys"] = {name: restored_key(key) for name, key in members["keys"].items()}
         defaults = {f.name: f.default for f in fields(cls) if f.default is not MISSING}
         return cls(**{name: defaults[name] if value is None else value for name, value in members.items()})
 
@@ -348,8 +348,8 @@ def asking(make: Callable[P, Query]) -> Callable[[Callable[[Any, Query], T]], Ca
 
 def _checked_keys(keys: Any) -> Any:
     if isinstance(keys, Mapping):
-        keys = checked_lookups(keys)
-        if any(isinstance(key, Lookup) for key in keys.values()):
+        keys = checked_keys(keys)
+        if any(isinstance(key, DerivedKey) for key in keys.values()):
             return keys
         keys = list(keys)
     return checked_names(keys, "keys")

@@ -39,8 +39,8 @@ def regroup(rows: pa.Table, plan: QueryPlan, span: Range) -> pa.Table:
     """
     if plan.where is not None:
         rows = rows.filter(pa.array(sql.rows_where(plan.where, rows, plan.timezone)))
-    looked_up = {name: key_lookup.keys_of(rows, name, plan.now) for name, key_lookup in plan.lookups.items()}
-    rows = pa.table({name: rows.column(name) for name in rows.column_names} | looked_up)
+    derived = {name: key.keys_of(rows, name, plan.now) for name, key in plan.derived_keys.items()}
+    rows = pa.table({name: rows.column(name) for name in rows.column_names} | derived)
     if plan.whole:
         starts, window_ends = (np.full(rows.num_rows, at) for at in span)
         return merge_windows(rows, starts, window_ends, plan)

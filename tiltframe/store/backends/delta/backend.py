@@ -63,7 +63,7 @@ from tiltframe.store.backends.delta.records import (
 )
 from tiltframe.store.backends.delta.result_tables import result_sources, vacuum_results, write_results
 from tiltframe.store.backends.delta.vacuum import vacuum_table
-from tiltframe.store.backends.key_bounds import key_bounds
+from tiltframe.store.backends.key_bounds import bounds_of_keys
 from tiltframe.store.backends.open import absolute_uri
 from tiltframe.store.backends.protocol import Part, Record, Snapshot, Transaction, Vacuumed
 from tiltframe.store.backends.stored_types import stored_schema
@@ -313,7 +313,7 @@ class DeltaBackend:
         skipped.
         """
         schema = self._manifest().columns
-        bounds = key_bounds(where, schema)
+        bounds = bounds_of_keys(where, schema)
         requested = pa.schema([schema.field(name) for name in dict.fromkeys([START, *columns])])
         if bounds is None or not parts:
             return requested.empty_table()

@@ -32,7 +32,7 @@ from tiltframe.store.backends.delta.fsync import sync_written
 from tiltframe.store.backends.delta.row_groups import laid_out
 from tiltframe.store.backends.key_bounds import KeyBound
 from tiltframe.store.backends.protocol import Part
-from tiltframe.store.backends.stored_types import cast, stored, stored_schema
+from tiltframe.store.backends.stored_types import cast_stored, stored, stored_schema
 from tiltframe.store.log.errors import DamagedStore
 from tiltframe.store.log.manifest import Manifest
 from windows import TimeWindow
@@ -323,7 +323,7 @@ def _read_directly(
 def _in_types(rows: pa.Table, schema: pa.Schema) -> pa.Table:
     """Convert rows from the stored types to the types of a schema."""
     columns = [
-        pa.chunked_array([cast(chunk, field.type) for chunk in rows.column(field.name).chunks], field.type)
+        pa.chunked_array([cast_stored(chunk, field.type) for chunk in rows.column(field.name).chunks], field.type)
         for field in schema
     ]
     return pa.table(columns, schema=schema)

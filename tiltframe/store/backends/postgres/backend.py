@@ -17,13 +17,29 @@ from typing import Any, TypeAlias
 import numpy as np
 import pyarrow as pa
 
-from aggr.arrow.normalize import one_array
-from tiltframe.event_time import INSTANT
-from tiltframe.instants import instants_of
-from tiltframe.names import END, LEVEL, START
-from tiltframe.ranges import Range
-from tiltframe.store.backends.buckets import bucket_names
-from tiltframe.store.backends.key_bounds import KeyBound, key_bounds
+from aggr.extend.columns import one_array
+from tiltframe.store import DamagedStore, MissingStore, OtherFrame, StoreError
+from tiltframe.store.backends import (
+    END,
+    INSTANT,
+    LEVEL,
+    START,
+    Conflict,
+    KeyBound,
+    Part,
+    Range,
+    Record,
+    Snapshot,
+    Transaction,
+    Vacuumed,
+    bounds_of_keys,
+    bucket_names,
+    cast_stored,
+    check_name,
+    instants_of,
+    stored,
+    stored_schema,
+)
 from tiltframe.store.backends.postgres import result_tables
 from tiltframe.store.backends.postgres.address import checked_address, shown, without_password
 from tiltframe.store.backends.postgres.address import secrets as passwords
@@ -33,10 +49,6 @@ from tiltframe.store.backends.postgres.literals import moment, numbers, quoted
 from tiltframe.store.backends.postgres.schema import Layout, StoredLayout, find, make_registry, register
 from tiltframe.store.backends.postgres.session import Session, session
 from tiltframe.store.backends.postgres.state_columns import column_name, flat_schema, flatten, unflatten
-from tiltframe.store.backends.protocol import Part, Record, Snapshot, Transaction, Vacuumed
-from tiltframe.store.backends.stored_types import cast, stored, stored_schema
-from tiltframe.store.log.errors import Conflict, DamagedStore, MissingStore, OtherFrame, StoreError
-from tiltframe.store.log.manifest import check_name
 from windows import TimeWindow
 
 PartRanges: TypeAlias = Sequence[tuple[Part, Range]]
@@ -179,7 +191,7 @@ class PostgresBackend:
             if missing := [name for name in names if name not in stored_fields.names]:
                 raise StoreError(f"the store {store.name} has no column {missing[0]!r}")
             schema = pa.schema([stored_fields.field(name) for name in names]).remove_metadata()
-            bounds = key_bounds(where, stored_fields)
+            bounds = bounds_of_keys(where, stored_fields)
             levels = [] if bounds is None else list(dict.fromkeys(part.level for part, _ in parts))
             tables = [schema.empty_table()]
             for level in levels:
@@ -331,7 +343,7 @@ def _read_level(
     if not conditions:
         _check_rows(rows, part_ranges, f"the store {layout.name} is damaged: the level {level}")
     nested = unflatten(rows.select(range(1, rows.num_columns)).rename_columns(flat.names), stored_fields)
-    arrays = [cast(one_array(c), f.type) for c, f in zip(nested.columns, schema, strict=True)]
+    arrays = [cast_stored(one_array(c), f.type) for c, f in zip(nested.columns, schema, strict=True)]
     return pa.table(arrays, schema=schema)
 
 

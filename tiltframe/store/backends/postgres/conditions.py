@@ -10,7 +10,7 @@ from collections.abc import Callable
 
 import pyarrow as pa
 
-from tiltframe.store.backends.key_bounds import KeyBound
+from tiltframe.store.backends import KeyBound
 from tiltframe.store.backends.postgres.literals import moment
 
 _SAFE_DAYS = 6_000 * 365  # the days around 1970 that PostgreSQL's dates and times can represent; they begin in 4714 BC

@@ -9,9 +9,9 @@ from collections.abc import Iterator
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from aggr.arrow.normalize import one_array
-from tiltframe.names import END, LEVEL
-from tiltframe.store.log.errors import StoreError
+from aggr.extend.columns import one_array
+from tiltframe.store import StoreError
+from tiltframe.store.backends import END, LEVEL
 
 PART = "_part"
 _OWN_COLUMNS = (LEVEL, END, PART)

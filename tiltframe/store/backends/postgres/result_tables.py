@@ -9,16 +9,14 @@ from collections.abc import Mapping, Sequence
 
 import pyarrow as pa
 
-from aggr.arrow.normalize import one_array
-from aggr.tables.flat_results import flat_schema
-from tiltframe.frame import TiltFrame
-from tiltframe.names import END, PARTIAL, START
-from tiltframe.ranges import Range
+from aggr.extend.columns import one_array
+from aggr.extend.tables import flat_schema
+from tiltframe import TiltFrame
+from tiltframe.store import StoreError
+from tiltframe.store.backends import END, PARTIAL, START, Conflict, Range, stored, stored_type
 from tiltframe.store.backends.postgres.literals import listed, moment, quoted
 from tiltframe.store.backends.postgres.session import Session
 from tiltframe.store.backends.postgres.state_columns import column_name, sql_type
-from tiltframe.store.backends.stored_types import stored, stored_type
-from tiltframe.store.log.errors import Conflict, StoreError
 
 _INCOMING = "tiltframe_incoming_flat"
 _NAMES = (

@@ -19,17 +19,15 @@ from typing import Any, NamedTuple
 
 import pyarrow as pa
 
-from tiltframe.frame import TiltFrame
-from tiltframe.names import END, LEVEL, START
+from tiltframe import TiltFrame
+from tiltframe.store import DamagedStore, StoreError
+from tiltframe.store.backends import END, FORMAT, LEVEL, START, schemas_in, stored_schema
 from tiltframe.store.backends.postgres import result_tables
 from tiltframe.store.backends.postgres.limits import PART, check_columns
 from tiltframe.store.backends.postgres.literals import quoted
 from tiltframe.store.backends.postgres.session import Session
 from tiltframe.store.backends.postgres.sql_view import sql_view
 from tiltframe.store.backends.postgres.state_columns import flat_schema, sql_type
-from tiltframe.store.backends.stored_types import stored_schema
-from tiltframe.store.log.errors import DamagedStore, StoreError
-from tiltframe.store.log.manifest import FORMAT, schemas_in
 
 _OLDEST = 150_000  # the oldest version of PostgreSQL that is tested
 _REGISTRY = (

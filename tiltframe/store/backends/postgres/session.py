@@ -16,9 +16,10 @@ from typing import Any
 
 import pyarrow as pa
 
-from aggr.extras import MissingExtra
+from aggr.extend.arguments import MissingExtra
+from tiltframe.store import StoreError, UnreachableStore
+from tiltframe.store.backends import Conflict
 from tiltframe.store.backends.postgres.address import secrets, shown
-from tiltframe.store.log.errors import Conflict, StoreError, UnreachableStore
 
 _RETRY = ("40001", "40P01")  # serialization failure, deadlock: the transaction wrote nothing and can be repeated
 _SNAPSHOT = "SET TRANSACTION ISOLATION LEVEL REPEATABLE READ, READ ONLY"

@@ -16,7 +16,7 @@ from typing import Any, TypeAlias
 import pyarrow as pa
 
 import aggr
-from aggr.entry_points import load_group
+from aggr.extend import load_group
 from tiltframe.store.backends.postgres.literals import moment
 from tiltframe.store.backends.postgres.sql_terms import (
     Merged,

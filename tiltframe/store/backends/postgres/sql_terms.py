@@ -10,7 +10,7 @@ from dataclasses import dataclass, field
 
 import pyarrow as pa
 
-from aggr.exact.scaled_sums import SPAN
+from aggr.extend.exact import SPAN
 from tiltframe.store.backends.postgres.literals import quoted
 from tiltframe.store.backends.postgres.state_columns import column_name
 

@@ -13,16 +13,14 @@ from collections.abc import Callable
 
 import pyarrow as pa
 
-from aggr.state_checks import FUNCTION
-from tiltframe.frame import TiltFrame
-from tiltframe.names import END, PARTIAL, START
+from aggr.extend.tables import FUNCTION
+from tiltframe import TiltFrame
+from tiltframe.store.backends import END, EXPIRED, PARTIAL, START, stored_schema
 from tiltframe.store.backends.postgres.literals import moment, quoted
 from tiltframe.store.backends.postgres.result_tables import columns_of, results_of
 from tiltframe.store.backends.postgres.sql_results import sql_result
 from tiltframe.store.backends.postgres.sql_terms import Merged, column_of
 from tiltframe.store.backends.postgres.state_columns import column_name, flat_schema
-from tiltframe.store.backends.protocol import EXPIRED
-from tiltframe.store.backends.stored_types import stored_schema
 
 
 def sql_view(

@@ -14,10 +14,9 @@ import numpy as np
 import pyarrow as pa
 from numpy.typing import NDArray
 
-from aggr.arguments import shown
-from aggr.arrow.normalize import one_array
-from aggr.arrow.versions import to_fixed_size_binary
-from tiltframe.store.log.errors import StoreError
+from aggr.extend.arguments import shown
+from aggr.extend.columns import one_array, to_fixed_size_binary
+from tiltframe.store import StoreError
 
 _LONGEST = 63  # the maximum bytes of an identifier; PostgreSQL silently truncates longer ones
 

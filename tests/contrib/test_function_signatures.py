@@ -1,6 +1,6 @@
 """aggr/calls.pyi and spark_udaf/functions.pyi: what editors show of functions that are made from the registry.
 
-python -m tests.aggr.test_function_signatures        writes them again
+python -m tests.contrib.test_function_signatures        writes them again
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ from aggr.registry import aliases
 
 ROOT = Path(__file__).parents[2]
 CALLS, FILE = ROOT / "aggr" / "calls.pyi", ROOT / "spark_udaf" / "functions.pyi"
-CALLS_HEAD = '''"""Written by `python -m tests.aggr.test_function_signatures`, from the registry."""
+CALLS_HEAD = '''"""Written by `python -m tests.contrib.test_function_signatures`, from the registry."""
 
 from collections.abc import Mapping, Sequence
 from decimal import Decimal
@@ -24,7 +24,7 @@ from decimal import Decimal
 from aggr.measure import Measure
 
 '''
-HEAD = '''"""Written by `python -m tests.aggr.test_function_signatures`, from the registry."""
+HEAD = '''"""Written by `python -m tests.contrib.test_function_signatures`, from the registry."""
 
 from collections.abc import Callable, Mapping, Sequence
 from decimal import Decimal
@@ -81,7 +81,7 @@ class _Bare(str):
 def test_the_stub_is_what_the_registry_has(file, write):
     pytest.importorskip("pyspark")
     stub, generated = (ast.dump(ast.parse(text)) for text in (file.read_text(), write()))
-    assert stub == generated, "run python -m tests.aggr.test_function_signatures, then ruff format"
+    assert stub == generated, "run python -m tests.contrib.test_function_signatures, then ruff format"
 
 
 if __name__ == "__main__":

@@ -1,0 +1,47 @@
+"""Exact sums as columns: their Arrow type, how they are merged and checked, units of numbers, and special values.
+
+A state of exact sums needs only a declaration (`aggr.extend.SumsState`). These names are for fields that contain exact
+sums among others.
+"""
+
+from aggr.exact.number_columns import (
+    NAN,
+    NEGATIVE,
+    POSITIVE,
+    check_unit,
+    exact_float_parts,
+    float_results,
+    kept_type,
+    scale_of,
+    unit_of,
+    with_special,
+)
+from aggr.exact.powers_of_two import PLACES, binary_logarithm, exp2, power_of_two
+from aggr.exact.scaled_sums import SPAN, read_scaled
+from aggr.exact.superaccumulator import EXACT_TYPE, check_exact, merge_exactly
+from aggr.exact.weights import float_parts
+from aggr.fields import UNIT
+
+__all__ = [
+    "EXACT_TYPE",
+    "NAN",
+    "NEGATIVE",
+    "PLACES",
+    "POSITIVE",
+    "SPAN",
+    "UNIT",
+    "binary_logarithm",
+    "check_exact",
+    "check_unit",
+    "exact_float_parts",
+    "exp2",
+    "float_parts",
+    "float_results",
+    "kept_type",
+    "merge_exactly",
+    "power_of_two",
+    "read_scaled",
+    "scale_of",
+    "unit_of",
+    "with_special",
+]

@@ -1,0 +1,30 @@
+"""States of the core that functions outside it share or extend, so that they use the same column of a frame, and the
+functions that read them.
+
+`Squared` is a function without a result over exact Σx and Σx². `EXTREME_POINTS` are the fields of `FOUR_POINTS`.
+
+>>> from aggr.extend.states import LEAST_AND_GREATEST, Min
+>>> LEAST_AND_GREATEST in Min.reads
+True
+"""
+
+from aggr.functions.count import Count
+from aggr.functions.event_points import EXTREME_POINTS, FOUR_POINTS, check_extreme_points
+from aggr.functions.first_last import First
+from aggr.functions.min_max import LEAST_AND_GREATEST, MAX, MIN, Max, Min
+from aggr.functions.moments import MOMENTS, Squared
+
+__all__ = [
+    "EXTREME_POINTS",
+    "FOUR_POINTS",
+    "LEAST_AND_GREATEST",
+    "MAX",
+    "MIN",
+    "MOMENTS",
+    "Count",
+    "First",
+    "Max",
+    "Min",
+    "Squared",
+    "check_extreme_points",
+]

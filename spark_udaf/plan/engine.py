@@ -1,0 +1,106 @@
+"""Engines: what runs the plans of a session. Spark is the default; distributions add engines that implement its API by
+entry points of the group ``spark_udaf.engines``::
+
+    [project.entry-points."spark_udaf.engines"]
+    sail = "spark_udaf.sail:SAIL"
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from contextlib import AbstractContextManager
+from dataclasses import dataclass, field
+from enum import Enum
+from functools import cache
+from typing import TYPE_CHECKING
+
+from aggr.entry_points import load_group
+
+if TYPE_CHECKING:
+    from pyspark.sql import SparkSession
+
+GROUP = "spark_udaf.engines"
+
+
+class Feature(Enum):
+    """What an engine may lack of Spark."""
+
+    SHARDS = "a shuffle that spreads shards like Spark, and keeps the order of sorted partitions"
+    ORDER = "a sort within partitions whose order reaches the next function"
+    METADATA = "metadata of columns"
+    CACHE = "a cache of DataFrames, and whether one is cached"
+    STREAMS = "stateful streams"
+    DATA_SOURCES = "data sources in Python"
+    OBSERVATIONS = "observations of a DataFrame"
+    EXCLUDED_COUNTS = "observations inside functions of tasks"
+
+
+def _spark_partitions() -> int:
+    """Return Spark's default of ``spark.sql.shuffle.partitions``."""
+    return 200
+
+
+def _unknown_cores() -> None:
+    """Return None: Spark's executors may come and go."""
+
+
+@dataclass(frozen=True)
+class Engine:
+    """An engine of Spark's API.
+
+    Parameters
+    ----------
+    name : str
+        The name for messages.
+    runs : callable of a session
+        Returns whether the engine runs the session.
+    lacks : mapping of Feature to str
+        The features that it does not have, each with the reason in words of a message: ``does not keep the order``.
+    default_partitions : callable
+        Returns the number of shuffle partitions of a session without the setting.
+    cores : callable
+        Returns the number of tasks that run at once if the settings of a session do not determine it, or None.
+    start : callable, optional
+        Returns a context in which the engine runs in this process, without Java, and whose value is a session.
+    package : str
+        The package that ``start`` needs.
+    """
+
+    name: str
+    runs: Callable[[SparkSession], bool]
+    lacks: Mapping[Feature, str] = field(default_factory=dict)
+    default_partitions: Callable[[], int] = _spark_partitions
+    cores: Callable[[], int | None] = _unknown_cores
+    start: Callable[[], AbstractContextManager[SparkSession]] | None = None
+    package: str = ""
+
+    def has(self, feature: Feature) -> bool:
+        """Return whether the engine has a feature of Spark."""
+        return feature not in self.lacks
+
+
+SPARK = Engine("Spark", runs=lambda spark: True)
+_ENGINES: list[Engine] = []
+
+
+def engines() -> tuple[Engine, ...]:
+    """Return the engines that entry points declare, and Spark as the last one."""
+    _load_others()
+    return (*_ENGINES, SPARK)
+
+
+def engine_of(spark: SparkSession) -> Engine:
+    """Return the engine that runs a session."""
+    return next(engine for engine in engines() if engine.runs(spark))
+
+
+def check_supports(spark: SparkSession, feature: Feature, what: str, instead: str) -> None:
+    """Raise ``ValueError`` if the engine of a session lacks a feature that ``what`` needs; ``instead`` is a remedy."""
+    engine = engine_of(spark)
+    if not engine.has(feature):
+        raise ValueError(f"{what} cannot run on {engine.name}, which {engine.lacks[feature]}; {instead}")
+
+
+@cache
+def _load_others() -> None:
+    load_group(GROUP, "engine", _ENGINES.append)

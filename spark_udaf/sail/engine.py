@@ -1,0 +1,60 @@
+"""Sail as an engine: how its sessions are recognised and started, and which features of Spark it lacks."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Iterator
+from contextlib import contextmanager
+from typing import TYPE_CHECKING
+
+from aggr.extend.arguments import MissingExtra
+from spark_udaf.extend import Engine, Feature
+
+if TYPE_CHECKING:
+    from pyspark.sql import SparkSession
+
+
+def _is_sail(spark: SparkSession) -> bool:
+    """Return whether Sail runs a session: only Spark sets the id of an application."""
+    return spark.conf.get("spark.app.id", None) is None
+
+
+@contextmanager
+def sail_session() -> Iterator[SparkSession]:
+    """Start Sail in this process, without Java, and stop it at the end; raises `MissingExtra` if it is missing."""
+    os.environ.setdefault("RUST_LOG", "error")  # the log level
+    try:
+        from pysail.spark import SparkConnectServer
+    except ImportError as error:
+        raise MissingExtra("Spark without Java", "sail", error) from None
+    from pyspark.sql import SparkSession
+
+    server = SparkConnectServer()
+    server.start(background=True)
+    _, port = server.listening_address
+    spark = SparkSession.builder.remote(f"sc://localhost:{port}").getOrCreate()
+    try:
+        yield spark
+    finally:
+        spark.stop()
+        server.stop()
+
+
+SAIL = Engine(
+    "Sail",
+    runs=_is_sail,
+    lacks={
+        Feature.SHARDS: "drops the order of partitions, and has another hash",
+        Feature.ORDER: "does not preserve the order of rows",
+        Feature.METADATA: "does not keep the metadata of columns",
+        Feature.CACHE: "does not cache, but reports that it does",
+        Feature.STREAMS: "does not support stateful streams",
+        Feature.DATA_SOURCES: "cannot determine the types of a data source",
+        Feature.OBSERVATIONS: "does not support observations",
+        Feature.EXCLUDED_COUNTS: "counts nothing on the way",
+    },
+    default_partitions=lambda: os.cpu_count() or 1,
+    cores=os.cpu_count,
+    start=sail_session,
+    package="pysail",
+)
