@@ -94,7 +94,7 @@ if has_data_source():
 def __getattr__(name: str) -> Any:
     """Return a name that an entry point of ``spark_udaf.names`` declares.
 
-    Otherwise raise ``AttributeError``, which names the new place of functions of states.
+    For other names, raise ``AttributeError``; for a function of states, the message names `spark_udaf.states`.
     """
     if not name.startswith("_"):
         added = load_name("spark_udaf.names", name)

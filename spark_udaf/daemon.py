@@ -1,4 +1,5 @@
-"""Spark's daemon of Python workers with this library loaded: workers are forks of it, and start without imports.
+"""Spark's daemon of Python workers, which imports this library once. Workers are forked from the daemon, and need no
+imports.
 
 Spark starts a worker for each running task, and starts another one after a task that was not read to its end, as by
 ``limit`` or ``first``. With the setting ``spark.python.daemon.module=spark_udaf.daemon`` the library is imported once
@@ -11,6 +12,6 @@ from pyspark.daemon import manager
 import aggr
 import spark_udaf.plan.worker  # noqa: F401
 
-aggr.names()  # loads the functions of entry points, for the workers
+aggr.names()  # This loads the functions of entry points for the workers.
 if __name__ == "__main__":
     manager()

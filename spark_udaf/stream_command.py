@@ -47,10 +47,11 @@ def run(
     reading: ReadOptions,
     **command_options: Any,
 ) -> None:
-    """Run a query from a source, into a store or to standard output, until it ends, or Ctrl-C.
+    """Run a query from a source into a store or to standard output, until the query ends or Ctrl-C is pressed.
 
     ``folder`` is the input of the source, ``source`` is its format, with the names of Spark, and ``options`` are texts
-    ``KEY=VALUE``. The others are options of ``tiltframe stream``; ``state`` is the folder of Spark's checkpoint.
+    ``KEY=VALUE``. All other arguments are options of ``tiltframe stream``; ``state`` is the folder of Spark's
+    checkpoint.
     """
     if source is None:
         raise ValueError(
@@ -120,7 +121,9 @@ def run(
 
 
 def _shuffle(spark: SparkSession, shards: int | None, checkpoint: Path | None) -> None:
-    """Set the number of shuffle partitions: that of the option, the checkpoint, the session, or the number of cores."""
+    """Set the number of shuffle partitions to the number in the option, the checkpoint or the session, or to the number
+    of cores.
+    """
     partitions = kept_partitions(checkpoint) if shards is None and checkpoint is not None else shards
     count = None if partitions is None else checked_whole(partitions, "--shards", 1, 10_000)
     if count is None and PARTITIONS not in spark.conf.getAll:

@@ -33,7 +33,7 @@ _ALLOWED = (
     "a pyarrow.Table or dataset, a DataFrame of polars or pandas, a DuckDB relation, any other Arrow stream, or the "
     "path of a file or folder"
 )
-_FIRST = {  # types that have no rows or no column names, and how to convert them
+_FIRST = {  # the types of objects without rows or column names, with advice how to convert them
     "LazyFrame": "call .collect() first",
     "DuckDBPyConnection": "fetch the result with .arrow(), or pass the relation, con.sql('…')",
     "Series": "call .to_frame() first",
@@ -97,13 +97,13 @@ def rows_of(
 ) -> Batches:
     """Return the rows of an object that contains a table. Only the needed columns are returned if they can be selected.
 
-    ``columns`` receives the names of all columns and returns the needed ones. It raises an error if one is missing;
-    None means that all are needed. ``coded`` are text columns that may be read as dictionaries, if Parquet files have
-    dictionaries. ``uses`` states for each column whether its digits matter and whether its texts are read as numbers.
-    ``check`` raises an error if the schema of the rows does not fit. For files, the message names the value that is not
-    a number. ``settled`` receives the schema of files and the columns whose types are guesses, and returns the schema
-    with the types of a store. Raise ``ValueError`` if ``data`` does not contain a table (messages call it ``what``), or
-    if a file cannot be read.
+    ``columns`` receives the names of all columns and returns the needed ones. The function raises an error if a column
+    is missing. None means that all columns are needed. ``coded`` are text columns that may be read as dictionaries, if
+    Parquet files have dictionaries. ``uses`` states for each column whether its digits matter and whether its texts are
+    read as numbers. ``check`` raises an error if the schema of the rows does not fit. For files, the message names the
+    value that is not a number. ``settled`` receives the schema of files and the columns whose types are guesses, and
+    returns the schema with the types of a store. Raise ``ValueError`` if ``data`` does not contain a table (messages
+    call it ``what``), or if a file cannot be read.
 
     >>> schema, batches, _ = rows_of(pa.table({"ts": [0], "a": [1]}), "data", lambda names: ["ts", "a"], "ts")
     >>> [batch.num_rows for batch in batches]
@@ -139,7 +139,7 @@ def _with_options(
     reading: ReadOptions,
     timezone: str,
 ) -> Batches:
-    """Return the rows of a table or a stream. If ``reading`` says so, times are computed and rows are filtered."""
+    """Return the rows of a table or a stream. Times are computed and rows are filtered according to ``reading``."""
     is_stated = reading.unit(time) is not None or reading.declared.get(time) == pa.string()
     of_time = {name: kind for name, kind in reading.types.items() if name == time and is_stated}
     if replace(reading, types={}, clock=None, time_format=None, time=None, where=None) != _NOTHING or (
@@ -239,8 +239,8 @@ def table_of(data: Any, what: str) -> pa.Table:
 
 
 def _plain(dtype: pa.DataType) -> pa.DataType:
-    """Return the types that tiltframe writes for texts and instants in states. Other tools use several types for
-    them.
+    """Return the type that tiltframe writes in states for a type of texts or instants. Other tools use several types
+    for texts and instants.
     """
     if pa.types.is_struct(dtype):
         return pa.struct([field.with_type(_plain(field.type)) for field in dtype])
@@ -278,7 +278,7 @@ def _stream(data: Any, what: str, columns: Columns | None) -> Batches:
         return Batches(reader.schema, _read(reader, what))
     except (pa.ArrowException, TypeError, ValueError, AttributeError) as error:
         if hasattr(data, "columns") and isinstance(error, pa.ArrowException):
-            message = str(error.args[-1]).splitlines()[0]  # the messages of pandas and polars name the column
+            message = str(error.args[-1]).splitlines()[0]  # The messages of pandas and polars already name the column.
             raise ValueError(
                 f"{what} cannot be read: {shortened(message)}; use values of a single type in each column"
             ) from None

@@ -1,8 +1,8 @@
 """within: parse a range of time, such as two moments, a day, ``-24h``, or a pattern ``2018-01-** **:**:**``.
 
-A local time may occur twice in a time zone, or be skipped. It then means the *first* instant with this or a later local
-time. For a repeated time, this is the earlier instant (write an offset for the later one). For a skipped time, it is
-the instant of the transition. The starts of `windows` follow the same rule, and a pattern selects one window: the
+A local time may occur twice in a time zone, or be skipped. Such a time means the *first* instant with this or a later
+local time. For a repeated time, this is the earlier instant (write an offset for the later one). For a skipped time, it
+is the instant of the transition. The starts of `windows` follow the same rule, and a pattern selects one window: the
 repeated hour from 02:00 has two windows, and ``2024-10-27 02:**:**`` is the first.
 """
 
@@ -51,8 +51,8 @@ def read_time_range(within: Within, timezone: str, now: int | None = None, open_
       too), dates, ISO 8601 text, each with an offset or in the zone; Unix milliseconds as a whole number or its digits,
       except that eight digits are a date; ``now``; a time ago: ``-24h,-1h``. If ends may be open, one of them may be
       None or, in text, left out: ``2024-05-01,``.
-    - A pattern, one text of the form ``2018-01-02 03:04:05`` in which stars from some place to the end leave open what
-      follows, ``2018-01-** **:**:**``, and which may end with an offset, `` +05:30`` or `` Z``.
+    - A pattern, one text of the form ``2018-01-02 03:04:05`` in which ``**`` replaces each part after a certain part,
+      ``2018-01-** **:**:**``. The text may end with an offset, `` +05:30`` or `` Z``.
 
     Raise ``ValueError`` if the range cannot be read, is empty, or extends beyond the years 2 to 9998.
 
@@ -197,7 +197,9 @@ def _read_pattern(text: str, timezone: str) -> tuple[int, int]:
 
 
 def read_age(older_than: str) -> float:
-    """Parse a duration to seconds. Unlike the length of a window, it may be 0. Raise ``ValueError`` for other text."""
+    """Parse a duration to seconds. Unlike the length of a window, the duration may be 0. Raise ``ValueError`` for other
+    text.
+    """
     parts = number_and_unit(older_than)
     is_zero = parts is not None and parts[0] == 0
     micros = read_duration(older_than, "duration") if is_zero else window(older_than).length

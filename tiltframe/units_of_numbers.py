@@ -22,7 +22,7 @@ def refuse_other_units(numbers: pa.Array, name: str, say: Callable[[str], str] |
     """Raise ``ValueError`` if all numbers look like Unix seconds, or like dates without dashes.
 
     Numbers look like dates if each has a valid month and day and, if it has more digits, a valid time of day. Nulls are
-    skipped. ``say`` returns how a user declares a unit or a time format.
+    skipped. ``say`` returns the option with which a user declares a unit or a time format.
     """
     span = pc.min_max(numbers).as_py()
     if span["min"] is None:

@@ -70,7 +70,7 @@ def aggregate(
 
     Parameters
     ----------
-    df : DataFrame, or Parquet files as `scan_parquet` gives them
+    df : DataFrame, or Parquet files from `scan_parquet`
     by : column names, or name -> column or expression
         The keys of groups; without keys, the result is one row. ``{"route": "lower(route)"}`` groups by an expression
         in SQL, ``{"tag": each("tags")}`` by the elements of a list.
@@ -88,14 +88,14 @@ def aggregate(
     Returns
     -------
     DataFrame
-        With a window, window_start and window_end; the columns of ``by``, and one struct per state. Measures that can
-        share a state do so, and the column is named after the first of them. `merge` aggregates the result further;
-        `finish` and the accessors read it.
+        The columns window_start and window_end (with a window), the columns of ``by``, and one struct per state.
+        Measures that can share a state share a column, which is named after the first of these measures. `merge`
+        aggregates the result further; `finish` and the accessors read it.
 
     Raises
     ------
     ValueError, TypeError
-        If the DataFrame does not fit; before any job starts.
+        If the DataFrame does not fit. The error is raised before any job starts.
 
     Examples
     --------
@@ -147,7 +147,7 @@ def plan_states(
         return reduce_by(rows, groups, states)
 
     def merge(states_table: pa.Table, max_ratio: float = 1.0) -> pa.Table:
-        if not keys and not states_table.num_rows:  # no rows are one group if there are no keys
+        if not keys and not states_table.num_rows:  # Without keys, a DataFrame without rows is one group.
             return pa.table({c.name: c.measure.function.zero(1, c.measure.input_type(input_schema)) for c in states})
         return merge_by(made_here(states_table), _keys(states_table, list(keys)), functions, max_ratio)
 
@@ -194,7 +194,7 @@ def merge(states: DataFrame | ParquetScan, by: Sequence[str]) -> DataFrame:
 
     Parameters
     ----------
-    states : DataFrame, or Parquet files as `scan_parquet` gives them
+    states : DataFrame, or Parquet files from `scan_parquet`
         The result of `aggregate` or `rollup`, also if it was written, read back, filtered or united with others.
     by : column names
         The keys of groups; any columns except states.
@@ -285,7 +285,7 @@ def results(states: pa.Table, measures: Mapping[str, Measure]) -> pa.Table:
     """Return the results of a table of states by keys: the keys, and a result for each measure."""
     serving = {name: column.name for column in plan(measures) for name in column.serves}
     keys = [name for name in states.column_names if name not in states_in(states.schema)]
-    if not keys:  # all rows are one group, and a null state means no rows
+    if not keys:  # Without keys, all rows are one group, and a null state is the state of no rows.
         for column in plan(measures):
             merged = column.measure.function.merge(states.column(column.name), Groups.each(states.num_rows))
             states = states.set_column(states.column_names.index(column.name), column.name, merged)
@@ -364,7 +364,7 @@ def finish(
 
     Parameters
     ----------
-    states : DataFrame, or Parquet files as `scan_parquet` gives them
+    states : DataFrame, or Parquet files from `scan_parquet`
         The result of `rollup`, `ordered_rollup` or `aggregate`, also if it was merged, written and read back, filtered,
         or united with others.
     measures : TiltFrame, OrderedFrame, or name -> measure
@@ -373,11 +373,12 @@ def finish(
     flat : bool
         Return plain columns instead of records: ``latency_count``, ``latency_p50``, ``latency_p99``.
     trust : bool
-        Accept states whose metadata was lost, so that they do not say which measures they belong to, and states of
-        `aggregate` whose description names another column, condition or parameter.
+        Accept states without the metadata that describes their measures, and states of `aggregate` whose description
+        names another column, condition or parameter.
     excluded : `pyspark.sql.Observation`, optional
-        It counts, when an action runs, the groups beyond a limit and the refused values: of an aggregation, as
-        ``ms groups beyond the limit`` and ``ms refused values``; of a frame, for each level, as in `rollup`.
+        An observation that counts, when an action runs, the groups beyond a limit and the refused values: of an
+        aggregation, as ``ms groups beyond the limit`` and ``ms refused values``; of a frame, for each level, as in
+        `rollup`.
 
     Returns
     -------

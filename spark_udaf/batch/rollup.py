@@ -2,7 +2,7 @@
 
 The shuffle combines states by keys and coarsest window. Every finer window nests in one coarsest window, so that a
 shard computes all levels independently. If windows overlap, or their ends depend on rows, the shuffle combines states
-by keys only. A task that alone reads the rows of a window computes it before the shuffle.
+by keys only. If only one task reads the rows of a window, the task computes the window before the shuffle.
 """
 
 from __future__ import annotations
@@ -64,19 +64,19 @@ def rollup(
 
     Parameters
     ----------
-    df : DataFrame, or Parquet files as `scan_parquet` gives them
-        On classic Spark or Spark Connect, with the frame's time, keys and the columns of its measures.
+    df : DataFrame, or Parquet files from `scan_parquet` On classic Spark or Spark Connect, with the frame's time, keys
+    and the columns of its measures.
     frame : TiltFrame
     on_null_time : str or `pyspark.sql.Observation`
         The treatment of rows of a DataFrame whose time is null: ``fail`` the job, or ``skip`` them. An observation
         skips them, and counts them as its ``rows``.
     scan : "auto", optional
         If a DataFrame only selects rows and columns of Parquet files, the tasks read these files, as with `scan_of`.
-        The log contains this, or the reason why not.
+        The log shows whether this is done, or the reason why it is not possible.
     excluded : `pyspark.sql.Observation`, optional
-        It counts, when an action runs, the groups beyond a limit and the refused values of each level, such as
-        ``ms groups beyond the limit, 1h`` and ``ms refused values, 1h``. `finish` then reads the states again: to
-        observe results, pass it to `finish` instead.
+        An observation that counts, when an action runs, the groups beyond a limit and the refused values of each level,
+        such as ``ms groups beyond the limit, 1h`` and ``ms refused values, 1h``. `finish` then reads the states again:
+        to observe results, pass it to `finish` instead.
 
     Returns
     -------
@@ -213,7 +213,7 @@ def with_coarsest(states: pa.Table, frame: TiltFrame) -> pa.Table:
 
 
 def with_times(rows: Any, time: str, on_null_time: str | Observation, metric: str = NULL_TIMES) -> Any:
-    """Skip the rows of a DataFrame without a time, and count them, if ``on_null_time`` says so.
+    """Skip, or skip and count, the rows of a DataFrame without a time, as ``on_null_time`` requires.
 
     Raises ``ValueError`` for other values of ``on_null_time``, and if the engine or the rows cannot be observed.
     """

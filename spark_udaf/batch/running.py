@@ -68,7 +68,7 @@ def running(
     emit : "rows", "ticks" or "final"
         The results to return, as in `tiltframe.running`.
     until, fill : optional
-        Where ticks end, and whether every key has ticks for the whole range, as in `tiltframe.running`.
+        The end of the ticks, and whether every key has ticks for the whole range, as in `tiltframe.running`.
 
     Returns
     -------
@@ -84,7 +84,7 @@ def running(
     ---------
     The results are bit-for-bit those of `tiltframe.running`, however the rows are partitioned. Rows of equal times are
     ordered by ``order``, then by their position in the DataFrame. That position may change in a shuffled DataFrame, so
-    give ``order``.
+    pass ``order``.
 
     Examples
     --------

@@ -1,7 +1,8 @@
 """Attachments of PySpark's instances: the plan of a DataFrame; the call, ``over`` and ``alias`` of a Column.
 
-They are set as attributes of the instance. If a release of PySpark copied its instances or used slots, they would be
-lost: results would stay correct, and plans would be slower. ``tests/spark/test_attachments.py`` detects this.
+Values are attached as attributes of the instance. If a release of PySpark copied its instances or used slots, the
+attributes would be lost: results would stay correct, and plans would be slower. ``tests/spark/test_attachments.py``
+detects this.
 """
 
 from __future__ import annotations

@@ -98,7 +98,9 @@ def compares_text(function: Function) -> bool:
 
 
 def collation_message(call: str) -> str:
-    """Write that a call reads strings of a collation, and how to avoid it; without quotes, for SQL."""
+    """Return the message for a call that reads strings with a collation. The message has no quotes, so that it can be
+    used in SQL.
+    """
     return (
         f"a column of {call} has a collation in Spark, but tiltframe compares its bytes; cast it to STRING "
         "COLLATE UTF8_BINARY, or normalize it, such as with lower(…)"
@@ -144,11 +146,13 @@ def map_columns(
         def without_columns(batches: Batches) -> Batches:
             return function(batch.select([]) for batch in batches)
 
-        without_columns.__name__ = getattr(function, "__name__", "read_rows")  # Spark names the stage after it
+        without_columns.__name__ = getattr(
+            function, "__name__", "read_rows"
+        )  # Spark names the stage after the function.
         return rows.mapInArrow(TaskFunction(without_columns), spark_schema(schema))
     available = df.columns
     if _plain(names, available):
-        in_order = [name for name in available if name in names]  # Columns in this order need not be renamed.
+        in_order = [name for name in available if name in names]  # no renaming needed
         same = df if in_order == available else df.select(*in_order)
         return same.mapInArrow(TaskFunction(function), spark_schema(schema))
     names = list(names)

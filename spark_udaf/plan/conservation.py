@@ -5,7 +5,8 @@ A message is an Arrow batch as bytes, which a task sends to one shard.
     task ── messages ──▶ shard
     task ── receipt ───▶ shard      the number of messages and rows that this task sent to this shard
 
-The rows are checked because engines lose some: one of them dropped the rest of a task's output and still succeeded.
+The rows are checked because an engine may lose rows. For example, an engine has dropped a part of a task's output
+without an error.
 """
 
 from __future__ import annotations
@@ -76,7 +77,8 @@ class Received:
 
     Parameters
     ----------
-    shards_of_each : number of shards per partition by Spark's hash; Spark may join partitions. None for other hashes
+    shards_of_each : number of shards per partition by Spark's hash; Spark may join partitions. None for other hash
+    functions
     tasks : number of tasks; None if it is unknown
     """
 

@@ -11,7 +11,7 @@ from spark_udaf.plan.two_phase import MOST_BYTES
 
 
 def gathered(batches: Batches) -> Iterator[pa.Table]:
-    """Yield tables of about 64 MB, of the batches in their order; there is none for no batches."""
+    """Join batches, in order, into tables of about 64 MB. Without batches, yield no tables."""
     waiting: list[pa.RecordBatch] = []
     size = 0
     for batch in batches:

@@ -30,7 +30,9 @@ _LAYOUT = {"coerce_int96_timestamp_unit": "us"}  # Spark's timestamps have micro
 
 @dataclass(frozen=True)
 class Piece:
-    """Row groups of one file, or all if ``groups`` is None, and the values in the names of its folders."""
+    """Row groups of one file (all row groups if ``groups`` is None), and the values in the names of the file's
+    folders.
+    """
 
     path: str
     groups: list[int] | None
@@ -81,7 +83,7 @@ def dataset_of(
     schema: pa.Schema | None = None,
     base: str | None = None,
 ) -> ds.FileSystemDataset:
-    """Open files as one dataset, with the given schema or the union of the schemas of all files.
+    """Open files as one dataset, with the passed schema, or with the union of the schemas of all files.
 
     Names of folders above ``base`` are ignored. Raises ``pyarrow.ArrowInvalid`` or ``pyarrow.ArrowTypeError`` if the
     files are not Parquet files of compatible schemas.

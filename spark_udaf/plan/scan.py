@@ -73,8 +73,8 @@ class ParquetScan:
     def exclusive_times(self, time: str, timezone: str = "UTC") -> list[Span | None] | None:
         """For each task, return the range of times that no other task reads.
 
-        A task has None if others may read all of its times. Return None instead of the list if a file lacks statistics,
-        or if every task has None.
+        The range is None if other tasks may read all times of the task. Return None instead of the list if a file lacks
+        statistics, or if every task has None.
         """
         dtype = self.schema.field(time).type
         spans = [span_of(groups, time, dtype, timezone) for groups in self._shared_out]
@@ -222,8 +222,8 @@ def scan_parquet(
 
     Guarantee
     ---------
-    A worker holds one batch of rows at a time next to its states, for files of any size. If each file has rows of all
-    times, it holds up to 256 MiB of rows.
+    A worker has only one batch of rows in memory in addition to its states, for files of any size. If each file has
+    rows of all times, a worker has up to 256 MiB of rows in memory.
 
     Examples
     --------

@@ -1,4 +1,4 @@
-"""Schemas between Spark and Arrow; nothing here needs a JVM."""
+"""Conversion of schemas between Spark and Arrow, without a JVM."""
 
 from __future__ import annotations
 
@@ -41,7 +41,8 @@ def _leaves(kind: pa.DataType) -> Iterator[pa.DataType]:
 
 
 def with_identity(schema: pa.Schema, states: Iterable[StateColumn]) -> pa.Schema:
-    """Add descriptions of states to the metadata of columns; for frames, copy that of levels to window starts.
+    """Add descriptions of states to the metadata of columns; for frames, copy the description of the column of levels
+    to the column of window starts.
 
     Spark keeps the metadata of columns in tables, views and unions, but not of columns that become names of folders.
     """
@@ -64,9 +65,9 @@ def check_described(field: pa.Field) -> None:
 
 
 def check_identity(schema: pa.Schema, states: Iterable[StateColumn], needs_description: bool) -> None:
-    """Raise ``ValueError`` for a column whose states are described as others than those that are read.
+    """Raise ``ValueError`` if the description of a column of states differs from the states that are read.
 
-    With ``needs_description``, also for one that is not described.
+    With ``needs_description``, also raise it for a column without a description.
     """
     for column in states:
         described = description_in(schema.field(column.name))

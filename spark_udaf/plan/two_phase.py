@@ -81,7 +81,7 @@ class Source(Protocol):
     ) -> DataFrame:
         """Run a function over each partition's batches, with only the named columns, including keys.
 
-        It also receives the number of the partition, or 0 if ``partitions`` is None.
+        The function also receives the number of the partition, or 0 if ``partitions`` is None.
         """
 
 
@@ -127,7 +127,7 @@ def source_of(
     """Return a DataFrame or a scan of files as a source, and its schema; raises ``TypeError`` for other values.
 
     ``read`` selects the columns to be read from the existing ones, see `spark_udaf.plan.columns.arrow_schema`. With
-    ``scan="auto"``, the source of a DataFrame that is a plain scan of files are these files.
+    ``scan="auto"``, a DataFrame that only selects rows and columns of files is replaced by a scan of these files.
     """
     if isinstance(rows, ParquetScan):
         prepare(rows.spark)
@@ -219,7 +219,7 @@ class TwoPhases:
     def then(self, read: Callable[[pa.Table], pa.Table], result: pa.Schema) -> TwoPhases:
         """Return the plan that applies ``read`` to the result in the same tasks."""
         before, states = self.read, self.result
-        sharded = None if self.finishes else self.sharded  # its results are final
+        sharded = None if self.finishes else self.sharded  # The results of the other plan are final.
 
         def read_further(merged: pa.Table) -> pa.Table:
             return read(as_schema(before(merged), states))
@@ -236,7 +236,7 @@ class TwoPhases:
 
 
 def plan_of(df: DataFrame | ParquetScan) -> TwoPhases | None:
-    """Return the plan of a DataFrame, or None if it has none or Spark caches its rows."""
+    """Return the plan of a DataFrame, or None if the DataFrame has no plan, or Spark caches its rows."""
     plan: TwoPhases | None = attached(df, "plan")
     if plan is None or isinstance(df, ParquetScan):
         return None

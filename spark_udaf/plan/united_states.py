@@ -1,4 +1,6 @@
-"""Unions of states: Spark gives a union the metadata of its first side, and drops that of the others."""
+"""Unions of states: Spark copies the metadata of the first side to a union, and drops the metadata of the other
+sides.
+"""
 
 from __future__ import annotations
 
@@ -18,7 +20,7 @@ if TYPE_CHECKING:
 def check_unions(states: DataFrame | ParquetScan) -> None:
     """Raise ``ValueError`` if a union in the plan of a DataFrame has states of several descriptions in one column.
 
-    Sides without a description are not compared. Spark Connect does not show plans, so that nothing is checked there.
+    Sides without a description are not compared. Spark Connect does not provide plans, so unions are not checked there.
     """
     plan = analyzed_plan(states)
     if plan is None or not any(KEY.decode() in (field.metadata or {}) for field in states.schema):

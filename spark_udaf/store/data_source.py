@@ -68,13 +68,15 @@ class TiltframeSource(DataSource):
 
 
 class NoStream(DataSourceStreamReader):
-    """A reader of streams that raises: Spark loses an error that is raised when a reader is created."""
+    """A reader of streams that raises an error when it is used, because Spark loses an error that is raised when a
+    reader is created.
+    """
 
     def initialOffset(self) -> dict[str, int]:
         raise ValueError("a store cannot be read as a stream; read its current content with su.read or spark.read")
 
     def read(self, partition: InputPartition) -> Iterator[pa.RecordBatch]:
-        """Return no rows. A query fails before it calls this method."""
+        """Return no rows. Spark never calls this method, because a query fails before."""
         return iter(())
 
     def latestOffset(self, *_: Any) -> dict[str, int]:

@@ -5,7 +5,7 @@
 
 Spark plans partitions of the range, and each task reads the results of `tiltframe.FrameStore.query` for its partition.
 Spark's filters are not pushed down, because PySpark 4.3 keeps the filters of one scan with the relation, and other
-scans of the same DataFrame or view would miss rows. Use ``within`` and ``where`` to read less. `read` and
+scans of the same DataFrame or view would miss rows. Pass ``within`` and ``where`` to read fewer rows. `read` and
 `read_states` also work with PySpark 3.5, which has no data sources in Python: tasks read ranges by ``mapInArrow``.
 """
 
@@ -93,7 +93,7 @@ def read(
     uri : str or path
         The location of the store, accessible to the driver and the tasks.
     per : str or window
-        One value of the kind that `tiltframe.Query` accepts. Alternatively, give ``points``.
+        One value of the kind that `tiltframe.Query` accepts. Alternatively, pass ``points``.
     within, where, measures, keys : optional
         As in `tiltframe.Query`.
     members : optional
@@ -111,7 +111,7 @@ def read(
     -------
     DataFrame
         level, window_start, window_end, keys, a column per measure, or per field of its records, partial. Later filters
-        of the DataFrame do not reduce the rows that are read: give ``within`` and ``where`` here.
+        of the DataFrame do not reduce the rows that are read: pass ``within`` and ``where`` here.
 
     Raises
     ------

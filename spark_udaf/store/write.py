@@ -53,7 +53,7 @@ def append(
 
     Parameters
     ----------
-    states : DataFrame, or Parquet files as `scan_parquet` gives them
+    states : DataFrame, or Parquet files from `scan_parquet`
         The result of `rollup`, also if it was written, read back, filtered or united with others. If it contains only
         finer levels, coarser ones are derived.
     store : FrameStore
@@ -76,11 +76,11 @@ def append(
     ValueError, TypeError, StoreError
         Before any job starts: if these are not states of the store's frame, or their types differ from the store.
         Later: if `tiltframe.FrameStore.append` refuses windows, levels or results, if the commit exists with other
-        states, or if a task cannot write. Nothing is committed then.
+        states, or if a task cannot write. In these cases, nothing is committed.
 
     Guarantee
     ---------
-    Repeated tasks count once. A task holds about 64 MB of states at a time.
+    Repeated tasks count once. A task has about 64 MB of states in memory at a time.
 
     Examples
     --------
@@ -107,7 +107,7 @@ def replace(
 
     Parameters
     ----------
-    states : DataFrame, or Parquet files as `scan_parquet` gives them
+    states : DataFrame, or Parquet files from `scan_parquet`
         States of rows in the range, as in `append`.
     store : FrameStore
         A store that is accessible to the driver and the tasks.
@@ -120,7 +120,7 @@ def replace(
     ------
     ValueError, TypeError, StoreError
         For the same reasons as `append` and `tiltframe.FrameStore.replace`, and if states lie outside the range.
-        Nothing is replaced then.
+        In these cases, nothing is replaced.
 
     Examples
     --------
@@ -148,7 +148,7 @@ def retract(
 
     Parameters
     ----------
-    states : DataFrame, or Parquet files as `scan_parquet` gives them
+    states : DataFrame, or Parquet files from `scan_parquet`
         States of the rows to remove, as in `append`.
     store, writer, commit, recorded : as in `append`
 
@@ -162,7 +162,7 @@ def retract(
     TypeError
         If the states of measures cannot be subtracted; the message names all of them.
     ValueError, StoreError
-        See `tiltframe.FrameStore.retract`. Nothing has changed then.
+        See `tiltframe.FrameStore.retract`. In these cases, nothing is changed.
 
     Examples
     --------
@@ -241,7 +241,7 @@ def rollup_into(
 
     Parameters
     ----------
-    rows : DataFrame, or Parquet files as `scan_parquet` gives them
+    rows : DataFrame, or Parquet files from `scan_parquet`
         Rows with the time, keys and columns of the store's frame.
     store, writer, commit, recorded : as in `append`
     on_null_time, scan : as in `rollup`
@@ -376,7 +376,7 @@ def backfill(
 
     Guarantee
     ---------
-    Each range counts once. After an interruption, the next call continues behind the last committed range.
+    Each range counts once. After an interruption, the next call continues after the last committed range.
 
     Examples
     --------
@@ -399,7 +399,7 @@ def backfill(
         low, high = (F.lit(_EPOCH + dt.timedelta(microseconds=at)) for at in time_range)
         chosen = ((F.col(time) >= low) & (F.col(time) < high)) | F.col(
             time
-        ).isNull()  # rows without a time fail the job
+        ).isNull()  # Rows without a time cause an error of the job.
         return rollup_into(rows.where(chosen), store, by, number, recorded=recorded, scan=scan)
 
     newest_first = checked_truth(newest_first, "newest_first")

@@ -1,4 +1,5 @@
-"""Work of the tasks of a stream of ordered windows on rows, results and messages: Arrow batches as bytes, to shards.
+"""The work of tasks in a stream of ordered windows: they send rows to shards as messages (Arrow batches as bytes), and
+return results.
 
 This code needs no Spark session, so it also runs without a JVM. Rows are shuffled unchanged. Rows of equal times are in
 the order of their messages: by task, then by arrival.
@@ -32,7 +33,7 @@ _TASK = 1 << 32  # the maximum number of messages of a task
 
 @dataclass(frozen=True)
 class OrderedJob(Job):
-    """The job of every shard of a stream of ordered windows; it pickles."""
+    """The job of every shard of a stream of ordered windows, which can be pickled."""
 
     input_schema: pa.Schema  # the schema of the rows of the stream
     kind: type[OrderedAggregator]
@@ -87,13 +88,15 @@ class OrderedJob(Job):
                 yield pa.RecordBatch.from_arrays([*messages.columns, places], schema=IN)
 
     def begun(self) -> OrderedStream:
-        """Return a new shard with all types."""
+        """Return the stream of a new shard, in which the types of all columns are known."""
         stream = OrderedStream(self.kind.of(self.inside))
         stream.add_rows(self.rows.empty_table())
         return stream
 
     def loaded(self, state: Saved) -> OrderedStream:
-        """Continue from a saved state; raises ``ValueError`` if its windows differ."""
+        """Restore the stream of a shard from a saved state; raises ``ValueError`` if the windows of the state
+        differ.
+        """
         return OrderedStream.from_ipc(state, self.kind.of(self.inside))
 
     def take(self, stream: OrderedStream, messages: Iterable[Row]) -> pa.Table | None:

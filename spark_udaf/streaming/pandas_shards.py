@@ -23,7 +23,7 @@ class PandasShardWindows(StatefulProcessor):
     """`spark_udaf.streaming.shards.ShardWindows` with pandas DataFrames in place of rows."""
 
     def __init__(self, job: ShardJob | OrderedJob, timers: str) -> None:
-        """Keep the job and the clock that timers follow, by Spark's name; Spark sends both to the tasks."""
+        """Store the job and Spark's name of the clock for timers. Spark sends both to the tasks."""
         self._shards = ShardWindows(job, timers)
         self._names = (OUT, *names_of(job.levels))
 

@@ -23,7 +23,8 @@ if TYPE_CHECKING:
     from pyspark.sql import SparkSession
     from pyspark.sql.streaming.query import StreamingQuery
 
-# The store and stream of each query id. They cannot be attributes, because Spark creates new StreamingQuery objects.
+# The store and stream of each query id. This is not an attribute of the query, because Spark creates new StreamingQuery
+# objects.
 _started: dict[str, tuple[FrameStore, str]] = {}
 
 
@@ -72,7 +73,7 @@ class IntoProgress:
     batch : int, optional
         The number of the last batch in the store; None before the first.
     waiting_parts : level -> int
-        The number of parts of all writers that are not compacted. Queries are slower if there are many.
+        The number of parts of all writers that are not compacted. Queries are slower if many parts wait for compaction.
     """
 
     writer: str

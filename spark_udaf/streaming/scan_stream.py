@@ -59,7 +59,7 @@ _LATEST = pa.field("latest", INSTANT)
 
 @dataclass(frozen=True)
 class Arriving:
-    """The files that arrive in a folder, and the columns and rows to read; it pickles."""
+    """The files that arrive in a folder, and the columns and rows to read. The object can be pickled."""
 
     folder: str  # A path or URI for Spark.
     place: str  # The path of the file in ``filesystem``.
@@ -115,7 +115,7 @@ class ParquetStream:
         return self.schema
 
     def delay_of(self, time: str) -> int | None:
-        """Return the delay of the watermark, which is that of the newest event times in the files."""
+        """Return the delay of the watermark behind the newest event times in the files."""
         return self.delay_us
 
     @property
@@ -249,7 +249,7 @@ def scan_parquet_stream(
         it, there is no watermark.
     schema : pyarrow schema, optional
         The schema of the rows, including columns of partitioned folders. The default is that of the existing files.
-        Columns that a file lacks are null.
+        A column that a file does not have is null.
     filters : pyarrow expression, or tuples such as ``[("host", "=", "a")]``
         The rows to read.
     filesystem : pyarrow filesystem, optional

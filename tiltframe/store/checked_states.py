@@ -27,7 +27,7 @@ from windows import TimeWindow
 def checked(states: pa.Table, frame: TiltFrame) -> pa.Table:
     """Check states from `tiltframe.rollup`; return the merged states of all levels in stored types.
 
-    A window and key may occur several times; its states are merged. A null state means that rows of the window are
+    If a window and key occur several times, their states are merged. A null state means that rows of the window are
     unknown for a measure. Raise ``ValueError`` if the states do not belong to the frame (the message names the
     difference), if the finest level is missing, or if a coarser level differs from the merged states of the finest.
     """
@@ -51,16 +51,18 @@ def checked(states: pa.Table, frame: TiltFrame) -> pa.Table:
 
 
 def check_readable(states: pa.Table | CheckedStates, frame: TiltFrame) -> None:
-    """Raise an error with measure, level if it is passed, window and keys if a result cannot be read."""
+    """Raise an error if a result cannot be computed from the states. The message names the measure, the level (if
+    passed), the window and the keys.
+    """
     measures = {name: (frame.state_of(name), measure) for name, measure in frame.measures.items()}
     level = [LEVEL] if LEVEL in arrow_of(states).column_names else []
     finish_by(states, (*level, START, *frame.keys), measures)
 
 
 def doubtful_frame(states: pa.Schema, frame: TiltFrame) -> TiltFrame | None:
-    """Return the frame with only the measures that states of its rows could be unreadable for; None without any.
+    """Return the frame with only the measures whose results may be unreadable, or None if there are no such measures.
 
-    The states must come from the frame's rows: of weighted rows, counts can grow beyond int64.
+    The states must be reduced from rows of the frame. For example, counts of weighted rows can exceed int64.
     """
     doubtful = {
         name: measure

@@ -65,7 +65,7 @@ class ClosedWindows:
         An `after_close` policy, with only ``delay`` and ``timeout``. A timeout also closes all earlier windows.
     late : LatePolicy or str
         ``true_window``: late rows count in their windows, however long ago these closed. Closed windows are not kept in
-        memory for them.
+        memory for late rows.
     compact_every : int, optional
         The number of commits after which the store is compacted.
     **bounds
@@ -109,7 +109,7 @@ class ClosedWindows:
         compact_every: int | None = COMPACT_EVERY,
         **bounds: Any,
     ) -> None:
-        """Check the arguments, and read from the store which windows of the stream are in it."""
+        """Check the arguments, and read the record of the stream's committed windows from the store."""
         self.store, self.stream = store, stream
         check_writer(checked_name(stream, "stream, the name of the stream,"), 0)
         self._emit, self._late = _checked_emit(emit), read_late(late)
@@ -122,7 +122,7 @@ class ClosedWindows:
         records = store.recorded([_owner(stream), WATERMARKS])
         self._owner = records.get(_owner(stream))
         self._recorded: int | None = records.get(WATERMARKS, {}).get(stream)
-        self.excluded = Exclusions(store.frame)  # of all commits of this process
+        self.excluded = Exclusions(store.frame)  # the exclusions in all commits of this process
         self.committed = committed_before(store, stream)
         if self.committed is None:
             self.windows = OpenWindows(self._frame, self._emit, self._kept_late, **bounds)
@@ -153,7 +153,9 @@ class ClosedWindows:
         return dropped
 
     def advance(self, watermark: dt.datetime | int | None = None, now: dt.datetime | int | None = None) -> None:
-        """Advance the time, like `OpenWindows.advance`. The windows that this closes wait for the next commit."""
+        """Advance the time, like `OpenWindows.advance`. The windows that are closed by this call wait for the next
+        commit.
+        """
         emitted = self.windows.advance(watermark, now)
         self._send(emitted)
         if emitted.num_rows and (timed := emitted.filter(pc.equal(emitted.column(REASON), "timeout"))).num_rows:
@@ -234,10 +236,10 @@ class ClosedWindows:
         """Write the waiting closed windows to the store under the next number; save `to_ipc` before.
 
         The commit also records the watermark, less the delay and the lateness, for queries of closed windows. If no
-        windows wait, it is recorded once it closes windows of coarser levels. Return whether the number is new. Raise
-        `StoreError` if the store cannot be written, or has other states under the number because the stream has
-        continued from an outdated state.
-        ``note`` receives the sentences of `FrameStore.append`, which are warnings by default.
+        windows wait, the watermark is recorded as soon as it closes windows of coarser levels. Return whether the
+        number is new. Raise `StoreError` if the store cannot be written, or has other states under the number because
+        the stream has continued from an outdated state. ``note`` receives the messages that `FrameStore.append`
+        describes; by default they are warnings.
         """
         watermark = self._watermark()
         if self.outgoing is None:
@@ -278,7 +280,7 @@ class ClosedWindows:
         return added
 
     def _record_alone(self, watermark: StreamWatermark) -> None:
-        """Record the watermark without windows, unless another process has taken the stream over."""
+        """Record the watermark in a commit without windows, unless another process now writes this stream."""
         owner = _owner(self.stream)
 
         def attempt(transaction: Attempt) -> None:
@@ -324,8 +326,8 @@ class ClosedWindows:
     def _closes_windows(self, watermark: StreamWatermark) -> bool:
         """Return whether a watermark closes windows of coarser levels that the recorded one leaves open.
 
-        The windows may be those of another stream, which this stream would keep open. The finest level does not count,
-        because its windows are committed as they close.
+        These may be windows of another stream, which an outdated watermark of this stream would keep open. The finest
+        level is ignored, because its windows are committed when they close.
         """
         until = watermark.closed_before
         if self._recorded is None or until is None:

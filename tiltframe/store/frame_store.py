@@ -197,7 +197,7 @@ class FrameStore:
 
     @property
     def backend(self) -> Backend:
-        """The backend that stores the states. It can be pickled for tasks in other processes."""
+        """The backend that stores the states. The backend can be pickled for tasks in other processes."""
         return self._backend
 
     @property
@@ -601,7 +601,7 @@ class FrameStore:
         return None if last < 0 else last
 
     def refused_values(self, writer: str) -> dict[int, dict[str, int]]:
-        """Return how many values measures with ``bad_values="skip"`` have skipped in the commits of a writer.
+        """Return the number of values that measures with ``bad_values="skip"`` have skipped in the commits of a writer.
 
         Parameters
         ----------
@@ -611,7 +611,7 @@ class FrameStore:
         Returns
         -------
         dict of commit number -> column of states -> number of values
-            Of the last 64 commits; those without skipped values are left out.
+            The numbers for the last 64 commits. Commits without skipped values are left out.
 
         Raises
         ------
@@ -767,7 +767,7 @@ class FrameStore:
         Returns
         -------
         pa.Schema
-            The schema is unchanged if the store has no states yet. A column is unchanged if no type of it leads to the
+            The schema is unchanged if the store has no states yet. A column is unchanged if no type leads to the
             store's types of states.
         """
         if self.schema is None:
@@ -905,7 +905,8 @@ class FrameStore:
             ones may be added. A measure with the name of an existing one must be equal to it, except for parameters
             that only affect reading, such as quantiles.
         row_schema : schema, optional
-            The schema of future rows. It is required if a new measure reads columns from which the store has no states.
+            The schema of future rows. The schema is required if a new measure reads columns from which the store has no
+            states.
 
         Raises
         ------
@@ -919,10 +920,10 @@ class FrameStore:
         ---------
         The change is one commit: readers see either the old or the new frame. Stored states do not change. Other
         programs may read and write at the same time. Programs that opened the store before the change continue to read
-        with the old frame. If they write, they get an error that asks them to open the store again. An added measure
-        that cannot be computed from the stored states is null in every window that has older rows. The states of a
-        dropped measure are removed when their parts are compacted. New levels are derived from all windows that the
-        coarsest level still has.
+        with the old frame. If such a program writes, it gets an error that asks it to open the store again. An added
+        measure that cannot be computed from the stored states is null in every window that has older rows. The states
+        of a dropped measure are removed when their parts are compacted. New levels are derived from all windows that
+        the coarsest level still has.
 
         Examples
         --------
@@ -956,8 +957,8 @@ class FrameStore:
         -------
         Vacuumed
             The number of removed files, or rows of a database, an int. Its attribute ``kept`` is the number of
-            unreadable ones that are too recent, and ``kept_until`` is the time, in seconds since 1970, from which on
-            the same call would remove them.
+            unreadable files or rows that are too recent to remove, and ``kept_until`` is the time, in seconds since
+            1970, from which on the same call would remove them.
 
         Raises
         ------
@@ -998,8 +999,8 @@ class FrameStore:
         return inspect(self._backend, self.manifest)
 
     def waiting_parts(self) -> dict[str, int]:
-        """Return the number of parts that compaction will merge once their windows are closed; there are none if the
-        store does not exist.
+        """Return the number of parts that compaction will merge once their windows are closed; the result is empty if
+        the store does not exist.
 
         Returns
         -------

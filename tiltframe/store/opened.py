@@ -1,6 +1,7 @@
 """An opened store: those members of `tiltframe.FrameStore` that the operations in `tiltframe.store.changes` need.
 
-The operations are methods of `tiltframe.FrameStore`. Its module imports them, so they cannot import it.
+The operations are also methods of `tiltframe.FrameStore`, whose module imports them. They therefore cannot import this
+class.
 """
 
 from __future__ import annotations

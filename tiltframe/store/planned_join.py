@@ -18,8 +18,8 @@ from tiltframe.time_range import moment_or_now
 
 @dataclass(frozen=True)
 class PlannedJoin:
-    """A join of rows that are not known yet; `tiltframe.FrameStore.plan_join` returns it. It can be pickled for the
-    tasks that have the rows.
+    """A join of rows that are not known yet; `tiltframe.FrameStore.plan_join` returns it. The plan can be pickled for
+    the tasks that have the rows.
 
     Parameters
     ----------
@@ -51,7 +51,8 @@ class PlannedJoin:
         Parameters
         ----------
         tables : iterable of tables
-            Tables with the columns of ``row_schema``. The store is queried for each table, so larger ones are faster.
+            Tables with the columns of ``row_schema``. The store is queried once for each table, so a few large tables
+            are faster than many small tables.
 
         Returns
         -------

@@ -18,7 +18,7 @@ BEYOND = ("error", "drop")
 
 @dataclass(frozen=True)
 class KeyLimit:
-    """The maximum number of keys in open windows, and what happens to rows of further keys."""
+    """The maximum number of keys in open windows, and the action for rows of further keys."""
 
     keys: tuple[str, ...]  # the names of the key columns
     max_keys: int | None
@@ -33,7 +33,7 @@ class KeyLimit:
 
     def exceeding(self, indices: Sequence[pa.Table], panes: pa.Table) -> NDArray[np.bool_]:
         """Return a mask of the panes whose keys exceed the limit, counted after the keys of open windows; or raise an
-        error for them. A pane is the short window that rows are first reduced to.
+        error for them. A pane is the short window to which rows are reduced first.
         """
         none = np.zeros(panes.num_rows, np.bool_)
         if self.max_keys is None:

@@ -50,7 +50,7 @@ class OpenLevel:
     held: WindowTable
     emitted: WindowTable  # the last emission of each window, if the policy needs it; otherwise empty
     watermark: int = LOWEST  # the watermark so far, in microseconds UTC
-    # the next level contains the windows that end by this time, and their later rows
+    # the time up to which ended windows, and their later rows, are merged into the next level
     cascaded_until: int = HIGHEST
     forgotten: WindowTable | None = (
         None  # the bounds of sessions that are no longer kept, as long as rows may touch them
@@ -83,8 +83,8 @@ class OpenLevel:
         return rules.expired(both.ends, self.watermark)[places(new, both, self.window, rules.frame.keys)]
 
     def touching_forgotten(self, new: WindowTable, rules: StreamRules) -> Mask:
-        """Return a mask of the new complete sessions that touch a session that is no longer kept. They are late as
-        well.
+        """Return a mask of the new complete sessions that touch a session that is no longer kept. Such sessions are
+        also late.
 
         Sessions that the watermark has not closed are not late, because their rows arrived in time.
         """
@@ -220,7 +220,9 @@ class OpenLevel:
         return unchanged
 
     def _remembering(self, out: WindowTable, rules: StreamRules) -> OpenLevel:
-        """Return the level with these windows as last emissions. They replace earlier emissions within their bounds."""
+        """Return the level with these windows as last emissions. The new emissions replace earlier emissions within
+        their bounds.
+        """
         if not len(out):
             return self
         placed = places(self.emitted, out, self.window, rules.frame.keys)
@@ -326,7 +328,7 @@ def adopt(levels: Sequence[OpenLevel], rules: StreamRules) -> tuple[OpenLevel, .
     count as merged into the next level, and so do their later rows. Windows that are opened later are merged when they
     close.
     """
-    if not rules.remembers_emissions:  # emissions under an earlier policy, which would later no longer be the last ones
+    if not rules.remembers_emissions:  # The emissions of an earlier policy would soon no longer be the last ones.
         levels = [replace(level, emitted=level.emitted.none()) for level in levels]
     if not rules.cascades:
         return tuple(replace(level, cascaded_until=HIGHEST) for level in cascade(levels, rules, HIGHEST))

@@ -69,14 +69,16 @@ class OpenWindows:
     ----------
     frame : TiltFrame
     emit : EmitPolicy or str, optional
-        When windows are emitted, and with which content. Text is parsed by `read_emit`. The default is ``after_close``.
-        If the only level is ``all``, whose windows never close, the default is ``periodic(2s)``.
+        The policy that determines when windows are emitted, and with which content. Text is parsed by `read_emit`. The
+        default is ``after_close``. If the only level is ``all``, whose windows never close, the default is
+        ``periodic(2s)``.
     late : LatePolicy or str
-        How long closed windows are kept, and what happens to later events. Text is parsed by `read_late`.
+        The policy that determines how long closed windows are kept, and how later events are treated. Text is parsed by
+        `read_late`.
     max_keys : int, optional
         The maximum number of different keys in memory.
     beyond : str
-        What happens to rows of further keys: ``error`` raises an error, ``drop`` drops and counts the rows.
+        The action for rows of further keys: ``error`` raises an error, ``drop`` drops and counts the rows.
     ahead : str, optional
         The maximum time that rows may be ahead of the machine's clock, such as ``1h``. `add_rows` raises an error for a
         row that is further ahead. By default, rows may have any time.
@@ -117,7 +119,7 @@ class OpenWindows:
         ahead: str | None = None,
         where: str | None = None,
     ) -> None:
-        """Check the arguments. No window is open yet."""
+        """Check the arguments. Create a stream without open windows."""
         self.frame = checked_type(frame, TiltFrame, "frame")
         self.emit, self.late = emit_policy(emit, self.frame), read_late(late).for_frame(self.frame)
         self.max_keys = None if max_keys is None else checked_whole(max_keys, "max_keys", 1)
@@ -134,7 +136,7 @@ class OpenWindows:
         self._levels: tuple[OpenLevel, ...] = ()  # empty until the first states determine the types
         self._clock = saved.Clock()
         self._counts = dict.fromkeys(saved.COUNTS, 0)
-        self.excluded = Exclusions(self.frame)  # by measure, since this process began
+        self.excluded = Exclusions(self.frame)  # the number of refused values of each measure, since this process began
 
     @property
     def partial_frame(self) -> TiltFrame:
@@ -219,7 +221,7 @@ class OpenWindows:
         ------
         ValueError
             If the states do not belong to `partial_frame` or are damaged, or if there would be more than ``max_keys``
-            keys. The windows are unchanged then.
+            keys. In these cases, the windows are unchanged.
         """
         finest, rules = self.frame.levels[0], self._rules
         panes = merge_panes(checked_panes(states, rules), self.partial_frame)
@@ -282,8 +284,9 @@ class OpenWindows:
         Raises
         ------
         ValueError
-            If a time has another type or is implausible. Implausible are nanoseconds beyond the year 9999, and a
-            watermark in 1970 (from seconds instead of microseconds) if all windows in memory begin later.
+            If a time has another type or is implausible. A time beyond the year 9999 is implausible, because it may be
+            in nanoseconds. A watermark in 1970 is implausible if all windows in memory begin later, because it may be
+            in seconds.
         """
         if watermark is not None:
             watermark = read_moment(watermark, "watermark")
@@ -312,7 +315,7 @@ class OpenWindows:
         if not self._levels:
             self._clock = clock.after_look(self.emit, time, due, False)
             return _NOTHING.empty_table()
-        behind, follows = LOWEST, self.late.closes_by_events  # behind: up to when the level below closes windows
+        behind, follows = LOWEST, self.late.closes_by_events  # the time up to which the level below closes windows
         if follows and clock.newest is not None:
             behind = self.late.closed_until(self.frame.levels[0], clock.newest)
         levels, emitted, early = [], [], False
@@ -452,8 +455,8 @@ class OpenWindows:
         Parameters
         ----------
         data : bytes or Saved
-            The blocks of states in a `Saved` are read when they are first needed. If they are damaged, the error is
-            raised then.
+            The blocks of states in a `Saved` are read when they are first needed. If a block is damaged, the error is
+            raised when it is read.
         frame, emit, late, **bounds : optional
             Other arguments of `OpenWindows`: ``max_keys``, ``beyond``, ``ahead`` and ``where``. By default the saved
             values are used. Measures may be added: they are null in windows that have earlier rows. Otherwise, the
@@ -489,8 +492,8 @@ class OpenWindows:
     def save(self) -> saved.Saved:
         """Return the state of `to_ipc` in blocks, so that only changed blocks need to be written.
 
-        An object whose ``head`` is bytes and whose ``blocks`` are a mapping by name. A block that was read and has not
-        changed is the same object.
+        The state, whose ``head`` is bytes, and whose ``blocks`` are a mapping by name. A block that was read and has
+        not changed is the same object.
         """
         settings: dict[str, Any] = {"max_keys": self.max_keys, "beyond": self.beyond}
         settings |= {name: value for name, value in (("ahead", self.ahead), ("where", self.where)) if value is not None}
@@ -648,7 +651,7 @@ class OpenWindows:
 
     @property
     def _begins(self) -> int:
-        """The watermark with which new levels begin: the last one before the first rows."""
+        """The watermark with which new levels begin: the last watermark before the first rows."""
         return self._passed(self._clock.watermark)
 
     def _passed(self, watermark: int | None) -> int:

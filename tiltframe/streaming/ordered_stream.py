@@ -33,7 +33,7 @@ class OrderedStream:
     Parameters
     ----------
     windows : RunningAggregation or OrderedRollup
-        The aggregation that processes the rows in order. It must not have processed any rows.
+        The aggregation that processes the rows in order. The aggregation must not have processed any rows.
 
     Raises
     ------
@@ -82,7 +82,7 @@ class OrderedStream:
         Raises
         ------
         ValueError, TypeError
-            If the rows do not fit the aggregation. The stream is unchanged then.
+            If the rows do not fit the aggregation. In these cases, the stream is unchanged.
         """
         checked_type(rows, pa.Table, "rows")
         if self._waiting is None:
@@ -108,7 +108,7 @@ class OrderedStream:
         -------
         table
             A table like the result of `tiltframe.RunningAggregation.add` or `tiltframe.OrderedRollup.add`, in the order
-            of keys and time. It has no columns before the first rows. `results` converts states to results.
+            of keys and time. The table has no columns before the first rows. `results` converts states to results.
 
         Raises
         ------
@@ -203,8 +203,8 @@ class OrderedStream:
         ----------
         data : bytes or Saved
         windows : RunningAggregation or OrderedRollup
-            An aggregation with the same query that has not processed any rows. It may compute other results, such as
-            other quantiles, from the same states.
+            An aggregation with the same query that has not processed any rows. The aggregation may compute other
+            results, such as other quantiles, from the same states.
 
         Returns
         -------

@@ -24,7 +24,7 @@ def rebuilt_levels(
     finest = frame.levels[0]
     levels: list[OpenLevel] = []
     at, below = committed, committed_states
-    # columns that the policy needs
+    # The policy may need additional columns.
     own = [name for name in rules.functions if name not in committed_states.column_names]
     added = [column.name for column in frame.states if committed_states.column(column.name).null_count] + own
     rules = replace(rules, added=tuple(added))
@@ -34,12 +34,12 @@ def rebuilt_levels(
         if level == finest:
             of_level = below = of_level.filter(pa.array(finest.ends(instants_of(of_level)) <= committed))
         table = merge_level(below, frame, level, unknown=True)
-        new_rows = np.ones(table.num_rows, np.int64)  # the rows of the windows were not emitted
+        new_rows = np.ones(table.num_rows, np.int64)  # The rows of these windows have not been emitted.
         windows = new_windows(table, new_rows=new_rows, unknown=unknown_in(table, added))
         windows = windows if level == finest else mark_first_panes(windows, level, below, rules)
         unclosed, none = windows.filter(windows.ends > at), windows.none()
         levels.append(OpenLevel(level, unclosed, none, at + rules.emit.delay_micros))
-        if rules.late.closes_by_events:  # the next window closes after the newest closed window
+        if rules.late.closes_by_events:  # The next window to close begins after the newest closed window.
             at = int(level.starts(level.starts(np.array([at])) - 1)[0])
         below = of_level if of_level.num_rows else table
     return rules, levels

@@ -114,7 +114,7 @@ class Saved:
         """Return the levels of a frame. The states of added measures are unknown for earlier rows."""
         times = zip(self.said["watermarks"], self.said["cascaded"], strict=True)
         unknown = (1 << len(self.added(rules))) - (1 << len(self.said["added"]))
-        # columns that another policy needed
+        # Leave out columns that only another policy needed.
         unneeded = [name for name in self.said["columns"] if name not in rules.functions]
         return tuple(
             self._level(rules.frame, at, unknown, unneeded, watermark=watermark, cascaded=cascaded)
@@ -216,7 +216,7 @@ def extended(data: bytes, notes: Mapping[str, Any], table: pa.Table | None = Non
 
 
 def extension(data: bytes) -> tuple[dict[str, Any], pa.Table]:
-    """Return the data that `extended` has added; it is empty if there is none."""
+    """Return the data that `extended` has added; both are empty if nothing was added."""
     record = [*_records(data), Saved({}, {})][1]
     return dict(record.said), record.blocks[_EXTENSION].table if record.blocks else pa.table({})
 

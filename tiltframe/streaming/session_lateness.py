@@ -1,8 +1,8 @@
 """Rows that join sessions in the order of their arrival: determine which rows join a session that is still kept.
 
-Whether a session is kept is determined after the row has joined it. A row whose own interval is over still counts if
-the session that it joins is not over. The session may be in memory or consist of earlier rows of the batch; later rows
-make no difference. The result therefore does not depend on how rows are split into batches.
+Whether a session is kept is determined after the row has joined it. A row whose own interval is over therefore counts
+if the session that it joins is not over. The session may be in memory or consist of earlier rows of the batch; later
+rows make no difference. The result therefore does not depend on how rows are split into batches.
 """
 
 from __future__ import annotations

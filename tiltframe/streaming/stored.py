@@ -1,4 +1,4 @@
-"""Stored tables: tables as bytes with a checksum. They are fetched and read when they are first needed.
+"""Stored tables: tables as bytes with a checksum. Stored tables are fetched and read when they are first needed.
 
 Arrow trusts the lengths in a stream, so it must never read damaged bytes.
 """
@@ -12,13 +12,13 @@ from functools import cached_property
 
 import pyarrow as pa
 
-# compression leaves about a third of the bytes
+# This compression reduces the size to about a third.
 _OPTIONS = pa.ipc.IpcWriteOptions(compression=pa.Codec("zstd", 1), use_threads=False)
 
 
 @dataclass(eq=False)
 class StoredTable:
-    """A table as an Arrow IPC stream of known size and CRC-32. It is fetched when it is first needed."""
+    """A table as an Arrow IPC stream of known size and CRC-32. The table is fetched when it is first needed."""
 
     size: int
     checksum: int

@@ -1,7 +1,7 @@
 """Stream rules: the frame and the policies of all levels of a stream, and how they apply to panes.
 
-Panes are the windows that rows are reduced to when they arrive: windows of the finest level, or, if these overlap, the
-shorter windows that they consist of. A pane has an additional measure, the number of rows of its state
+Panes are the windows to which rows are reduced when they arrive: windows of the finest level, or, if these overlap, the
+shorter windows of which they consist. A pane has an additional measure, the number of rows of its state
 (`StreamRules.partial_frame`). This measure is removed before windows are stored.
 """
 
@@ -182,7 +182,7 @@ class StreamRules:
         def result(name: str) -> pa.Array:
             measure = needed[name]
             column = self.held_frame.state_of(self._name_of(measure))
-            if column not in table.schema.names:  # no rows have arrived since the policy was changed
+            if column not in table.schema.names:  # No rows have arrived since the policy was changed.
                 return pa.nulls(len(table))
             states = one_array(table.known_states(self.added).column(column))
             results = measure.function.finish(states)

@@ -44,7 +44,7 @@ _SCHEMA, _BYTES = b"states", b"nbytes"  # the metadata keys of a stored index
 _FEW = 256  # up to this number, windows are grouped without a search
 # below this number, windows of all levels are merged in one call, because the cost is mostly that of the call
 _TOGETHER = 1 << 13
-_MOST_CHUNKS = 16  # each chunk has a fixed cost
+_MOST_CHUNKS = 16  # the maximum number of chunks, because each chunk has a fixed cost
 _FEW_RUNS = 4  # up to this number, contiguous ranges of rows are sliced instead of filtered
 Marks = Mapping[str, NDArray[np.int64]]
 
@@ -69,7 +69,7 @@ class WindowTable:
 
     @classmethod
     def of_stored(cls, stored: StoredTable, states: StoredTable) -> WindowTable:
-        """Return the windows that `to_stored` has stored. Their states are read later."""
+        """Return the windows that `to_stored` has stored. The states of the windows are read when they are needed."""
         index, metadata = stored.table, stored.table.schema.metadata
         state_columns = StoredStates(states, pa.ipc.read_schema(pa.py_buffer(metadata[_SCHEMA])), int(metadata[_BYTES]))
         marks = {name: index.column(f"__{name}").to_numpy().copy() for name in MARKS}
@@ -283,7 +283,7 @@ def merged_levels(
 
 @dataclass(frozen=True)
 class _Parted:
-    """The windows of a level: those in ``apart`` do not change; in ``meeting``, rows with the same id form one
+    """The windows of a level. Windows in ``apart`` do not change. In ``meeting``, rows with the same id form one
     window.
     """
 

@@ -79,8 +79,8 @@ def measures_from(texts: Iterable[str]) -> dict[str, Measure]:
 
 
 def asked_measures(texts: Iterable[str]) -> dict[str, Measure | str] | None:
-    """Return the measures of a query, or None if none are named. Each is ``NAME``, ``NAME=CALL`` for a new measure, or
-    ``NAME=EXPRESSION`` over results.
+    """Return the measures of a query, or None if no measures are named. Each is ``NAME``, ``NAME=CALL`` for a new
+    measure, or ``NAME=EXPRESSION`` over results.
 
     >>> asked_measures(["n", "rate=errors / n", "p99=dds(ms, [0.99])"])
     {'n': 'n', 'rate': 'errors / n', 'p99': dds('ms', quantiles=[0.99])}

@@ -76,7 +76,7 @@ def json_rows(table: pa.Table) -> str:
 
 
 def _for_doubles(column: pa.ChunkedArray) -> list[Any]:
-    """Return the values of a column in the form that JSON represents. They are converted one by one only if
+    """Return the values of a column in the form that JSON represents. Values are converted one by one only if
     necessary.
     """
     kind = column.type

@@ -114,10 +114,9 @@ def append_rows(
     note: Note | None = None,
     jobs: int | None = None,
 ) -> bool:
-    """Roll up rows and add their states like `append`. Memory grows neither with the number of rows nor of windows.
-
-    States beyond ``max_bytes`` are stored in the folder for temporary files. They are written to the store only after
-    all rows were read.
+    """Roll up rows and add their states like `append`. Memory grows neither with the number of rows nor with the number
+    of windows: states beyond ``max_bytes`` are stored in the folder for temporary files. States are written to the
+    store only after all rows were read.
 
     Parameters
     ----------
@@ -132,8 +131,8 @@ def append_rows(
     note : function of a text, optional
         See `append`.
     jobs : int, optional
-        The number of threads, by default one for each core that the process may use. A small input uses one. The states
-        do not depend on it.
+        The number of threads, by default one for each core that the process may use. A small input uses one thread. The
+        states do not depend on the number of threads.
 
     Returns
     -------
@@ -191,7 +190,7 @@ def append_spilled(
     Parameters
     ----------
     slices : Slices
-        Of `spilled` with ``check_values`` of the backend as its check.
+        Slices from `spilled`, which was called with ``check_values`` of the backend as ``check``.
     writer, commit, recorded, replacing, note : str, int, mappings and function
         See `append`.
     jobs : int

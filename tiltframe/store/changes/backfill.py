@@ -84,8 +84,8 @@ class Backfill:
         within : range or None
             The range of times of rows.
         times : callable
-            A function that returns the first time and the end of the rows. It is called if ``within`` does not have
-            both ends.
+            A function that returns the first time and the end of the rows. The function is called if ``within`` does
+            not have both ends.
         add : callable of (store, range, writer, number, recorded)
             A function that adds the rows of a range in one commit, and returns whether the commit is new.
 
@@ -307,7 +307,8 @@ def backfill(
     reading: ReadOptions | None = None,
     progress: Progress = lambda done, total: None,
 ) -> int:
-    """Add rows of the past one range of time after another, each in a separate commit, while others write new rows.
+    """Add rows of the past one range of time after another, each in a separate commit. Other processes can write new
+    rows at the same time.
 
     Parameters
     ----------

@@ -1,8 +1,8 @@
 """Commits: states of all levels are committed atomically and only once, under the name and a number of a writer.
 
-The store keeps a fingerprint of the states for each of a writer's last commits. With its help, a repeated number is
-recognised as a retry of the same batch, or raises an error. (Delta Lake's application transactions and Flink's
-two-phase sinks work in the same way.)
+The store keeps a fingerprint of the states for each of a writer's last commits. If a number is repeated, the
+fingerprint shows whether the commit is a retry of the same batch; otherwise an error is raised. (Delta Lake's
+application transactions and Flink's two-phase sinks work in the same way.)
 """
 
 from __future__ import annotations
@@ -47,7 +47,7 @@ _WRITTEN_BYTES = 1 << 25  # the minimum bytes of a part, except for the last par
 
 @dataclass(frozen=True)
 class Commit:
-    """An open commit, returned by `tiltframe.FrameStore.begin`. It can be pickled for tasks that write.
+    """An open commit, returned by `tiltframe.FrameStore.begin`. The object can be pickled for tasks that write.
 
     Parameters
     ----------
@@ -63,7 +63,7 @@ class Commit:
     replacing : name -> text, optional
         The text that each of these records must still have.
     watermark : StreamWatermark, optional
-        The time to record for the stream whose windows these are.
+        The time to record for the stream to which the windows belong.
     """
 
     backend: Backend
@@ -106,7 +106,7 @@ class Commit:
         """
         parts, digests = list[Part](), list[list[Digest]]()
         excluded = Exclusions(self.frame)
-        all_written = list[Part]()  # by all threads, including those whose results are not read after an error
+        all_written = list[Part]()  # of all threads, including threads whose results are not read
 
         def write(states_of_level: tuple[TimeWindow, list[pa.Table]]) -> tuple[list[Part], list[list[Digest]]]:
             level, tables = states_of_level
@@ -150,8 +150,8 @@ class Commit:
 
     def commit(self, receipts: Iterable[str], note: Note | None = None) -> bool:
         """Commit the written states; return whether the commit is new. ``receipts`` must contain the result of each
-        call of `write` once. If the commit is new, ``note`` receives the sentences of `tiltframe.FrameStore.append`,
-        which are warnings by default.
+        call of `write` once. If the commit is new, ``note`` receives the messages that `tiltframe.FrameStore.append`
+        describes; by default they are warnings.
 
         Raise `CommitConflict` if the store has the number with other states, or another writer has written records of
         the same names, and `OtherFrame` if the frame of the store has changed. Written states are then removed.

@@ -103,6 +103,8 @@ def compact(
     for level in exported_levels(store.backend, manifest):
         try:
             export_level(store.backend, manifest, level, moment_or_now(None, store.frame.timezone))
-        except OverflowError as error:  # the parts are merged, and the results of other windows are correct
+        except (
+            OverflowError
+        ) as error:  # Only the plain table is outdated. The parts are merged, and results are correct.
             warnings.warn(f"the plain table of {level} is not up to date: {error}", stacklevel=2)
     return merged

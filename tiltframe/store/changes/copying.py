@@ -32,7 +32,7 @@ from tiltframe.store.query import merging
 from tiltframe.store.query.merging import pieces_of
 from windows import TimeWindow
 
-# a record of the target, with the name of the source and the target's parts by the parts of the source
+# a record of the target: the name of the source, and for each part of the source the parts of the target
 COPY = f"{OWN}copy"
 
 _SECONDS = 1.0  # the seconds of writing between two records of the progress
@@ -40,7 +40,7 @@ _SECONDS = 1.0  # the seconds of writing between two records of the progress
 
 @dataclass(frozen=True)
 class _Copied:
-    """Parts of the target that are copies of parts of the source; ``added`` says whether they are readable."""
+    """Parts of the target that are copies of parts of the source; ``added`` is true if they are readable."""
 
     sources: list[str]
     parts: list[Part]
@@ -67,7 +67,7 @@ def copy_store(source: Backend, target: Backend, name: str, progress: Progress =
         copied, source_parts = _copied(progressing, origin, target), {part.name for part in now.parts}
         fresh = [group for group in copied if source_parts.issuperset(group.sources)]
         outdated = [group for group in copied if not source_parts.issuperset(group.sources)]
-        readable = [group for group in outdated if group.added]  # these stay readable until the copy is complete
+        readable = [group for group in outdated if group.added]  # These parts stay readable until the copy is complete.
         target.discard([part for group in outdated if not group.added for part in group.parts])
         copied_parts = {name for group in fresh for name in group.sources}
         missing, noted_at = [part for part in now.parts if part.name not in copied_parts], time.monotonic()

@@ -1,8 +1,8 @@
 """Evolution: change a store's frame by adding or dropping measures, or adding coarser levels.
 
-Stored states do not change. Existing rows lack the states of an added measure; these are unknown. Every result that
-includes such a row is null until the rows are rolled up again (`replacement.replace_range`). A new level is derived
-from the coarsest level in the same commit.
+Stored states do not change. Existing rows lack the states of an added measure, so these states are unknown. Every
+result that includes such a row is null until the rows are rolled up again (`replacement.replace_range`). A new level is
+derived from the coarsest level in the same commit.
 """
 
 from __future__ import annotations
@@ -79,7 +79,7 @@ def _derive_levels(
 ) -> list[Part]:
     """For each new level, write the windows from a start on that parts of the coarsest level contain.
 
-    ``derived`` has the parts that earlier attempts wrote. They are used again if their sources still exist.
+    ``derived`` has the parts that earlier attempts wrote. These parts are used again if their sources still exist.
     """
     for group in [group for group in derived if not group <= set(parts)]:
         backend.discard(derived.pop(group))

@@ -18,7 +18,7 @@ def run_on_frame(
 ) -> Result:
     """Run a transaction like `run`; raise `OtherFrame` if the frame of the store has changed.
 
-    Its snapshots contain the named records, and the records of expiry and of added states
+    The snapshots of the transaction contain the named records, and the records of expiry and of added states
     (`tiltframe.store.log.records`).
     """
 

@@ -31,8 +31,8 @@ from tiltframe.store.query.query import Query
 from tiltframe.store.query.results import finish
 from tiltframe.time_range import moment_or_now
 
-_OPEN = "open"  # stands in the list of parts for windows that were incomplete
-_FRAME = "frame"  # stands in the list of parts for the number of times that the frame has changed
+_OPEN = "open"  # the name in the list of parts for windows that were incomplete
+_FRAME = "frame"  # the name in the list of parts for the number of times that the frame has changed
 
 
 def export_level(backend: Backend, manifest: Manifest, level: str, now: int) -> int:
@@ -48,7 +48,7 @@ def export_level(backend: Backend, manifest: Manifest, level: str, now: int) -> 
 
 
 def exported_levels(backend: Backend, manifest: Manifest) -> list[str]:
-    """Return the levels that have a plain table. There are none if the flat names of the frame clash."""
+    """Return the levels that have a plain table. The list is empty if the flat names of the frame clash."""
     if not isinstance(backend, ResultTables):
         return []
     query = Query(manifest.frame.levels[0], flat=True)

@@ -1,5 +1,5 @@
-"""Functions of a store's frame that may not be registered in another process. They are pickled together with the
-store.
+"""Functions of a store's frame that may not be registered in another process. These functions are pickled together with
+the store.
 """
 
 from __future__ import annotations

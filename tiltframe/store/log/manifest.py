@@ -154,7 +154,7 @@ class Manifest:
             raise
         except (KeyError, TypeError, ValueError, AttributeError, pa.ArrowException) as error:
             reason = f": {error}" if isinstance(error, ValueError | TypeError) else ""
-            # the manifest is undamaged, so there must be another cause
+            # The manifest is undamaged, so the error has another cause.
             if described.get("checksum") == _checksum(described):
                 if isinstance(error.__cause__, UnknownFunction):
                     raise StoreError(
@@ -168,7 +168,7 @@ class Manifest:
 
 
 def generation_in(described: Mapping[str, Any]) -> int:
-    """Return how often the frame of a store had changed when this description was written."""
+    """Return the number of changes of a store's frame before this description was written."""
     return int(described.get("generation", 0))
 
 
@@ -229,10 +229,10 @@ def checked_retention(retention: Mapping[str, str | None], frame: TiltFrame) -> 
 
 
 def horizon_of(manifest: Manifest, name: str, now: int) -> int:
-    """Return the time before which a level's windows may be removed. It never lies inside a coarser window."""
+    """Return the time before which a level's windows may be removed. The time never lies inside a coarser window."""
     levels = manifest.frame.levels
     at = [level.name for level in levels].index(name)
-    until = max(now - int(window(manifest.retention[name]).length), FIRST)  # no window starts earlier
+    until = max(now - int(window(manifest.retention[name]).length), FIRST)  # a time before the start of every window
     return int(levels[min(at + 1, len(levels) - 1)].starts(np.array([until]))[0])
 
 

@@ -20,9 +20,9 @@ from tiltframe.store.log.run import Log
 from tiltframe.store.log.snapshot import Snapshot
 
 OWN = "tiltframe:"  # the prefix of the names of the store's own records
-KNOWN = f"{OWN}known"  # written when the frame changes, and by replacements of past windows
-EXPIRED = f"{OWN}expired"  # written by every expiry and replacement, so that two concurrent ones conflict
-WATERMARKS = f"{OWN}watermarks"  # written by every commit of a stream with a watermark; see `stream_watermarks`
+KNOWN = f"{OWN}known"  # the record that a change of the frame, or a replacement of past windows, writes
+EXPIRED = f"{OWN}expired"  # every expiry and replacement writes this record, so that they conflict
+WATERMARKS = f"{OWN}watermarks"  # every stream with a watermark writes it; see `stream_watermarks`
 
 
 def snapshot_of(backend: Log, recorded: Iterable[str] = ()) -> Snapshot:
@@ -40,7 +40,7 @@ def expired_before(snapshot: Snapshot) -> dict[str, int]:
 
 
 def held_from(snapshot: Snapshot, level: str) -> int:
-    """Return the time from which on a level has all its windows."""
+    """Return the time after which no window of a level has expired."""
     return expired_before(snapshot).get(level, EVER[0])
 
 
@@ -69,7 +69,9 @@ def checked_records(recorded: Mapping[str, Any] | None) -> dict[str, str]:
 
 
 def expected_texts(recorded: Mapping[str, Any] | None, replacing: Mapping[str, Any] | None) -> dict[str, str | None]:
-    """Return the text that each record must still have when new records are written; None means no record."""
+    """Return the text that each record must still have when new records are written; None means that there must be no
+    record.
+    """
     before = checked_records(replacing)
     return {name: before.get(name) for name in (*(recorded or {}), *before)}
 

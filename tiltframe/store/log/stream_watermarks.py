@@ -26,7 +26,7 @@ class StreamWatermark:
         The name of the stream.
     closed_before : int or None
         The time before which the stream has closed its windows, in microseconds UTC: its watermark, less the delay and
-        the lateness. Only late rows change these windows, if the stream merges them. None means that the stream has
+        the lateness. After that, only late rows can change these windows. None means that the stream has
         ended.
     """
 
@@ -34,7 +34,7 @@ class StreamWatermark:
     closed_before: int | None
 
     def record(self, transaction: Transaction) -> None:
-        """Write the time to the record of all streams. It never decreases. If the stream has ended, remove it."""
+        """Write the time to the record of all streams. It never decreases. If the stream has ended, remove its time."""
         times = watermarks_of(transaction.snapshot)
         transaction.read(WATERMARKS)
         changed = {name: time for name, time in times.items() if name != self.stream}

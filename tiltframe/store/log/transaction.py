@@ -38,7 +38,7 @@ class Transaction:
     record_names : set of str
         Records whose revision must not change before the commit, including the names in ``recorded``.
     ranges : list of (level, range)
-        Ranges of window starts. The readable parts in them must not change before the commit.
+        Ranges of window starts. The readable parts in these ranges must not change before the commit.
     manifest : dict or None
         The new manifest, as JSON.
     schema : schema or None
@@ -69,7 +69,7 @@ class Transaction:
         self.schema: pa.Schema | None = None
 
     def reads(self, level: str, span: Range) -> tuple[Part, ...]:
-        """Return the readable parts of a level in a range. The transaction then depends on them.
+        """Return the readable parts of a level in a range. The transaction then depends on these parts.
 
         Parameters
         ----------
@@ -86,7 +86,7 @@ class Transaction:
         return tuple(part for part in self.snapshot.of(level) if part.within(span) is not None)
 
     def read(self, name: str) -> str | None:
-        """Return the text of a record. The transaction then depends on it.
+        """Return the text of a record. The transaction then depends on this record.
 
         Parameters
         ----------

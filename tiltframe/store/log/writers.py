@@ -27,7 +27,7 @@ def check_writer(writer: str, commit: int) -> int:
     Parameters
     ----------
     writer : str
-        The name of the writer. It must not have the prefix of the store's own records.
+        The name of the writer. The name must not have the prefix of the store's own records.
     commit : int
         The number of the commit, from 0.
 
@@ -67,8 +67,8 @@ def states_digest(states: pa.Table, columns: Sequence[str]) -> Digest:
     """Return the digest of merged states of the finest level, over the columns window_start, keys and states, by name.
 
     The states have one row per window and key, and are canonical: the same rows give the same bits. The digest is a sum
-    of hashes. It therefore does not depend on batches, partitions, their order, or which attempt of a task wrote the
-    states.
+    of the hashes of rows. The digest therefore does not depend on batches, partitions, their order, or the attempt of a
+    task that wrote the states.
     """
     if not states.num_rows:
         return 0, 0

@@ -84,7 +84,7 @@ class Answer:
     schema : pa.Schema
         The schema of the results.
     slices : iterator of tables
-        The results, as at least one table, which may have no rows. They can be iterated only once.
+        The results, as at least one table, which may have no rows. The slices can be iterated only once.
     expired : tuple of str
         A message for each level that is read and no longer has all windows in the range.
     unknown : tuple of str
@@ -119,7 +119,7 @@ class Answer:
 
     @property
     def cost(self) -> Cost:
-        """The cost of the answer, which is known before anything is read."""
+        """The cost of the answer, which is estimated before anything is read."""
         rows = sum(reading.rows for reading in self.readings)
         windows = sum(reading.windows for reading in self.readings)
         return Cost(round(rows), round(windows))
@@ -130,7 +130,7 @@ class Answer:
 
 
 def reading_of(plan: QueryPlan, snapshot: Snapshot, *, is_filled: bool = False) -> Reading:
-    """Return the parts that a query plan reads. With edges, these include parts of windows outside the range."""
+    """Return the parts that a query plan reads. With ``edges``, these include parts of windows outside the range."""
     planned = plan.with_edges()
     level = planned.frame.levels[planned.level()].name
     first_held = held_from(snapshot, level)
@@ -226,7 +226,8 @@ def finished(slices: Iterator[pa.Table], reading: Reading, query: Query, now: in
 def _selected(windows: Iterator[pa.Table], reading: Reading, query: Query, now: int) -> Iterator[pa.Table]:
     """Select the closed windows, and then the last window of each key, if the query asks for them.
 
-    ``windows`` are states where each result depends on one window, which saves computing the others; otherwise results.
+    ``windows`` are states if each result depends only on its own window, so that other results need not be computed;
+    otherwise ``windows`` are results.
     """
     if query.closed:
         bound = min(now, reading.closed_before)

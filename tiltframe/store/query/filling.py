@@ -29,8 +29,8 @@ from windows.timezone import Instants
 
 Rows = NDArray[np.intp]
 Marks = NDArray[np.bool_]
-_EXACT_DOUBLES = 2.0**50  # units below this are interpolated by doubles without a visible error
-_MOST_DIGITS = 80  # more than those of any decimal
+_EXACT_DOUBLES = 2.0**50  # numbers of units below this bound are interpolated as doubles without a visible error
+_MOST_DIGITS = 80  # more digits than a decimal can have
 
 
 def fill_gaps(states: pa.Table, plan: QueryPlan, now: int) -> pa.Table:
@@ -77,7 +77,7 @@ def fill_values(results: pa.Table, with_events: pa.Table, plan: QueryPlan, fill:
         "linear": partial(_each_number, fill=partial(_linear, gaps=gaps), gaps=gaps),
     }
     filler = fillers.get(str(fill).removesuffix("_gaps"))
-    unfilled = plan.read_to_edges if plan.edges is not None else ()  # also for windows without points
+    unfilled = plan.read_to_edges if plan.edges is not None else ()  # The results include windows without points.
     for name in [name for name in plan.results if name not in unfilled] if filler else ():
         assert filler is not None
         values = filler(one_array(results.column(name)))

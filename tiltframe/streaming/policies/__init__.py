@@ -1,6 +1,4 @@
-"""tiltframe.streaming.policies: when open windows are emitted, what happens to late events, and base classes for new
-policies.
-"""
+"""tiltframe.streaming.policies: emit policies, late policies, and base classes for new policies."""
 
 from tiltframe.streaming.policies.after_key_expire import AfterKeyExpire
 from tiltframe.streaming.policies.emit import AfterClose, AfterCount, ByClock, EmitPolicy, OnUpdate, Periodic

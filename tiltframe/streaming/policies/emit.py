@@ -35,12 +35,12 @@ class EmitPolicy(Policy):
     """The base class of emit policies, which are frozen dataclasses. Their fields are the arguments, and ``name`` is
     the first word of their text.
 
-    The defaults of all methods are those of `AfterClose`; a policy overrides the methods that differ.
+    By default, all methods behave as in `AfterClose`; a policy overrides the methods that differ.
 
     Parameters
     ----------
     delay : duration
-        How long a window stays open for delayed events after its end, measured by the watermark.
+        The time for which a window stays open after its end to wait for delayed events, measured by the watermark.
     timeout : duration, optional
         Close a window that has received no event for this time, measured by the clock and independent of the watermark.
     mode : str
@@ -54,9 +54,9 @@ class EmitPolicy(Policy):
         Whether to emit only the latest window of each level and key. A window is then not emitted after a window that
         begins later. In a changelog, an emitted window retracts the previous one.
     changed : str
-        Which changes cause a window to be emitted. ``rows``: rows have arrived since its last emission. ``result``: a
-        result also differs from that in its last emission, so that rows which do not change a result cause no emission.
-        With ``result``, the states of the last emissions are also kept in memory.
+        The changes that cause a window to be emitted. ``rows``: rows have arrived since its last emission. ``result``:
+        a result also differs from that in its last emission, so that rows which do not change a result cause no
+        emission. With ``result``, the states of the last emissions are also kept in memory.
 
     Raises
     ------
@@ -134,8 +134,8 @@ class EmitPolicy(Policy):
         """
 
     def measures(self, frame: TiltFrame) -> Mapping[str, Measure]:
-        """Return the measures of each window that the policy needs in addition to those of the frame. They are not
-        emitted.
+        """Return the measures of each window that the policy needs in addition to those of the frame. These measures
+        are not emitted.
 
         Parameters
         ----------
@@ -192,7 +192,7 @@ class EmitPolicy(Policy):
         return time
 
     def emit_open(self, windows: HeldWindows) -> Mask:
-        """Return a mask of the windows to emit while they are open. Their reason is ``early_reason``.
+        """Return a mask of the windows to emit while they are open. The reason of these emissions is ``early_reason``.
 
         Parameters
         ----------
@@ -315,7 +315,8 @@ class Periodic(ByClock):
     Parameters
     ----------
     every : duration
-        The period. The length of a period. Periods end at multiples of it since 1970, measured by ``clock``.
+        The length of a period. The length of a period. Periods end at multiples of this length since 1970, measured by
+        ``clock``.
     repeat : bool
         Whether to emit open windows even if they have not changed.
     clock, delay, timeout, mode, having, latest, changed : as in `ByClock`

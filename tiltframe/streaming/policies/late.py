@@ -1,4 +1,4 @@
-"""Late policies: how long a closed window is kept for late events, and what happens to events after that.
+"""Late policies determine how long a closed window is kept for late events, and how events are treated after that.
 
 Lateness is decided for each window: an event that is late for one window still counts in those of its windows that are
 kept. An event is late only if none of its windows, on any level, is kept. `Buffer` is modelled on Siddhi's
@@ -58,7 +58,9 @@ class LatePolicy(Policy):
 
     @property
     def lateness_micros(self) -> int | None:
-        """How long a window is kept after it has closed, in microseconds by the watermark; None means for ever."""
+        """The time for which a window is kept after it has closed, in microseconds measured by the watermark; None
+        means for ever.
+        """
         return 0
 
     def for_frame(self, frame: TiltFrame) -> LatePolicy:
@@ -109,7 +111,8 @@ class LatePolicy(Policy):
         return Arrival(times, np.zeros(len(times), np.bool_), newest)
 
     def closed_until(self, level: TimeWindow, newest: int) -> int:
-        """Return the time up to which events have closed windows. It is called only if the policy ``closes_by_events``.
+        """Return the time up to which events have closed windows. The method is called only if the policy
+        ``closes_by_events``.
 
         Parameters
         ----------
@@ -168,8 +171,8 @@ class Drop(LatePolicy):
     Parameters
     ----------
     lateness : duration, optional
-        How long a closed window is kept, measured by the watermark. Flink and Beam call it the allowed lateness. The
-        default is the gap if the frame has sessions, otherwise 0s.
+        The time for which a closed window is kept, measured by the watermark. Flink and Beam call it the allowed
+        lateness. The default is the gap if the frame has sessions, otherwise 0s.
 
     Notes
     -----
@@ -211,8 +214,8 @@ class Buffer(LatePolicy):
     Events close windows instead of a watermark: a window of the finest level closes when it leaves the buffer. A
     coarser window closes when a window of the level below that begins after it closes.
 
-    A watermark moves the buffer like an event of its time. It then also closes coarser windows that end before the
-    buffer.
+    A watermark moves the buffer like an event of its time. The watermark then also closes coarser windows that end
+    before the buffer.
 
     Parameters
     ----------

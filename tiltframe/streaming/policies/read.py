@@ -29,8 +29,8 @@ def read_emit(text: str | EmitPolicy) -> EmitPolicy:
     ----------
     text : str
         ``after_close``, ``periodic(EVERY)``, ``on_update``, ``after_count(ROWS)`` or ``after_key_expire(TIMEOUT)``,
-        with the arguments of the corresponding class: ``periodic(1m, repeat, having='n > 300')``. It may also begin
-        with the ``name`` of a policy that another package registers by an entry point in ``tiltframe.policies``.
+        with the arguments of the corresponding class: ``periodic(1m, repeat, having='n > 300')``. The text may also
+        begin with the ``name`` of a policy that another package registers by an entry point in ``tiltframe.policies``.
 
     Returns
     -------
@@ -50,7 +50,7 @@ def read_emit(text: str | EmitPolicy) -> EmitPolicy:
 
 
 def emit_policy(emit: EmitPolicy | str | None, frame: TiltFrame) -> EmitPolicy:
-    """Return the emit policy of a stream: the one that `read_emit` returns, or for None the default for the frame.
+    """Return the emit policy of a stream: the result of `read_emit`, or the default for the frame if ``emit`` is None.
 
     Parameters
     ----------
@@ -60,7 +60,7 @@ def emit_policy(emit: EmitPolicy | str | None, frame: TiltFrame) -> EmitPolicy:
     Returns
     -------
     EmitPolicy
-        The default is ``after_close``. Windows over all time never close; if the frame has no others, the default is
+        The default is ``after_close``. If all levels are windows over all time, which never close, the default is
         ``periodic(2s)``.
 
     Raises
@@ -107,7 +107,7 @@ def read_late(text: str | LatePolicy) -> LatePolicy:
 
 
 def _read(text: object, base: type[P], ours: Mapping[str, type[P]], what: str, example: str) -> P:
-    """Return a policy of this package or, if none has the name, of another package."""
+    """Return the policy of a name, which is defined in this package or in another package."""
     if isinstance(text, base):
         return text
     name, family = text.partition("(")[0].strip() if isinstance(text, str) else "", dict(ours)

@@ -46,9 +46,9 @@ def check_policy(
     ------
     LawBroken
         If the policy breaks a law. Masks and columns must have the length of the windows and the declared types.
-        Nothing may depend on the order of calls, on other windows, or on how rows are split into batches. Arguments
-        must not change, and copies of a policy and the policy read from its text must be equal to it. The message names
-        the law.
+        Results must not depend on the order of calls, on other windows, or on how rows are split into batches.
+        Arguments must not change, and copies of a policy and the policy read from its text must be equal to it. The
+        message names the law.
     ValueError
         If the policy does not accept the frame (pass another one), or the object is not a policy.
 

@@ -54,7 +54,7 @@ class EmitCase:
         )
 
     def clocks(self) -> list[tuple[int | None, int | None]]:
-        """Return pairs of a watermark and an arrival time; either may be unknown."""
+        """Return pairs of a watermark and an arrival time, each of which may be None (unknown)."""
         known = [int(value) * _SECOND for value in self.rng.integers(0, 120, 2)]
         return [(None, None), (known[0], None), (None, known[1]), (known[0], known[1])]
 
@@ -102,7 +102,7 @@ def columns(case: EmitCase) -> None:
 
 
 def order_of_calls(case: EmitCase) -> None:
-    """A policy returns the same result whatever was called before."""
+    """The result of a method does not depend on earlier calls."""
     windows = case.windows()
     reasons = _reasons(case, len(windows))
     questions: list[Callable[[], object]] = [
@@ -176,7 +176,7 @@ def stream_is_rollup(case: EmitCase) -> None:
         for start in range(0, max(len(case.rows), 1), max(len(case.rows) // batches, 1)):
             windows.add_rows(case.rows.slice(start, max(len(case.rows) // batches, 1)))
             emitted.append(windows.results(windows.advance(None, start * _SECOND)))
-            windows = OpenWindows.from_ipc(windows.to_ipc(), emit=policy)  # like after a restart
+            windows = OpenWindows.from_ipc(windows.to_ipc(), emit=policy)  # Continue from a copy, as after a restart.
         emitted.append(windows.results(windows.close()))
         last = _results(pa.concat_tables(emitted), case.frame)
         for key, result in last.items():
@@ -192,8 +192,8 @@ EMIT_LAWS: tuple[Callable[[EmitCase], None], ...] = (
 
 
 def _results(table: pa.Table, frame: TiltFrame) -> Mapping[tuple[object, ...], str]:
-    """Return the last results of each window by level, start and keys. They are texts, because texts distinguish NaN
-    and -0.0.
+    """Return the last results of each window by level, start and keys. The results are texts, because the texts of NaN,
+    0.0 and -0.0 differ.
     """
     names = ["level", START, *frame.keys]
     rows = table.select([*names, *frame.measures]).to_pylist()

@@ -79,7 +79,9 @@ def order_of_calls(case: LateCase) -> None:
 
 
 def batches(case: LateCase) -> None:
-    """Splitting events into batches changes nothing if the newest window of each arrival is passed to the next call."""
+    """Splitting events into batches does not change the result if the newest window of each arrival is passed to the
+    next call.
+    """
     for newest in case.newest():
         undivided = case.arrive(case.times, newest)
         cut = int(case.rng.integers(0, len(case.times) + 1))
@@ -90,7 +92,7 @@ def batches(case: LateCase) -> None:
 
 
 def together(case: LateCase) -> None:
-    """The order of events that arrive at the same time changes nothing."""
+    """The order of events that arrive at the same time does not change the result."""
     order = case.rng.permutation(len(case.times))
     for newest in case.newest():
         times, dropped, now = case.arrive(case.times, newest, True)
