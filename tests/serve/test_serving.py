@@ -111,7 +111,7 @@ def test_every_request_is_a_line_of_the_log(folder, tmp_path):
     with serving(tmp_path, folder / "web", f"again={folder}/web") as server:
         message = server.log()[0]["message"]
         assert message.startswith("serving web, again at http://127.0.0.1:")
-        assert message.endswith("to this machine alone, without a token")
+        assert message.endswith("for this machine only, without a token, read-only")
         began = time.monotonic()
         server.query(store="web", per="1h")
         server.query(store="again", per="7s")
@@ -145,7 +145,7 @@ def test_without_a_token_only_this_machines_own_names_are_answered(folder, tmp_p
 
 def test_with_a_token_only_who_brings_it_is_answered(folder, tmp_path):
     with serving(tmp_path, folder / "web", "--token", folder / "token", "--cors", "https://example.org") as server:
-        assert "who bring the token" in server.log()[0]["message"]
+        assert "with a token" in server.log()[0]["message"]
         for path in (
             "/v1/stores",
             "/v1/query?store=web&per=1h",
