@@ -2,18 +2,26 @@
 
 from __future__ import annotations
 
+import asyncio
 import re
+import threading
 import time
 import tracemalloc
 from pathlib import Path
 
 import pyarrow as pa
 import pytest
+from starlette.requests import Request
+from starlette.responses import StreamingResponse
 
 import aggr
 from tests.serve.servers import make_store, rows, serving
 from tiltframe import FrameStore, TiltFrame
-from tiltframe.serve.answers import _Begun, _kept_bytes
+from tiltframe.serve.answers import Answers, Question, _Begun, _kept_bytes
+from tiltframe.serve.cost import Limits
+from tiltframe.serve.forms import JSON
+from tiltframe.serve.observed import Metrics
+from tiltframe.serve.workers import WorkerPool
 
 pytestmark = pytest.mark.store
 
@@ -83,3 +91,53 @@ def test_caches_are_bounded_by_the_option_memory(tmp_path):
         before = resident()
         ask(range(20, 120))
         assert resident() < before + 15
+
+
+def answered(compute, count: int) -> list[bytes | str]:
+    """Ask the same question several times at once; return the bodies, or the sentences of errors."""
+    limits = Limits()
+    pool = WorkerPool(limits)
+    answers = Answers(pool, limits, Metrics())
+
+    async def body() -> bytes | str:
+        request = Request({"type": "http", "method": "GET", "path": "/", "headers": []})
+        try:
+            response = await answers.to(request, lambda: Question("store 1 query", JSON, compute))
+        except ValueError as error:
+            return str(error)
+        if isinstance(response, StreamingResponse):
+            return b"".join([bytes(piece) async for piece in response.body_iterator])
+        return bytes(response.body)
+
+    async def bodies() -> list[bytes | str]:
+        return await asyncio.gather(*(body() for _ in range(count)))
+
+    try:
+        return asyncio.run(bodies())
+    finally:
+        pool.close()
+
+
+@pytest.mark.parametrize("size", [10, 3 << 20])
+def test_equal_requests_at_the_same_time_wait_for_one_answer(size):
+    begun = []
+
+    def compute(packing, deadline):
+        begun.append(threading.get_ident())
+        time.sleep(0.3)  # the other requests arrive
+        return {}, (b"x" * (size // 10) for _ in range(10))
+
+    found = answered(compute, 12)
+    assert found == [b"x" * (size // 10 * 10)] * 12
+    if size == 10:
+        assert len(begun) == 1
+    else:  # an answer that is sent while it is computed has one reader
+        assert len(begun) == 12
+
+
+def test_an_error_is_the_answer_of_all_requests_that_wait_for_it():
+    def compute(packing, deadline):
+        time.sleep(0.3)
+        raise ValueError("there is no such measure")
+
+    assert answered(compute, 5) == ["there is no such measure"] * 5

@@ -1,9 +1,10 @@
 """Answers are computed in worker threads once per version of a store, have the version as their ETag, and are cached in
-bounded memory.
+bounded memory. Requests with the same answer that arrive while it is computed wait for it.
 """
 
 from __future__ import annotations
 
+import asyncio
 import hashlib
 import json
 import sys
@@ -57,6 +58,7 @@ class Answers:
         self._pool, self._limits, self._metrics = pool, limits, metrics
         self._lock = threading.Lock()
         self._kept: OrderedDict[str, _Begun] = OrderedDict()
+        self._running: dict[str, asyncio.Task[_Begun]] = {}  # by tag; used by the event loop alone
         self._bytes = 0
         self._most_bytes = limits.memory // 2  # the other half is for the files that stores keep open
 
@@ -66,12 +68,31 @@ class Answers:
         etags = request.headers.get("if-none-match", "")
         begun = await self._pool.look_up(self._find_answer, ask, packing, etags)
         if isinstance(begun, tuple):
-            begun = await self._pool.run(self._computed, *begun, packing, Deadline(self._limits.seconds))
+            begun = await self._computed_once(*begun, packing)
         if begun is None or begun.remaining is None:
             status, body = (200, begun.body) if begun else (304, b"")
             headers = begun.headers if begun else {"etag": etags, "cache-control": _LIVES}
             return Response(body, status, dict(headers), begun.form if begun else None)
         return StreamingResponse(self._sent(begun), 200, dict(begun.headers), begun.form)
+
+    async def _computed_once(self, question: Question, tag: str, packing: str | None) -> _Begun:
+        """Return the computed answer, or that of a request with the same tag that is already being computed."""
+        running = self._running.get(tag)
+        if running is None:
+            deadline = Deadline(self._limits.seconds)
+            own = asyncio.ensure_future(self._pool.run(self._computed, question, tag, packing, deadline))
+            self._running[tag] = own
+            own.add_done_callback(lambda _: self._running.pop(tag))
+            return await own
+        try:
+            begun = await asyncio.shield(running)
+        except asyncio.CancelledError:
+            if not running.cancelled():  # this request was cancelled, and not the one that computes
+                raise
+            return await self._computed_once(question, tag, packing)
+        if begun.remaining is None:
+            return begun
+        return await self._pool.run(self._computed, question, tag, packing, Deadline(self._limits.seconds))
 
     async def _sent(self, begun: _Begun) -> AsyncIterator[bytes]:
         assert begun.remaining is not None
