@@ -59,6 +59,11 @@ class Exclusions:
             for name, by_level in record.get(BEYOND, {}).items():
                 self._groups.update({(name, level): count for level, count in by_level.items()})
 
+    @property
+    def has_columns(self) -> bool:
+        """Whether the frame has columns of states that may have counts."""
+        return bool(self._states)
+
     def count_values(self, states: pa.Table) -> None:
         """Count the refused values in states whose windows do not overlap, such as those of one level, or its panes."""
         for name, state in self._states_in(states):

@@ -5,18 +5,21 @@ b ──▶ waits         ├──▶ commit b, c, d
 c, d ──▶ wait ──────┘
 
 A commit takes about as long for many requests as for one, so the store is written at the rate of the requests, and has
-fewer parts. A request that arrives alone is committed at once.
+fewer parts. A request that arrives alone is committed at once. After a commit of several requests, the next one waits for
+a moment: each commit makes the cached answers outdated.
 """
 
 from __future__ import annotations
 
 import threading
+import time
 from collections.abc import Sequence
 from dataclasses import dataclass
 
 from tiltframe.store import FrameStore, PreparedRows
 
 _MOST = 64  # the maximum number of requests in one commit
+_PERIOD_SECONDS = 0.2  # the minimum time from a commit of several requests to the next one
 
 
 @dataclass(eq=False)
@@ -34,6 +37,7 @@ class GroupCommits:
         """Start without waiting requests."""
         self._waiting: list[_Waiting] = []
         self._committing = threading.Lock()
+        self._not_before = 0.0  # the time of the next commit, by the monotonic clock
 
     def commit(self, store: FrameStore, rows: PreparedRows) -> bool:
         """Commit rows of the store, together with those of other threads; return whether they were added.
@@ -51,6 +55,8 @@ class GroupCommits:
 
     def _commit_next(self, store: FrameStore) -> None:
         """Commit the requests that have waited longest, at most one per writer."""
+        time.sleep(max(0.0, self._not_before - time.monotonic()))
+        began = time.monotonic()
         group: dict[str, _Waiting] = {}
         for waiting in list(self._waiting):
             if len(group) < _MOST:
@@ -61,6 +67,7 @@ class GroupCommits:
             outcomes = store.commit_group([waiting.rows for waiting in members])
         except Exception as error:
             outcomes = [error] * len(members)
+        self._not_before = began + _PERIOD_SECONDS if len(members) > 1 else began
         for waiting, outcome in zip(members, outcomes, strict=True):
             self._waiting.remove(waiting)
             waiting.outcome = outcome

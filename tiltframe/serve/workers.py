@@ -15,6 +15,7 @@ from tiltframe.serve.interruptible import InterruptibleCall
 P = ParamSpec("P")
 T = TypeVar("T")
 _ASK_FOR_LESS = "use a shorter range, fewer keys or fewer windows"
+_WRITES = 32  # the maximum number of writes at the same time; most of them wait for the same commit
 _SEND_AGAIN = "the write continues; send the same request with the same number again, which is added only once"
 
 
@@ -26,8 +27,9 @@ class WorkerPool:
     def __init__(self, limits: Limits) -> None:
         """Create the pool without starting a thread."""
         self._limits = limits
-        names = ("query", "look-up", "write")
-        self._computing, self._looking, self._writing = (ThreadPoolExecutor(limits.queries, name) for name in names)
+        self._computing = ThreadPoolExecutor(limits.queries, "query")
+        self._looking = ThreadPoolExecutor(limits.queries, "look-up")
+        self._writing = ThreadPoolExecutor(_WRITES, "write")
         self._begun: set[Future[Any]] = set()
 
     async def run(self, function: Callable[P, T], *args: P.args, **kwargs: P.kwargs) -> T:
@@ -42,13 +44,13 @@ class WorkerPool:
 
     async def write(self, function: Callable[P, T], *args: P.args, **kwargs: P.kwargs) -> T:
         """Run a function that commits, like `run`. After the time limit the function is not stopped, but completed."""
-        return await self._awaited(self._writing.submit(function, *args, **kwargs), "writes", _SEND_AGAIN)
+        return await self._awaited(self._writing.submit(function, *args, **kwargs), f"{_WRITES} writes", _SEND_AGAIN)
 
     async def _computed(self, threads: ThreadPoolExecutor, function: Callable[[], T]) -> T:
         call = InterruptibleCall(function)
         future = threads.submit(call)
         try:
-            return await self._awaited(future, "queries", _ASK_FOR_LESS)
+            return await self._awaited(future, f"{self._limits.queries} queries", _ASK_FOR_LESS)
         finally:
             if not future.done():
                 call.stop()
@@ -61,7 +63,7 @@ class WorkerPool:
             return await asyncio.wait_for(asyncio.wrap_future(future), seconds)
         except TimeoutError:
             if future.cancelled():
-                message = f"{self._limits.queries} {calls} are running, and none has ended for {seconds} s"
+                message = f"{calls} are running, and none has ended for {seconds} s"
                 raise Refused(503, f"{message}; send the request again later", {"retry-after": "5"}) from None
             raise Refused(503, f"the request took longer than {seconds} s; {advice}") from None
 

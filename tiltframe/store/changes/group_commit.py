@@ -16,14 +16,13 @@ from typing import Any
 import pyarrow as pa
 
 from aggr.arguments import shown
-from aggr.arrow import compute as pc
 from aggr.state_checks import made_here
 from tiltframe.exclusions import Exclusions, Note
 from tiltframe.files.read_options import ReadOptions
-from tiltframe.level_chain import climb
+from tiltframe.level_chain import climb, labelled
 from tiltframe.merged_windows import merge_panes
-from tiltframe.names import LEVEL
-from tiltframe.rolling_up import counted_rollup, from_rows
+from tiltframe.reducing import partial_states
+from tiltframe.rolling_up import from_rows
 from tiltframe.store.changes.commit import Commit
 from tiltframe.store.checked_states import check_readable, doubtful_frame
 from tiltframe.store.log.errors import StoreError
@@ -97,14 +96,18 @@ def prepare_rows(
     def settled(schema: pa.Schema, guessed: Sequence[str]) -> pa.Schema:
         return store.settled(schema, guessed=guessed)
 
-    states, excluded = from_rows(
-        data, store.frame, reading, lambda batches: counted_rollup(batches, store.frame), settled=settled
-    )
-    store.backend.check_values(states)
-    if (doubtful := doubtful_frame(states.schema, store.frame)) is not None:
-        check_readable(made_here(states), doubtful)
-    manifest = store.created_for(states.schema)
-    finest = states.filter(pc.equal(states.column(LEVEL), store.frame.levels[0].name)).drop_columns([LEVEL])
+    def reduced(batches: Iterator[pa.RecordBatch]) -> pa.Table:
+        return merge_panes(made_here(pa.concat_tables(partial_states(batches, store.frame))), store.frame)
+
+    finest = from_rows(data, store.frame, reading, reduced, settled=settled)
+    store.backend.check_values(finest)
+    excluded = Exclusions(store.frame)
+    doubtful = doubtful_frame(finest.schema, store.frame)
+    if excluded.has_columns or doubtful is not None:
+        for _, states in excluded.counted(climb(finest, store.frame)):
+            if doubtful is not None:
+                check_readable(made_here(states), doubtful)
+    manifest = store.created_for(labelled(finest.slice(0, 0), store.frame, store.frame.levels[0]).schema)
     pending = Commit(store.backend, manifest, writer, commit, is_repeated=False, recorded=texts, replacing=unchanged)
     return PreparedRows(pending, finest, excluded, note)
 
