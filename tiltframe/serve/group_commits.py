@@ -5,8 +5,8 @@ b ──▶ waits         ├──▶ commit b, c, d
 c, d ──▶ wait ──────┘
 
 A commit takes about as long for many requests as for one, so the store is written at the rate of the requests, and has
-fewer parts. A request that arrives alone is committed at once. After a commit of several requests, the next one waits for
-a moment: each commit makes the cached answers outdated.
+fewer parts. A request that arrives alone is committed at once. After a commit of several requests, the next one waits
+for a moment, because each commit makes the cached answers outdated.
 """
 
 from __future__ import annotations
