@@ -134,6 +134,7 @@ def _memory() -> Finding:
 def _cache() -> Finding:
     """Check whether compiled loops can be stored in numba's cache."""
     import aggr.compiling.jit
+    from aggr.compiling.code_folders import private_folder
 
     beside = Path(aggr.compiling.jit.__file__).parent
     named = os.environ.get("NUMBA_CACHE_DIR")
@@ -142,6 +143,9 @@ def _cache() -> Finding:
         existing = next(path for path in (folder, *folder.absolute().parents) if path.exists())
         if os.access(existing, os.W_OK):
             return Finding("cache of compiled loops", True, f"below {folder}")
+    private = private_folder()
+    if private is not None:
+        return Finding("cache of compiled loops", True, f"below {private}, because no other folder is writable")
     do = "every process compiles for about ten seconds: set NUMBA_CACHE_DIR to a writable folder"
     return Finding("cache of compiled loops", False, "no cache folder is writable", do)
 

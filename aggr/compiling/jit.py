@@ -1,7 +1,8 @@
 """compiled: write loops over rows in plain Python, and compile them to machine code once there is enough work.
 
 A sequence of array operations makes many passes over memory. A loop that does all the work of a row makes only one.
-Numba compiles the loop once per machine and stores the code next to the source, or in the user's cache folder.
+Numba compiles the loop once per machine and stores the code next to the source, or in the user's cache folder, or, if
+neither can be written, in a private folder (`aggr.compiling.code_folders`).
 
 Compiling a loop takes a second, and loading numba and the compiled code takes half a second. Plain Python finishes a
 loop over a thousand rows sooner than that. Short loops are therefore interpreted until a process has spent `_PATIENCE`
@@ -24,6 +25,7 @@ from typing import Any, ParamSpec, TypeVar
 
 import numpy as np
 
+from aggr.compiling.code_folders import copy_code, private_folder
 from aggr.compiling.one_process import compile_once
 
 Int = Any  # an integer in a loop may be one of numpy or of Python
@@ -162,10 +164,7 @@ def _machine_code(loop: Any, inner: bool = False) -> Callable[..., Any]:
     bounds = "-bounds" * bool(getattr(numba.config, "BOUNDSCHECK", 0))
     update_wrapper(loop, original).__qualname__ += f"-{_fingerprint(original):08x}{bounds}{'-inner' * inner}"
     how: dict[str, Any] = {"nogil": True, "no_cpython_wrapper": inner, "no_cfunc_wrapper": True}
-    try:
-        dispatcher: Any = numba.njit(cache=True, **how)(loop)
-    except RuntimeError:  # there is no folder that can be written to
-        dispatcher = numba.njit(**how)(loop)
+    dispatcher = _dispatcher(loop, how)
     if not getattr(numba.config, "DISABLE_JIT", 0):
         if dispatcher._cache.cache_path is not None:
             _FOLDERS.add(str(dispatcher._cache.cache_path))
@@ -174,6 +173,33 @@ def _machine_code(loop: Any, inner: bool = False) -> Callable[..., Any]:
         dispatcher = np.errstate(all="ignore")(dispatcher)  # integers wrap around without a warning
     compiled: Callable[..., Any] = dispatcher
     return compiled
+
+
+def _dispatcher(loop: Any, how: dict[str, Any]) -> Any:
+    """Return numba's dispatcher of a loop, whose code is stored on disk if any folder can be written."""
+    import numba
+
+    config: Any = numba.config
+    named = config.CACHE_DIR
+    try:
+        dispatcher = numba.njit(cache=True, **how)(loop)
+    except RuntimeError:  # No folder can be written, or the loop is not in a file.
+        folder = private_folder()
+        if folder is None:
+            return numba.njit(**how)(loop)
+        config.CACHE_DIR = folder
+        try:
+            dispatcher = numba.njit(cache=True, **how)(loop)
+        except RuntimeError:
+            return numba.njit(**how)(loop)
+        finally:
+            config.CACHE_DIR = named
+    target = getattr(getattr(dispatcher, "_cache", None), "cache_path", None)
+    if target is not None:
+        next_to_source = os.path.join(os.path.dirname(loop.__code__.co_filename), "__pycache__")
+        in_named = [os.path.join(named, os.path.basename(target))] if named else []
+        copy_code(str(target), (*in_named, next_to_source))
+    return dispatcher
 
 
 @cache

@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from spark_udaf.plan.shard_messages import SHARD
-from spark_udaf.versions.features import has_pandas_state, has_row_state, refuse
+from spark_udaf.versions.features import has_row_state, has_state, refuse
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame
@@ -16,7 +16,7 @@ if TYPE_CHECKING:
 
 def check_has_state() -> None:
     """Raise ``ValueError`` if this PySpark cannot keep the state of a stream in Python."""
-    if not has_row_state() and not has_pandas_state():
+    if not has_state():
         refuse("su.stream", "4.0", "write the stream to a store with su.stream_into, and read the store with su.read")
 
 

@@ -82,6 +82,11 @@ def has_pandas_state() -> bool:
     return hasattr(GroupedData, "transformWithStateInPandas")
 
 
+def has_state() -> bool:
+    """Return whether a stream can keep its state in Python, with rows or with pandas DataFrames (4.0)."""
+    return has_row_state() or has_pandas_state()
+
+
 @cache
 def has_to_arrow() -> bool:
     """Return whether ``DataFrame.toArrow`` exists (4.0)."""

@@ -6,10 +6,13 @@ import os
 import shutil
 import subprocess
 import sys
+import tempfile
 from pathlib import Path
 
 import pytest
 from numba.core import caching
+
+from aggr.compiling.code_folders import private_folder
 
 ROOT = Path(__file__).parents[2]
 INNER = "from aggr.compiling.jit import compiled\nSTEP = {step}\n@compiled\ndef inner(x):\n    return x {sign} 1\n"
@@ -72,19 +75,77 @@ def test_code_that_checks_indices_is_kept_apart(tmp_path):
     assert [ask(tmp_path)[-1], ask(tmp_path, NUMBA_BOUNDSCHECK="1")[-1], ask(tmp_path)[-1]] == [0, 0, 3]
 
 
-@pytest.mark.slow
-@pytest.mark.long
-def test_loops_run_if_no_folder_can_be_written(tmp_path):
-    """Files take the places of both folders, so that even root cannot create them."""
+@pytest.fixture
+def without_folders(tmp_path):
+    """Return variables with which neither the source's folder nor the user's can store code, not even for root.
+
+    Files take the places of both folders.
+    """
     (tmp_path / "loops_outer.py").write_text(OUTER)
     (tmp_path / "loops_inner.py").write_text(INNER.format(step=2, sign="+"))
     (tmp_path / "__pycache__").touch()
     (tmp_path / "home").touch()
+    (tmp_path / "temporary").mkdir()
     home = str(tmp_path / "home")
-    before = sorted(tmp_path.iterdir())
+    return {"NUMBA_CACHE_DIR": "", "HOME": home, "XDG_CACHE_HOME": home, "TMPDIR": str(tmp_path / "temporary")}
+
+
+@pytest.mark.slow
+@pytest.mark.long
+def test_processes_share_code_in_a_private_folder_if_no_other_can_be_written(tmp_path, without_folders):
+    assert [ask(tmp_path, **without_folders) for _ in range(2)] == [[14, 80, 81, 0], [14, 80, 81, 3]]
+    (folder,) = (tmp_path / "temporary").iterdir()
+    assert folder.name == f"tiltframe-code-{os.getuid()}"
+    assert folder.stat().st_mode & 0o777 == 0o700
+
+
+@pytest.mark.slow
+@pytest.mark.long
+def test_loops_run_if_no_folder_can_be_written(tmp_path, without_folders):
+    (tmp_path / "temporary" / f"tiltframe-code-{os.getuid()}").touch()
+    before = sorted(tmp_path.rglob("*"))
     for _ in range(2):
-        assert ask(tmp_path, NUMBA_CACHE_DIR="", HOME=home, XDG_CACHE_HOME=home) == [14, 80, 81, 0]
-    assert sorted(tmp_path.iterdir()) == before
+        assert ask(tmp_path, **without_folders) == [14, 80, 81, 0]
+    assert sorted(tmp_path.rglob("*")) == before
+
+
+def test_a_folder_that_others_can_write_is_not_used(tmp_path, monkeypatch):
+    """Its code is executed, so that another user could run code as this one."""
+    monkeypatch.setattr(tempfile, "tempdir", str(tmp_path))
+    find = private_folder.__wrapped__
+    folder = Path(find())
+    assert folder.parent == tmp_path
+    folder.chmod(0o770)
+    assert find() is None
+    folder.rmdir()
+    (tmp_path / "elsewhere").mkdir(mode=0o700)
+    folder.symlink_to(tmp_path / "elsewhere")
+    assert find() is None
+
+
+READ_ONLY = """
+import os
+from numba.core import caching
+locator = getattr(caching, "InTreeCacheLocator", None) or caching._InTreeCacheLocator
+def refuse(self):
+    raise PermissionError("read-only")
+locator.ensure_cache_path = refuse
+may = os.access
+os.access = lambda path, mode: "__pycache__" not in str(path) and may(path, mode)
+"""
+
+
+@pytest.mark.slow
+@pytest.mark.long
+def test_code_of_a_read_only_folder_is_used(tmp_path, without_folders):
+    """As that of an image, which root has compiled, and which Spark runs as another user."""
+    (tmp_path / "__pycache__").unlink()
+    assert ask(tmp_path, NUMBA_CACHE_DIR="") == [14, 80, 81, 0]
+    compiled_in_advance = sorted((tmp_path / "__pycache__").glob("loops_*.nb*"))
+    (tmp_path / "sitecustomize.py").write_text(READ_ONLY)
+    assert ask(tmp_path, **without_folders) == [14, 80, 81, 3]
+    copied = sorted((tmp_path / "temporary").rglob("loops_*.nb*"))
+    assert [file.name for file in copied] == [file.name for file in compiled_in_advance]
 
 
 @pytest.mark.slow

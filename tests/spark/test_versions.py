@@ -1,14 +1,16 @@
 """What every version of Spark must do alike; `make test-spark-versions` runs this file on 3.5, 4.0 and 4.1.
 
-Each test backs a row of the table in docs/how-to/clusters.md.
+`TESTS` at the end lists the tests that back each row of the table in docs/how-to/clusters.md.
 """
 
 from __future__ import annotations
 
 import datetime as dt
+import inspect
 import json
 import math
 import os
+import re
 import sys
 from importlib.metadata import version
 from pathlib import Path
@@ -327,6 +329,12 @@ def test_sql_states_merges_and_records(sql):
 
 
 @pytest.mark.slow
+def test_sql_states_have_the_type_of_the_table(spark, sql):
+    states = spark.sql("SELECT aggr_dds_state(array_compact(array(x))) AS s FROM odd")
+    assert states.schema["s"].dataType.typeName() == ("struct" if features.has_arrow_udf() else "binary")
+
+
+@pytest.mark.slow
 def test_sql_over_lists_next_to_aggregates_of_spark(spark, odd):
     odd.createOrReplaceTempView("odd")
     query = """
@@ -496,7 +504,7 @@ def test_streams_of_windows(spark, tmp_path):
         os.utime(tmp_path / "in" / f"{number}.parquet", (number + 1, number + 1))
     source = spark.readStream.schema("ts timestamp, k string, i bigint").option("maxFilesPerTrigger", 1)
     df = source.parquet(str(tmp_path / "in")).withWatermark("ts", "10 seconds")
-    if not (features.has_row_state() or features.has_pandas_state()):
+    if not features.has_state():
         with pytest.raises(ValueError, match=r"^su\.stream needs PySpark 4\.0 or newer.* with su\.stream_into"):
             su.stream(df, frame)
         return
@@ -520,3 +528,85 @@ def test_arrow_tables_are_exact(odd):
     assert repr(answers.column("x").to_pylist()) == repr([1.5, NAN, None, None, None])
     assert answers.schema.field("ts").type == pa.timestamp("us", "UTC")
     assert np.array_equal(answers.column("ts").is_null().to_numpy(), [False] * 4 + [True])
+
+
+ALWAYS = "on all versions"
+PAGE = Path(__file__).parents[2] / "docs" / "how-to" / "clusters.md"
+# Each row of the page's table by the names in its first cell, or by its text: what decides about its cells, and tests.
+TESTS = {
+    "rollup finish aggregate merge group_by scan_parquet scan ordered_rollup running warm": (
+        ALWAYS,
+        test_rollup_of_four_levels_has_the_same_bits,
+        test_files_aggregate_and_merge,
+        test_group_by_and_agg_keep_null_nan_and_big_numbers,
+        test_plain_scans_backfills_and_warming,
+        test_running_windows,
+    ),
+    "group_by su.sql": (
+        ALWAYS,
+        test_group_by_has_totals_next_to_aggregates_of_spark,
+        test_sql_over_lists_next_to_aggregates_of_spark,
+    ),
+    "agg over su.states.quantile": (
+        ALWAYS,
+        test_group_by_and_agg_keep_null_nan_and_big_numbers,
+        test_agg_gives_records_times_and_weights,
+        test_over_windows,
+        test_accessors_and_set_operations,
+    ),
+    "SQL: functions of a column without nulls and NaN": (ALWAYS, test_sql_keeps_null_nan_and_big_numbers),
+    "SQL: functions of a column with nulls or NaN": (
+        features.has_arrow_udf,
+        test_sql_keeps_null_nan_and_big_numbers,
+        test_sql_never_confuses_null_with_nan,
+    ),
+    "aggr_dds": (
+        features.has_arrow_udf,
+        test_sql_states_merges_and_records,
+        test_sql_never_confuses_null_with_nan,
+    ),
+    "SQL: states": (features.has_arrow_udf, test_sql_states_have_the_type_of_the_table),
+    "groups": (features.has_iterating_aggregate, test_large_groups_or_a_refusal),
+    "rollup_into append replace retract backfill read read_states": (
+        ALWAYS,
+        test_a_store_is_written_and_read,
+        test_plain_scans_backfills_and_warming,
+        test_stores_are_corrected,
+    ),
+    "spark.read.format": (features.has_data_source, test_the_data_source),
+    "stream_into": (ALWAYS, test_streams_into_a_store),
+    "stream": (features.has_state, test_streams_of_windows),
+}
+
+
+def rows_of_the_table():
+    """Return the cells of each row of the page's table by its names, and the versions of the columns."""
+    section = PAGE.read_text().partition("## Versions of Spark")[2].partition("\n## ")[0]
+    lines = section.splitlines()
+    heads, _, *body = [line.strip("| ").split(" | ") for line in lines if line.startswith("|")]
+    named = {}
+    for first, *cells in body:
+        names = [re.match(r"[\w.]+", name)[0] for name in re.findall(r"`([^`]+)`", first)]
+        named[" ".join(dict.fromkeys(names)) or first] = cells
+    return named, heads
+
+
+def test_each_row_of_the_table_has_tests_that_call_it():
+    named, _ = rows_of_the_table()
+    assert list(named) == list(TESTS)
+    for row, (_, *tests) in TESTS.items():
+        source = "".join(map(inspect.getsource, tests))
+        for name in row.split() if ":" not in row else ():
+            assert re.search(rf"\b{re.escape(name)}\b", source), f"no test of the row calls {name}"
+
+
+def test_each_cell_of_the_table_is_what_this_version_does():
+    """Each test above asserts the feature, or its refusal, by the same function of `features`."""
+    named, heads = rows_of_the_table()
+    here = tuple(map(int, version("pyspark").split(".")[:2]))
+    columns = [tuple(map(int, head.split()[0].split("."))) for head in heads]
+    (place,) = [at for at, oldest in enumerate(columns) if oldest <= here][-1:]
+    for row, (decides, *_) in TESTS.items():
+        cell = named[row][place]
+        has = decides is ALWAYS or decides()
+        assert has == (cell in ("yes", "structs")), f"{row}: the table says {cell}"

@@ -1,0 +1,66 @@
+"""Folders of compiled code if numba's own folders cannot be written, as for executors in a container.
+
+Numba stores code in the folder of the source or in the cache folder of the user, and uses no code of a folder that it
+cannot write. This module adds two things. Without a writable folder, code is stored in a private folder for temporary
+files, so that the processes of one user on a machine share it. And code that was compiled in advance into a read-only
+folder, such as that of an image, is copied from there.
+"""
+
+from __future__ import annotations
+
+import os
+import shutil
+import stat
+import tempfile
+from collections.abc import Iterable
+from contextlib import suppress
+from functools import cache
+from pathlib import Path
+
+_CODE = ("*.nbc", "*.nbi")  # The code first: an index names the files of its code.
+
+
+@cache
+def private_folder() -> str | None:
+    """Return a folder for temporary files that only this user can write, or None if there is none.
+
+    The code in it is executed, so a folder of another user is never used.
+    """
+    if not hasattr(os, "getuid"):  # Windows, where the folder for temporary files belongs to the user
+        return str(Path(tempfile.gettempdir()) / "tiltframe-code")
+    try:
+        folder = Path(tempfile.gettempdir()) / f"tiltframe-code-{os.getuid()}"
+        folder.mkdir(mode=0o700, exist_ok=True)
+        status = folder.lstat()
+    except OSError:
+        return None
+    is_private = stat.S_ISDIR(status.st_mode) and status.st_uid == os.getuid() and not status.st_mode & 0o077
+    return str(folder) if is_private else None
+
+
+@cache
+def copy_code(target: str, sources: tuple[str, ...]) -> None:
+    """Copy the compiled code of read-only folders that is not in the target; once per process.
+
+    Numba checks whether copied code belongs to the source. Files that cannot be read or written are left out.
+    """
+    for source in sources:
+        if not os.access(source, os.W_OK):
+            for file in _files_of_code(Path(source)):
+                with suppress(OSError):
+                    _copy(file, Path(target) / file.name)
+
+
+def _files_of_code(folder: Path) -> Iterable[Path]:
+    return (file for pattern in _CODE for file in sorted(folder.glob(pattern)))
+
+
+def _copy(file: Path, target: Path) -> None:
+    """Copy a file unless the target exists. Other processes never find a part of it."""
+    if not target.exists():
+        partial = target.with_name(f"{target.name}.{os.getpid()}")
+        try:
+            shutil.copyfile(file, partial)
+            partial.replace(target)
+        finally:
+            partial.unlink(missing_ok=True)
