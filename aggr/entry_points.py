@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import warnings
 from collections.abc import Callable
+from functools import cache
+from operator import attrgetter
 from typing import Any
 
 DISTRIBUTION = "tiltframe"
@@ -24,9 +26,10 @@ def load_group(
     """
     from importlib.metadata import entry_points  # imported here because it loads email and zipfile
 
+    distribution_name = cache(attrgetter("name"))  # each access parses the metadata of the distribution
     for point in entry_points(group=group):
         try:
-            is_tested = point.dist is not None and point.dist.name == DISTRIBUTION
+            is_tested = point.dist is not None and distribution_name(point.dist) == DISTRIBUTION
             chosen = register_tested if register_tested is not None and is_tested else register
             chosen(point.load())
         except Exception as error:  # an error in code of another package must not stop this package

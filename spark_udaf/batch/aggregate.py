@@ -181,9 +181,20 @@ def plan_states(
 
 
 def plan_results(states: TwoPhases, measures: Mapping[str, Measure]) -> TwoPhases:
-    """Return the plan that computes the results of the measures in the tasks that merge their states."""
-    schema = results_schema(states.result, measures, trust=True)
-    return states.then(partial(results, measures=measures), schema)
+    """Return the plan that computes the results of the measures in the tasks that merge their states.
+
+    The states must be planned for these measures, so that neither their types nor the states are checked again.
+    """
+    serving = {name: column.name for column in plan(measures) for name in column.serves}
+    state_columns = states_in(states.result)
+    keys = [field for field in states.result if field.name not in state_columns]
+    state_types = {name: states.result.field(serving[name]).type for name in measures}
+    fields = [pa.field(name, measure.function.result_type(state_types[name])) for name, measure in measures.items()]
+
+    def results_of_merged(merged: pa.Table) -> pa.Table:
+        return results(made_here(merged), measures)
+
+    return states.then(results_of_merged, pa.schema([*keys, *fields]))
 
 
 def merge(states: DataFrame | ParquetScan, by: Sequence[str]) -> DataFrame:
@@ -281,14 +292,21 @@ def _null_if_all_null(
     return merged
 
 
-def results(states: pa.Table, measures: Mapping[str, Measure]) -> pa.Table:
-    """Return the results of a table of states by keys: the keys, and a result for each measure."""
-    serving = {name: column.name for column in plan(measures) for name in column.serves}
-    keys = [name for name in states.column_names if name not in states_in(states.schema)]
+def results(states: pa.Table | CheckedStates, measures: Mapping[str, Measure]) -> pa.Table:
+    """Return the results of a table of states by keys: the keys, and a result for each measure.
+
+    `CheckedStates` are not checked again.
+    """
+    columns_of_states = plan(measures)
+    serving = {name: column.name for column in columns_of_states for name in column.serves}
+    table: pa.Table = arrow_of(states)
+    state_names = states_in(table.schema)
+    keys = [name for name in table.column_names if name not in state_names]
     if not keys:  # Without keys, all rows are one group, and a null state is the state of no rows.
-        for column in plan(measures):
-            merged = column.measure.function.merge(states.column(column.name), Groups.each(states.num_rows))
-            states = states.set_column(states.column_names.index(column.name), column.name, merged)
+        for column in columns_of_states:
+            merged = column.measure.function.merge(states.column(column.name), Groups.each(table.num_rows))
+            table = table.set_column(table.column_names.index(column.name), column.name, arrow_of(merged))
+        states = made_here(table)
     return finish_by(states, keys, {name: (serving[name], measure) for name, measure in measures.items()})
 
 

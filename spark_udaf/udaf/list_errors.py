@@ -1,23 +1,30 @@
 """list_errors: a sentence for the error with which Spark fails a query whose lists exceed their limit.
 
-Spark's error reports the overflow of an interval, but not the call that caused it. Each call uses intervals with
-different microseconds, which identify the call in the plan of the query.
+Spark's error reports the overflow of an interval, but neither the call that caused it nor the group. Each call uses
+intervals with different microseconds, which identify the call in the plan of the query. The plan has the keys as well:
+on classic Spark, a count of the values of each group, limited in time, finds the largest group.
 """
 
 from __future__ import annotations
 
 import re
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from itertools import count
+from typing import TYPE_CHECKING
 
 from spark_udaf.udaf.job_errors import explain_errors
+from spark_udaf.versions.failed_query import LargestGroup, failed_frame, largest_group, plan_text
 from spark_udaf.versions.java_objects import shared_state
+
+if TYPE_CHECKING:
+    from pyspark.sql import DataFrame
 
 _OVERFLOW = "INTERVAL_ARITHMETIC_OVERFLOW"
 _NUMBERED = re.compile(r"INTERVAL '[\d :]+\.(\d{5}1)'")
 _MOST_NUMBERS = 100_000
 _MOST_LABELS = 3
 _LATEST_QUERIES = 5
+_COUNT_SECONDS = 6.0  # for the count of the values of each group, so that an error takes less than ten seconds
 _numbers = count()
 _labels: dict[str, tuple[int, int]] = {}  # the calls that bound a list -> the bound and the number, the latest last
 
@@ -39,23 +46,31 @@ def interval_of(seconds: int, number: int) -> str:
     >>> interval_of(7, 12)
     "INTERVAL '7.000121' SECOND"
     """
-    return f"INTERVAL '{seconds}.{number:05}1' SECOND"  # the last digit is not 0, which Spark would not print
+    return f"INTERVAL '{seconds}.{_digits(number)}' SECOND"
 
 
-def sentence(plans: Iterator[str]) -> str:
+def _digits(number: int) -> str:
+    """Return the digits of the microseconds; the last one is not 0, which Spark would not print."""
+    return f"{number:05}1"
+
+
+def sentence(plans: Iterator[str], group_of: Callable[[str], LargestGroup | None] = lambda mark: None) -> str:
     """Return a message that names the call whose list is too long, and how to avoid it.
 
     Parameters
     ----------
     plans : iterator of str
-        The latest queries, the latest first. Without a plan that has a bounded list, such as on Spark Connect, the
-        latest calls are named.
+        The latest queries, the latest first. Without a plan that has a bounded list, the latest calls are named.
+    group_of : callable
+        The mark of a call's lists in a plan -> the group with the most values, or None if it is unknown.
     """
-    limits = {label: limit for label, (limit, _) in _labels.items()}
     label = next((label for plan in plans for label in _labels_in(plan)), None)
-    labels = [label] if label is not None else list(reversed(limits))[:_MOST_LABELS]
+    labels = [label] if label is not None else list(reversed(_labels))[:_MOST_LABELS]
+    limit, number = _labels[labels[0]]
+    group = None if label is None else group_of(f".{_digits(number)}'")
+    largest = "" if group is None else f" (the group {group.keys} has {group.values:,})"
     return (
-        f"{' or '.join(labels)}: a group has more than {limits[labels[0]]:,} values, which do not fit into a list in "
+        f"{' or '.join(labels)}: a group has more than {limit:,} values{largest}, which do not fit into a list in "
         "the memory of a task; use su.group_by(df, …).agg(…), which does not collect rows into lists, or groups='large'"
     )
 
@@ -67,14 +82,23 @@ def _labels_in(plan: str) -> list[str]:
 
 
 def _sentence_of_overflow(text: str) -> str | None:
-    return sentence(_latest_plans()) if _OVERFLOW in text and _labels else None
+    if _OVERFLOW not in text or not _labels:
+        return None
+    df = failed_frame()
+
+    def group_of(mark: str) -> LargestGroup | None:
+        return None if df is None else largest_group(df, mark, _COUNT_SECONDS)
+
+    return sentence(_latest_plans(df), group_of)
 
 
-def _latest_plans() -> Iterator[str]:
-    """Return the plans of the latest queries of classic Spark."""
+def _latest_plans(df: DataFrame | None) -> Iterator[str]:
+    """Return the plans of the latest queries of classic Spark; on Spark Connect, the plan of the failed DataFrame."""
     try:
         shared = shared_state()
         if shared is None:
+            if df is not None:
+                yield plan_text(df)
             return
         queries = shared.statusStore().executionsList()
         last = queries.size() - 1

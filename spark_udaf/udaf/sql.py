@@ -44,7 +44,7 @@ from spark_udaf.udaf.aggregate_function import (
 from spark_udaf.udaf.job_errors import explain_task_errors
 from spark_udaf.udaf.list_sql import LIST
 from spark_udaf.versions.pickling import pickle_for_tasks
-from spark_udaf.versions.registration import register_functions
+from spark_udaf.versions.registration import compile_ahead, register_functions
 from spark_udaf.versions.same_version import check_version, installed_version
 from spark_udaf.versions.sql_function import SqlFunction
 
@@ -95,6 +95,7 @@ def register(spark: SparkSession, *names: str, types: Sequence[str] = _TYPES) ->
         if not is_name(name):
             raise ValueError(f"names must be names of functions, such as 'dds'; got {shown(name)}")
     kinds = {name: arrow_type(name) for name in types}
+    compile_ahead(spark)
     families = [family for name in names or _all_names() for family in _families(name, kinds, is_chosen=bool(names))]
     udfs = {name: udf for family in families for name, udf in family.udfs().items()}
     explain_task_errors()

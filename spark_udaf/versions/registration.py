@@ -11,6 +11,7 @@ import logging
 import pickle
 import struct
 from collections.abc import Iterator, Sequence
+from concurrent.futures import Future, ThreadPoolExecutor
 from dataclasses import dataclass
 from typing import Any
 from weakref import WeakKeyDictionary
@@ -82,7 +83,16 @@ public class Registration {
 """
 
 
-_compiled_methods: WeakKeyDictionary[Any, Any] = WeakKeyDictionary()  # The method in Java of each Spark context.
+_compiled_methods: WeakKeyDictionary[Any, Future[Any]] = WeakKeyDictionary()  # The method in Java of each context.
+
+
+def compile_ahead(spark: SparkSession) -> None:
+    """Start to compile the method in Java, so that functions can be prepared meanwhile; again has no effect.
+
+    The first compilation of a JVM takes tenths of a second. On Spark Connect nothing is compiled.
+    """
+    if hasattr(spark, "_jsparkSession"):
+        _compiling(spark)
 
 
 def register_functions(spark: SparkSession, functions: Sequence[SqlFunction]) -> None:
@@ -106,21 +116,28 @@ def register_functions(spark: SparkSession, functions: Sequence[SqlFunction]) ->
 def _register_at_once(spark: Any, registered: Any, functions: Sequence[SqlFunction]) -> None:
     """Register functions by one call to the JVM, as copies of a function that PySpark has registered."""
     first = registered._judf
-    register = _compiled_methods.get(spark.sparkContext)
-    if register is None:
-        register = _compiled(spark, first.getClass().getClassLoader())
-        _compiled_methods[spark.sparkContext] = register
+    message = _message(functions)
+    register = _compiling(spark).result()
     arguments = spark.sparkContext._gateway.new_array(spark.sparkContext._jvm.java.lang.Object, 3)
     arguments[0] = spark._jsparkSession.udf()
     arguments[1] = first
-    arguments[2] = _message(functions)
+    arguments[2] = message
     register.invoke(None, arguments)
 
 
-def _compiled(spark: Any, class_loader: Any) -> Any:
-    """Compile the method in Java; the first compilation of a JVM takes tenths of a second."""
+def _compiling(spark: Any) -> Future[Any]:
+    """Return the method in Java of the session's context, which another thread compiles once."""
+    compiling = _compiled_methods.get(spark.sparkContext)
+    if compiling is None or (compiling.done() and compiling.exception() is not None):
+        thread = ThreadPoolExecutor(1, "tiltframe-registration")
+        compiling = _compiled_methods[spark.sparkContext] = thread.submit(_compiled, spark)
+        thread.shutdown(wait=False)
+    return compiling
+
+
+def _compiled(spark: Any) -> Any:
     compiler = getattr(spark.sparkContext._jvm, "org.codehaus.janino.SimpleCompiler")()
-    compiler.setParentClassLoader(class_loader)
+    compiler.setParentClassLoader(spark._jsparkSession.getClass().getClassLoader())
     compiler.cook(_JAVA)
     compiled = compiler.getClassLoader().loadClass("Registration")
     (register,) = [method for method in compiled.getMethods() if method.getName() == "register"]

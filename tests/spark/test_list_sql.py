@@ -112,7 +112,7 @@ def test_a_list_beyond_its_bound_ends_in_a_sentence(spark_with_rows, monkeypatch
 
     import spark_udaf as su
     from spark_udaf import functions as A
-    from spark_udaf.udaf import bounded_lists, query
+    from spark_udaf.udaf import bounded_lists, list_errors, query
 
     spark = spark_with_rows
     monkeypatch.setattr(bounded_lists, "most_values", lambda session: 10)
@@ -128,6 +128,21 @@ def test_a_list_beyond_its_bound_ends_in_a_sentence(spark_with_rows, monkeypatch
     spark.conf.unset("spark.sql.ansi.enabled")
     with pytest.raises(Exception, match=r"^aggr_dds: a group has more than 10 values"):
         su.sql(spark, "SELECT aggr_dds(x) FROM rows_of_lists").collect()
+    monkeypatch.setattr(list_errors, "_COUNT_SECONDS", 300.0)  # on a busy machine
+    kind = F.expr("IF(n < 13, 'many', 'few')").alias("kind")
+    late = A.avg("x", where="n > 1").alias("m")
+    with pytest.raises(
+        Exception, match=r"^avg\(x\): a group has more than 10 values \(the group .*='many' has 11\), w"
+    ):
+        rows.groupBy(kind).agg(late, F.max("x")).where("m > 0").write.format("noop").mode("overwrite").save()
+    with pytest.raises(
+        Exception, match=r"^aggr_dds: a group has more than 10 values \(the group o='many' has 11\), which"
+    ):
+        su.sql(
+            spark,
+            "WITH named AS (SELECT IF(n < 13, 'many', 'few') AS o, n, x FROM rows_of_lists) "
+            "SELECT o, max(x), aggr_dds(x) FILTER (WHERE n > 1) FROM named GROUP BY o HAVING max(x) > 0",
+        ).collect()
     large = rows.agg(A.dds("x", groups="large")).first()[0]
     assert large["count"] == 20
     assert rows.agg(A.count("x")).first()[0] == 20

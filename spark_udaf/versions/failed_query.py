@@ -1,0 +1,131 @@
+"""The query of an action that failed: its DataFrame, its plan as text, and the group with the most values in a list.
+
+PySpark raises an error inside the method of the DataFrame that ran the action, so the stack contains the DataFrame.
+Only classic Spark provides plans as objects. Without them, and for a plan that cannot be read, results are None.
+"""
+
+from __future__ import annotations
+
+import io
+import logging
+import sys
+import threading
+import uuid
+from collections.abc import Iterator
+from contextlib import redirect_stdout
+from typing import TYPE_CHECKING, Any, NamedTuple, cast
+
+from pyspark.sql import functions as F
+
+from spark_udaf.versions.java_objects import query_execution
+
+if TYPE_CHECKING:
+    from pyspark.sql import DataFrame, Row
+
+_LIST = "collect_list("
+
+
+class LargestGroup(NamedTuple):
+    """The group with the most values: its keys as text, such as ``host='a', hour=7``, and the number of values."""
+
+    keys: str
+    values: int
+
+
+def failed_frame() -> DataFrame | None:
+    """Return the DataFrame whose method is running in this thread, or None."""
+    frame = sys._getframe()
+    while frame is not None:
+        owner = frame.f_locals.get("self")
+        for candidate in (owner, getattr(owner, "_df", None)):  # a DataFrame, or the DataFrame of a writer
+            if hasattr(candidate, "mapInArrow") and not isinstance(candidate, type):
+                return cast("DataFrame", candidate)
+        if frame.f_back is None:
+            return None
+        frame = frame.f_back
+    return None
+
+
+def plan_text(df: DataFrame) -> str:
+    """Return the physical plan of a DataFrame as text."""
+    with redirect_stdout(io.StringIO()) as printed:
+        df.explain()
+    return printed.getvalue()
+
+
+def largest_group(df: DataFrame, mark: str, seconds: float) -> LargestGroup | None:
+    """Return the group with the most values among those that an aggregation of a DataFrame collects into lists.
+
+    Parameters
+    ----------
+    df : DataFrame
+    mark : str
+        A text in the expression of the list, by which the aggregation is found.
+    seconds : float
+        The time after which the count is cancelled.
+
+    Returns
+    -------
+    LargestGroup or None
+        None on Spark Connect, without keys, if the plan cannot be read, and if the count takes longer.
+    """
+    counted: list[LargestGroup] = []
+    if query_execution(df) is None:
+        return None
+    context = df.sparkSession.sparkContext
+    tag = f"tiltframe-{uuid.uuid4()}"
+
+    def count() -> None:
+        try:
+            context.addJobTag(tag)
+            group = _counted(df, mark)
+        except Exception as error:
+            # A release may lack any part, and the error of the query must not be replaced by another one.
+            log = logging.getLogger("spark_udaf")
+            log.info("the values of each group cannot be counted: %s", str(error).partition("\n")[0])
+            return
+        if group is not None:
+            counted.append(group)
+
+    thread = threading.Thread(target=count, name="tiltframe-count", daemon=True)
+    thread.start()
+    thread.join(seconds)
+    if thread.is_alive():
+        context.cancelJobsWithTag(tag)
+    return counted[0] if counted else None
+
+
+def _counted(df: DataFrame, mark: str) -> LargestGroup | None:
+    """Count the values of each group with the keys and the input of the marked list."""
+    for aggregate in _nodes(query_execution(df).analyzed(), "Aggregate"):  # type: ignore[union-attr]
+        marked = [named for named in _sequence(aggregate.aggregateExpressions()) if mark in named.sql()]
+        keys = [key.sql() for key in _sequence(aggregate.groupingExpressions())]
+        if not marked or not keys:
+            continue
+        texts = [call.sql() for call in _nodes(marked[0], "AggregateExpression")]
+        lists = [text for text in texts if text.startswith(_LIST)]
+        java_class = getattr(df.sparkSession.sparkContext._jvm, df._jdf.getClass().getName())
+        rows: Any = type(df)(java_class.ofRows(df._jdf.sparkSession(), aggregate.child()), df.sparkSession)
+        by = [F.expr(key).alias(f"key {place}") for place, key in enumerate(keys)]
+        values = F.expr(f"count({lists[0].removeprefix(_LIST)}")
+        (first,) = rows.groupBy(*by).agg(values.alias("values")).orderBy(F.desc("values")).limit(1).collect()
+        return LargestGroup(_key_text(keys, first), first["values"])
+    return None
+
+
+def _key_text(keys: list[str], row: Row) -> str:
+    names = [key.rpartition(".")[2].strip("`") if "(" not in key else key for key in keys]
+    return ", ".join(f"{name}={value!r}" for name, value in zip(names, row, strict=False))
+
+
+def _nodes(tree: Any, name: str) -> Iterator[Any]:
+    """Yield the nodes of a plan or an expression that have a name."""
+    if tree.nodeName() == name:
+        yield tree
+    for child in _sequence(tree.children()):
+        yield from _nodes(child, name)
+
+
+def _sequence(values: Any) -> list[Any]:
+    """Return the elements of a sequence of Scala."""
+    return [values.apply(place) for place in range(values.size())]
