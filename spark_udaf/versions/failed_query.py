@@ -97,15 +97,20 @@ def largest_group(df: DataFrame, mark: str, seconds: float) -> LargestGroup | No
 
 def _counted(df: DataFrame, mark: str) -> LargestGroup | None:
     """Count the values of each group with the keys and the input of the marked list."""
-    for aggregate in _nodes(query_execution(df).analyzed(), "Aggregate"):  # type: ignore[union-attr]
+    jvm = df.sparkSession.sparkContext._jvm
+    plan = query_execution(df).analyzed()  # type: ignore[union-attr]
+    for aggregate in _nodes(plan, "Aggregate"):
         marked = [named for named in _sequence(aggregate.aggregateExpressions()) if mark in named.sql()]
         keys = [key.sql() for key in _sequence(aggregate.groupingExpressions())]
         if not marked or not keys:
             continue
         texts = [call.sql() for call in _nodes(marked[0], "AggregateExpression")]
         lists = [text for text in texts if text.startswith(_LIST)]
-        java_class = getattr(df.sparkSession.sparkContext._jvm, df._jdf.getClass().getName())
-        rows: Any = type(df)(java_class.ofRows(df._jdf.sparkSession(), aggregate.child()), df.sparkSession)
+        child = aggregate.child()
+        for common in _nodes(plan, "WithCTE"):  # The child may refer to the queries of WITH.
+            child = getattr(jvm, "org.apache.spark.sql.catalyst.plans.logical.WithCTE")(child, common.cteDefs())
+        java_class = getattr(jvm, df._jdf.getClass().getName())
+        rows: Any = type(df)(java_class.ofRows(df._jdf.sparkSession(), child), df.sparkSession)
         by = [F.expr(key).alias(f"key {place}") for place, key in enumerate(keys)]
         values = F.expr(f"count({lists[0].removeprefix(_LIST)}")
         (first,) = rows.groupBy(*by).agg(values.alias("values")).orderBy(F.desc("values")).limit(1).collect()
