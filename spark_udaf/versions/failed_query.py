@@ -1,7 +1,7 @@
 """The query of an action that failed: its DataFrame, its plan as text, and the group with the most values in a list.
 
 PySpark raises an error inside the method of the DataFrame that ran the action, so the stack contains the DataFrame.
-Only classic Spark provides plans as objects. Without them, and for a plan that cannot be read, results are None.
+Only classic Spark provides plans as objects. Without them, and for a plan that cannot be read, the group is unknown.
 """
 
 from __future__ import annotations
