@@ -34,10 +34,22 @@ from tiltframe.store.opened import OpenedStore
 
 @dataclass(frozen=True, eq=False)
 class PreparedRows:
-    """Rows that were rolled up and checked for a commit, as `tiltframe.FrameStore.prepare_rows` returns them."""
+    """Rows that were rolled up and checked for a commit, as `tiltframe.FrameStore.prepare_rows` returns them.
+
+    Parameters
+    ----------
+    commit : Commit
+        The commit that will add the states, with the writer and its number.
+    finest : table
+        The merged states of the finest level.
+    excluded : Exclusions
+        The groups and values that are missing in results.
+    note : callable, optional
+        Receives a message for each kind of exclusion after the commit.
+    """
 
     commit: Commit
-    finest: pa.Table  # the merged states of the finest level
+    finest: pa.Table
     excluded: Exclusions
     note: Note | None = None
 
