@@ -10,12 +10,13 @@ from functools import cache
 from inspect import Parameter, Signature
 from typing import Any
 
-from aggr.arguments import checked_truth, shown
+from aggr.arguments import checked_truth, is_name, shown
 from aggr.function import EVENT_TIME, WEIGHT, Function, input_rule, keyword
 from aggr.functions.limits import BEYOND, ERROR, REACTIONS, check_beyond
 from aggr.measure import Measure
 from aggr.parameters import default_of, typed
 from aggr.registry import get
+from aggr.sql.inputs import quoted
 
 _OPTIONAL = "str | None"
 # the function that distinct=True selects
@@ -31,6 +32,7 @@ _WORDS = {  # the parameters that several calls share, with their descriptions
     Rows with a weight of 0 or null are skipped. The state is bit-identical to the state of rows repeated that
     often.""",
 }
+_COLUMN_WORDS = {False: "str", True: "str or sequence of str"}
 _RAISES = """TypeError, ValueError
     For arguments that the function does not take, and for values that it does not allow."""
 
@@ -81,6 +83,8 @@ def call_of(function: type[Function]) -> Callable[..., Measure]:
             del arguments[BEYOND]
             exact = {"k": arguments.pop("max")} if "max" in arguments else {}
             return call_of(get(_ESTIMATES[function.name]))(**arguments, **exact)
+        if function.takes_records and not isinstance(arguments["column"], str):
+            arguments["column"] = _record_of(function, arguments["column"])
         parameters = {name: arguments.pop(name) for name in own if name in arguments}
         shaping = function().own_state.parameters if parameters else {}
         for name in parameters.keys() & shaping.keys():
@@ -92,6 +96,17 @@ def call_of(function: type[Function]) -> Callable[..., Measure]:
     call.__doc__ = _docstring(function, signature)
     call.__dict__["__signature__"] = signature
     return call
+
+
+def _record_of(function: type[Function], columns: object) -> str:
+    """Return the expression of a record of columns; raises ``ValueError`` unless they are a list of names."""
+    if not isinstance(columns, list | tuple) or not columns or not all(map(is_name, columns)):
+        raise ValueError(
+            f"the column of {function.name} must be a name, an expression, or a list of names, such as "
+            f"['span_id', 'name']; got {shown(columns)}"
+        )
+    parts = (name if re.fullmatch(r"[A-Za-z_]\w*(\.[A-Za-z_]\w*)*", name) else quoted(name) for name in columns)
+    return f"struct({', '.join(parts)})"
 
 
 def _is_estimate(beyond: object) -> bool:
@@ -110,7 +125,7 @@ def _signature(function: type[Function]) -> Signature:
     ``weight``.
     """
     rows_alone = function.name == "count"  # count is the only function that needs no column
-    column = _parameter("column", *((_OPTIONAL, None) if rows_alone else ("str",)))
+    column = _parameter("column", *((_OPTIONAL, None) if rows_alone else (_column_type(function),)))
     needed = [_parameter(keyword(role), "str") for role in function.inputs[1:] if role != EVENT_TIME]
     own = [_parameter(p.name, p.metadata.get("accepts", p.type), default_of(p)) for p in _parameters(function)]
     words = ["by"] * (EVENT_TIME in function.inputs) + ["where"] + [WEIGHT] * function.takes_weights
@@ -118,6 +133,10 @@ def _signature(function: type[Function]) -> Signature:
     if function.name in _DISTINCT:
         named.append(Parameter("distinct", Parameter.KEYWORD_ONLY, default=False, annotation="bool"))
     return Signature([column, *needed, *own, *named], return_annotation="Measure")
+
+
+def _column_type(function: type[Function]) -> str:
+    return "str | Sequence[str]" if function.takes_records else "str"
 
 
 def _parameter(name: str, annotation: Any, default: Any = Parameter.empty) -> Parameter:
@@ -131,7 +150,8 @@ def _docstring(function: type[Function], signature: Signature) -> str:
     first, *further = function.inputs
     about = {"column": first} | {keyword(role): role for role in further if role != EVENT_TIME}
     columns = [
-        f"{word} : str\n    {function.about.get(role, input_rule(function, role).sentence)}"
+        f"{word} : {_COLUMN_WORDS[function.takes_records and role == first]}\n    "
+        f"{function.about.get(role, input_rule(function, role).sentence)}"
         for word, role in about.items()
     ]
     named = [p.name for p in signature.parameters.values() if p.kind is p.KEYWORD_ONLY]

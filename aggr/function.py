@@ -55,6 +55,7 @@ class Function(ABC):
     reads : other states that contain its own state, so that its results can also be computed from them
     ordered_inputs : names of inputs whose values are compared with each other; the values of others are only copied
     time_is_order : whether event times only decide which of two rows is later, so that row numbers can replace them
+    takes_records : whether a list of columns may be passed as its column, which stands for a record of them
     reads_neighbours : whether `finish_with_neighbours` can use the points of the windows before and after
     further_columns : the columns of its further `inputs`, if its parameters name them
 
@@ -79,6 +80,7 @@ class Function(ABC):
     reads: ClassVar[tuple[State, ...]] = ()
     ordered_inputs: ClassVar[frozenset[str]] = frozenset({"by", EVENT_TIME})
     time_is_order: ClassVar[bool] = False
+    takes_records: ClassVar[bool] = False
     reads_neighbours: ClassVar[bool] = False
 
     # The methods that a function implements.

@@ -9,7 +9,7 @@ import pyarrow as pa
 
 from aggr.arguments import shown
 from aggr.arrow.normalize import is_number
-from aggr.arrow.sort_keys import has_order
+from aggr.arrow.sort_keys import has_order, is_ordered_record
 from aggr.exact.number_columns import kept_type
 
 
@@ -65,6 +65,11 @@ ORDERED = InputTypes(
     "types that have an order: numbers, booleans, dates, times, timestamps, strings and bytes",
     "A column of a type that has an order: numbers, booleans, dates, times, timestamps, strings or bytes.",
     has_order,
+)
+ORDERED_OR_RECORDS = InputTypes(
+    f"{ORDERED.words}, and records of them",
+    f"{ORDERED.sentence[:-1]}, or records of them.",
+    lambda dtype: has_order(dtype) or is_ordered_record(dtype),
 )
 NUMBERS = InputTypes("integers, floats and decimals", "A column of integers, floats or decimals.", is_number)
 BOOLEANS = InputTypes("booleans", "Of booleans.", pa.types.is_boolean)

@@ -128,7 +128,7 @@ class Functions:
     ) -> Column: ...
     @staticmethod
     def collect(
-        column: Column | str,
+        column: Column | str | Sequence[Column | str],
         max: int = 10000,
         keep: str = "all",
         nested: str | Sequence[str] = (),
@@ -777,7 +777,7 @@ def candlestick(
     groups: str | None = None,
 ) -> Column: ...
 def collect(
-    column: Column | str,
+    column: Column | str | Sequence[Column | str],
     max: int = 10000,
     keep: str = "all",
     nested: str | Sequence[str] = (),

@@ -19,6 +19,7 @@ from aggr.state_checks import checked
 from aggr.tables.by_key import check_rows, columns_read, states_fields
 from aggr.tables.column_uses import ColumnUses
 from aggr.tables.keys import checked_keys, columns_keys_may_read, described_keys, read_keys, shown_keys
+from aggr.tables.result_expressions import in_order, split_results, with_expressions
 from aggr.tables.state_plan import StateColumn, plan
 from tiltframe import provenance
 from tiltframe.event_time import INSTANT, check_clock
@@ -44,8 +45,10 @@ class TiltFrame:
         The column of event times: timestamps, dates, ISO 8601 strings, or whole numbers, which are Unix milliseconds.
         Times without a zone are UTC. In a frame with another zone they raise an error unless ``ReadOptions(clock=…)``
         names their zone. A date means the whole day in ``timezone``.
-    measures : name -> measure
-        `aggr.count`, `aggr.dds` and the other functions of `aggr` create measures.
+    measures : name -> measure, or expression of other measures
+        `aggr.count`, `aggr.dds` and the other functions of `aggr` create measures. A text is an SQL expression over the
+        results of other measures, the keys, ``window_start`` and ``window_end``: ``{"rate": "errors / requests"}``. It
+        has no states, and is computed when results are read.
     keys : column names, or name -> column or expression
         Results are computed per combination of key values. Null is a valid key. ``{"route": "lower(route)"}`` groups by
         the value of an SQL expression. ``{"tag": each("tags")}`` groups by the elements of a list, as
@@ -61,19 +64,24 @@ class TiltFrame:
     Raises
     ------
     ValueError
-        If the levels do not nest or are in different zones, a name is used twice or is reserved, or the zone is
-        unknown.
+        If the levels do not nest or are in different zones, a name is used twice or is reserved, the zone is unknown,
+        or an expression reads a name that is not a result.
 
     Examples
     --------
     >>> import aggr
     >>> TiltFrame(["10s", "1m"], time="ts", keys=["host"], measures={"requests": aggr.count()})
     TiltFrame(10s → 1m by host; requests=count())
+    >>> span = {"first": aggr.min("ts"), "last": aggr.max("ts"), "ms": "date_diff('ms', first, last)"}
+    >>> TiltFrame(["all"], time="ts", keys=["trace_id"], measures=span).expressions["ms"]
+    "date_diff('ms', first, last)"
     """
 
     levels: tuple[TimeWindow, ...]
     time: str
+    results: Mapping[str, Measure | str]  # all measures and expressions, in the order of their columns
     measures: Mapping[str, Measure]
+    expressions: Mapping[str, str]  # in an order in which each can be computed
     keyed_by: Mapping[str, str]
     timezone: str
     kept: tuple[StateColumn, ...] | None
@@ -82,7 +90,7 @@ class TiltFrame:
         self,
         levels: Sequence[str | TimeWindow],
         time: str,
-        measures: Mapping[str, Measure],
+        measures: Mapping[str, Measure | str],
         keys: Sequence[str] | Mapping[str, str] = (),
         timezone: str = "UTC",
     ) -> None:
@@ -96,12 +104,17 @@ class TiltFrame:
         set_field = object.__setattr__
         set_field(self, "levels", sizes)
         set_field(self, "time", checked_name(time, "time, the column of event times,"))
-        set_field(self, "measures", MappingProxyType(dict(checked_mapping(measures, "measures", _MEASURES))))
+        results = dict(checked_mapping(measures, "measures", _MEASURES))
+        stateful, expressions = split_results(results)
+        set_field(self, "results", MappingProxyType(results))
+        set_field(self, "measures", MappingProxyType(stateful))
         set_field(self, "keyed_by", MappingProxyType(checked_keys(keys)))
         set_field(self, "timezone", timezone)
         set_field(self, "kept", None)
         self._check_levels()
         self._check_names()
+        order = in_order(expressions, results, (LEVEL, START, END, *self.keyed_by))
+        set_field(self, "expressions", MappingProxyType({name: expressions[name] for name in order}))
 
     @cached_property
     def states(self) -> tuple[StateColumn, ...]:
@@ -119,17 +132,36 @@ class TiltFrame:
         -------
         TiltFrame
         """
-        frame = TiltFrame(self.levels, self.time, self.measures, keys=self.keyed_by, timezone=self.timezone)
+        frame = self.with_results(self.results)
         if tuple(states) != plan(self.measures):
             object.__setattr__(frame, "kept", tuple(states))
         return frame
 
-    def with_measures(self, more: Mapping[str, Measure]) -> TiltFrame:
+    def with_results(self, results: Mapping[str, Measure | str]) -> TiltFrame:
+        """Return the frame with other measures and expressions.
+
+        Parameters
+        ----------
+        results : name -> measure or expression
+
+        Returns
+        -------
+        TiltFrame
+            Columns of states that were set by `keeping` are not preserved.
+
+        Raises
+        ------
+        ValueError
+            For the same reasons as `TiltFrame`.
+        """
+        return TiltFrame(self.levels, self.time, results, keys=self.keyed_by, timezone=self.timezone)
+
+    def with_measures(self, more: Mapping[str, Measure | str]) -> TiltFrame:
         """Return the frame with additional measures. Columns of states that were set by `keeping` are preserved.
 
         Parameters
         ----------
-        more : name -> measure
+        more : name -> measure or expression
 
         Returns
         -------
@@ -140,9 +172,8 @@ class TiltFrame:
         ValueError
             For the same reasons as `TiltFrame`.
         """
-        measures = {**self.measures, **more}
-        frame = TiltFrame(self.levels, self.time, measures, keys=self.keyed_by, timezone=self.timezone)
-        return frame if self.kept is None else frame.keeping((*self.kept, *plan(more)))
+        frame = self.with_results({**self.results, **more})
+        return frame if self.kept is None else frame.keeping((*self.kept, *plan(split_results(more)[0])))
 
     @property
     def keys(self) -> tuple[str, ...]:
@@ -275,6 +306,8 @@ class TiltFrame:
         kind = schema.field(self.time).type
         if pa.types.is_timestamp(kind) and kind.tz is None:
             check_clock(self.time, self.timezone, clock=None)
+        if self.expressions:
+            self._results_schema(pa.schema(states_fields(schema, self.keyed_by, self.states, INSTANT)))
 
     def states_schema(self, schema: pa.Schema) -> pa.Schema:
         """Return the schema of the states for data of a schema.
@@ -317,11 +350,64 @@ class TiltFrame:
             For the same reasons as `check_states`.
         """
         self.check_states(states)
-        results = [
+        return self._results_schema(states)
+
+    def _results_schema(self, states: pa.Schema) -> pa.Schema:
+        """Return the schema of results for checked states, or for the fields of keys and states alone."""
+        own_fields = [pa.field(LEVEL, pa.string()), *_INTERVAL, *(states.field(k) for k in self.keys)]
+        measures = [
             pa.field(name, measure.function.result_type(states.field(self.state_of(name)).type))
             for name, measure in self.measures.items()
         ]
-        return pa.schema([pa.field(LEVEL, pa.string()), *_INTERVAL, *(states.field(k) for k in self.keys), *results])
+        computed = self.with_expressions(pa.schema([*own_fields, *measures]).empty_table())
+        return pa.schema([*own_fields, *(computed.schema.field(name) for name in self.results)])
+
+    def with_expressions(self, results: pa.Table) -> pa.Table:
+        """Return the results of measures with those of the expressions, in the order of ``results``.
+
+        Parameters
+        ----------
+        results : table
+            The columns level, window_start, window_end, keys, and one column for each of ``measures``.
+
+        Returns
+        -------
+        table
+            The same rows. The columns that are not measures come first.
+
+        Raises
+        ------
+        ValueError
+            If an expression cannot be computed.
+        """
+        if not self.expressions:
+            return results
+        own_columns = [name for name in results.column_names if name not in self.measures]
+        computed = with_expressions(results, self.expressions, self.timezone)
+        return computed.select([*own_columns, *self.results])
+
+    def result_type(self, name: str, states: pa.Schema) -> pa.DataType:
+        """Return the type of a measure's or an expression's results.
+
+        Parameters
+        ----------
+        name : str
+            One of ``results``.
+        states : pa.Schema
+            Fields of the keys and of the columns of states, as a store has them.
+
+        Returns
+        -------
+        pa.DataType
+
+        Raises
+        ------
+        ValueError
+            If the frame does not have this result, or it cannot be computed.
+        """
+        if name in self.expressions:
+            return self._results_schema(states).field(name).type
+        return self.measures[name].function.result_type(states.field(self.state_of(name)).type)
 
     def state_of(self, measure: str) -> str:
         """Return the name of the column of states that a measure is read from.
@@ -409,7 +495,9 @@ class TiltFrame:
             "time": self.time,
             "keys": described_keys(self.keyed_by),
             "timezone": self.timezone,
-            "measures": {name: measure.describe() for name, measure in self.measures.items()},
+            "measures": {
+                name: result if isinstance(result, str) else result.describe() for name, result in self.results.items()
+            },
         }
         if changed := _versions(self.levels):
             described["versions"] = changed
@@ -446,10 +534,10 @@ class TiltFrame:
         missing = [part for part in _PARTS if part not in checked_mapping(described, "a described frame", "its parts")]
         if missing:
             raise ValueError(f"a described frame has {', '.join(_PARTS)}; this one has no {missing[0]}")
-        measures = {}
+        measures = dict[str, Measure | str]()
         for name, measure in checked_mapping(described["measures"], "measures", "name -> described measure").items():
             try:
-                measures[name] = from_description(measure)
+                measures[name] = measure if isinstance(measure, str) else from_description(measure)
             except UnknownFunction as unknown:
                 raise ValueError(f"the measure {shown(name)}: {unknown}") from unknown
             except (KeyError, TypeError, AttributeError):
@@ -495,7 +583,7 @@ class TiltFrame:
             if part == "measures":
                 for name in [*value, *other_value]:
                     if value.get(name) != other_value.get(name):
-                        calls = [shortened(str(f.measures.get(name, "missing"))) for f in (self, other)]
+                        calls = [shortened(str(f.results.get(name, "missing"))) for f in (self, other)]
                         return f"measure {name!r} is {calls[0]} {own} and {calls[1]} {others}"
             elif part == "versions" and value != other_value:
                 return f"windows have the versions {value or 1} {own} and {other_value or 1} {others}"
@@ -513,19 +601,19 @@ class TiltFrame:
         chain = " → ".join(level.name for level in self.levels)
         by = f" by {shown_keys(self.keyed_by)}" if self.keys else ""
         zone = "" if self.timezone == "UTC" else f" in {self.timezone}"
-        measures = ", ".join(f"{name}={measure!r}" for name, measure in self.measures.items())
+        measures = ", ".join(f"{name}={result!r}" for name, result in self.results.items())
         return f"TiltFrame({chain}{zone}{by}; {measures})"
 
     def _repr_html_(self) -> str:
         chain = " → ".join(level.name for level in self.levels)
         caption = f"{chain} in {self.timezone}, of {self.time}" + (f", by {', '.join(self.keys)}" if self.keys else "")
-        return html_table(["measure", "call"], self.measures.items(), caption)
+        return html_table(["measure", "call"], self.results.items(), caption)
 
     def __reduce__(self) -> tuple[Any, ...]:
         """Pickle the arguments of the constructor. Windows and functions are pickled as objects, so that unregistered
         kinds work too.
         """
-        arguments = self.levels, self.time, dict(self.measures), dict(self.keyed_by), self.timezone
+        arguments = self.levels, self.time, dict(self.results), dict(self.keyed_by), self.timezone
         return (TiltFrame, arguments) if self.kept is None else (TiltFrame.keeping, (TiltFrame(*arguments), self.kept))
 
     def _check_levels(self) -> None:
@@ -543,12 +631,7 @@ class TiltFrame:
     def _check_names(self) -> None:
         if not self.measures:
             raise ValueError("a frame needs at least one measure, such as measures={'requests': aggr.count()}")
-        for name, measure in self.measures.items():
-            if not isinstance(measure, Measure):
-                raise ValueError(
-                    f"the measure {shown(name)} must be made by aggr, such as aggr.sum('x'); got {shown(measure)}"
-                )
-        check_names(self.keys, self.measures)
+        check_names(self.keys, self.results)
 
 
 def _versions(levels: Sequence[TimeWindow]) -> dict[str, int]:
@@ -580,7 +663,7 @@ _INTERVAL = (pa.field(START, INSTANT), pa.field(END, INSTANT))
 
 def finest_frame(frame: TiltFrame) -> TiltFrame:
     """Return the frame with only the finest level and the same columns of states."""
-    finest = TiltFrame(frame.levels[:1], frame.time, frame.measures, keys=frame.keyed_by, timezone=frame.timezone)
+    finest = TiltFrame(frame.levels[:1], frame.time, frame.results, keys=frame.keyed_by, timezone=frame.timezone)
     return finest.keeping(frame.states)
 
 

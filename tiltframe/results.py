@@ -7,6 +7,7 @@ from typing import Any
 import pyarrow as pa
 
 from aggr.arguments import checked_truth, checked_type
+from aggr.state_checks import CheckedStates
 from aggr.tables.by_key import finish_by
 from aggr.tables.flat_results import flattened
 from tiltframe.frame import TiltFrame
@@ -36,7 +37,7 @@ def finish(states: Any, frame: TiltFrame, flat: bool = False) -> pa.Table:
     Raises
     ------
     ValueError
-        If the states do not belong to the frame, or are damaged.
+        If the states do not belong to the frame, or are damaged, or an expression cannot be computed.
     OverflowError
         If a result does not fit its type; the message names the group.
 
@@ -51,9 +52,14 @@ def finish(states: Any, frame: TiltFrame, flat: bool = False) -> pa.Table:
     checked_type(frame, TiltFrame, "frame")
     states = table_of(states, "states")
     frame.check_states(states.schema)
-    measures = {name: (frame.state_of(name), measure) for name, measure in frame.measures.items()}
-    results = finish_by(states, (LEVEL, START, END, *frame.keys), measures)
+    results = results_of(states, frame)
     for name in (START, END):
         column = results.column(name).cast(pa.timestamp("us", frame.timezone))
         results = results.set_column(results.column_names.index(name), name, column)
     return flattened(results) if checked_truth(flat, "flat") else results
+
+
+def results_of(states: pa.Table | CheckedStates, frame: TiltFrame) -> pa.Table:
+    """Return the results of states of a frame: level, window_start, window_end, keys, measures and expressions."""
+    measures = {name: (frame.state_of(name), measure) for name, measure in frame.measures.items()}
+    return frame.with_expressions(finish_by(states, (LEVEL, START, END, *frame.keys), measures))

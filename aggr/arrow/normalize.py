@@ -85,6 +85,19 @@ def normalized_type(dtype: pa.DataType) -> pa.DataType:
     return pa.float64() if is_a.is_null(dtype) else dtype
 
 
+def normalize_records(records: pa.Array) -> pa.Array:
+    """Normalize the fields of records, also of records inside them; other arrays are returned unchanged.
+
+    >>> normalize_records(pa.array([{"a": "x"}], pa.struct({"a": pa.large_string()}))).type
+    StructType(struct<a: string>)
+    """
+    if not pa.types.is_struct(records.type):
+        return records
+    fields = [normalize_records(normalize(records.field(i))) for i in range(records.type.num_fields)]
+    names = [field.name for field in records.type]
+    return pa.StructArray.from_arrays(fields, names=names, mask=records.is_null())
+
+
 def canonical(column: pa.Array) -> pa.Array:
     """Replace every NaN by the same bits, so that equal values have equal bits."""
     if pa.types.is_floating(column.type):

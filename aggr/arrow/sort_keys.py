@@ -19,14 +19,17 @@ def order_keys(values: pa.Array) -> Whole:
 
     The order of floats is that of Spark: NaN is greater than all numbers, and all NaN are equal. In addition, ``-0.0``
     sorts before ``0.0``, so that the minimum of both does not depend on the order of rows. Strings compare by code
-    point, bytes by byte. Keys of values without a fixed width are ranks, and are only comparable within one call.
+    point, bytes by byte. Records compare field by field, with null after all values. Keys of records, and of values
+    without a fixed width, are ranks, and are only comparable within one call.
 
     >>> order_keys(pa.array([2.0, -1.0, float("nan")])).argsort()
     array([1, 0, 2])
     """
     dtype = values.type
     keys: Whole
-    if pa.types.is_floating(dtype):
+    if pa.types.is_struct(dtype):
+        keys = _record_keys(values)
+    elif pa.types.is_floating(dtype):
         keys = _float_keys(values.to_numpy().astype(np.float64, copy=False))
     elif pa.types.is_uint64(dtype):
         keys = (values.to_numpy() ^ np.uint64(1 << 63)).view(np.int64)
@@ -52,6 +55,35 @@ def has_order(dtype: pa.DataType) -> bool:
         *(is_a.is_duration, is_a.is_decimal, is_a.is_string, is_a.is_binary, is_a.is_fixed_size_binary),
     )
     return any(test(dtype) for test in tests)
+
+
+def is_ordered_record(dtype: pa.DataType) -> bool:
+    """Return whether a type is a record with at least one field, whose fields all have an order or are such records.
+
+    >>> is_ordered_record(pa.struct({"a": pa.int64()})), is_ordered_record(pa.struct({"a": pa.list_(pa.int64())}))
+    (True, False)
+    """
+    if not pa.types.is_struct(dtype) or not dtype.num_fields:
+        return False
+    return all(has_order(field.type) or is_ordered_record(field.type) for field in dtype)
+
+
+def _record_keys(records: pa.StructArray) -> Whole:
+    """Return the rank of each record among all of them; equal records have the same rank."""
+    parts: list[Whole] = []
+    for i in range(records.type.num_fields):
+        field = records.field(i)
+        is_null = field.is_null().to_numpy(zero_copy_only=False)
+        keys = np.zeros(len(field), np.int64)
+        keys[~is_null] = order_keys(field.drop_null())
+        parts += [is_null.astype(np.int64), keys]
+    order = np.lexsort(parts[::-1])
+    is_new = np.zeros(len(order), np.bool_)
+    for part in parts:
+        is_new[1:] |= part[order[1:]] != part[order[:-1]]
+    ranks = np.empty(len(order), np.int64)
+    ranks[order] = np.cumsum(is_new)
+    return ranks
 
 
 def _float_keys(values: Floats) -> Whole:

@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import dataclass, field
 from itertools import pairwise
+from typing import ClassVar
 
 import pyarrow as pa
 
@@ -12,6 +14,7 @@ from aggr.duration import read_duration
 from aggr.function import EVENT_TIME
 from aggr.functions.event_lists import EventLists
 from aggr.functions.value_lists import ALL, DEFAULT_MAX, nested_lists, values_of
+from aggr.input_types import ORDERED, ORDERED_OR_RECORDS, InputTypes
 
 
 @dataclass(frozen=True)
@@ -20,6 +23,7 @@ class Collect(EventLists):
 
     At each level, the list contains the values of all rows of the window. ``nested`` divides the list into several
     lists.
+    Several columns, ``collect(["span_id", "name"])``, are listed as records, also if some of their fields are null.
 
     Parameters
     ----------
@@ -52,6 +56,8 @@ class Collect(EventLists):
     collect('price', max=3, keep='latest')
     >>> collect("price", nested="1m")
     collect('price', nested=['1m'])
+    >>> collect(["span_id", "name"])
+    collect('struct(span_id, name)')
     """
 
     max: int = DEFAULT_MAX
@@ -59,6 +65,8 @@ class Collect(EventLists):
     nested: tuple[str, ...] = field(default=(), metadata={"accepts": "str | Sequence[str]"})
 
     name = "collect"
+    takes: ClassVar[InputTypes | Mapping[str, InputTypes]] = {"value": ORDERED_OR_RECORDS, EVENT_TIME: ORDERED}
+    takes_records = True
     time_is_order = True
     returns = "list of the type of the input; empty if there are no values"
     guarantee = "exact, ordered by event time and value, never by arrival"

@@ -15,8 +15,8 @@ import pyarrow as pa
 from aggr.arrays import Flags, Ids, Whole
 from aggr.arrow import compute as pc
 from aggr.arrow.damaged_state import DamagedState, refuse_nulls
-from aggr.arrow.normalize import canonical, normalize, normalize_floats
-from aggr.arrow.sort_keys import has_order, order_keys
+from aggr.arrow.normalize import canonical, normalize, normalize_floats, normalize_records
+from aggr.arrow.sort_keys import has_order, is_ordered_record, order_keys
 from aggr.fields import Field
 from aggr.functions.limits import ERROR, Limit, absorbed_groups
 from aggr.groups.groups import Groups
@@ -41,7 +41,8 @@ class OrderedRows(Field):
 
     def reduce(self, values: Values) -> pa.ListArray:
         names = [self.by, "value"]
-        rows = pa.StructArray.from_arrays([values.array.field(name) for name in names], names=names)
+        columns = [normalize_records(values.array.field(name)) for name in names]
+        rows = pa.StructArray.from_arrays(columns, names=names)
         return self.list_rows(rows, values.groups)
 
     def merge(self, column: pa.ListArray, groups: Groups) -> pa.ListArray:
@@ -170,7 +171,8 @@ def checked_entries(column: pa.Array, max_values: int, beyond: str = ERROR) -> t
 
 
 def _checked_keys(values: pa.Array) -> Whole:
-    if not has_order((values := normalize(values)).type):
+    values = normalize_records(normalize(values))
+    if not has_order(values.type) and not is_ordered_record(values.type):
         raise DamagedState(f"has values of type {values.type}, which has no order")
     refuse_nulls(values)
     return order_keys(values)

@@ -338,7 +338,11 @@ def _key_type(name: str, text: str, schema: pa.Schema) -> pa.DataType:
         hint = f"; {each(text)} takes their elements" if text in schema.names else ""
         raise TypeError(f"the key {shown(name)} has type {shown(dtype)}; the type of a key must not be nested{hint}")
     if not has_order(key_type(dtype)):
-        raise TypeError(f"the key {shown(name)} has type {shown(dtype)}; the type of a key must not be nested")
+        hint = ""
+        if pa.types.is_struct(dtype) and dtype.num_fields:
+            field = dtype.field(0).name
+            hint = f"; group by its fields, such as {{{field!r}: {f'{text}.{field}'!r}}}"
+        raise TypeError(f"the key {shown(name)} has type {shown(dtype)}; the type of a key must not be nested{hint}")
     return key_type(dtype)
 
 

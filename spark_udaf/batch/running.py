@@ -36,7 +36,7 @@ _ARRIVAL, _AT, _END, _FIRST, _KEY = "__arrival", "__at", "__end", "__first", "__
 
 def running(
     df: DataFrame,
-    measures: Mapping[str, Measure],
+    measures: Mapping[str, Measure | str],
     window: OrderedWindow | str | Mapping[str, OrderedWindow | str] | None = None,
     *,
     time: str,
@@ -53,7 +53,7 @@ def running(
     ----------
     df : DataFrame
         Classic or Connect.
-    measures : name -> measure
+    measures : name -> measure, or expression of other measures
         Measures such as `aggr.count` and `aggr.dds`. ``first`` and ``last`` without ``by=`` use the order of rows.
     window : an ordered window, its text, or measure -> window
         A window of `windows.ordered`. The default is all previous rows of the key.

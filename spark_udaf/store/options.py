@@ -16,7 +16,7 @@ from tiltframe.store.backends import absolute_uri
 from windows import AllTime
 
 STORAGE = "storage."
-_TRUTHS = ("flat", "latest", "closed")
+_TRUTHS = ("flat", "latest", "closed", "running")
 _TEXTS = ("per", "within", "where", "keys", "measures", "having", "points", "timezone", "now", "fill", "edges")
 _QUERY_FIELDS = (*_TEXTS, *_TRUTHS)
 _STATES_FIELDS = ("per", "within", "where", "now")  # Functions that are allowed in queries of states.

@@ -55,7 +55,7 @@ _SUPPORTED = (  # Expressions that are allowed around groups and aggregates.
 )
 
 
-def store_sql(query: str, store: FrameStore, spark: SparkSession | None = None) -> DataFrame:
+def store_sql(query: str, store: FrameStore, spark: SparkSession | None = None, *, exact: bool = True) -> DataFrame:
     """Answer a query of a table from a store of the table's rows, if the result is provably the same.
 
     Parameters
@@ -69,6 +69,9 @@ def store_sql(query: str, store: FrameStore, spark: SparkSession | None = None) 
         A store of the same rows, accessible to the driver and the tasks.
     spark : SparkSession, optional
         The default is the active session.
+    exact : bool
+        With ``exact=False``, ``avg``, and ``sum`` of doubles, are also answered. Spark rounds them at every row, in an
+        order that may change, and a store once. So the results may differ in the last digits.
 
     Returns
     -------
@@ -84,7 +87,7 @@ def store_sql(query: str, store: FrameStore, spark: SparkSession | None = None) 
 
     Guarantee
     ---------
-    The result equals that of ``spark.sql(query)`` over the rows of the store.
+    The result equals that of ``spark.sql(query)`` over the rows of the store, with ``exact=True`` to the bit.
 
     Examples
     --------
@@ -106,15 +109,15 @@ def store_sql(query: str, store: FrameStore, spark: SparkSession | None = None) 
     select = parsed(query)
     table = select.args["from_"].this
     source = exp.table_(table.this, db=table.args.get("db"))
-    return _Rewritten(store, session.table(text_of(source)).schema, select).answer(session, schema)
+    return _Rewritten(store, session.table(text_of(source)).schema, select, exact).answer(session, schema)
 
 
 class _Rewritten:
     """A query of a store, in which each group and aggregate is a column."""
 
-    def __init__(self, store: FrameStore, table: StructType, select: exp.Select) -> None:
+    def __init__(self, store: FrameStore, table: StructType, select: exp.Select, exact: bool) -> None:
         """Read the clauses; raises ``ValueError`` for a part with a possibly different result."""
-        self.store, self.select = store, select
+        self.store, self.select, self.exact = store, select, exact
         self.types = {column.name.lower(): column.dataType for column in table}
         self.names = {column.name.lower(): column.name for column in table}
         frame = store.frame
@@ -236,16 +239,24 @@ class _Rewritten:
 
     def _aggregate(self, call: exp.AggFunc) -> str:
         """Return the column of an aggregate, and add its measure, whose meaning and type are those of Spark."""
-        column, make = call.this, _CALLS.get(type(call))
+        calls = _CALLS if self.exact else _CALLS | {exp.Avg: aggr.avg}
+        column, make = call.this, calls.get(type(call))
         counts_rows = type(call) is exp.Count and isinstance(column, exp.Star | exp.Literal) and not call.expressions
         if make is None or not (counts_rows or isinstance(column, exp.Column)) or call.expressions:
             refuse(
                 text_of(call),
-                "is not supported: only count, sum, min and max of a column have the same meaning in a store",
+                "is not supported: only count, sum, min and max of a column have the same meaning in a store; "
+                "exact=False also allows avg",
             )
         name = "" if counts_rows else column.name.lower()
-        if type(call) is exp.Sum and isinstance(self.types.get(name), FloatType | DoubleType | StringType):
-            refuse(text_of(call), "adds doubles: in Spark, their sum depends on the order of rows, but not in a store")
+        of_doubles = isinstance(self.types.get(name), FloatType | DoubleType)
+        of_text = isinstance(self.types.get(name), StringType) and type(call) in (exp.Sum, exp.Avg)
+        if of_text or (type(call) is exp.Sum and of_doubles and self.exact):
+            remedy = "cast the column to a number" if of_text else "pass exact=False to allow other last digits"
+            refuse(
+                text_of(call),
+                f"adds doubles: in Spark, their sum depends on the order of rows, but not in a store; {remedy}",
+            )
         measure = make() if counts_rows else make(self.names.get(name, name))  # type: ignore[call-arg]
         if holder(self.store.frame.states, measure) is None:
             refuse(text_of(call), "is not a measure of the store")

@@ -97,9 +97,9 @@ def read(
     within, where, measures, keys : optional
         As in `tiltframe.Query`.
     members : optional
-        ``fill``, ``having``, ``points``, ``timezone``, ``now``, ``latest``, ``closed``, ``edges`` and ``flat``, as in
-        `tiltframe.Query`. Use Spark to order and limit. Times of a DataFrame are instants, which Spark shows in the
-        zone of its session.
+        ``fill``, ``having``, ``points``, ``timezone``, ``now``, ``latest``, ``closed``, ``edges``, ``running``
+        and ``flat``, as in `tiltframe.Query`. Use Spark to order and limit. Times of a DataFrame are instants, which
+        Spark shows in the zone of its session.
     name : str, optional
         The name of the store, in a database with several stores.
     storage_options : str -> str, optional

@@ -194,7 +194,19 @@ class ShardJob(Job):
             windows = OpenWindows.from_ipc(state, self.frame, self.emit, self.late, **bounds)
         except OtherSavedFrame as error:
             raise ValueError(f"{error}, or give the query a new checkpoint") from None
+        self._check_states(windows.frame)
         return self._typed(windows)
+
+    def _check_states(self, saved: TiltFrame) -> None:
+        """Raise ``ValueError`` if rows are reduced to other columns of states than those of the saved windows."""
+        columns, own = ({c.name: c.measure for c in frame.states} for frame in (saved, self.frame))
+        for name in [*columns, *own]:
+            if columns.get(name) != own.get(name):
+                raise ValueError(
+                    f"the states {name!r} of the saved windows are {columns.get(name, 'missing')}, and rows are now "
+                    f"reduced to {own.get(name, 'no such states')}; add and remove only measures that share no states "
+                    "with others, or give the query a new checkpoint"
+                )
 
     def _typed(self, windows: OpenWindows) -> OpenWindows:
         """Add an empty table, which sets the types of all states, including those of added measures."""

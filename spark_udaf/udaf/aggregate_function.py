@@ -261,6 +261,17 @@ def input_kinds(function: Function) -> list[pa.DataType]:
     return kinds
 
 
+def accepts_records(function: Function, dtype: pa.DataType) -> bool:
+    """Return whether a type is a record that a function accepts as its column."""
+    if not function.takes_records or not pa.types.is_struct(dtype):
+        return False
+    try:
+        function.check_input(_input(function, dtype))
+    except TypeError:
+        return False
+    return True
+
+
 def _input(function: Function, dtype: pa.DataType) -> pa.DataType:
     """Return the type of a function's inputs; further inputs are event times or doubles."""
     if len(function.inputs) == 1:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import inspect
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Any, Literal
 
@@ -69,7 +69,7 @@ def caller(name: str, df: DataFrame | None = None) -> Callable[..., Column]:
     timed = EVENT_TIME in aggr.get(name).inputs
 
     def call(
-        column: Column | str | None = None,
+        column: Column | str | Sequence[Column | str] | None = None,
         *parameters: Any,
         where: Column | str | None = None,
         type: DataType | str | None = None,
@@ -78,9 +78,10 @@ def caller(name: str, df: DataFrame | None = None) -> Callable[..., Column]:
     ) -> Column:
         if groups not in (None, "large"):
             raise ValueError(f"groups must be None, or 'large' for groups that do not fit into a list; got {groups!r}")
-        label = f"{name}({'' if column is None else text_of(column)})"
-        column = None if counts_rows(name, column) else column
-        positional: list[Any] = [None if column is None else "value", *parameters]
+        plain = column if column is None or isinstance(column, Column | str) else _record_of(name, column)
+        label = f"{name}({'' if plain is None else text_of(plain)})"
+        plain = None if counts_rows(name, plain) else plain
+        positional: list[Any] = [None if plain is None else "value", *parameters]
         takes = inspect.signature(measure_of)
         try:
             arguments = takes.bind(*positional, **named).arguments
@@ -97,7 +98,7 @@ def caller(name: str, df: DataFrame | None = None) -> Callable[..., Column]:
             raise ValueError(f"{name} needs event times: name their column as by='…'")
         columns_by_word = {word: column_named(value) for word, value in further_columns.items()}
         weight = columns_by_word.pop(WEIGHT, None) if function.takes_weights else None
-        columns = () if column is None else (column_named(column), *columns_by_word.values())
+        columns = () if plain is None else (column_named(plain), *columns_by_word.values())
         condition = None if where is None else _condition(where)
         requested = Call(function, columns=columns, weight=weight, where=condition, label=label)
         return _column(requested, _reading(requested, type, df), groups)
@@ -106,6 +107,13 @@ def caller(name: str, df: DataFrame | None = None) -> Callable[..., Column]:
     call.__doc__ = _describe(name)
     call.__dict__["__signature__"] = signature(name)
     return call
+
+
+def _record_of(name: str, columns: Any) -> Column:
+    """Return a record of columns, for a function that takes records; raise ``TypeError`` for anything else."""
+    if not aggr.get(name).takes_records or not isinstance(columns, list | tuple) or not columns:
+        return column_named(columns)
+    return F.struct(*(column_named(column) for column in columns))
 
 
 def counts_rows(name: str, column: Column | str | None) -> bool:

@@ -7,7 +7,7 @@ from functools import cache
 from pyspark.sql import DataFrame, SparkSession
 
 from aggr import Function
-from aggr.arguments import is_name, shown
+from aggr.arguments import checked_truth, is_name, shown
 from spark_udaf.store.rewritten_sql import store_sql
 from spark_udaf.udaf.bounded_lists import most_values
 from spark_udaf.udaf.job_errors import explain_task_errors
@@ -18,7 +18,11 @@ from tiltframe import FrameStore
 
 
 def sql(
-    first: SparkSession | str, second: str | FrameStore | None = None, spark: SparkSession | None = None
+    first: SparkSession | str,
+    second: str | FrameStore | None = None,
+    spark: SparkSession | None = None,
+    *,
+    exact: bool = True,
 ) -> DataFrame:
     """Run a query with our functions, ``su.sql(spark, query)``, or answer one from a store, ``su.sql(query, store)``.
 
@@ -36,6 +40,9 @@ def sql(
         table's rows; driver and tasks must reach it.
     spark : SparkSession, optional
         For a query and a store; by default the active session.
+    exact : bool
+        For a query and a store. With ``exact=False``, ``avg``, and ``sum`` of doubles, are also answered. Spark rounds
+        them at every row, in an order that may change, and a store once. So the results may differ in the last digits.
 
     Returns
     -------
@@ -54,8 +61,8 @@ def sql(
 
     Guarantee
     ---------
-    With a store, the result equals ``spark.sql(query)`` over the rows of the store. With a session, a group whose list
-    does not fit into the memory of a task fails the query with an error that names the call.
+    With a store and ``exact=True``, the result equals ``spark.sql(query)`` over the rows of the store. With a session,
+    a group whose list does not fit into the memory of a task fails the query with an error that names the call.
 
     Examples
     --------
@@ -67,7 +74,7 @@ def sql(
     if isinstance(first, str):
         if second is None or isinstance(second, str):
             raise TypeError("write su.sql(spark, query), or su.sql(query, store) to answer the query from a store")
-        return store_sql(first, second, spark)
+        return store_sql(first, second, spark, exact=checked_truth(exact, "exact"))
     if not hasattr(first, "createDataFrame") or isinstance(first, type) or not is_name(second):
         raise TypeError(f"write su.sql(spark, query), or su.sql(query, store); got {shown(first)} and {shown(second)}")
     explain_task_errors()

@@ -35,6 +35,7 @@ from spark_udaf.store.source import register_source
 from spark_udaf.udaf.accessors import OPERATIONS, operation_type, set_operation
 from spark_udaf.udaf.aggregate_function import (
     UdafSpec,
+    accepts_records,
     arrow_type,
     error_label,
     groups_of_lists,
@@ -207,7 +208,7 @@ def _families(name: str, kinds: Mapping[str, pa.DataType], is_chosen: bool) -> l
         return []
     families_of_types = [Family(f"aggr_{name}", function, None if is_free else pa.float64())]
     for word, dtype in kinds.items():
-        if not is_free and any(dtype.id == input_type.id for input_type in input_types):
+        if not is_free and (any(dtype.id == kind.id for kind in input_types) or accepts_records(function, dtype)):
             families_of_types.append(
                 Family(f"aggr_{name}_{re.sub('[^a-z0-9]+', '_', word).strip('_')}", function, dtype)
             )

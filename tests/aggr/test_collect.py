@@ -210,3 +210,102 @@ def test_tremor_collect():
             states[step["merge_into"]] = aggr.Collect().merge(both, Groups.single(2))
         else:
             assert aggr.Collect().finish(states[step["state"]])[0].as_py() == step["emit"]
+
+
+RECORDS = pa.struct([("span", pa.string()), ("x", pa.float64()), ("inner", pa.struct([("n", pa.int64())]))])
+
+
+def record_rows(seed: int) -> tuple[pa.Array, pa.Array]:
+    """Return times and records with nulls, NaN and both zeros; many records have the same time."""
+    rng = np.random.default_rng(seed)
+    numbers = [0.0, -0.0, math.nan, 1.5, None]
+    records = [
+        None
+        if rng.random() < 0.1
+        else {
+            "span": [None, "a", "b"][rng.integers(3)],
+            "x": numbers[rng.integers(5)],
+            "inner": None if rng.random() < 0.2 else {"n": [None, 1, 2][rng.integers(3)]},
+        }
+        for _ in range(200)
+    ]
+    times = pa.array(rng.integers(0, 5, 200)).cast(pa.timestamp("s", "UTC"))
+    return pa.array(records, RECORDS), times
+
+
+def python_key(record: dict) -> tuple:
+    """Order records field by field: null after all values, NaN after all numbers, -0.0 before 0.0."""
+
+    def number(x):
+        return (
+            (1,)
+            if x is None
+            else (0, math.isnan(x), 0 if math.isnan(x) else x, not math.isnan(x) and not str(x).startswith("-"))
+        )
+
+    inner = record["inner"]
+    return (
+        (record["span"] is None, record["span"] or ""),
+        number(record["x"]),
+        (inner is None, (True, 0) if inner is None else (inner["n"] is None, inner["n"] or 0)),
+    )
+
+
+@pytest.mark.parametrize("seed", range(4))
+def test_records_are_listed_by_time_and_then_field_by_field(seed):
+    records, times = record_rows(seed)
+    ids = Groups.of(np.random.default_rng(seed).integers(0, 3, 200), 3)
+    expected = [[] for _ in range(3)]
+    rows = zip(times.to_pylist(), records.to_pylist(), ids.ids.tolist(), strict=True)
+    for _, record, group in sorted(
+        (row for row in rows if row[1] is not None), key=lambda row: (row[0], python_key(row[1]))
+    ):
+        expected[group].append(record)
+    for function, of_group in (
+        (aggr.Collect(), lambda values: values),
+        (aggr.Collect(7, "earliest"), lambda values: values[:7]),
+        (aggr.Collect(7, "latest"), lambda values: values[-7:]),
+    ):
+        all_at_once = function.reduce([records, times], ids)
+        assert repr(function.finish(all_at_once).to_pylist()) == repr([of_group(values) for values in expected])
+        order = np.random.default_rng(seed + 9).permutation(200)
+        parts = [
+            function.reduce([column.take(pa.array(part)) for column in (records, times)], Groups(ids.ids[part], 3))
+            for part in np.array_split(order, 5)
+        ]
+        merged = function.merge(pa.concat_arrays(parts), Groups(np.tile(np.arange(3), 5), 3))
+        assert merged.equals(all_at_once)
+        assert function.finish(merged).to_pylist().__repr__() == function.finish(all_at_once).to_pylist().__repr__()
+
+
+def test_several_columns_are_a_record():
+    measure = aggr.collect(["span_id", "latency ms", "http.status"])
+    assert measure == aggr.collect("struct(span_id, `latency ms`, http.status)")
+    assert measure_from("collect([span_id, name], max=3)") == aggr.collect(["span_id", "name"], max=3)
+    rows = pa.table(
+        {
+            "ts": pa.array([2, 1, 3], pa.timestamp("s", "UTC")),
+            "span_id": pa.array(["b", "a", "c"], pa.large_string()),
+            "name": pa.array(["y", None, "x"]).dictionary_encode(),
+        }
+    )
+    frame = TiltFrame(["1m"], "ts", {"spans": aggr.collect(["span_id", "name"])})
+    (spans,) = finish(rollup(rows, frame), frame)["spans"].to_pylist()
+    assert spans == [{"span_id": "a", "name": None}, {"span_id": "b", "name": "y"}, {"span_id": "c", "name": "x"}]
+
+
+@pytest.mark.parametrize(
+    ("columns", "message"),
+    [
+        ([], "or a list of names, such as"),
+        (["a", 3], "or a list of names, such as"),
+        (["a", "a"], "two parts called 'a'"),
+        (["a", "tags"], "collect cannot take a column of type struct"),
+    ],
+)
+def test_records_that_cannot_be_listed(columns, message):
+    rows = pa.table({"ts": [0], "a": [1], "tags": pa.array([["x"]])})
+    with pytest.raises((ValueError, TypeError), match=message):
+        rollup(rows, TiltFrame(["1m"], "ts", {"r": aggr.collect(columns)}))
+    with pytest.raises(ValueError, match="the column of sum must be a name or an expression"):
+        aggr.sum(["a", "b"])

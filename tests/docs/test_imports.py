@@ -130,7 +130,7 @@ LAYERS = [
         "tiltframe.level_chain",
         "tiltframe.exclusions",
     ],
-    ["tiltframe.rolling_up", "tiltframe.results", "tiltframe.spilled_states"],
+    ["tiltframe.changed_frames", "tiltframe.rolling_up", "tiltframe.results", "tiltframe.spilled_states"],
     ["tiltframe.ordered"],
     ["tiltframe.streaming.policies"],
     ["tiltframe.streaming"],

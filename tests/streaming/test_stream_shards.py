@@ -249,7 +249,9 @@ def test_a_restart_takes_more_measures_and_refuses_other_streams():
     ]
     other_jobs = {
         "has 2 shards of keys, and this stream has 5; pass shards=2": replace(stream.job, shards=5),
-        "measure 'most' is in the saved state, but not in this frame": replace(stream.job, frame=KEYED),
+        "measure 'most' is max": replace(
+            stream.job, frame=more.with_results({**more.results, "most": aggr.min("value")})
+        ),
         "mode accumulating, and the mode is now changelog": replace(
             stream.job, emit=read_emit("on_update(mode=changelog)")
         ),
@@ -259,6 +261,21 @@ def test_a_restart_takes_more_measures_and_refuses_other_streams():
         with pytest.raises(ValueError, match=message):
             stream.batch(rows_of_keys("a"))
         stream.restart(replace(stream.job, shards=2, frame=more, emit=read_emit("after_close")))
+    stream.restart(replace(stream.job, frame=KEYED))
+    stream.batch(rows_of_keys("a", at=12))
+    stream.tell(watermark=10**15 + 20 * SCALE)
+    rows = stream.batch()
+    assert "most" not in rows.column_names
+    assert rows.select(["key", "count"]).to_pylist() == [{"key": "a", "count": 1}]
+
+
+def test_measures_that_change_shared_states_need_a_new_checkpoint():
+    sums = KEYED.with_results({"total": aggr.sum("value")})
+    stream = Shards(rows_of_keys().schema, sums, "after_close", "drop")
+    stream.batch(rows_of_keys("a", "b"))
+    stream.restart(replace(stream.job, frame=sums.with_measures({"var": aggr.var("value")})))
+    with pytest.raises(ValueError, match=r"the states 'total' of the saved windows are sum.* or give the query a new"):
+        stream.batch(rows_of_keys("a"))
 
 
 @pytest.mark.parametrize("lost", ["nothing", "a message", "a receipt", "a message twice", "a task twice"])

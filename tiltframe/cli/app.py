@@ -21,7 +21,7 @@ from tiltframe.cli.bench import bench_command
 from tiltframe.cli.doctor import doctor, warm
 from tiltframe.cli.functions import functions
 from tiltframe.cli.interrupts import NOTHING, from_now, interrupted, never_swallowed, too_late_at_exit
-from tiltframe.cli.maintenance import check, compact, copy, evolve, expire, inspect
+from tiltframe.cli.maintenance import check, compact, copy, end_stream, evolve, expire, inspect
 from tiltframe.cli.new_function import new_function
 from tiltframe.cli.query import query, watch
 from tiltframe.cli.rollup import rollup
@@ -100,7 +100,7 @@ def cli() -> None:
     """Store mergeable aggregates of event data at several time resolutions, and query any resolution."""
 
 
-_OWN = (rollup, backfill, stream, query, watch, inspect, check, compact, expire, evolve, copy, warm)
+_OWN = (rollup, backfill, stream, query, watch, inspect, check, compact, expire, end_stream, evolve, copy, warm)
 for _command in (*_OWN, functions, new_function, doctor, bench_command):
     cli.add_command(_command)
 

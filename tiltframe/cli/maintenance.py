@@ -1,4 +1,4 @@
-"""tiltframe inspect, check, compact, expire, evolve, copy: maintain a store."""
+"""tiltframe inspect, check, compact, expire, end-stream, evolve, copy: maintain a store."""
 
 from __future__ import annotations
 
@@ -96,6 +96,21 @@ def expire(uri: str, name: str | None, retention: str | None, now: str | None, c
     click.echo(f"{store.display_uri}: {removed:,} old files or rows removed{_kept_text(removed)}", err=True)
 
 
+@click.command(epilog="\b\nExamples:\n  tiltframe end-stream web requests")
+@_STORE
+@click.argument("stream", metavar="STREAM")
+@_NAME
+def end_stream(uri: str, stream: str, name: str | None) -> None:
+    """Remove the watermark of a stream that does not continue, so that it no longer keeps windows open.
+
+    The states of the stream stay. tiltframe inspect lists the streams.
+    """
+    store = FrameStore(uri, name=name)
+    from_now(STEPS)
+    store.end_stream(stream)
+    click.echo(f"{store.display_uri}: the stream {stream!r} keeps no windows open from now on", err=True)
+
+
 def _kept_text(removed: Vacuumed) -> str:
     """Return a sentence with the number of files or rows that are too recent to remove, and the time at which they can
     be removed.
@@ -191,13 +206,13 @@ def evolve(
     if not added and not drops and levels is None:
         raise ValueError("there is nothing to add or to drop; pass --measure, --levels or --drop")
     for dropped in drops:
-        if dropped not in frame.measures:
-            raise ValueError(f"the store has no measure {shown(dropped)}; {nearest(dropped, frame.measures)}")
+        if dropped not in frame.results:
+            raise ValueError(f"the store has no measure {shown(dropped)}; {nearest(dropped, frame.results)}")
         if dropped in added:
             raise ValueError(
                 f"the measure {dropped!r} cannot be added and dropped at once; choose another name for the new measure"
             )
-    kept_measures = {name: measure for name, measure in frame.measures.items() if name not in drops}
+    kept_measures = {name: measure for name, measure in frame.results.items() if name not in drops}
     more = () if levels is None else read_windows(levels, frame.timezone)
     new_frame = TiltFrame(
         [*frame.levels, *more],

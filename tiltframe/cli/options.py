@@ -219,7 +219,7 @@ def _ordered(
     text: str,
     time: str,
     *,
-    measures: dict[str, Measure],
+    measures: dict[str, Measure | str],
     keys: dict[str, str],
     timezone: str,
     until: str | None,

@@ -92,6 +92,7 @@ def _read_number(context: click.Context, option: click.Parameter, text: str | No
 @click.option(
     "--closed", is_flag=True, help="Leave out windows that are partial, or that a stream into the store keeps open."
 )
+@click.option("--running", is_flag=True, help="Let each window contain the earlier windows of its key too.")
 @click.option(
     "--edges",
     metavar="LENGTH",

@@ -61,7 +61,7 @@ class RunningAggregation(OrderedAggregator):
 
     def __init__(
         self,
-        measures: Mapping[str, Measure],
+        measures: Mapping[str, Measure | str],
         window: OrderedWindow | str | Mapping[str, OrderedWindow | str] | None = None,
         *,
         time: str,
@@ -255,12 +255,13 @@ class RunningAggregation(OrderedAggregator):
         if not last:
             keys, times = keys[:0], times[:0]
             states = [{n: s.slice(0, 0) for n, s in states_of_part.items()} for states_of_part in states]
-        return pa.table(_key_columns(query, self._keys, keys) | _time(query, times) | _finished(query, states))
+        columns = _key_columns(query, self._keys, keys) | _time(query, times)
+        return query.with_expressions(pa.table(columns | _finished(query, states)))
 
 
 def running(
     data: Any,
-    measures: Mapping[str, Measure],
+    measures: Mapping[str, Measure | str],
     window: OrderedWindow | str | Mapping[str, OrderedWindow | str] | None = None,
     *,
     time: str,
@@ -279,7 +280,7 @@ def running(
     data : table, or batches
         A table in any order, or another input of `tiltframe.rollup`; or an iterable of batches, in which the rows of a
         key are ordered by time from batch to batch.
-    measures : name -> measure
+    measures : name -> measure, or expression of other measures
         Measures from `aggr.count`, `aggr.dds` and the other functions of `aggr`. ``first`` and ``last`` without ``by=``
         use the order of rows.
     window : an ordered window, its text, or measure -> window
@@ -382,6 +383,9 @@ def _results(query: RunningQuery, ordered: Sorted, entries: Entries, done: list[
         columns[TICK] = is_tick
         if query.fill is not None:
             results = {name: _with_zeros(column, is_tick) for name, column in results.items()}
+    if query.expressions:
+        computed = query.with_expressions(pa.table(keys | _time(query, times) | results))
+        results = {name: one_array(computed.column(name)) for name in query.results}
     return pa.table(columns | results)
 
 

@@ -49,7 +49,8 @@ class OrderedFrame(OrderedQuery):
         the text of a window is its name.
     time : str
         The column of event times.
-    measures : name -> measure
+    measures : name -> measure, or expression of other measures
+        See `TiltFrame`.
     keys : column names, or name -> column or expression
         Results are computed per combination of key values; keys are computed as in a `TiltFrame`.
     order : column names
@@ -69,14 +70,13 @@ class OrderedFrame(OrderedQuery):
     """
 
     levels: Mapping[str, OrderedWindow]
-    measures: Mapping[str, Measure]
     order: Order
 
     def __init__(
         self,
         levels: Sequence[OrderedWindow | str] | Mapping[str, OrderedWindow | str],
         time: str,
-        measures: Mapping[str, Measure],
+        measures: Mapping[str, Measure | str],
         keys: Sequence[str] | Mapping[str, str] = (),
         order: Sequence[str] = (),
     ) -> None:
@@ -95,8 +95,11 @@ class OrderedFrame(OrderedQuery):
             )
         set_field = object.__setattr__
         set_field(self, "levels", dict(zip(names, (window for _, window in windows), strict=True)))
-        set_field(self, "measures", check_measures(measures, time))
         set_field(self, "order", make_order(time, keys, order))
+        stateful, expressions = check_measures(measures, self.order)
+        set_field(self, "results", tuple(measures))
+        set_field(self, "measures", stateful)
+        set_field(self, "expressions", expressions)
         set_field(self, "parts", tuple(Part(window, self.states) for window in self.levels.values()))
         self._check()
 
@@ -111,7 +114,9 @@ class OrderedFrame(OrderedQuery):
         return self.parts[0].window.reads
 
     def ordered_by(self, order: Order) -> OrderedFrame:
-        return OrderedFrame(self.levels, order.time, self.measures, keys=order.keyed_by, order=order.then)
+        results: dict[str, Measure | str] = {**self.measures, **self.expressions}
+        as_given = {name: results[name] for name in self.results}
+        return OrderedFrame(self.levels, order.time, as_given, keys=order.keyed_by, order=order.then)
 
     def _check(self) -> None:
         *finer, _ = self.levels.items()
@@ -127,14 +132,15 @@ class OrderedFrame(OrderedQuery):
         for name, window in coarser:
             if any(read != EVERY_ROW for read in window.reads):
                 raise ValueError(f"{name} needs rows, but would receive windows of {first[0]}; put it first")
-        reserved = [LEVEL, self.order.time, *self.order.keys, *self.measures]
+        reserved = [LEVEL, self.order.time, *self.order.keys, *self.results]
         for name in reserved:
             if reserved.count(name) > 1:
                 raise ValueError(f"the name {name!r} is used twice among {LEVEL}, time, keys and measures; rename one")
 
     def __repr__(self) -> str:
         by = f" by {shown_keys(self.order.keyed_by)}" if self.order.keys else ""
-        measures = ", ".join(f"{name}={measure!r}" for name, measure in self.measures.items())
+        results = {**self.measures, **self.expressions}
+        measures = ", ".join(f"{name}={results[name]!r}" for name in self.results)
         return f"OrderedFrame({' → '.join(self.levels)}{by}; {measures})"
 
 
@@ -289,7 +295,7 @@ def finish_ordered(states: Any, frame: OrderedFrame) -> pa.Table:
         if name not in states.column_names:
             raise ValueError(f"these are not states of this frame: they have no column {name!r}")
     measures = {name: (serving[name], measure) for name, measure in frame.measures.items()}
-    return finish_by(states, (LEVEL, frame.order.time, *frame.order.keys), measures)
+    return frame.with_expressions(finish_by(states, (LEVEL, frame.order.time, *frame.order.keys), measures))
 
 
 def merger(part: Part, states: Mapping[str, pa.StructArray]) -> Reduce:

@@ -14,7 +14,9 @@ from aggr.function import EVENT_TIME
 from aggr.tables.by_key import check_rows, columns_read
 from aggr.tables.column_uses import ColumnUses
 from aggr.tables.keys import checked_keys, columns_keys_may_read
+from aggr.tables.result_expressions import in_order, split_results, with_expressions
 from aggr.tables.state_plan import StateColumn, plan
+from tiltframe.names import LEVEL
 from tiltframe.ordered.sequence import Order, check_inputs
 from tiltframe.provenance import describe_states
 from tiltframe.time_range import read_moment
@@ -44,7 +46,9 @@ class OrderedQuery:
     """A query over ordered rows: measures over windows of each key. The query is checked without data."""
 
     order: Order
+    results: tuple[str, ...]  # the names of measures and expressions, in the order of their columns
     measures: Mapping[str, Measure]
+    expressions: Mapping[str, str]  # in an order in which each can be computed
     parts: tuple[Part, ...]  # the windows, each with its columns of states
     timezone = "UTC"
 
@@ -94,6 +98,14 @@ class OrderedQuery:
         check_rows(schema, self.keyed_by, self.columns, time=POSITION, more=[self.time, *self.order.then])
         check_inputs(self.reads, schema)
 
+    def with_expressions(self, results: pa.Table) -> pa.Table:
+        """Return results with those of the expressions. The columns that are not measures come first."""
+        if not self.expressions:
+            return results
+        own_columns = [name for name in results.column_names if name not in self.measures]
+        computed = with_expressions(results, self.expressions, self.timezone)
+        return computed.select([*own_columns, *self.results])
+
     def describe(self) -> dict[str, Any]:
         """Return a description of the states between batches as plain data. Parameters that only affect how results are
         read from states are left out.
@@ -108,7 +120,9 @@ class RunningQuery(OrderedQuery):
     """Measures over windows of ordered rows; `tiltframe.running` describes the arguments."""
 
     order: Order
+    results: tuple[str, ...]
     measures: Mapping[str, Measure]
+    expressions: Mapping[str, str]
     parts: tuple[Part, ...]
     ticks: tuple[Tick, ...]
     emit: str
@@ -144,8 +158,8 @@ class RunningQuery(OrderedQuery):
         order = self.order
         columns = dict.fromkeys([*schema.names, *order.keys]) if self.keeps_rows else [*order.keys, order.time]
         reserved = [*columns, *([TICK] if self.ticks else [])]
-        for name in [*self.measures, *reserved]:
-            if [*self.measures, *reserved].count(name) > 1:
+        for name in [*self.results, *reserved]:
+            if [*self.results, *reserved].count(name) > 1:
                 raise ValueError(
                     f"the name {name!r} is used twice among the columns and the measures; rename one of them"
                 )
@@ -156,7 +170,7 @@ class RunningQuery(OrderedQuery):
 
 
 def running_query(
-    measures: Mapping[str, Measure],
+    measures: Mapping[str, Measure | str],
     window: OrderedWindow | str | Mapping[str, OrderedWindow | str] | None,
     time: str,
     keys: Sequence[str] | Mapping[str, str],
@@ -167,7 +181,9 @@ def running_query(
     fill: str | None = None,
 ) -> RunningQuery:
     """Return a checked query; see `tiltframe.running`."""
-    measures = check_measures(measures, time)
+    ordered_by = make_order(time, keys, order)
+    results = tuple(measures) if isinstance(measures, Mapping) else ()
+    measures, expressions = check_measures(measures, ordered_by)
     windows = _windows(measures, window)
     distinct = tuple(dict.fromkeys(windows.values()))
     if not isinstance(emit, str) or emit not in EMIT:
@@ -198,8 +214,17 @@ def running_query(
         for distinct_window in distinct
     }
     parts = tuple(Part(window_of_part, plan(named)) for window_of_part, named in by_window.items())
-    ordered_by = make_order(time, keys, order)
-    return RunningQuery(ordered_by, measures, parts, ticks=every, emit=emit, until=last_tick, fill=fill)
+    return RunningQuery(
+        ordered_by,
+        results=results,
+        measures=measures,
+        expressions=expressions,
+        parts=parts,
+        ticks=every,
+        emit=emit,
+        until=last_tick,
+        fill=fill,
+    )
 
 
 def _checked_until(until: object) -> int | str | None:
@@ -221,8 +246,9 @@ def make_order(time: str, keys: Sequence[str] | Mapping[str, str], order: Sequen
     return Order(keyed_by, time, then)
 
 
-def check_measures(measures: Mapping[str, Measure], time: str) -> dict[str, Measure]:
-    """Check that measures are a mapping of names to measures made by aggr, and add the event times that they read.
+def check_measures(measures: Mapping[str, Measure | str], order: Order) -> tuple[dict[str, Measure], dict[str, str]]:
+    """Return the measures of a mapping, with the event times that they read, and its expressions over results, in an
+    order in which each can be computed.
 
     Functions that use times only to order rows read the positions of the rows instead. Raise ``ValueError`` for other
     values.
@@ -231,11 +257,14 @@ def check_measures(measures: Mapping[str, Measure], time: str) -> dict[str, Meas
         raise ValueError(
             f"measures must name at least one measure, such as {{'total': aggr.sum('x')}}; got {shown(measures)}"
         )
-    for name, measure in measures.items():
+    for name in measures:
         checked_name(name, "a measure's name")
-        if not isinstance(measure, Measure):
-            raise ValueError(f"the measure {name!r} must be made by aggr, such as aggr.sum('x'); got {shown(measure)}")
-    return {name: _with_time(measure, time) for name, measure in measures.items()}
+    stateful, expressions = split_results(measures)
+    if not stateful:
+        raise ValueError(f"at least one measure must be made by aggr, such as aggr.sum('x'); got {shown(expressions)}")
+    names = in_order(expressions, measures, (LEVEL, order.time, *order.keys))
+    with_times = {name: _with_time(measure, order.time) for name, measure in stateful.items()}
+    return with_times, {name: expressions[name] for name in names}
 
 
 def _with_time(measure: Measure, time: str) -> Measure:

@@ -13,6 +13,7 @@ from starlette.requests import Request
 from starlette.responses import Response
 from starlette.routing import Route
 
+from aggr import Measure
 from aggr.extend import BucketState
 from aggr.extend.arguments import nearest, shown
 from tiltframe.extend import as_text, json_value
@@ -31,7 +32,7 @@ from tiltframe.text.measures import asked_measures
 
 MANY = ("per", "measures", "keys", "order_by")  # parameters that a URL may repeat
 INTEGER_WORDS = ("limit", "points")
-TRUTHS = ("flat", "latest", "closed")
+TRUTHS = ("flat", "latest", "closed", "running")
 WORDS = ("store", *(field.name for field in fields(Query)))
 _KEY_VALUES = 1000  # the maximum number of values of a key in a list of choices
 _LABELS = (LEVEL, START, END, PARTIAL)
@@ -43,7 +44,8 @@ def from_address(params: QueryParams) -> tuple[str, Query]:
     >>> from_address(QueryParams("store=web&per=1h&measures=n&measures=rate%3Derrors/n&keys=&flat=true"))[1]
     ... # doctest: +NORMALIZE_WHITESPACE
     Query(per='1h', within=None, where=None, measures={'n': 'n', 'rate': 'errors/n'}, keys=(), fill=False, order_by=(),
-    limit=None, now=None, flat=True, having=None, points=None, timezone=None, latest=False, closed=False, edges=None)
+    limit=None, now=None, flat=True, having=None, points=None, timezone=None, latest=False, closed=False, edges=None,
+    running=False)
     """
     members: dict[str, Any] = {}
     for word in dict.fromkeys(params.keys()):
@@ -188,7 +190,7 @@ def _words(name: str, view: StoreView, query: Query) -> str:
 def _outline(name: str, view: StoreView) -> dict[str, Any]:
     frame = view.frame
     levels = [level.name for level in frame.levels]
-    return {"name": name, "levels": levels, "keys": list(frame.keys), "measures": list(frame.measures)}
+    return {"name": name, "levels": levels, "keys": list(frame.keys), "measures": list(frame.results)}
 
 
 def _description(name: str, view: StoreView) -> dict[str, Any]:
@@ -221,12 +223,12 @@ def _description(name: str, view: StoreView) -> dict[str, Any]:
         "measures": [
             {
                 "name": measure,
-                "call": repr(plan),
-                "buckets": isinstance(plan.function.own_state, BucketState),
+                "call": result if isinstance(result, str) else repr(result),
+                "buckets": isinstance(result, Measure) and isinstance(result.function.own_state, BucketState),
                 "columns": _columns(name, view, measure),
                 "known_from": as_text(known_starts[measure]) if measure in known_starts else None,
             }
-            for measure, plan in frame.measures.items()
+            for measure, result in frame.results.items()
         ],
     }
 

@@ -257,7 +257,7 @@ class FrameStore:
         ----------
         per, within, where, measures, keys, fill, order_by, limit : optional
             Arguments of `Query`, which describes them.
-        now, flat, having, points, timezone, latest, closed, edges : optional
+        now, flat, having, points, timezone, latest, closed, edges, running : optional
             Arguments of `Query`.
 
         Returns
@@ -291,7 +291,7 @@ class FrameStore:
         per, within, where, measures, keys, fill, order_by, limit : optional
             Arguments of `Query`. With ``fill`` or ``edges`` all states are in memory; with ``order_by`` all results
             are.
-        now, flat, having, points, timezone, latest, closed, edges : optional
+        now, flat, having, points, timezone, latest, closed, edges, running : optional
             Arguments of `Query`.
 
         Returns
@@ -348,7 +348,7 @@ class FrameStore:
         prefix : str
             Text to prepend to the names of all result columns, for rows that have columns of the same names.
         options : values by name
-            where, measures, keys, having, fill, latest, closed, flat, timezone, now and edges; see `Query`.
+            where, measures, keys, having, fill, latest, closed, flat, timezone, now, edges and running; see `Query`.
 
         Returns
         -------

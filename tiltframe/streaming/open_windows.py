@@ -459,8 +459,9 @@ class OpenWindows:
             raised when it is read.
         frame, emit, late, **bounds : optional
             Other arguments of `OpenWindows`: ``max_keys``, ``beyond``, ``ahead`` and ``where``. By default the saved
-            values are used. Measures may be added: they are null in windows that have earlier rows. Otherwise, the
-            frame and the mode of emission must not change.
+            values are used. Measures may be added: they are null in windows that have earlier rows. Measures may be
+            removed, and expressions over results may change. Otherwise, the frame and the mode of emission must not
+            change.
 
         Returns
         -------
@@ -478,11 +479,11 @@ class OpenWindows:
                 "the saved state belongs to a stream of ordered windows, but this stream has time windows; begin with "
                 "a new state"
             )
-        frame = state.frame if frame is None else frame
+        frame = state.frame if frame is None else saved.continued_frame(state, frame)
         emit = saved.made("emit policy", read_emit, state.said["emit"]) if emit is None else emit
         late = saved.made("late policy", read_late, state.said["late"]) if late is None else late
         windows = cls(frame, emit, late, **{**state.said["settings"], **bounds})
-        saved.check_change(state, windows.frame, windows.emit)
+        saved.check_mode(state, windows.emit)
         windows._rules = replace(windows._rules, added=state.added(windows._rules))
         windows._levels = adopt(state.levels(windows._rules), windows._rules)
         windows._clock = saved.Clock(**state.said["clock"])

@@ -16,6 +16,7 @@ from typing import Any, TypeVar
 import pyarrow as pa
 
 from aggr.arguments import checked_whole, shown
+from tiltframe.changed_frames import states_after_change
 from tiltframe.frame import TiltFrame
 from tiltframe.names import END, START
 from tiltframe.streaming.open_level import OpenLevel
@@ -258,20 +259,27 @@ class OtherSavedFrame(ValueError):
     """A saved state has another frame than the one to continue with."""
 
 
-def check_change(state: Saved, frame: TiltFrame, emit: EmitPolicy) -> None:
-    """Raise ``ValueError`` if windows cannot continue with another frame or policy. Measures may be added."""
-    saved_measures = state.said["frame"]["measures"]
-    measures = {name: measure for name, measure in frame.measures.items() if name in saved_measures}
-    missing = [name for name in saved_measures if name not in measures]
-    if missing:
-        changed: str | None = f"measure {missing[0]!r} is in the saved state, but not in this frame"
-    else:
-        part = TiltFrame(frame.levels, frame.time, measures, keys=frame.keyed_by, timezone=frame.timezone)
-        changed = state.frame.difference(part, "in the saved state", "now")
+def continued_frame(state: Saved, frame: TiltFrame) -> TiltFrame:
+    """Return a frame with the columns of states of the saved windows, which continue with it.
+
+    Raise `OtherSavedFrame` if they cannot. Measures may be added and removed, and expressions may change.
+    """
+    before = state.frame
+    common = {name: measure for name, measure in before.measures.items() if name in frame.measures}
+    changed = before.with_results(common or before.measures).difference(
+        frame.with_results({name: frame.measures[name] for name in common} or before.measures),
+        "in the saved state",
+        "now",
+    )
     if changed is not None:
         raise OtherSavedFrame(
             f"the saved windows belong to another frame: {changed}; begin a new state, or keep the frame"
         )
+    return frame if frame.kept else frame.keeping(states_after_change(before, frame, (), "the saved state"))
+
+
+def check_mode(state: Saved, emit: EmitPolicy) -> None:
+    """Raise ``ValueError`` if windows were emitted in another mode."""
     mode = state.said["mode"]
     if emit.mode != mode:
         raise ValueError(

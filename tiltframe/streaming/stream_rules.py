@@ -23,7 +23,6 @@ from aggr.arrow import compute as pc
 from aggr.arrow.normalize import one_array
 from aggr.duration import duration_text
 from aggr.groups.groups import group_by
-from aggr.tables.by_key import finish_by
 from aggr.tables.keys import key_column, keyed
 from aggr.tables.result_names import check_having_names
 from aggr.tables.state_plan import holder, plan
@@ -31,6 +30,7 @@ from tiltframe.event_time import INSTANT
 from tiltframe.frame import TiltFrame
 from tiltframe.instants import instants_of
 from tiltframe.names import END, LEVEL, PARTIAL, REASON, REVISION, START
+from tiltframe.results import results_of
 from tiltframe.streaming.policies import EmitPolicy, HeldWindows, LatePolicy
 from tiltframe.streaming.policies.late import gap_of
 from tiltframe.streaming.window_table import HIGHEST, LOWEST, WindowTable, new_windows, places
@@ -63,12 +63,13 @@ class StreamRules:
                 "end; leave out delay="
             )
         more = {name.lower() for name in self.emitted.keys() - {REASON, REVISION, PARTIAL}}
-        clashes = [name for name in (*self.frame.keys, *self.frame.measures) if name.lower() in more]
+        clashes = [name for name in (*self.frame.keys, *self.frame.results) if name.lower() in more]
         if clashes:
             raise ValueError(
                 f"the name {clashes[0]!r} is a column of the emitted rows; choose another name for the key or measure"
             )
-        columns = [LEVEL, START, END, *self.frame.keys, *(name for name in self.emitted if name != CHANGE)]
+        added = (name for name in self.emitted if name != CHANGE)
+        columns = [LEVEL, START, END, *self.frame.keys, *self.frame.expressions, *added]
         check_having_names(self.emit.having, columns, dict(self.frame.measures))
 
     def warn(self) -> None:
@@ -198,9 +199,7 @@ class StreamRules:
 
     def results(self, states: pa.Table) -> pa.Table:
         """Return the results of states that have a level, with all columns that are not states."""
-        keys = [LEVEL, START, END, *self.frame.keys]
-        measures = {name: (self.frame.state_of(name), measure) for name, measure in self.frame.measures.items()}
-        results = finish_by(states, keys, measures)
+        results = results_of(states, self.frame)
         for name in self.emitted:
             if name in states.column_names:
                 results = results.append_column(states.schema.field(name), states.column(name))
@@ -219,10 +218,7 @@ def _with_more(frame: TiltFrame, more: Mapping[str, Measure]) -> TiltFrame:
         for column in frame.states
     ]
     own = plan({name: measure for name, measure in more.items() if serving[name] is None})
-    extended = TiltFrame(
-        frame.levels, frame.time, {**frame.measures, **more}, keys=frame.keyed_by, timezone=frame.timezone
-    )
-    return extended.keeping((*columns, *own))
+    return frame.with_results({**frame.results, **more}).keeping((*columns, *own))
 
 
 def checked_panes(states: pa.Table, rules: StreamRules) -> pa.Table:

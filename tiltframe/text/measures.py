@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable
+from contextlib import suppress
 from typing import Any
 
 import aggr
@@ -10,6 +11,7 @@ from aggr import Measure, sql
 from aggr.arguments import shortened, shown
 from aggr.call_text import bound, read_call, read_mapping, read_value
 from aggr.function import column_keywords
+from aggr.tables.result_expressions import is_expression
 
 
 def measure_from(text: str) -> Measure:
@@ -65,16 +67,21 @@ def keys_from(texts: Iterable[str]) -> dict[str, str]:
     return keys
 
 
-def measures_from(texts: Iterable[str]) -> dict[str, Measure]:
-    """Return the measures for ``NAME=CALL``; raise ``ValueError`` if a text cannot be read or a name is repeated."""
-    measures: dict[str, Measure] = {}
+def measures_from(texts: Iterable[str]) -> dict[str, Measure | str]:
+    """Return the measures for ``NAME=CALL``, and the expressions for ``NAME=EXPRESSION`` over other measures; raise
+    ``ValueError`` if a text cannot be read or a name is repeated.
+
+    >>> measures_from(["errors=count(where='status >= 500')", "n=count()", "rate=errors / n"])
+    {'errors': count(where='status >= 500'), 'n': count(), 'rate': 'errors / n'}
+    """
+    measures: dict[str, Measure | str] = {}
     for text in texts:
-        name, equals, call = text.partition("=")
-        if not equals or not name.strip().isidentifier():
+        name, equals, call = (part.strip() for part in text.partition("="))
+        if not equals or not name.isidentifier():
             raise ValueError(f"cannot read {shown(text)} as a measure; write NAME=CALL, such as requests=count()")
-        if name.strip() in measures:
-            raise ValueError(f"the measure {name.strip()!r} is used twice; rename one of them")
-        measures[name.strip()] = measure_from(call)
+        if name in measures:
+            raise ValueError(f"the measure {name!r} is used twice; rename one of them")
+        measures[name] = call if _is_expression(call) else measure_from(call)
     return measures
 
 
@@ -87,24 +94,24 @@ def asked_measures(texts: Iterable[str]) -> dict[str, Measure | str] | None:
     """
     measures: dict[str, Measure | str] = {}
     for text in texts:
-        name, equals, expression = (part.strip() for part in text.partition("="))
+        name, equals, _ = (part.strip() for part in text.partition("="))
         if name in measures:
             raise ValueError(f"the measure {shown(name)} is requested twice; name it once, or rename one")
         if not equals:
             measures[name] = name
-        elif _is_expression(expression):
-            measures[name] = expression
         else:
             measures |= measures_from([text])
     return measures or None
 
 
 def _is_expression(text: str) -> bool:
-    """Return whether a text is an expression over results that contains no aggregate functions."""
-    try:
-        return bool(sql.columns_of(text, "expression"))
-    except ValueError:
-        return False
+    """Return whether a text is an expression over results, and neither the name nor a call of a function of `aggr`."""
+    call = read_call(text, name_alone=True)
+    if call is not None:
+        with suppress(aggr.UnknownFunction):
+            aggr.get(call.name)
+            return False
+    return is_expression(text)
 
 
 def _column(argument: str) -> Any:

@@ -108,8 +108,10 @@ def columns_in_promql(name: str, view: StoreView, measure: str) -> dict[str, dic
     """Return PromQL expressions for a measure's plain columns: ``aggregation by (keys) (function(metric[range]))``.
 
     The expression of a quantile column is ``histogram_quantile`` of the measure's expression. A column that PromQL
-    cannot compute by merging states has no expression.
+    cannot compute by merging states has no expression, nor have those of an expression over results.
     """
+    if measure in view.frame.expressions:
+        return {}
     metrics = {
         metric.path: metric
         for named in metrics_of({name: view}).values()

@@ -14,10 +14,10 @@ from dataclasses import replace
 import numpy as np
 import pyarrow as pa
 
-from aggr import Measure
 from aggr.groups.groups import Groups
 from aggr.tables.by_key import check_rows
-from aggr.tables.state_plan import StateColumn, holder, plan
+from aggr.tables.state_plan import StateColumn
+from tiltframe.changed_frames import states_after_change
 from tiltframe.event_time import INSTANT
 from tiltframe.frame import TiltFrame
 from tiltframe.names import START
@@ -164,38 +164,7 @@ def evolved_states(manifest: Manifest, frame: TiltFrame) -> tuple[StateColumn, .
 
     Raise ``ValueError`` if a measure differs from the one of the same name, or has the name of a dropped measure.
     """
-    old = manifest.frame
-    serves: dict[str, list[str]] = {column.name: [] for column in old.states}
-    added: dict[str, Measure] = {}
-    for name, measure in frame.measures.items():
-        if name in old.measures:
-            _check_same_states(name, old.measures[name], measure)
-            serves[old.state_of(name)].append(name)
-        elif column := holder(old.states, measure):
-            serves[column.name].append(name)
-        else:
-            added[name] = measure
-    new = plan(added)
-    for column in new:
-        if column.name in (*serves, *manifest.dropped.names):
-            raise ValueError(
-                f"{column.name!r} is the name of states that belonged to another measure of the store; choose "
-                "another name for the new measure"
-            )
-    kept_columns = [replace(column, serves=tuple(serves[column.name])) for column in old.states if serves[column.name]]
-    return (*kept_columns, *new)
-
-
-def _check_same_states(name: str, old: Measure, new: Measure) -> None:
-    """Raise ``ValueError`` if a measure would need other states than before. Other quantiles of the same states are
-    allowed.
-    """
-    alike = [measure.of_states() for measure in (old, new)]
-    if old.function.name != new.function.name or alike[0] != alike[1]:
-        raise ValueError(
-            f"the measure {name!r} is {old!r} in the store and {new!r} here; choose another name for the new "
-            f"measure, and drop the old one or keep both"
-        )
+    return states_after_change(manifest.frame, frame, manifest.dropped.names, "the store")
 
 
 def _state_type(column: StateColumn, rows: pa.Schema | None) -> pa.DataType:

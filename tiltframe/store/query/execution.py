@@ -25,6 +25,7 @@ from tiltframe.store.query.merging import PartRanges, by_windows, pieces_of
 from tiltframe.store.query.plan import QueryPlan
 from tiltframe.store.query.query import Query
 from tiltframe.store.query.results import finish, latest_of_keys, only_closed, present, regroup, united
+from tiltframe.store.query.running import running_states
 from tiltframe.time_range import closed
 from windows import TimeWindow
 
@@ -47,7 +48,7 @@ class Reading:
 
     @property
     def windows(self) -> float:
-        """The number of windows in the results, estimated from the ranges of the parts."""
+        """The number of windows in the results, estimated from the ranges and the rows of the parts."""
         if self.plan.whole:
             return 0
         window, span = self.plan.window, self.plan.span()
@@ -56,7 +57,8 @@ class Reading:
         aligned = [align_outward((ranges[0][0], ranges[-1][1]), window)] if ranges else []
         span_held = next(iter(common(aligned, [span])), (0, 0))
         low, high = closed(span, span_held) if self.is_filled else span_held
-        return max(high - low, 0) / window.length * window.max_overlap
+        in_range = max(high - low, 0) / window.length * window.max_overlap
+        return in_range if self.is_filled else min(in_range, self.rows * window.max_overlap)
 
 
 @dataclass(frozen=True)
@@ -210,16 +212,19 @@ def query_schema(manifest: Manifest, plan: QueryPlan, query: Query) -> pa.Schema
 
 
 def finished(slices: Iterator[pa.Table], reading: Reading, query: Query, now: int) -> Iterator[pa.Table]:
-    """Yield the results for the states of windows: slice by slice, or in one table if the query has edges."""
+    """Yield the results for the states of windows: slice by slice, or in one table if a result depends on several
+    windows.
+    """
     plan, first_held = reading.plan, reading.retained_from
-    if plan.edges is None and not query.fill:
+    if plan.edges is None and not query.fill and not query.running:
         return (finish(states, plan, first_held, now) for states in _selected(slices, reading, query, now))
     states = pa.concat_tables(slices)
     if plan.edges is not None:
         results = finish_to_edges(states, plan, fill=query.fill, known_from=first_held, now=now)
     else:
-        results = finish(fill_gaps(states, plan, now), plan, first_held, now)
-        results = fill_values(results, states, plan, query.fill)
+        windows = fill_gaps(states, plan, now) if query.fill else states
+        results = finish(running_states(windows, plan) if query.running else windows, plan, first_held, now)
+        results = fill_values(results, states, plan, query.fill) if query.fill else results
     return _selected(iter([results]), reading, query, now)
 
 

@@ -159,7 +159,7 @@ def _windows_of_rows(rows: pa.Table, join: Join) -> Iterator[tuple[Any, NDArray[
 def _is_range_independent(join: Join, per: Any, frame: TiltFrame) -> bool:
     """Return whether the result of a window is the same in every range that contains its start."""
     options = join.options
-    if options.get("fill") or options.get("latest") or options.get("edges"):
+    if any(options.get(name) for name in ("fill", "latest", "edges", "running")):
         return False
     if options.get("timezone") not in (None, frame.timezone):
         return False  # the level that is read depends on the range

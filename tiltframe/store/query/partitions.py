@@ -80,7 +80,7 @@ class PlannedQuery:
         """Whether one task must read everything, because there is a single window, or because results depend on the
         whole range.
         """
-        return bool(self.query.fill) or self.query.latest or self.plan.whole
+        return bool(self.query.fill) or self.query.latest or self.query.running or self.plan.whole
 
     @property
     def schema(self) -> pa.Schema:

@@ -12,6 +12,7 @@ import pyarrow as pa
 from aggr import Measure, sql
 from aggr.arguments import listed, nearest, shown
 from aggr.duration import read_length
+from aggr.tables.result_expressions import results_in
 from aggr.tables.state_plan import holder
 from tiltframe.frame import TiltFrame, window_in
 from tiltframe.names import END, FILLED, LEVEL, START, check_names
@@ -41,6 +42,8 @@ class QueryPlan:
     now: int = 0  # microseconds UTC; the time for which derived keys are valid
     # microseconds; the maximum distance of two points in different windows that are used together
     edges: int | None = None
+    # the expressions of the frame that results need, in an order in which each can be computed
+    stored_expressions: Mapping[str, str] = field(default_factory=dict)
 
     @property
     def per(self) -> str:
@@ -125,20 +128,25 @@ def plan_queries(
             raise ValueError(
                 f"per contains a level twice, {names}: {same.name} and {window.name} are the same; name each level once"
             )
-    requested: Mapping[str, Any] = frame.measures if query.measures is None else query.measures  # type: ignore[assignment]
+    every = [name for name in frame.results if not _keys_read(name, frame).difference(_keys(frame, query))]
+    requested: Mapping[str, Any] = dict(zip(every, every, strict=True))
+    if query.measures is not None:
+        requested = query.measures  # type: ignore[assignment]
     for key_names in (frame.keys, tuple(query.derived_keys)):
         check_names(key_names, [*requested, FILLED] if query.fill else requested)
-    measures, keys = _measures(frame, requested), _keys(frame, query)
+    (measures, expressions), keys = _measures(frame, requested), _keys(frame, query)
     results = {name: str(reading) if _is_expression(reading, frame) else None for name, reading in requested.items()}
     edges = None if query.edges is None else read_length(query.edges, "length of edges")
     derived = query.derived_keys, now
     plans = [
-        QueryPlan(frame, window, within, keys, measures, query.where, zone, results, *derived, edges)
+        QueryPlan(frame, window, within, keys, measures, query.where, zone, results, *derived, edges, expressions)
         for window in windows
     ]
-    if edges is not None:
-        for plan in plans:
+    for plan in plans:
+        if edges is not None:
             _check_edges(plan)
+        if query.running and (plan.whole or plan.window.max_overlap > 1):
+            raise ValueError(f"running needs windows that follow each other, such as per='1h'; got {shown(plan.per)}")
     return plans
 
 
@@ -193,28 +201,40 @@ def _keys(frame: TiltFrame, query: Query) -> tuple[str, ...]:
     return tuple(query.keys)
 
 
-def _measures(frame: TiltFrame, requested: Mapping[str, Measure | str]) -> dict[str, tuple[str, Measure]]:
-    """Return the columns of states of the requested measures, and of the measures that expressions read."""
+def _measures(
+    frame: TiltFrame, requested: Mapping[str, Measure | str]
+) -> tuple[dict[str, tuple[str, Measure]], dict[str, str]]:
+    """Return the columns of states of the requested measures, and of the measures that expressions read; and the
+    expressions of the frame that are requested or read.
+    """
     measures = {
         **frame.measures,
         **{name: reading for name, reading in requested.items() if isinstance(reading, Measure)},
     }
     texts = {name: reading for name, reading in requested.items() if isinstance(reading, str)}
     measures |= {name: frame.measures[text] for name, text in texts.items() if text in frame.measures}
-    needed = {}
+    stored = {name: text for name, text in frame.expressions.items() if name not in measures}
+    readable = [*measures, *stored]
+    needed, to_read, stored_read = dict[str, Measure](), list[str](), set[str]()
     for name, reading in requested.items():
         if not _is_expression(reading, frame):
             needed[name] = measures[name]
             continue
-        if name == reading:
+        if name == reading and reading not in stored:
             raise ValueError(
-                f"the frame has no measure {shown(name)}; {nearest(name, measures, _names_there(frame.measures))}"
+                f"the frame has no measure {shown(name)}; {nearest(name, readable, _names_there(frame.results))}"
             )
-        for read in sql.columns_of(str(reading), "expression"):
-            bases = [base for base in measures if read == base or read.startswith((f"{base}_", f"{base}."))]
+        for read, bases in results_in(str(reading), readable).items():
             if not bases and read not in (LEVEL, START, END, *frame.keys):
-                raise ValueError(f"{name} names {shown(read)}, which is not a result; {nearest(read, measures)}")
-            needed.update({base: measures[base] for base in bases})
+                raise ValueError(f"{name} names {shown(read)}, which is not a result; {nearest(read, readable)}")
+            to_read += bases
+    while to_read:
+        base = to_read.pop()
+        if base in measures:
+            needed[base] = measures[base]
+        elif base not in stored_read:
+            stored_read.add(base)
+            to_read += _read_by_stored(base, measures, frame)
     columns = {}
     for name, measure in needed.items():
         column = holder(frame.states, measure)
@@ -222,7 +242,28 @@ def _measures(frame: TiltFrame, requested: Mapping[str, Measure | str]) -> dict[
             stored_measures = _list(repr(c.measure) for c in frame.states)
             raise ValueError(f"{name}: the store keeps no states for {measure!r}; it keeps those of {stored_measures}")
         columns[name] = (column.name, measure)
-    return columns
+    return columns, {name: text for name, text in stored.items() if name in stored_read}
+
+
+def _keys_read(name: str, frame: TiltFrame) -> set[str]:
+    """Return the keys that a result of the frame reads, also through other results; a measure reads none."""
+    if name not in frame.expressions:
+        return set()
+    read = results_in(frame.expressions[name], frame.results)
+    inner = (_keys_read(base, frame) for bases in read.values() for base in bases)
+    return {column for column, bases in read.items() if not bases and column in frame.keys}.union(*inner)
+
+
+def _read_by_stored(name: str, measures: Mapping[str, Measure], frame: TiltFrame) -> list[str]:
+    """Return the results that an expression of the frame reads; raise ``ValueError`` if the query redefines one."""
+    read = [base for bases in results_in(frame.expressions[name], frame.results).values() for base in bases]
+    for base in read:
+        if base in measures and measures[base] != frame.measures.get(base):
+            raise ValueError(
+                f"{name} is {shown(frame.expressions[name])} in the store, and {base!r} is another measure in this "
+                "query; choose another name for the new measure"
+            )
+    return read
 
 
 def _is_expression(requested: Measure | str, frame: TiltFrame) -> bool:

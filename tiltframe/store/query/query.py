@@ -42,7 +42,8 @@ class Query:
     measures : names, or name -> measure or expression, optional
         The measures of the results. New measures are computed from existing states, such as other quantiles of a
         stored sketch. SQL expressions are computed from results,
-        ``{"rate": "errors / requests"}``.
+        ``{"rate": "errors / requests"}``. By default all results of the frame, without expressions of keys that the
+        query leaves out.
     keys : names, or name -> name or derived key, optional
         The keys of the results; states are merged over the other keys. ``{"site": lookup("device", table)}`` derives a
         key from a table; see `tiltframe.lookup`.
@@ -84,6 +85,9 @@ class Query:
         `integral`, `duration_in`, `rate`, `increase`, `delta`, `resets`). If two consecutive points of a key lie in
         different windows and are at most this far apart, the time between them counts up to the edge of each window.
         The points need not lie in ``within``.
+    running : bool
+        Whether each window also contains the earlier windows of its key in the range: a count is then the total so far,
+        and a quantile that of all rows so far. `closed`, `latest` and `having` select windows afterwards.
 
     Raises
     ------
@@ -113,12 +117,13 @@ class Query:
     latest: bool = False
     closed: bool = False
     edges: str | None = None
+    running: bool = False
 
     def __post_init__(self) -> None:
         """Check all members, and convert each to a canonical form."""
         checked: dict[str, Any] = {
             "fill": _checked_fill(self.fill),
-            **{name: checked_truth(getattr(self, name), name) for name in ("flat", "latest", "closed")},
+            **{name: checked_truth(getattr(self, name), name) for name in ("flat", "latest", "closed", "running")},
         }
         if self.fill and self.latest:
             raise ValueError(
@@ -126,6 +131,11 @@ class Query:
             )
         if self.edges is not None:
             read_length(self.edges, "length of edges")
+            if self.running:
+                raise ValueError(
+                    f"edges={shown(self.edges)} reads points of single windows, and running merges windows; leave out "
+                    "one of them"
+                )
         if self.timezone is not None:
             object.__setattr__(self, "timezone", check_timezone(self.timezone))
         if self.now is not None:

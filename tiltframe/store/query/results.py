@@ -19,6 +19,7 @@ from aggr.neighbours import Neighbours
 from aggr.state_checks import CheckedStates, arrow_of, made_here
 from aggr.tables.by_key import finish_by, key_column, merge_by
 from aggr.tables.flat_results import flattened
+from aggr.tables.result_expressions import with_expressions
 from aggr.tables.result_names import result_values, results_where
 from tiltframe.event_time import INSTANT
 from tiltframe.instants import instants_of, take_rows
@@ -94,6 +95,7 @@ def finish(states: pa.Table, plan: QueryPlan, known_from: int, now: int) -> pa.T
         neighbours = dict.fromkeys(plan.read_to_edges, between)
     finished = finish_by(made_here(states), (START, END, *plan.keys), plan.measures, neighbours)
     results = finished.select([START, END, *plan.keys])
+    finished = with_expressions(finished, plan.stored_expressions, plan.timezone)
     for name, expression in plan.results.items():
         if expression is None:
             column = finished.column(name)

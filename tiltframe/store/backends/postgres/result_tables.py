@@ -26,8 +26,8 @@ _NAMES = (
 
 
 def results_of(frame: TiltFrame, schema: pa.Schema, measure: str) -> dict[str, pa.DataType]:
-    """Return the flat columns of a measure that PostgreSQL can store, with their stored types."""
-    result = frame.measures[measure].function.result_type(schema.field(frame.state_of(measure)).type)
+    """Return the flat columns of a measure or expression that PostgreSQL can store, with their stored types."""
+    result = frame.result_type(measure, schema)
     return {
         name: stored_type(field.type)
         for field in flat_schema(pa.schema([pa.field(measure, result)]))
@@ -39,7 +39,7 @@ def columns_of(frame: TiltFrame, schema: pa.Schema) -> dict[str, pa.DataType]:
     """Return the columns of a plain table with their types, without those of measures if flat names clash."""
     moments = dict.fromkeys((START, END), pa.timestamp("us", "UTC"))
     keys = {column_name(key): stored_type(schema.field(key).type) for key in frame.keys}
-    columns_by_measure = [results_of(frame, schema, measure) for measure in frame.measures]
+    columns_by_measure = [results_of(frame, schema, measure) for measure in frame.results]
     columns = {name: dtype for named in columns_by_measure for name, dtype in named.items()}
     own_names = {*moments, *keys, PARTIAL}
     if len(columns) < sum(map(len, columns_by_measure)) or own_names & columns.keys():

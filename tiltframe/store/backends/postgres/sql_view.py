@@ -13,6 +13,7 @@ from collections.abc import Callable
 
 import pyarrow as pa
 
+from aggr import Measure
 from aggr.extend.tables import FUNCTION
 from tiltframe import TiltFrame
 from tiltframe.store.backends import END, EXPIRED, PARTIAL, START, stored_schema
@@ -68,15 +69,18 @@ def _columns(
     from_table: list[str] = []
     left_out: list[str] = []
     table_columns = columns_of(frame, schema)
-    for measure_name, measure in frame.measures.items():
-        state = frame.state_of(measure_name)
-        result = sql_result(measure.function, merged, state, schema.field(state).type)
-        live = {column_name(measure_name + suffix): sql for suffix, sql in result.items()}
-        if evolved:
-            lacking = merged(f"bool_or({column_of(state, FUNCTION)} IS NULL)")
-            live = {name: f"CASE WHEN NOT {lacking} THEN {sql} END" for name, sql in live.items()}
+    for measure_name, measure in frame.results.items():
+        kind = "expression" if isinstance(measure, str) else measure.function.name
+        live: dict[str, str] = {}
+        if isinstance(measure, Measure):
+            state = frame.state_of(measure_name)
+            result = sql_result(measure.function, merged, state, schema.field(state).type)
+            live = {column_name(measure_name + suffix): sql for suffix, sql in result.items()}
+            if evolved:
+                lacking = merged(f"bool_or({column_of(state, FUNCTION)} IS NULL)")
+                live = {name: f"CASE WHEN NOT {lacking} THEN {sql} END" for name, sql in live.items()}
         flat = results_of(frame, schema, measure_name)
-        reserved = {*own_columns, *frame.measures} - {measure_name}
+        reserved = {*own_columns, *frame.results} - {measure_name}
         for name in dict.fromkeys([*flat, *live]):
             if name in live and name not in reserved and name not in columns:
                 columns[name] = live[name]
@@ -84,9 +88,9 @@ def _columns(
                 columns[name] = f"f.{quoted(name)}"
                 from_table.append(name)
             else:
-                left_out.append(f"{measure_name} ({measure.function.name}): {name}")
+                left_out.append(f"{measure_name} ({kind}): {name}")
         if not flat and not live:
-            left_out.append(f"{measure_name} ({measure.function.name}): all of it")
+            left_out.append(f"{measure_name} ({kind}): all of it")
     sentences = [f"Not in this view: {'; '.join(left_out)}"] if left_out else ["All measures are in this view"]
     if from_table:
         names = ", ".join(from_table)

@@ -1,0 +1,118 @@
+"""Expressions over results: measures that are computed from other results of the same window, and have no states.
+
+measures      errors = 1   n = 4            computed from states
+expressions   rate = errors / n  ──▶ 0.25   computed from results, when these are read
+"""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Iterable, Mapping
+from graphlib import CycleError, TopologicalSorter
+
+import pyarrow as pa
+
+from aggr import sql
+from aggr.arguments import nearest, shown
+from aggr.measure import Measure
+from aggr.tables.result_names import result_values
+
+
+def is_expression(text: object) -> bool:
+    """Return whether a value is the text of an expression over results, which contains no aggregate functions.
+
+    >>> is_expression("errors / n"), is_expression("count(x)"), is_expression(3)
+    (True, False, False)
+    """
+    if not isinstance(text, str):
+        return False
+    try:
+        return bool(sql.columns_of(text, "expression"))
+    except ValueError:
+        return False
+
+
+def split_results(results: Mapping[str, object]) -> tuple[dict[str, Measure], dict[str, str]]:
+    """Return the measures, and the expressions over results, of a mapping of both.
+
+    Raises ``ValueError`` for a value that is neither.
+    """
+    measures, expressions = dict[str, Measure](), dict[str, str]()
+    for name, result in results.items():
+        if isinstance(result, Measure):
+            measures[name] = result
+        elif isinstance(result, str) and is_expression(result):
+            expressions[name] = result
+        else:
+            raise ValueError(
+                f"the measure {shown(name)} must be made by aggr, such as aggr.sum('x'), or be an expression of other "
+                f"measures, such as 'errors / requests'; got {shown(result)}"
+            )
+    return measures, expressions
+
+
+def results_in(text: str, names: Collection[str]) -> dict[str, list[str]]:
+    """Return the names that an expression reads, each with the results that it may be, or may be a field of.
+
+    >>> results_in("p_mean + n - host", ["p", "n"])
+    {'p_mean': ['p'], 'n': ['n'], 'host': []}
+    """
+    read: dict[str, list[str]] = {}
+    for name in sql.columns_of(text, "expression"):
+        prefixes = (base for base in names if name.startswith((f"{base}_", f"{base}.")))
+        read[name] = [name] if name in names else list(prefixes)
+    return read
+
+
+def in_order(expressions: Mapping[str, str], names: Collection[str], other_columns: Collection[str]) -> list[str]:
+    """Return the names of expressions in an order in which each can be computed from the results before it.
+
+    Parameters
+    ----------
+    expressions : name -> text
+    names : collection of str
+        The names of all results, including those of the expressions.
+    other_columns : collection of str
+        The columns of results that are not measures, such as keys.
+
+    Returns
+    -------
+    list of str
+
+    Raises
+    ------
+    ValueError
+        If an expression reads a name that is not a result, or expressions read each other in a circle.
+
+    Examples
+    --------
+    >>> in_order({"percent": "rate * 100", "rate": "errors / n"}, ["errors", "n", "rate", "percent"], [])
+    ['rate', 'percent']
+    """
+    needs: dict[str, Iterable[str]] = {}
+    for name, text in expressions.items():
+        read = results_in(text, names)
+        for column, bases in read.items():
+            if not bases and column not in other_columns:
+                candidates = [other for other in names if other != name]
+                raise ValueError(
+                    f"{name} names {shown(column)}, which is not a result; {nearest(column, candidates)}; write an "
+                    f"expression of columns inside a measure, such as aggr.sum({shown(text)})"
+                )
+        needs[name] = [base for bases in read.values() for base in bases if base in expressions]
+    try:
+        return list(TopologicalSorter(needs).static_order())
+    except CycleError as error:
+        circle = " → ".join(error.args[1])
+        raise ValueError(f"the expressions {circle} read each other; compute one of them from other measures") from None
+
+
+def with_expressions(results: pa.Table, expressions: Mapping[str, str], timezone: str) -> pa.Table:
+    """Return results with the columns of expressions, which are computed one after another.
+
+    >>> results = pa.table({"errors": [1], "n": [4]})
+    >>> with_expressions(results, {"rate": "errors / n", "percent": "rate * 100"}, "UTC").to_pylist()
+    [{'errors': 1, 'n': 4, 'rate': 0.25, 'percent': 25.0}]
+    """
+    for name, text in expressions.items():
+        results = results.append_column(name, result_values(text, results, timezone, f"compute {name}:"))
+    return results

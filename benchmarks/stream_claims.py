@@ -1,0 +1,302 @@
+"""Claims about streams on one core, without Spark, each next to its alternative.
+
+    python -m benchmarks.stream_claims [--quick] [--out FILE]
+
+- a chain of four levels next to four streams of one level: CPU seconds and bytes of open windows
+- one million events per second of event time: CPU seconds per second. Ten minutes are measured, not an hour.
+- one million keys that expire: seconds and the process's memory before, with and after them
+- from the close of windows to the sink: milliseconds from the watermark to emitted results, and to a commit
+- hopping windows next to tumbling windows of the same hop
+- queries of a store while its old windows expire
+- records with twenty fields next to rows that Arrow has exploded, with the same bits
+"""
+
+from __future__ import annotations
+
+import json
+import tempfile
+import threading
+import time
+from collections.abc import Callable, Iterator
+from dataclasses import asdict
+from functools import partial
+from pathlib import Path
+from statistics import median
+from typing import Any
+
+import click
+import numpy as np
+import pyarrow as pa
+
+import aggr
+from aggr import each
+from aggr.bench.timing import circumstances, one_core
+from benchmarks.musthold import MustHold, show_must_hold
+from tiltframe import FrameStore, TiltFrame, rollup
+from tiltframe.store.closed_windows import ClosedWindows
+from tiltframe.streaming import OpenWindows
+
+MICROS = 1_000_000
+LEVELS = ["10s", "1m", "10m", "1h"]
+MEASURES = {"n": aggr.count(), "total": aggr.sum("x"), "p": aggr.dds("x", [0.5, 0.99])}
+KEYS, FIELDS, ROUNDS = 1_000, 20, 3
+START = 1_714_521_600 * MICROS  # 2024-05-01, microseconds
+
+
+def events(second: int, per_second: int, keys: int = KEYS) -> pa.Table:
+    """Return the events of one second."""
+    rng = np.random.default_rng(second)
+    times = START + second * MICROS + np.sort(rng.integers(0, MICROS, per_second))
+    ts = pa.array(times).cast(pa.timestamp("us", "UTC"))
+    return pa.table({"ts": ts, "k": rng.integers(0, keys, per_second), "x": rng.random(per_second)})
+
+
+def resident_bytes() -> int:
+    """Return the memory of this process that is in use now."""
+    fields = Path("/proc/self/statm").read_text().split()
+    return int(fields[1]) * 4096
+
+
+def cpu_seconds(call: Callable[[], object]) -> float:
+    """Return the CPU seconds of a call."""
+    begun = time.process_time()
+    call()
+    return time.process_time() - begun
+
+
+def streamed(streams: list[OpenWindows], batches: list[pa.Table], seconds: int) -> int:
+    """Add batches of some seconds each to streams; return the most bytes of open windows."""
+    most_bytes = 0
+    for number, batch in enumerate(batches):
+        for windows in streams:
+            windows.add_rows(batch)
+            windows.advance(START + (number + 1) * seconds * MICROS)
+        most_bytes = max(most_bytes, sum(windows.progress.state_bytes for windows in streams))
+    return most_bytes
+
+
+def chain_and_separate(rows: int) -> tuple[dict[str, Any], list[MustHold]]:
+    """Compare a chain of four levels with four streams, of 40 batches of 30 seconds each."""
+    batches = [events(30 * number, rows // 40) for number in range(40)]
+    figures: dict[str, Any] = {"chain": [], "separate": []}
+    for _ in range(ROUNDS):
+        for name, frames in (("chain", [LEVELS]), ("separate", [[level] for level in LEVELS])):
+            streams = [OpenWindows(TiltFrame(levels, "ts", MEASURES, ["k"])) for levels in frames]
+            begun = time.process_time()
+            most_bytes = streamed(streams, batches, 30)
+            figures[name].append({"cpu_seconds": time.process_time() - begun, "most_state_bytes": most_bytes})
+    ratio = _ratio(figures, "cpu_seconds", "chain", "separate")
+    return figures, [MustHold(f"{rows:,} rows: CPU of a chain / four streams", 0.6, ratio)]
+
+
+def a_million_per_second(seconds: int, per_second: int) -> tuple[dict[str, Any], list[MustHold]]:
+    """Stream seconds of events, and return CPU seconds for each of them."""
+    windows = OpenWindows(TiltFrame(LEVELS, "ts", MEASURES, ["k"]))
+    costs, memory = [], []
+    batches = [events(second, per_second) for second in range(4)]
+    for second in range(seconds):
+        batch = batches[second % 4]
+        moved = pa.array(batch["ts"].to_numpy().astype("datetime64[us]").astype(np.int64) + second // 4 * 4 * MICROS)
+        batch = batch.set_column(0, "ts", moved.cast(pa.timestamp("us", "UTC")))
+
+        def step(batch: pa.Table = batch, second: int = second) -> None:
+            windows.add_rows(batch)
+            windows.results(windows.advance(START + (second + 1) * MICROS))
+
+        costs.append(cpu_seconds(step))
+        memory.append(resident_bytes())
+    third = max(len(memory) // 3, 1)
+    figures = {
+        "seconds_of_events": seconds,
+        "events_per_second": per_second,
+        "cpu_seconds_per_second": median(costs),
+        "growth_of_memory": median(memory[-third:]) / median(memory[:third]),
+    }
+    return figures, [
+        MustHold(f"CPU seconds per second of {per_second:,} events", 1, figures["cpu_seconds_per_second"]),
+        MustHold("memory of the last third / of the first", 1.2, figures["growth_of_memory"]),
+    ]
+
+
+def hot_keys(keys: int) -> tuple[dict[str, Any], list[MustHold]]:
+    """Add rows of many keys in batches, and let them expire."""
+    windows = OpenWindows(
+        TiltFrame(["all"], "ts", {"n": aggr.count(), "x": aggr.sum("x")}, ["k"]), "after_key_expire(1m)"
+    )
+    before, begun = resident_bytes(), time.process_time()
+    size = 100_000
+    for number in range(keys // size):
+        ids = np.arange(number * size, (number + 1) * size)
+        ts = pa.array(START + ids).cast(pa.timestamp("us", "UTC"))
+        windows.add_rows(pa.table({"ts": ts, "k": ids, "x": ids.astype(float)}))
+        windows.advance(now=START + number)
+    added, with_keys = time.process_time() - begun, resident_bytes()
+    begun = time.process_time()
+    emitted = windows.advance(now=START + 120 * MICROS).num_rows
+    figures = {
+        "keys": keys,
+        "seconds_to_add": added,
+        "seconds_to_expire": time.process_time() - begun,
+        "bytes_per_key": (with_keys - before) / keys,
+        "keys_left": windows.progress.keys,
+    }
+    assert emitted == keys, f"{emitted} of {keys} keys expired"
+    return figures, [MustHold(f"bytes of memory for each of {keys:,} keys", 1_000, figures["bytes_per_key"])]
+
+
+def close_to_sink(windows_at_once: int) -> tuple[dict[str, Any], list[MustHold]]:
+    """Return the milliseconds from a watermark that closes windows to their results as text, and to a commit."""
+    frame = TiltFrame(["10s", "1m"], "ts", MEASURES, ["k"])
+    emitted_times, committed_times = [], []
+    with tempfile.TemporaryDirectory() as folder:
+        windows, closed = OpenWindows(frame), ClosedWindows(FrameStore(Path(folder) / "store", frame), "s")
+        for number in range(12):
+            batch = events(number * 10, 50_000, keys=windows_at_once)
+            watermark = START + (number + 1) * 10 * MICROS
+            windows.add_rows(batch)
+            begun = time.perf_counter()
+            windows.results(windows.advance(watermark)).to_pylist()
+            emitted_times.append(time.perf_counter() - begun)
+            closed.add_rows(batch)
+            begun = time.perf_counter()
+            closed.advance(watermark)
+            closed.commit()
+            committed_times.append(time.perf_counter() - begun)
+    figures = {
+        "windows": windows_at_once,
+        "emitted_ms": median(emitted_times) * 1000,
+        "committed_ms": median(committed_times) * 1000,
+    }
+    return figures, [
+        MustHold(f"ms from the close of {windows_at_once:,} windows to a commit", 1_000, figures["committed_ms"])
+    ]
+
+
+def hopping(rows: int) -> tuple[dict[str, Any], list[MustHold]]:
+    """Compare windows of a minute that begin every ten seconds with windows of ten seconds."""
+    batches = [events(10 * number, rows // 40) for number in range(40)]
+    figures: dict[str, Any] = {"tumbling": [], "hopping": []}
+    for _ in range(ROUNDS):
+        for name, level in (("tumbling", "10s"), ("hopping", "hopping(1m, 10s)")):
+            windows = OpenWindows(TiltFrame([level], "ts", MEASURES, ["k"]))
+            seconds = cpu_seconds(partial(streamed, [windows], batches, 10))
+            figures[name].append({"cpu_seconds": seconds, "rows_per_second": rows / seconds})
+    ratio = _ratio(figures, "cpu_seconds", "hopping", "tumbling")
+    return figures, [MustHold("CPU of hopping windows, six for each row / tumbling", 6, ratio)]
+
+
+def retention_while_querying(days: int) -> tuple[dict[str, Any], list[MustHold]]:
+    """Query the last day while older seconds expire, one day after another."""
+    frame = TiltFrame(["1m", "1d"], "ts", {"n": aggr.count()}, ["k"])
+    day = 86_400 * MICROS
+    with tempfile.TemporaryDirectory() as folder:
+        store = FrameStore(Path(folder) / "store", frame, retention={"1m": "1d"})
+        for number in range(days):
+            minutes = np.repeat(np.arange(1440), 20) * 60 * MICROS + START + number * day
+            keys = np.tile(np.arange(20), 1440)
+            rows = pa.table({"ts": pa.array(minutes).cast(pa.timestamp("us", "UTC")), "k": keys})
+            store.append_rows(rows, writer="w", commit=number)
+        last = tuple(_text(START + (days - 1 + end) * day) for end in (0, 1))
+        reader = FrameStore(Path(folder) / "store")
+
+        def queries(until: Callable[[], bool]) -> Iterator[float]:
+            while not until():
+                begun = time.perf_counter()
+                results = reader.query("1m", last)
+                yield time.perf_counter() - begun
+                assert results.num_rows == 1440 * 20
+
+        alone = list(queries(iter([False] * 10 + [True]).__next__))
+        expiring = threading.Thread(
+            target=lambda: [store.expire(now=_text(START + number * day)) for number in range(2, days)]
+        )
+        expiring.start()
+        together = list(queries(lambda: not expiring.is_alive())) or alone
+    figures = {"alone_ms": median(alone) * 1000, "while_expiring_ms": median(together) * 1000, "queries": len(together)}
+    return figures, [
+        MustHold("a query while windows expire / alone", 5, figures["while_expiring_ms"] / figures["alone_ms"])
+    ]
+
+
+def records(rows: int) -> tuple[dict[str, Any], list[MustHold]]:
+    """Compare each(fields) of records with rows that Arrow has exploded; the states have the same bits."""
+    rng = np.random.default_rng(0)
+    ts = pa.array(START + np.sort(rng.integers(0, 60 * MICROS, rows))).cast(pa.timestamp("us", "UTC"))
+    names = [f"field{number:02}" for number in range(FIELDS)]
+    fields = pa.StructArray.from_arrays([pa.array(rng.random(rows)) for _ in names], names=names)
+    data = pa.table({"ts": ts, "fields": fields})
+    of_records = TiltFrame(["1s"], "ts", _measures_of("fields[class]"), {"class": each("fields")})
+    of_rows = TiltFrame(["1s"], "ts", _measures_of("value"), ["class"])
+
+    def exploded() -> pa.Table:
+        places = pa.array(np.tile(np.arange(FIELDS, dtype=np.int32), rows))
+        classes = pa.DictionaryArray.from_arrays(places, names).dictionary_decode()
+        columns = np.column_stack([fields.field(name).to_numpy() for name in names]).ravel()
+        times = ts.take(pa.array(np.repeat(np.arange(rows), FIELDS)))
+        return rollup(pa.table({"ts": times, "class": classes, "value": columns}), of_rows)
+
+    seconds: dict[str, list[float]] = {"records": [], "exploded": []}
+    results: dict[str, pa.Table] = {}
+    for _ in range(ROUNDS):
+        for name, call in (("records", partial(rollup, data, of_records)), ("exploded", exploded)):
+            begun = time.process_time()
+            results[name] = call()
+            seconds[name].append(time.process_time() - begun)
+    states = [table.sort_by([("window_start", "ascending"), ("class", "ascending")]) for table in results.values()]
+    assert all(column.equals(other) for column, other in zip(states[0].columns, states[1].columns, strict=True))
+    ratio = median(seconds["records"]) / median(seconds["exploded"])
+    return {"rows": rows, "cpu_seconds": seconds}, [
+        MustHold(f"{rows:,} records of {FIELDS} fields / exploded rows", 1, ratio)
+    ]
+
+
+def _measures_of(column: str) -> dict[str, aggr.Measure]:
+    return {"n": aggr.count(), "mean": aggr.avg(column), "most": aggr.max(column)}
+
+
+def _ratio(figures: dict[str, list[dict[str, float]]], what: str, name: str, other: str) -> float:
+    return median(f[what] for f in figures[name]) / median(f[what] for f in figures[other])
+
+
+def _text(micros: int) -> str:
+    return str(np.datetime64(micros, "us")) + "Z"
+
+
+def main(quick: bool, out: Path | None) -> list[MustHold]:
+    """Measure everything, print it, and write the figures if ``out`` is given."""
+    rows = 100_000 if quick else 4_000_000
+    calls: dict[str, Callable[[], tuple[dict[str, Any], list[MustHold]]]] = {
+        "chain": partial(chain_and_separate, rows),
+        "a million per second": partial(a_million_per_second, 3 if quick else 600, 10_000 if quick else 1_000_000),
+        "hot keys": partial(hot_keys, 100_000 if quick else 1_000_000),
+        "close to sink": partial(close_to_sink, 100 if quick else 1_000),
+        "hopping": partial(hopping, rows),
+        "retention while querying": partial(retention_while_querying, 4 if quick else 12),
+        "records": partial(records, 10_000 if quick else 5_000_000),
+    }
+    figures, lines = {}, list[MustHold]()
+    for name, call in calls.items():
+        figures[name], limits = call()
+        click.echo(f"{name}: {json.dumps(figures[name])}")
+        lines += limits
+    show_must_hold(lines)
+    if out is not None:
+        about = circumstances(("pyarrow", "numpy", "deltalake"))
+        limits_as_data = [{**asdict(line), "verdict": line.verdict} for line in lines]
+        out.write_text(json.dumps({**about, "figures": figures, "must_hold": limits_as_data}, indent=1) + "\n")
+    return lines
+
+
+@click.command()
+@click.option("--quick", is_flag=True, help="A few thousand rows.")
+@click.option("--out", type=click.Path(path_type=Path, dir_okay=False), help="Write the figures here, as JSON.")
+def command(quick: bool, out: Path | None) -> None:
+    """Measure claims about streams; exit with status 1 if a limit is exceeded."""
+    one_core()
+    lines = main(quick, out)
+    if not quick and any(line.verdict == "FAIL" for line in lines):
+        raise SystemExit(1)
+
+
+if __name__ == "__main__":
+    command()

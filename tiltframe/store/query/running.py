@@ -1,0 +1,46 @@
+"""Running results: each window also contains the earlier windows of its key in the range.
+
+state of a window     7    13     4
+running                7    20    24      by a scan: the states are merged, so every function can be read
+"""
+
+from __future__ import annotations
+
+import numpy as np
+import pyarrow as pa
+from numpy.typing import NDArray
+
+from aggr.arrow.normalize import one_array
+from aggr.groups.groups import group_by
+from aggr.tables.keys import key_column
+from aggr.tables.ranges import scan
+from tiltframe.instants import instants_of
+from tiltframe.store.query.plan import QueryPlan
+
+
+def running_states(states: pa.Table, plan: QueryPlan) -> pa.Table:
+    """Return merged states of windows, each merged with those of the earlier windows of its key, in the same order.
+
+    A state after an unknown one, which is null, is unknown as well.
+    """
+    keys, _ = group_by([key_column(states.column(name)) for name in plan.keys], states.num_rows)
+    order = np.lexsort((instants_of(states), keys.ids))
+    segments = keys.ids[order].astype(np.int64)
+    back = np.empty(len(order), np.int64)
+    back[order] = np.arange(len(order))
+    functions = {column.name: column.measure.function for column in plan.frame.states}
+    for name in plan.states:
+        in_order = one_array(states.column(name)).take(pa.array(order))
+        merged = scan(functions[name], in_order, segments)
+        is_unknown = _any_so_far(in_order.is_null().to_numpy(zero_copy_only=False), segments)
+        rows = pa.array(back, mask=is_unknown[back])
+        states = states.set_column(states.column_names.index(name), states.schema.field(name), merged.take(rows))
+    return states
+
+
+def _any_so_far(flags: NDArray[np.bool_], segments: NDArray[np.int64]) -> NDArray[np.bool_]:
+    """Return whether a flag is true in a row or in an earlier row of its segment."""
+    counts = np.cumsum(flags)
+    is_first = np.append(True, segments[1:] != segments[:-1])[: len(segments)]
+    before = np.where(is_first, counts - flags, 0)
+    return np.asarray(counts > np.maximum.accumulate(before))
