@@ -94,7 +94,7 @@ def test_siddhi_the_average_of_a_raw_query_from_a_store(spark, tmp_path):
     )
     df.createOrReplaceTempView("trades_of_siddhi")
     store = FrameStore(tmp_path / "store", TiltFrame(["1h"], "ts", {"avg": aggr.avg("price")}, ["symbol"]))
-    su.rollup_into(df, store, writer="w", batch_id=1)
+    su.rollup_into(df, store, "w", 1)
     query = "SELECT symbol, avg(price), sum(price) FROM trades_of_siddhi GROUP BY symbol ORDER BY symbol"
     assert [tuple(row) for row in su.sql(query, store, exact=False).collect()] == [
         ("IBM", 100.0, 100.0),

@@ -67,7 +67,7 @@ def test_a_store_that_spark_writes_has_expressions(spark, rows, tmp_path):
     import spark_udaf as su
 
     store = FrameStore(tmp_path / "store", FRAME)
-    su.rollup_into(rows, store, writer="w", batch_id=1)
+    su.rollup_into(rows, store, "w", 1)
     results = su.read(spark, str(tmp_path / "store"), per="1m", measures=["mean", "span_ms"]).orderBy(
         "window_start", "k"
     )
