@@ -250,12 +250,13 @@ class TestTimeplus:
         }
         frame = TiltFrame(["all"], "end_time", measures, ["trace_id"])
         assert finish(rollup(self.spans, frame), frame)["span_ms"].to_pylist() == [600]
+        times = ["2024-05-01T09:00:00.100000Z", "2024-05-01T09:00:00.600000Z"]
         lines = [
-            {"end_time": row["end_time"].isoformat(), "trace_id": "t", "span_id": row["span_id"], "name": row["name"]}
-            for row in self.spans.to_pylist()
+            {"end_time": time, "at": time, "trace_id": "t", "span_id": row["span_id"], "name": row["name"]}
+            for time, row in zip(times, self.spans.to_pylist(), strict=True)
         ]
-        options = ["--time", "end_time", "--key", "trace_id", "--levels", "all", "--type", "end_time=timestamp"]
-        measures = ["first=min(end_time)", "last=max(end_time)", "span_ms=date_diff('ms', first, last)"]
+        options = ["--time", "end_time", "--key", "trace_id", "--levels", "all"]
+        measures = ["first=min(at)", "last=max(at)", "span_ms=date_diff('ms', first, last)"]
         options += [f"--measure={text}" for text in [*measures, "spans=collect([span_id, name])"]]
         (row,) = stream(forked, lines, *options)
         assert row["span_ms"] == 500
