@@ -2,14 +2,13 @@
 
 python -m benchmarks.builtins [--quick] [--out benchmarks/results/builtins.json]
 
-All sides alternate in one session; ratios of medians are compared.
+All sides alternate in one session, by `spark_udaf.bench`; ratios of medians are compared.
 """
 
 from __future__ import annotations
 
 import json
 import tempfile
-from collections.abc import Callable, Sequence
 from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -18,49 +17,45 @@ import click
 import numpy as np
 import pyarrow as pa
 import pyarrow.parquet as pq
-from pyspark.sql import functions as F
 
 import aggr
-import spark_udaf as su
-from aggr.bench.timing import alternate, circumstances
-from benchmarks.jobs import session, throw_away
+from aggr.bench.report import Report
+from aggr.bench.timing import circumstances
+from benchmarks.jobs import session
 from benchmarks.musthold import MustHold, show_must_hold
+from spark_udaf.bench import bench
 
 if TYPE_CHECKING:
-    from pyspark.sql import Column, SparkSession
+    from pyspark.sql import SparkSession
 
 GROUPS, FILES = 36_000, 4
-FROM_FILES, FROM_ROWS, SPARK = "su.aggregate of files", "su.group_by of a DataFrame", "Spark"
+FROM_FILES = "su.aggregate of files"
 
 
 @dataclass(frozen=True)
 class Rival:
-    """Spark's counterpart of one of our functions. ``limit`` is the largest allowed ratio of our time to Spark's."""
+    """Spark's counterpart of one of our functions, as an expression in SQL. ``limit`` is the largest allowed ratio of
+    our time to Spark's.
+    """
 
     ours: aggr.Measure
     name: str
-    columns: Sequence[Column]
+    expression: str
     limit: float
 
 
 def rivals() -> list[Rival]:
-    """List the functions, once Spark runs."""
-    traded = F.sum(F.col("x") * F.col("y"))
-    candle = [
-        *(pick("x", "ts") for pick in (F.min_by, F.max_by)),
-        *(pick("x") for pick in (F.min, F.max)),
-        *(pick("ts", "x") for pick in (F.min_by, F.max_by)),
-        *(pick("ts") for pick in (F.min, F.max)),
-        F.sum("y"),
-        traded / F.sum("y"),
-    ]
+    """List the functions."""
+    candle = (
+        "struct(min_by(x, ts), max_by(x, ts), min(x), max(x), min_by(ts, x), max_by(ts, x), min(ts), max(ts), sum(y), "
+        "sum(x * y) / sum(y))"
+    )
     distinct = aggr.approx_count_distinct("id")
-    theta = F.theta_sketch_estimate(F.theta_sketch_agg("id"))
     return [
-        Rival(distinct, "theta_sketch_agg", [theta], 0.5),
-        Rival(distinct, "approx_count_distinct", [F.approx_count_distinct("id")], 1.0),
+        Rival(distinct, "theta_sketch_agg", "theta_sketch_estimate(theta_sketch_agg(id))", 0.5),
+        Rival(distinct, "approx_count_distinct", "approx_count_distinct(id)", 1.0),
         Rival(aggr.candlestick("x", "y", by="ts"), "min_by, max_by, min, max, sum", candle, 1.0),
-        Rival(aggr.corr("x", "y"), "corr", [F.corr("x", "y")], 1.0),
+        Rival(aggr.corr("x", "y"), "corr", "corr(x, y)", 1.0),
     ]
 
 
@@ -80,16 +75,11 @@ def write_rows(folder: Path, rows: int) -> None:
 
 
 def measured(spark: SparkSession, folder: str, rival: Rival, rounds: int) -> dict[str, float]:
-    """Return the seconds of ours, read from files and from a DataFrame, and of Spark's built-ins."""
-    scan, df = su.scan_parquet(spark, folder), spark.read.parquet(folder)
-    calls: dict[str, Callable[[], None]] = {
-        FROM_FILES: lambda: throw_away(su.aggregate(scan, ["g"], {"result": rival.ours})),
-        FROM_ROWS: lambda: throw_away(su.group_by(df, "g").agg(rival.ours)),
-        SPARK: lambda: throw_away(df.groupBy("g").agg(*rival.columns)),
-    }
-    for call in calls.values():
-        call()
-    return dict(zip(calls, alternate(list(calls.values()), rounds), strict=True))
+    """Return the seconds of each way of ours, and of Spark's built-ins."""
+    report: Report = bench(
+        spark, rival.ours, against=f"spark:{rival.expression}", data=folder, keys=["g"], rounds=rounds
+    )
+    return {timing.by: timing.ns * timing.rows / 1e9 for timing in report.timings}
 
 
 @click.command()
@@ -104,7 +94,7 @@ def main(quick: bool, out: Path | None) -> None:
         for rival in rivals():
             seconds = measured(spark, folder, rival, rounds)
             label = f"{rival.ours.function.name} / {rival.name}, {GROUPS:,} groups"
-            line = MustHold(label, rival.limit, seconds[FROM_FILES] / seconds[SPARK])
+            line = MustHold(label, rival.limit, seconds[FROM_FILES] / seconds[f"spark:{rival.expression}"])
             lines.append(line)
             figures.append({**asdict(line), "seconds": seconds})
     show_must_hold(lines)

@@ -18,6 +18,7 @@ import spark_udaf as su
 from benchmarks.costs import heading
 from benchmarks.costs import show as print_table
 from benchmarks.jobs import throw_away
+from spark_udaf.bench.traffic import largest_worker, reset_worker_peaks
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -58,13 +59,13 @@ def grow(spark: SparkSession, folder: Path, extent: Extent) -> list[Grown]:
 def measure(spark: SparkSession, folder: Path, rows: int, groups: int) -> Grown:
     """Run one size twice; keep the faster."""
     scan = su.scan_parquet(spark, files(folder, rows, groups))
-    _forget_peaks()
+    reset_worker_peaks(spark)
     times = []
     for _ in range(2):
         begin = time.perf_counter()
         throw_away(su.aggregate(scan, ["k"], MEASURES))
         times.append(time.perf_counter() - begin)
-    return Grown(rows, groups, min(times), max(_peaks(), default=0))
+    return Grown(rows, groups, min(times), largest_worker(spark) or 0)
 
 
 def show(grown: Sequence[Grown]) -> None:
@@ -92,26 +93,3 @@ def files(folder: Path, rows: int, groups: int) -> list[str]:
         if not name.exists():
             os.link(file, name)
     return [str(name) for name in names]
-
-
-def _workers() -> list[Path]:
-    """Find the processes of Spark's Python workers."""
-    workers = []
-    for process in Path("/proc").glob("[0-9]*"):
-        try:
-            if b"pyspark.daemon" in (process / "cmdline").read_bytes():
-                workers.append(process)
-        except OSError:
-            continue
-    return workers
-
-
-def _forget_peaks() -> None:
-    for process in _workers():
-        (process / "clear_refs").write_text("5")
-
-
-def _peaks() -> list[int]:
-    """Read the peak of memory of each worker, in bytes."""
-    lines = [line for process in _workers() for line in (process / "status").read_text().splitlines()]
-    return [int(line.split()[1]) * 1024 for line in lines if line.startswith("VmHWM")]

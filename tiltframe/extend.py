@@ -14,7 +14,7 @@ from tiltframe.ranges import as_text
 from tiltframe.rolling_up import from_rows
 from tiltframe.store import DerivedKey, register_kind
 from tiltframe.tabular import consume, rows_of
-from tiltframe.text.results import csv_cells, iso_times, json_lines, json_rows, json_text, json_value
+from tiltframe.text.results import csv_cells, iso_times, json_lines, json_rows, json_text, json_value, python_values
 
 __all__ = [
     "DerivedKey",
@@ -28,6 +28,7 @@ __all__ = [
     "json_rows",
     "json_text",
     "json_value",
+    "python_values",
     "register_kind",
     "rows_of",
 ]

@@ -8,12 +8,12 @@
 
 from aggr.bench.distributions import DISTRIBUTIONS, draw
 from aggr.bench.peers import Peer, SketchPeer, read_peer
-from aggr.bench.report import Error, Memory, Report, Size, Timing
+from aggr.bench.report import Error, Memory, Report, Size, Timing, Traffic
 from aggr.bench.run import bench
 from aggr.bench.text_tables import as_text
 from aggr.bench.timing import alternate, circumstances, one_core
 
 __all__ = [
-    "DISTRIBUTIONS", "Error", "Memory", "Peer", "Report", "Size", "SketchPeer", "Timing", "alternate", "as_text",
-    "bench", "circumstances", "draw", "one_core", "read_peer",
+    "DISTRIBUTIONS", "Error", "Memory", "Peer", "Report", "Size", "SketchPeer", "Timing", "Traffic", "alternate",
+    "as_text", "bench", "circumstances", "draw", "one_core", "read_peer",
 ]  # fmt: skip

@@ -1,7 +1,8 @@
-"""Plots of a report: errors by bytes of the state, and speed by the number of groups."""
+"""Plots of a report: errors by bytes of the state, and speed and shuffled bytes by the number of groups."""
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
@@ -13,7 +14,8 @@ _EXACT = 1e-17  # zero errors are drawn at this value, because the axis is logar
 
 
 def plot(report: Report, file: str | Path) -> None:
-    """Draw a report into a file: the speed from rows to results by groups, and the errors by bytes if there are any.
+    """Draw a report into a file: the speed from rows to results by groups, and, if there are any, the errors by bytes
+    and the shuffled bytes by groups.
 
     Parameters
     ----------
@@ -30,7 +32,11 @@ def plot(report: Report, file: str | Path) -> None:
         from matplotlib.figure import Figure
     except ImportError as error:
         raise MissingExtra("a plot", "plot", error) from None
-    panels = [_draw_speed, *([_draw_errors] if report.errors else [])]
+    panels = [_draw_speed]
+    if report.errors:
+        panels.append(_draw_errors)
+    if any(traffic.shuffle_bytes for traffic in report.traffic):
+        panels.append(_draw_shuffled)
     figure = Figure(figsize=(7 * len(panels), 5), layout="constrained")
     for place, draw in enumerate(panels):
         draw(report, figure.add_subplot(1, len(panels), place + 1))
@@ -40,16 +46,31 @@ def plot(report: Report, file: str | Path) -> None:
 
 
 def _draw_speed(report: Report, axes: Any) -> None:
-    """Draw the nanoseconds per row from rows to results, one line per measure and peer."""
-    lines = dict.fromkeys((t.measure, t.by) for t in report.timings if t.stage == "answers")
-    for place, (measure, by) in enumerate(lines):
-        points = sorted(
-            (t.groups, t.ns) for t in report.timings if (t.measure, t.by, t.stage) == (measure, by, "answers")
-        )
-        style = "-" if by == OURS else "--"
+    """Draw the nanoseconds per row from rows to results, one line per measure, peer and kind of keys."""
+    points = [
+        (_label(t.measure, t.by, t.keys), t.groups, t.ns, ":" in t.by) for t in report.timings if t.stage == "answers"
+    ]
+    _draw_lines(axes, points, "ns per row, from rows to results")
+
+
+def _draw_shuffled(report: Report, axes: Any) -> None:
+    """Draw the shuffled bytes per row, one line per measure, way and kind of keys."""
+    points = [
+        (_label(t.measure, t.by, t.keys), t.groups, t.shuffle_bytes / t.rows, ":" in t.by)
+        for t in report.traffic
+        if t.shuffle_bytes
+    ]
+    _draw_lines(axes, points, "bytes shuffled per row")
+
+
+def _draw_lines(axes: Any, points: Sequence[tuple[str, int, float, bool]], label: str) -> None:
+    """Draw one line per name through points of groups and a figure; those of peers are dashed."""
+    for place, name in enumerate(dict.fromkeys(name for name, *_ in points)):
+        line = sorted((groups, figure) for other, groups, figure, _ in points if other == name)
+        is_peer = any(peer for other, *_, peer in points if other == name)
         color = _COLORS[place % len(_COLORS)]
-        axes.plot(*zip(*points, strict=True), style, marker="o", color=color, label=_label(measure, by))
-    axes.set(xscale="log", yscale="log", xlabel="groups", ylabel="ns per row, from rows to results")
+        axes.plot(*zip(*line, strict=True), "--" if is_peer else "-", marker="o", color=color, label=name)
+    axes.set(xscale="log", yscale="log", xlabel="groups", ylabel=label)
     axes.legend(fontsize=7, loc="upper left", bbox_to_anchor=(0, -0.12))
 
 
@@ -68,5 +89,8 @@ def _draw_errors(report: Report, axes: Any) -> None:
     axes.legend(fontsize=7, loc="upper left", bbox_to_anchor=(0, -0.12))
 
 
-def _label(measure: str, by: str) -> str:
-    return measure if by == OURS else by
+def _label(measure: str, by: str, keys: str = "even") -> str:
+    """Name a line or a point: the measure, the peer, or the way on Spark with the measure."""
+    name = by if ":" in by else f"{by}, {measure}"
+    shown = measure if by == OURS else name
+    return shown if keys == "even" else f"{shown}, {keys} keys"

@@ -32,6 +32,9 @@ class Timing:
         The unit: ``row`` or ``state``.
     ns : float
         The median of the rounds, in nanoseconds per unit.
+    keys : str
+        How rows are distributed over groups: ``even``, ``skewed`` if half of the rows are in one group, or the names of
+        the columns by which they are grouped.
     """
 
     measure: str
@@ -41,6 +44,7 @@ class Timing:
     rows: int
     unit: str
     ns: float
+    keys: str = "even"
 
 
 @dataclass(frozen=True)
@@ -79,6 +83,34 @@ class Memory:
 
 
 @dataclass(frozen=True)
+class Traffic:
+    """The bytes that one run of a job on Spark moved and held. A size is null if it could not be measured.
+
+    Parameters
+    ----------
+    measure, by : str
+    groups, rows : int
+    keys : str
+        As in `Timing`.
+    shuffle_bytes : int or None
+        The bytes that tasks wrote for other tasks.
+    spill_bytes : int or None
+        The bytes that Spark wrote to disk because they did not fit into memory.
+    worker_bytes : int or None
+        The peak of resident memory of the largest Python worker, including its libraries. None if the job needs none.
+    """
+
+    measure: str
+    by: str
+    groups: int
+    rows: int
+    keys: str
+    shuffle_bytes: int | None
+    spill_bytes: int | None
+    worker_bytes: int | None
+
+
+@dataclass(frozen=True)
 class Report:
     """All figures of a benchmark.
 
@@ -89,6 +121,10 @@ class Report:
     keeps_bits : mapping of str to bool
         For the call of each measure, whether merged states are bit-for-bit equal to the states of all rows.
     timings, sizes, errors, memory : sequences
+    traffic : sequence of Traffic
+        One entry for each job on Spark.
+    notes : sequence of str
+        Reasons why jobs were left out.
     is_complete : bool
         False if the benchmark was interrupted.
 
@@ -105,6 +141,8 @@ class Report:
     sizes: Sequence[Size] = field(default_factory=list)
     errors: Sequence[Error] = field(default_factory=list)
     memory: Sequence[Memory] = field(default_factory=list)
+    traffic: Sequence[Traffic] = field(default_factory=list)
+    notes: Sequence[str] = field(default_factory=list)
     is_complete: bool = True
 
     def to_json(self) -> str:
@@ -129,6 +167,7 @@ class Report:
                 sizes=[Size(**row) for row in data.pop("sizes")],
                 errors=[Error(**row) for row in data.pop("errors")],
                 memory=[Memory(**row) for row in data.pop("memory")],
+                traffic=[Traffic(**row) for row in data.pop("traffic", [])],
                 **data,
             )
         except (KeyError, TypeError, AttributeError, ValueError) as error:

@@ -10,7 +10,7 @@ STAGES = ("reduce", "merge", "finish", "answers")
 
 
 def as_text(report: Report, earlier: Report | None = None) -> str:
-    """Write tables of speed, bytes, errors and memory, and a list of changes since an earlier report.
+    """Write tables of speed, bytes, errors, memory and jobs on Spark, and a list of changes since an earlier report.
 
     Parameters
     ----------
@@ -22,11 +22,13 @@ def as_text(report: Report, earlier: Report | None = None) -> str:
     str
         Tables without figures are left out.
     """
-    parts = [_timings(report), _sizes(report), _errors(report), _memory(report)]
-    parts += [
-        f"merged states of {call} are bit-identical to the states of all rows: {'yes' if same else 'NO'}"
-        for call, same in report.keeps_bits.items()
-    ]
+    parts = [_jobs(report)] if report.traffic else [_timings(report), _sizes(report), _errors(report), _memory(report)]
+    if report.traffic:
+        sentence = "all ways but SQL give {} the same bits"
+    else:
+        sentence = "merged states of {} are bit-identical to the states of all rows"
+    parts += [f"{sentence.format(call)}: {'yes' if same else 'NO'}" for call, same in report.keeps_bits.items()]
+    parts += [f"left out: {note}" for note in report.notes]
     if earlier is not None:
         parts.append(_changes(report, earlier))
     if not report.is_complete:
@@ -45,6 +47,28 @@ def _timings(report: Report) -> str:
         lines.append([measure if by == OURS else "", by, f"{groups:,}", *cells, ratio])
     title = "nanoseconds per row (reduce, rows to results) or per state (merge, finish), and the ratio to tiltframe"
     return _table(title, lines)
+
+
+def _jobs(report: Report) -> str:
+    """Write the times and the bytes of jobs on Spark. Ratios are relative to the first job of the same rows."""
+    head = ["measure", "by", "groups", "keys", "seconds", "ns per row", "ratio", "shuffled", "spilled", "worker"]
+    lines = [head]
+    traffic = {(t.measure, t.by, t.groups, t.keys): t for t in report.traffic}
+    first_times: dict[tuple[str, int, str], float] = {}
+    for timing in report.timings:
+        is_first = (timing.measure, timing.groups, timing.keys) not in first_times
+        first = first_times.setdefault((timing.measure, timing.groups, timing.keys), timing.ns)
+        moved = traffic[timing.measure, timing.by, timing.groups, timing.keys]
+        sizes = [_mebibytes(size) for size in (moved.shuffle_bytes, moved.spill_bytes, moved.worker_bytes)]
+        seconds = timing.ns * timing.rows / 1e9
+        figures = [f"{seconds:,.2f}", f"{timing.ns:,.1f}", f"{timing.ns / first:.2f} ×", *sizes]
+        name = timing.measure if is_first else ""
+        lines.append([name, timing.by, f"{timing.groups:,}", timing.keys, *figures])
+    return _table("jobs on Spark, from rows to results; shuffled, spilled and the largest Python worker in MiB", lines)
+
+
+def _mebibytes(size: int | None) -> str:
+    return "" if size is None else f"{size / 2**20:,.1f}"
 
 
 def _sizes(report: Report) -> str:
@@ -76,9 +100,9 @@ def _memory(report: Report) -> str:
 
 
 def _changes(report: Report, earlier: Report) -> str:
-    lines = [["measure", "by", "stage", "groups", "ns", "new / earlier"]]
+    lines = [["measure", "by", "stage", "groups", "keys", "ns", "new / earlier"]]
     for timing, ratio in report.changes_since(earlier):
-        figures = [f"{timing.groups:,}", f"{timing.ns:,.1f}", f"{ratio:.2f}"]
+        figures = [f"{timing.groups:,}", timing.keys, f"{timing.ns:,.1f}", f"{ratio:.2f}"]
         lines.append([timing.measure, timing.by, timing.stage, *figures])
     if len(lines) == 1:
         return "no time differs from the earlier report by 10 % or more"
@@ -90,7 +114,7 @@ def _table(title: str, lines: Sequence[Sequence[str]]) -> str:
     if len(lines) == 1:
         return ""
     widths = [max(len(line[i]) for line in lines) for i in range(len(lines[0]))]
-    left = {"measure", "by", "distribution", "part", "stage"}
+    left = {"measure", "by", "distribution", "part", "stage", "keys"}
     aligned = [
         "  ".join(
             cell.ljust(width) if name in left else cell.rjust(width)

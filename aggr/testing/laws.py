@@ -27,7 +27,7 @@ from aggr.testing.cases import TYPES, Case, Source, draw_accepted, draw_corners,
 from aggr.testing.declaration_laws import copies, reading_parameters, refusal, subtraction, versions, weights
 from aggr.testing.harness import LawBroken, obey
 from aggr.testing.kept_states import check_kept_states
-from aggr.testing.memory_laws import neighbours, repeats, slices
+from aggr.testing.memory_laws import neighbours, repeats, slices, threads
 from aggr.testing.oracles import Oracle, consult, consult_declared, has_exact
 from aggr.testing.other_process import digests_elsewhere, is_importable
 from aggr.testing.parameter_values import check_parameters
@@ -38,6 +38,7 @@ from aggr.testing.state_laws import (
     identity,
     isolated_results,
     isolation,
+    no_groups,
     null_is_identity,
     purity,
     single_rows,
@@ -50,14 +51,15 @@ __all__ = ["LAWS", "TYPES", "LawBroken", "check"]
 LAWS: dict[str, Callable[[Case], None]] = {
     law.__name__: law
     for law in (
-        neighbours, repeats, slices, tower, identity, any_order, any_tree, single_rows, null_is_identity, isolation,
-        purity, exact_type, travel, refusal, isolated_results, versions, reading_parameters, copies, weights,
+        neighbours, repeats, slices, no_groups, tower, identity, any_order, any_tree, single_rows, null_is_identity,
+        isolation, purity, exact_type, travel, refusal, isolated_results, versions, reading_parameters, copies, weights,
         subtraction,
     )
 }  # fmt: skip
-_OF_MANY_ROWS = (repeats, tower, identity, any_order, any_tree, isolation, isolated_results)
+_OF_MANY_ROWS = (repeats, tower, identity, any_order, any_tree, single_rows, isolation, isolated_results)
 _FEW_ROWS = 60
 _MANY_ROWS = 4_000
+_MOST_ROWS = 70_000  # more than 2^16
 _GREATEST_BOUND = 10_000  # for parameters up to this value, more rows than the value are also tried
 _MANY_GROUPS = 66_000  # more than 2^16
 _ALONE = 8  # the number of groups that are also reduced separately
@@ -104,8 +106,8 @@ def check(
         ``relative_error`` if the function declares one.
     input_type : type, optional
         The type of the values that `reduce` receives; a struct for several inputs. Without it, every type in `TYPES`
-        that the function takes is tried. In addition, thousands of distinct rows in a group, 66,000 groups, and a
-        second process with another seed of hashes are tried.
+        that the function takes is tried. In addition, 70,000 distinct rows in a group, 66,000 groups, several threads,
+        and a second process with another seed of hashes and another time zone are tried.
     oracle : function of a list of values, optional
         A function that returns the exact result for one group's values without nulls, in Python. The result is compared
         with it by ``==``, also inside lists and structs. NaN equals NaN, and zeros of different signs differ.
@@ -160,6 +162,7 @@ def _check_all(trial: _Trial, rounds: int) -> None:
         )
     for kind in dict.fromkeys([accepted[0], accepted[-1]]):
         _check_many_rows(trial, kind)
+    _check_most_rows(trial, accepted[0])
     _check_many_groups(trial, accepted[0])
     _check_elsewhere(trial, list(dict.fromkeys([accepted[0], accepted[-1]])))
 
@@ -208,6 +211,18 @@ def _check_many_rows(trial: _Trial, kind: pa.DataType) -> None:
             _obey(trial, case, laws=_OF_MANY_ROWS, where=f" ({size:,} rows of type {kind})", number=number)
 
 
+def _check_most_rows(trial: _Trial, kind: pa.DataType) -> None:
+    """Check more than 2^16 rows in one group, and in threads."""
+    values = trial.source and trial.source(_MOST_ROWS, trial.seed)
+    values = values if values is not None else draw_ordinary(trial.function, kind, _MOST_ROWS, trial.seed)
+    if values is None:
+        values = trial.draw(kind, _FEW_ROWS, trial.seed)
+    if values is not None:
+        case = Case(trial.function, values, Groups.single(len(values)), np.random.default_rng(trial.seed))
+        where = f" ({len(values):,} rows of type {kind})"
+        _obey(trial, case, laws=(any_order, threads), where=where, number=0)
+
+
 def _obey(trial: _Trial, case: Case, *, laws: Sequence[Callable[[Case], None]], where: str, number: int) -> None:
     """Check laws, each with its own random numbers, and compare the results with exact results."""
     fresh = partial(_with_new_draws, case, (trial.seed, number, 1))
@@ -249,7 +264,9 @@ def _check_many_groups(trial: _Trial, kind: pa.DataType) -> None:
 
 
 def _check_elsewhere(trial: _Trial, kinds: Sequence[pa.DataType]) -> None:
-    """Check that another process, with another seed of hashes, reduces the same rows to the same states and results."""
+    """Check that another process, with another seed of hashes and another time zone, reduces the same rows to the same
+    states and results.
+    """
     function = trial.function
     if not is_importable(function):
         return
@@ -265,6 +282,6 @@ def _check_elsewhere(trial: _Trial, kinds: Sequence[pa.DataType]) -> None:
         own.append([digest(states), digest(function.finish(states))])
     if digests_elsewhere(function, columns, groups) != own:
         raise LawBroken(
-            f"{function.name} breaks the law 'other_process': another process, with another PYTHONHASHSEED, reduces "
-            "the same rows to other states"
+            f"{function.name} breaks the law 'other_process': another process, with another PYTHONHASHSEED and "
+            "another time zone, reduces the same rows to other states"
         )

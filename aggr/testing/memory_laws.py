@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+import sys
+from concurrent.futures import ThreadPoolExecutor
+
 import numpy as np
 import pyarrow as pa
 
@@ -12,12 +15,19 @@ from aggr.testing.cases import WRITES, Case, is_write_into_shared, same
 from aggr.testing.harness import LawBroken, holds
 from aggr.values import Values
 
+_THREADS = 4
+_REPEATS = 6  # how often each part of the rows is reduced
+_SHORT_INTERVAL = 1e-5  # seconds after which Python switches threads; the default is 5 ms
+
 
 def neighbours(case: Case) -> None:
-    """Reducing does not change the arrays that other measures of the column share: values, doubles and groups."""
+    """Reducing does not change the arrays that other measures share: values, doubles, groups and weights."""
     _check_untouched(case, case.function.grouped(case.values, case.groups))
     present = case.function.drop_null(case.function.grouped(case.values, case.groups))
     _check_untouched(case, present)  # without nulls, because with nulls the function would receive a copy
+    if case.function.takes_weights:
+        weights = pa.array(case.rng.integers(1, 2**10, len(case.values)))
+        _check_untouched(case, case.function.drop_null(case.function.grouped(case.values, case.groups, weights)))
 
 
 def _check_untouched(case: Case, shared: Values) -> None:
@@ -25,6 +35,7 @@ def _check_untouched(case: Case, shared: Values) -> None:
     counts = np.bincount(ids, minlength=shared.groups.n)
     numeric = len(case.function.inputs) == 1 and is_number(shared.array.type)
     doubles = _doubles(shared) if numeric else None
+    weights = None if shared.weights is None else shared.weights.copy()
     try:
         case.function.reduce(shared)
     except ValueError as error:
@@ -37,6 +48,8 @@ def _check_untouched(case: Case, shared: Values) -> None:
         "reduce changed the rows per group, which other measures also read",
     )
     holds(digest(shared.array) == before, "reduce changed the values of the column, which other measures also read")
+    if weights is not None and shared.weights is not None:
+        holds(np.array_equal(shared.weights, weights), "reduce changed the weights, which other measures also read")
     if doubles is not None:
         holds(
             np.array_equal(_doubles(shared), doubles, equal_nan=True),
@@ -55,6 +68,27 @@ def slices(case: Case) -> None:
         longer = pa.concat_arrays([values.array[::-1], values.array])
         sliced = Values(longer.slice(len(values.array)), values.groups)
         same(case.function.reduce(sliced), case.function.reduce(Values(values.array, values.groups)), "a slice")
+
+
+def threads(case: Case) -> None:
+    """Threads that reduce different rows at the same time do not affect each other's states and results."""
+    halves = [case.values, case.values[: len(case.values) // 2], case.values[len(case.values) // 2 :]]
+    groups = [Groups(np.arange(len(rows), dtype=np.intp) % case.groups.n, case.groups.n) for rows in halves]
+    work = [pair for pair in zip(halves, groups, strict=True) for _ in range(_REPEATS)]
+
+    def reduced(rows: pa.Array, its_groups: Groups) -> tuple[str, str]:
+        states = case.function.reduce(rows, Groups(its_groups.ids.copy(), its_groups.n))
+        return digest(states), digest(case.function.finish(states))
+
+    expected = [reduced(rows, its_groups) for rows, its_groups in work]
+    before = sys.getswitchinterval()
+    sys.setswitchinterval(_SHORT_INTERVAL)
+    try:
+        with ThreadPoolExecutor(_THREADS) as pool:
+            actual = list(pool.map(reduced, *zip(*work, strict=True)))
+    finally:
+        sys.setswitchinterval(before)
+    holds(actual == expected, "rows that several threads reduce at the same time give other states than alone")
 
 
 def repeats(case: Case) -> None:

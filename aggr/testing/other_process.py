@@ -1,4 +1,5 @@
-"""Another process: states that another interpreter, with another seed of hashes, reduces from the same rows.
+"""Another process: states that another interpreter, with another seed of hashes and another time zone, reduces from the
+same rows.
 
 The states in a store are written by many processes. Python hashes text with a different seed in each process, so a
 function that uses ``hash`` has different states in each process.
@@ -20,6 +21,7 @@ from aggr.function import Function
 from aggr.groups.groups import Groups
 
 _SEED = "20240501"  # any seed of hashes that differs from the one of this process
+_ZONES = "Pacific/Apia", "America/Caracas"  # time zones; the process has another one than this process
 _PROGRAM = """
 import pickle, sys
 from aggr.arrow.bit_equality import digest
@@ -50,7 +52,13 @@ def digests_elsewhere(function: Function, columns: Sequence[pa.Array], groups: G
     RuntimeError
         If the other process fails.
     """
-    environment = {**os.environ, "PYTHONHASHSEED": _SEED, "PYTHONPATH": os.pathsep.join(filter(None, sys.path))}
+    zone = next(zone for zone in _ZONES if zone != os.environ.get("TZ"))
+    environment = {
+        **os.environ,
+        "TZ": zone,
+        "PYTHONHASHSEED": _SEED,
+        "PYTHONPATH": os.pathsep.join(filter(None, sys.path)),
+    }
     sent = pickle.dumps((function, list(columns), groups.ids.tolist(), groups.n))
     ended = subprocess.run(
         [sys.executable, "-c", _PROGRAM], input=sent, capture_output=True, env=environment, check=False

@@ -12,7 +12,7 @@ import pyarrow.parquet as pq
 from aggr.arrow.bit_equality import digest
 from aggr.groups.groups import Groups
 from aggr.testing.cases import Case, same
-from aggr.testing.harness import holds
+from aggr.testing.harness import LawBroken, holds
 
 
 def tower(case: Case) -> None:
@@ -30,6 +30,19 @@ def identity(case: Case) -> None:
     same(case.merge(pa.concat_arrays([zero, states])), states)
     none = pa.array([], case.values.type)
     same(zero, case.function.reduce(none, Groups.of([], case.groups.n)))
+
+
+def no_groups(case: Case) -> None:
+    """No rows in no groups give no states and no results, as in an empty partition."""
+    none, groups = pa.array([], case.values.type), Groups.of([], 0)
+    try:
+        states = case.function.reduce(none, groups)
+        merged = case.function.merge(states, groups)
+        results = case.function.finish(states)
+    except (ValueError, IndexError, TypeError, ArithmeticError) as error:
+        raise LawBroken(f"no rows in no groups raise {type(error).__name__}: {error}") from error
+    holds(len(states) == len(merged) == len(results) == 0, "no groups have states or results")
+    holds(states.type == merged.type == case.states.type, f"no states have the type {states.type}")
 
 
 def any_order(case: Case) -> None:

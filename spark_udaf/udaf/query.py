@@ -10,6 +10,7 @@ from aggr import Function
 from aggr.arguments import checked_truth, is_name, shown
 from spark_udaf.store.rewritten_sql import store_sql
 from spark_udaf.udaf.bounded_lists import most_values
+from spark_udaf.udaf.checked_calls import check_calls
 from spark_udaf.udaf.job_errors import explain_task_errors
 from spark_udaf.udaf.list_sql import with_lists
 from spark_udaf.udaf.sql import Family, families
@@ -79,6 +80,7 @@ def sql(
         raise TypeError(f"write su.sql(spark, query), or su.sql(query, store); got {shown(first)} and {shown(second)}")
     explain_task_errors()
     functions, makers = _functions()
+    check_calls(first, str(second), functions, makers)
     text, called = with_lists(str(second), functions, most_values(first))
     for family in {id(makers[name]): makers[name] for name in called if name in makers}.values():
         for name, udf in family.udfs().items():

@@ -20,3 +20,15 @@ def shared_state() -> Any | None:
     """Return the state that the active session shares with others in the JVM, or None without such a session."""
     java_session = getattr(SparkSession.getActiveSession(), "_jsparkSession", None)
     return None if java_session is None else java_session.sharedState()
+
+
+def context_of(spark: SparkSession) -> Any | None:
+    """Return the JVM's ``SparkContext``, or None for Spark Connect and Sail."""
+    java_session = getattr(spark, "_jsparkSession", None)
+    return None if java_session is None else java_session.sparkContext()
+
+
+def process_id(spark: SparkSession) -> int | None:
+    """Return the process of the driver's JVM, or None for Spark Connect and Sail."""
+    java_machine = getattr(spark, "_jvm", None)
+    return None if java_machine is None else int(java_machine.java.lang.ProcessHandle.current().pid())

@@ -936,3 +936,201 @@ class ChangedMeaning(Documented):
 
     def reduce_values(self, values):
         return {"largest": GREATEST.merge(pc.abs(values.array), values.groups)}
+
+
+# A second list, written when the laws caught all of the first one
+
+
+@dataclass(frozen=True)
+class WritesIntoWeights(Documented):
+    """The count of values by their weights, at most 100 each; the fault: other measures read the capped weights."""
+
+    name = "writes_into_weights"
+    takes_weights = True
+    fields: ClassVar = {"count": COUNT}
+
+    def reduce_values(self, values):
+        if values.weights is None:
+            return {"count": pa.array(values.counts)}
+        shared = writable(values.weights)
+        np.minimum(shared, 100, out=shared)
+        return {"count": AddIntegers().merge(pa.array(shared.copy()), values.groups)}
+
+
+@dataclass(frozen=True)
+class FirstOfTies(PerGroup):
+    """The least value among those of the greatest key; the fault: the first row of the greatest key decides."""
+
+    name = "first_of_ties"
+    inputs = ("value", "key")
+    takes: ClassVar = {"value": FLOATS, "key": FLOATS}
+    keeps, returns, guarantee = "a value and its key", "float64", "exact"
+    state_kind = pa.struct([("value", pa.float64()), ("key", pa.float64())])
+    result_kind = pa.float64()
+
+    def start(self):
+        return None
+
+    def add(self, state, row):
+        return row if state is None or ordered(row["key"]) > ordered(state["key"]) else state
+
+    def combine(self, a, b):
+        return a if b is None else self.add(a, b)
+
+    def result(self, state):
+        return None if state is None else state["value"]
+
+
+@dataclass(frozen=True)
+class ListThroughDoubles(Documented):
+    """A list of the least and the greatest integer; the fault: the list is made of doubles."""
+
+    name = "list_through_doubles"
+    takes = InputTypes("int64", "Of int64.", lambda dtype: dtype == pa.int64())
+    fields: ClassVar = {"least": LEAST, "largest": GREATEST}
+
+    def finish_states(self, states):
+        pairs = zip(states.field("least").to_pylist(), states.field("largest").to_pylist(), strict=True)
+        doubles = [
+            None if low is None else [int(float(low)), int(float(high) - (high == 2**63 - 1))] for low, high in pairs
+        ]
+        return pa.array([None if p is None else [min(x, 2**63 - 1) for x in p] for p in doubles], pa.list_(pa.int64()))
+
+    def exact(self, rows):
+        values = rows.to_pylist()
+        return [min(values), max(values)] if values else None
+
+
+@dataclass(frozen=True)
+class SixteenBits(Documented):
+    """The count of values; the fault: the rows of a batch are counted in 16 bits."""
+
+    name = "sixteen_bits"
+    takes = FLOATS
+    fields: ClassVar = {"count": COUNT}
+
+    def reduce_values(self, values):
+        return {"count": pa.array(values.counts.astype(np.uint16).astype(np.int64))}
+
+
+@dataclass(frozen=True)
+class SampleOfLargeBatches(Documented):
+    """The greatest value; the fault: beyond 10,000 rows, only every second row of a batch is read."""
+
+    name = "sample_of_large_batches"
+    takes = FLOATS
+    fields: ClassVar = {"largest": GREATEST}
+
+    def reduce_values(self, values):
+        if len(values.array) > 10_000:
+            values = values.filter(np.arange(len(values.array)) % 2 == 0)
+        return super().reduce_values(values)
+
+
+class _SmallBuffer(Field):
+    def merge(self, column, groups):
+        totals = np.zeros(groups.n, np.int64)
+        for group in range(groups.n):
+            totals[group] = column.to_numpy()[groups.ids == group][:256].sum()
+        return pa.array(totals)
+
+
+@dataclass(frozen=True)
+class SmallBuffer(Documented):
+    """The count of values; the fault: a merge reads at most 256 states of a group."""
+
+    name = "small_buffer"
+    takes = FLOATS
+    fields: ClassVar = {"count": _SmallBuffer()}
+
+    def reduce_values(self, values):
+        return {"count": pa.array(values.counts)}
+
+
+@dataclass(frozen=True)
+class LocalHour(Documented):
+    """The greatest hour of the day; the fault: the hours are those of the time zone of the process."""
+
+    name = "local_hour"
+    takes = InputTypes("times", "Of times.", lambda dtype: dtype == pa.timestamp("us", "UTC"))
+    fields: ClassVar = {"hour": GREATEST}
+
+    def reduce_values(self, values):
+        seconds = values.array.cast(pa.int64()).to_numpy() // 1_000_000
+        hours = [time.localtime(second).tm_hour for second in seconds.tolist()]
+        return {"hour": GREATEST.merge(pa.array(hours, pa.int64()), values.groups)}
+
+
+_SCRATCH = np.zeros(1 << 17)
+
+
+@dataclass(frozen=True)
+class SharedScratch(Documented):
+    """The greatest double; the fault: all threads copy the values into the same array."""
+
+    name = "shared_scratch"
+    takes = FLOATS
+    fields: ClassVar = {"largest": GREATEST}
+
+    def reduce_values(self, values):
+        size = len(values.array)
+        _SCRATCH[:size] = values.array.to_numpy()
+        time.sleep(0)  # another thread may run here, as it may while numpy or Arrow compute
+        return {"largest": GREATEST.merge(pa.array(_SCRATCH[:size].copy()), values.groups)}
+
+
+@dataclass(frozen=True)
+class FailsWithoutGroups(Documented):
+    """The count of values; the fault: an error if there are no groups, as in an empty partition."""
+
+    name = "fails_without_groups"
+    fields: ClassVar = {"count": COUNT}
+
+    def reduce_values(self, values):
+        counts = np.asarray(values.counts)
+        assert counts.max() >= 0
+        return {"count": pa.array(counts)}
+
+
+class _SubtractsDoubles(Field):
+    def merge(self, column, groups):
+        return AddIntegers().merge(column, groups)
+
+    def subtract(self, column, removed):
+        difference = column.to_numpy().astype(float) - removed.to_numpy().astype(float)
+        return pa.array(difference.astype(np.int64))
+
+
+@dataclass(frozen=True)
+class SubtractsDoubles(Documented):
+    """The sum of uint32 times 2^24 and a count; the fault: rows are taken out of the sum in doubles."""
+
+    name = "subtracts_doubles"
+    takes = InputTypes("uint32", "Of uint32.", lambda dtype: dtype == pa.uint32())
+    counted_by = ("count",)
+
+    @property
+    def state_fields(self):
+        return {"total": _SubtractsDoubles(), "count": COUNT}
+
+    def reduce_values(self, values):
+        scaled = pa.array(values.array.cast(pa.int64()).to_numpy() << 24 | 1)
+        return {"total": AddIntegers().merge(scaled, values.groups), "count": pa.array(values.counts)}
+
+
+@dataclass(frozen=True)
+class ZeroSignInList(Documented):
+    """A struct with the list of the least and the greatest double; the fault: -0.0 becomes 0.0 in the list."""
+
+    name = "zero_sign_in_list"
+    takes = FLOATS
+    fields: ClassVar = {"least": LEAST, "largest": GREATEST}
+
+    def finish_states(self, states):
+        pairs = zip(states.field("least").to_pylist(), states.field("largest").to_pylist(), strict=True)
+        lists = [None if low is None else [low + 0.0, high + 0.0] for low, high in pairs]
+        return pa.array([{"range": pair} for pair in lists], pa.struct([("range", pa.list_(pa.float64()))]))
+
+    def exact(self, rows):
+        values = sorted(rows.to_pylist(), key=ordered)
+        return {"range": [values[0], values[-1]] if values else None}

@@ -63,9 +63,23 @@ LAW_BY_FUNCTION: dict[str, str] = {
     "SubtractsNothing": "subtraction",
     "IgnoresWeights": "weights",
     "ChangedMeaning": "kept_states",
+    "WritesIntoWeights": "neighbours",
+    "FirstOfTies": "any_order",
+    "ListThroughDoubles": "exact",
+    "SixteenBits": "any_order",
+    "SampleOfLargeBatches": "any_order",
+    "SmallBuffer": "single_rows",
+    "LocalHour": "other_process",
+    "SharedScratch": "threads",
+    "FailsWithoutGroups": "no_groups",
+    "SubtractsDoubles": "subtraction",
+    "ZeroSignInList": "exact",
 }
 SOUND = ["Largest", "Total"]
-SLOW = {"NumbersByFirstSight", "SaltedHashes", "ReadsProcess", "NarrowGroups", "ZeroSignInStruct", "RandomSample"}
+SLOW = {
+    *("NumbersByFirstSight", "SaltedHashes", "ReadsProcess", "NarrowGroups", "ZeroSignInStruct", "RandomSample"),
+    *("LocalHour", "SharedScratch", "SixteenBits", "SampleOfLargeBatches"),
+}
 PARAMETERS: dict[str, dict[str, Any]] = {
     "UndeclaredText": {"conversion": ["upper"]},
     "UndeclaredTuple": {"edges": [(5.0, 20.0)]},

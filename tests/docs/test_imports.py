@@ -152,6 +152,7 @@ LAYERS = [
     ["spark_udaf.streaming"],
     ["spark_udaf.udaf"],
     ["spark_udaf"],
+    ["spark_udaf.bench"],
     ["spark_udaf.demo", "spark_udaf.interchange", "spark_udaf.sail"],
 ]
 RANK = {name: rank for rank, names in enumerate(LAYERS) for name in names}

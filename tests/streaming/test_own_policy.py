@@ -20,44 +20,20 @@ from tiltframe.streaming import OpenWindows, read_emit, read_late
 
 ROOT = Path(__file__).parents[2]
 SECOND = 1_000_000
-LATE = '''
-from dataclasses import dataclass, field
-from typing import ClassVar
-
-import numpy as np
-
-from tiltframe.streaming.policies import DURATION, Arrival, LatePolicy, micros
-
-
-@dataclass(frozen=True, repr=False)
-class Within(LatePolicy):
-    """Drop the events that are older by so much than the newest of the events before."""
-
-    age: str = field(default="1m", metadata=DURATION)
-
-    name: ClassVar[str] = "within"
-
-    def arrive(self, level, times, newest, together=False):
-        if not len(times):
-            return Arrival(times, np.zeros(0, np.bool_), newest)
-        so_far = np.maximum.accumulate(np.append(times[0] if newest is None else newest, times))[1:]
-        return Arrival(times, times < so_far - micros(self.age), int(so_far[-1]))
-'''
 
 
 @pytest.fixture
 def site(tmp_path, monkeypatch):
-    """Lay the file of the page, and another one, into a folder as a package installer does."""
-    (code,) = re.findall(r"```python\n(# when_over\.py\n.*?)```", (ROOT / "docs/streams.md").read_text(), re.DOTALL)
-    (points,) = re.findall(r'```toml\n(\[project\.entry-points\."tiltframe\.policies"\]\n.*?)```',
-                           (ROOT / "docs/streams.md").read_text(), re.DOTALL)  # fmt: skip
-    (tmp_path / "when_over.py").write_text(code)
-    (tmp_path / "within.py").write_text(LATE)
+    """Lay the files of the page into a folder as a package installer does."""
+    page = (ROOT / "docs/adding-a-policy.md").read_text()
+    for name in ("when_over", "within"):
+        (code,) = re.findall(rf"```python\n(# {name}\.py\n.*?)```", page, re.DOTALL)
+        (tmp_path / f"{name}.py").write_text(code)
+    (points,) = re.findall(r'\[project\.entry-points\."tiltframe\.policies"\]\n(.*?)\n\n', page, re.DOTALL)
     info = tmp_path / "when_over-1.0.dist-info"
     info.mkdir()
     (info / "METADATA").write_text("Metadata-Version: 2.1\nName: when-over\nVersion: 1.0\n")
-    lines = ["[tiltframe.policies]", *points.replace('"', "").splitlines()[1:], "within = within:Within"]
-    (info / "entry_points.txt").write_text("\n".join(lines) + "\n")
+    (info / "entry_points.txt").write_text("[tiltframe.policies]\n" + points.replace('"', "") + "\n")
     monkeypatch.syspath_prepend(str(tmp_path))
     importlib.invalidate_caches()
     yield tmp_path

@@ -12,7 +12,7 @@ import pyarrow.compute as pc
 
 from aggr import Measure
 from aggr.arguments import nearest, shown
-from aggr.arrow.normalize import is_number
+from aggr.arrow.normalize import is_number, one_array
 from aggr.asked_quantiles import check_quantiles
 from aggr.extras import MissingExtra
 from aggr.groups.groups import group_by
@@ -36,7 +36,7 @@ def plot(store: Any, measure: str, quantiles: Sequence[float] | None = None, ax:
         options.setdefault("points", _POINTS)
     shown_measure = _reading(store.frame.measures[measure], quantiles)
     query = {"keys": [], **options, "flat": True, "measures": {measure: shown_measure}}
-    results: pa.Table = store.query(**query)
+    results = _with_parts(store.query(**query))
     axes = plt.subplots()[1] if ax is None else ax
     levels = list(dict.fromkeys(results.column(LEVEL).to_pylist()))
     for number, level in enumerate(levels):
@@ -61,12 +61,49 @@ def _reading(measure: Measure, quantiles: Sequence[float] | None) -> Measure:
     return replace(measure, function=type(measure.function)(**parameters))
 
 
+def _with_parts(results: pa.Table) -> pa.Table:
+    """Replace maps and lists of numbers by a column for each key, ``m[key]``, or for each position, ``m[0]``."""
+    columns: dict[str, pa.ChunkedArray | pa.Array] = {}
+    for field in results.schema:
+        column = results.column(field.name)
+        if pa.types.is_map(field.type) and is_number(field.type.item_type):
+            parts = _parts_of_map(column)
+        elif pa.types.is_list(field.type) and is_number(field.type.value_type):
+            parts = _parts_of_list(column)
+        else:
+            columns[field.name] = column
+            continue
+        columns |= {f"{field.name}[{name}]": part for name, part in parts.items()}
+    return pa.table(columns)
+
+
+def _parts_of_map(column: pa.ChunkedArray) -> dict[str, pa.ChunkedArray]:
+    keys = {key for chunk in column.chunks for key in pc.unique(chunk.keys).to_pylist()}
+    return {str(key): pc.map_lookup(column, pa.scalar(key, column.type.key_type), "first") for key in sorted(keys)}
+
+
+def _parts_of_list(column: pa.ChunkedArray) -> dict[str, pa.Array]:
+    """Return a column for each position in the lists; it is null if a list has fewer values."""
+    lists = one_array(column)
+    parents = pc.list_parent_indices(lists).to_numpy()
+    places = np.arange(len(parents)) - np.searchsorted(parents, parents)
+    values = lists.flatten().cast(pa.float64()).to_numpy(zero_copy_only=False)
+    parts = {}
+    for place in range(int(places.max(initial=-1)) + 1):
+        part = np.full(len(lists), np.nan)
+        part[parents[places == place]] = values[places == place]
+        parts[str(place)] = pa.array(part, mask=np.isnan(part))
+    return parts
+
+
 def _draw(axes: Any, results: pa.Table, keys: Sequence[str], level: str, alpha: float) -> None:
     columns = [name for name in results.column_names if name not in (*RESERVED, *keys)]
     numbers = [name for name in columns if is_number(results.schema.field(name).type)]
     percentiles = [n for n in numbers if n.rpartition("_p")[2].replace("_", "").isdigit() and "_p" in n]
     if not numbers:
         raise ValueError(f"there are no numbers to plot in {', '.join(columns)}")
+    if len(numbers) > _MOST_LINES and not percentiles:
+        raise ValueError(f"the results have {len(numbers):,} parts, which would be as many lines; plot another measure")
     groups, first_rows = group_by([key_column(results.column(key)) for key in keys], results.num_rows)
     if groups.n * len(percentiles or numbers) > _MOST_LINES:
         raise ValueError(

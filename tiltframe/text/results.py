@@ -20,12 +20,42 @@ def json_lines(table: pa.Table) -> str:
     """Return every row of a table of results as a JSON object on a separate line. Rows may be nested.
 
     Times and durations are in ISO 8601. Whole numbers have all their digits. Readers that use doubles round numbers
-    beyond 2^53. Decimals, NaN and infinities are text. Bytes are written in hexadecimal digits.
+    beyond 2^53. Decimals, NaN and infinities are text. Bytes are written in hexadecimal digits. Maps are objects.
 
     >>> print(json_lines(pa.table({"n": [2**63 - 1], "x": [math.nan]})), end="")
     {"n": 9223372036854775807, "x": "NaN"}
     """
-    return "".join(json_text(row) + "\n" for row in table.to_pylist())
+    rows = zip(*map(python_values, table.columns), strict=True)
+    return "".join(json_text(dict(zip(table.column_names, row, strict=True))) + "\n" for row in rows)
+
+
+def python_values(column: pa.ChunkedArray | pa.Array) -> list[Any]:
+    """Return the values of a column in Python, in which maps are dictionaries with text as keys.
+
+    >>> python_values(pa.array([[(3, 0.5)], []], pa.map_(pa.int64(), pa.float64())))
+    [{'3': 0.5}, {}]
+    """
+    values: list[Any] = column.to_pylist()
+    return [_with_dictionaries(value, column.type) for value in values] if _has_map(column.type) else values
+
+
+def _has_map(dtype: pa.DataType) -> bool:
+    return bool(pa.types.is_map(dtype)) or any(_has_map(dtype.field(i).type) for i in range(dtype.num_fields))
+
+
+def _with_dictionaries(value: Any, dtype: pa.DataType) -> Any:
+    """Convert the pairs of maps, which Arrow returns as tuples, inside a value of a type."""
+    if value is None or not pa.types.is_nested(dtype):
+        return value
+    if pa.types.is_map(dtype):
+        return {_key_text(key): _with_dictionaries(item, dtype.item_type) for key, item in value}
+    if pa.types.is_struct(dtype):
+        return {field.name: _with_dictionaries(value[field.name], field.type) for field in dtype}
+    return [_with_dictionaries(part, dtype.value_type) for part in value]
+
+
+def _key_text(key: Any) -> str:
+    return str(key).lower() if isinstance(key, bool) else str(json_value(key))
 
 
 def json_text(value: Any) -> str:
@@ -48,12 +78,13 @@ def iso_times(times: pa.ChunkedArray) -> pa.ChunkedArray:
 
 
 def csv_cells(flat: pa.Table) -> pa.Table:
-    """Convert columns for CSV: window times become ISO 8601, lists JSON, and bytes hex digits."""
+    """Convert columns for CSV: window times become ISO 8601, lists and maps JSON, and bytes hex digits."""
     for i, field in enumerate(flat.schema):
         if field.name in (START, END):
             texts = iso_times(flat.column(i))
         elif pa.types.is_nested(field.type):
-            texts = pa.array([None if v is None else json_text(v) for v in flat.column(i).to_pylist()], pa.string())
+            values = python_values(flat.column(i))
+            texts = pa.array([None if value is None else json_text(value) for value in values], pa.string())
         elif any(test(field.type) for test in (pa.types.is_binary, pa.types.is_fixed_size_binary)):
             texts = pa.array([json_value(v) for v in flat.column(i).to_pylist()], pa.string())
         else:
@@ -89,7 +120,7 @@ def _for_doubles(column: pa.ChunkedArray) -> list[Any]:
         simple = all(abs(end.as_py() or 0) <= _EXACT for end in (extremes["min"], extremes["max"]))
     else:
         simple = pa.types.is_string(kind) or pa.types.is_boolean(kind)
-    values: list[Any] = column.to_pylist()
+    values = python_values(column)
     return values if simple else [json_value(value, _EXACT) for value in values]
 
 

@@ -5,19 +5,21 @@ contains.
 from __future__ import annotations
 
 import json
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 
 import pyarrow as pa
 
 from aggr.extend.columns import one_array
 from aggr.extend.tables import flat_schema
 from tiltframe import TiltFrame
+from tiltframe.extend import json_text, python_values
 from tiltframe.store import StoreError
 from tiltframe.store.backends import END, PARTIAL, START, Conflict, Range, stored, stored_type
 from tiltframe.store.backends.postgres.literals import listed, moment, quoted
 from tiltframe.store.backends.postgres.session import Session
 from tiltframe.store.backends.postgres.state_columns import column_name, sql_type
 
+_JSON = "jsonb"  # the type of results for which PostgreSQL has no other type
 _INCOMING = "tiltframe_incoming_flat"
 _NAMES = (
     "SELECT attname::text AS name FROM pg_attribute WHERE attrelid = $1::text::regclass AND attnum > 0 "
@@ -25,31 +27,30 @@ _NAMES = (
 )
 
 
-def results_of(frame: TiltFrame, schema: pa.Schema, measure: str) -> dict[str, pa.DataType]:
-    """Return the flat columns of a measure or expression that PostgreSQL can store, with their stored types."""
+def results_of(frame: TiltFrame, schema: pa.Schema, measure: str) -> dict[str, str]:
+    """Return the flat columns of a measure or expression, with PostgreSQL's types. Maps and nested lists are JSON."""
     result = frame.result_type(measure, schema)
     return {
-        name: stored_type(field.type)
+        column_name(field.name): _type_of_result(field.type)
         for field in flat_schema(pa.schema([pa.field(measure, result)]))
-        if _can_keep(stored_type(field.type)) and (name := column_name(field.name))
     }
 
 
-def columns_of(frame: TiltFrame, schema: pa.Schema) -> dict[str, pa.DataType]:
-    """Return the columns of a plain table with their types, without those of measures if flat names clash."""
-    moments = dict.fromkeys((START, END), pa.timestamp("us", "UTC"))
-    keys = {column_name(key): stored_type(schema.field(key).type) for key in frame.keys}
+def columns_of(frame: TiltFrame, schema: pa.Schema) -> dict[str, str]:
+    """Return the columns of a plain table with PostgreSQL's types, without those of measures if flat names clash."""
+    moments = dict.fromkeys((START, END), sql_type(pa.timestamp("us", "UTC"), START))
+    keys = {column_name(key): sql_type(stored_type(schema.field(key).type), key) for key in frame.keys}
     columns_by_measure = [results_of(frame, schema, measure) for measure in frame.results]
     columns = {name: dtype for named in columns_by_measure for name, dtype in named.items()}
     own_names = {*moments, *keys, PARTIAL}
     if len(columns) < sum(map(len, columns_by_measure)) or own_names & columns.keys():
         columns = {}
-    return {**moments, **keys, **columns, PARTIAL: pa.bool_()}
+    return {**moments, **keys, **columns, PARTIAL: sql_type(pa.bool_(), PARTIAL)}
 
 
 def create(frame: TiltFrame, schema: pa.Schema, table: str) -> str:
     """Return the SQL statement that creates a level's plain table."""
-    columns = [f"{quoted(n)} {sql_type(t, n)}" for n, t in columns_of(frame, schema).items()]
+    columns = [f"{quoted(name)} {dtype}" for name, dtype in columns_of(frame, schema).items()]
     return f"CREATE TABLE {table} ({', '.join(columns)})"
 
 
@@ -84,10 +85,14 @@ def replace(
         result_names = {column_name(name): name for name in results.column_names}
         if not result_names.keys() >= set(names):
             raise Conflict(f"the table {table} now belongs to another frame")
-        rows = pa.table({name: stored(one_array(results.column(result_names[name]))) for name in names})
-        db.run(f"CREATE TEMP TABLE {_INCOMING} ON COMMIT DROP AS SELECT {listed(names)} FROM {table} WITH NO DATA")
+        columns = {name: results.column(result_names[name]) for name in names}
+        json_names = {name for name, column in columns.items() if _type_of_result(column.type) == _JSON}
+        rows = pa.table({n: _as_json(c) if n in json_names else stored(one_array(c)) for n, c in columns.items()})
+        texts = _listed_as(names, json_names, "text")
+        db.run(f"CREATE TEMP TABLE {_INCOMING} ON COMMIT DROP AS SELECT {texts} FROM {table} WITH NO DATA")
         db.fill(_INCOMING, rows, temporary=True)
-        db.run(f"INSERT INTO {table} ({listed(names)}) SELECT {listed(names)} FROM {_INCOMING}")
+        typed = _listed_as(names, json_names, _JSON)
+        db.run(f"INSERT INTO {table} ({listed(names)}) SELECT {typed} FROM {_INCOMING}")
     db.run(f"DELETE FROM {parts} WHERE level = $1", level)
     db.run(
         f"INSERT INTO {parts} SELECT $1, p.key, (p.value->>0)::bigint, (p.value->>1)::bigint "
@@ -97,9 +102,20 @@ def replace(
     )
 
 
-def _can_keep(dtype: pa.DataType) -> bool:
+def _type_of_result(dtype: pa.DataType) -> str:
+    """Return PostgreSQL's type for a flat column of results."""
     try:
-        sql_type(dtype, "")
+        return sql_type(stored_type(dtype), "")
     except StoreError:
-        return False
-    return True
+        return _JSON
+
+
+def _as_json(column: pa.ChunkedArray) -> pa.Array:
+    """Write the values of a column as JSON."""
+    values = python_values(column)
+    return pa.array([None if value is None else json_text(value) for value in values], pa.string())
+
+
+def _listed_as(names: Sequence[str], cast: Collection[str], dtype: str) -> str:
+    """List columns for SELECT, some of them cast to a type."""
+    return ", ".join(f"{quoted(name)}::{dtype} AS {quoted(name)}" if name in cast else quoted(name) for name in names)

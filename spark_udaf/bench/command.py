@@ -1,0 +1,159 @@
+"""tiltframe bench --spark: measures on a session of Spark that the command starts."""
+
+from __future__ import annotations
+
+import os
+import sys
+import tempfile
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any
+
+import pyarrow as pa
+import pyarrow.parquet as pq
+import pyspark
+from pyspark.sql import DataFrame, SparkSession
+
+from aggr.arguments import shown
+from aggr.bench.report import Report
+from aggr.measure import Measure
+from spark_udaf.bench.rows import random_table
+from spark_udaf.bench.run import bench, checked_peers
+from spark_udaf.plan.session import PARTITIONS, has_java, is_client_only, parallelism, started
+from tiltframe.tabular import rows_of
+
+_TEXT_FILES = (".csv", ".tsv", ".json", ".jsonl", ".ndjson", ".gz", ".zst", ".bz2", ".xz")
+_CHECKED_ROWS = 10
+_OF_SUBMIT = "submit"
+_QUIET = {
+    "spark.ui.enabled": "false",
+    "spark.ui.showConsoleProgress": "false",
+    "spark.log.level": "ERROR",
+    "spark.sql.session.timeZone": "UTC",
+    "spark.python.daemon.module": "spark_udaf.daemon",
+}
+
+
+def run(
+    measures: Sequence[Measure],
+    *,
+    against: str | Sequence[str],
+    data: str | None,
+    table: str | None,
+    master: str,
+    settings: Sequence[str],
+    keys: Sequence[str],
+    time: str | None,
+    levels: Sequence[str],
+    rows: int,
+    groups: Sequence[int],
+    skewed: bool,
+    distribution: str,
+    rounds: int,
+    seed: int,
+    folder: str | None,
+    progress: Callable[[int, int, str], None],
+) -> Report:
+    """Start a session, and measure on it; the arguments are the options of the command."""
+    configured = dict(_setting(text) for text in settings)
+    if data is not None and table is not None:
+        raise ValueError("pass --data or --table, not both")
+    if data is None and table is None:
+        if keys or time is not None:
+            raise ValueError("--key and --time are columns of your own rows; pass --data or --table as well")
+        random_table(measures, _CHECKED_ROWS, distribution, seed)
+    for measure in measures:
+        checked_peers(against, measure)
+    if is_client_only() or not has_java():
+        raise ValueError("bench --spark starts classic Spark, which needs Java 17 and PySpark: install both")
+    names = [*dict.fromkeys([name for measure in measures for name in measure.columns()]), *keys]
+    with tempfile.TemporaryDirectory() as temporary:
+        path = None if data is None else _parquet(data, names, time, Path(temporary))
+        if path is not None:
+            _check_columns(path, measures, [*keys, *([] if time is None else [time])])
+        with _session(master, configured) as spark:
+            return bench(
+                spark,
+                measures,
+                against=against,
+                data=_table(spark, table) if table is not None else path,
+                keys=keys,
+                time=time,
+                levels=levels,
+                rows=rows,
+                groups=groups,
+                skewed=skewed,
+                distribution=distribution,
+                rounds=rounds,
+                seed=seed,
+                folder=folder,
+                progress=progress,
+            )
+
+
+@contextmanager
+def _session(master: str, settings: Mapping[str, str]) -> Iterator[SparkSession]:
+    """Start a session, and stop it at the end. The master ``submit`` is the one that ``spark-submit`` was passed."""
+    os.environ.setdefault("PYSPARK_PYTHON", sys.executable)
+    builder: Any = SparkSession.builder.appName("tiltframe bench")
+    if master != _OF_SUBMIT:
+        builder = builder.master(master)
+    if master.startswith("local"):
+        os.environ.setdefault("SPARK_LOCAL_IP", "127.0.0.1")
+        os.environ.setdefault("SPARK_HOME", str(Path(pyspark.__file__).parent))  # local-cluster starts its programs
+    for name, value in {**_QUIET, **settings}.items():
+        builder = builder.config(name, value)
+    spark = started(builder)
+    try:
+        cores = parallelism(spark)
+        if PARTITIONS not in settings and cores is not None:
+            spark.conf.set(PARTITIONS, str(cores))
+        yield spark
+    finally:
+        spark.stop()
+
+
+def _table(spark: SparkSession, name: str) -> DataFrame:
+    try:
+        return spark.table(name)
+    except Exception as error:  # Spark raises several classes, of its parser and its catalog
+        reason = str(error).strip().splitlines()[0]
+        raise ValueError(f"cannot read the table {shown(name)}: {reason}") from None
+
+
+def _parquet(data: str, columns: Sequence[str], time: str | None, folder: Path) -> str:
+    """Return the path of Parquet files: the data itself, or a copy of CSV or JSON files."""
+    if not data.lower().endswith(_TEXT_FILES):
+        return data
+
+    def chosen(names: Sequence[str]) -> list[str]:
+        return [name for name in dict.fromkeys([*columns, *([] if time is None else [time])]) if name in names]
+
+    rows = rows_of(data, "data", chosen, time=time or "")
+    target = folder / "rows.parquet"
+    with pq.ParquetWriter(target, rows.schema) as writer:
+        for batch in rows.batches:
+            writer.write_batch(batch)
+    return str(target)
+
+
+def _check_columns(path: str, measures: Sequence[Measure], columns: Sequence[str]) -> None:
+    """Raise an error for a measure or a column that does not fit the files, before Spark starts."""
+    import pyarrow.dataset as ds
+
+    if "://" in path:
+        return  # Spark's own settings may be needed to read it
+    schema = ds.dataset(path, format="parquet", partitioning="hive").schema
+    for measure in measures:
+        measure.function.zero(0, measure.input_type(schema, pa.timestamp("us", "UTC")))
+    missing = [name for name in columns if name not in schema.names]
+    if missing:
+        raise ValueError(f"the data has no column {shown(missing[0])}; it has {', '.join(schema.names)}")
+
+
+def _setting(text: str) -> tuple[str, str]:
+    key, equals, value = text.partition("=")
+    if not equals or not key.strip():
+        raise ValueError(f"cannot read --conf {shown(text)}; write KEY=VALUE such as spark.driver.memory=4g")
+    return key.strip(), value

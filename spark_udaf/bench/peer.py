@@ -1,0 +1,67 @@
+"""Spark's own functions as peers of `aggr.bench`: ``--against 'spark:percentile_approx(x, array(0.5, 0.99))'``."""
+
+from __future__ import annotations
+
+import tempfile
+from collections.abc import Callable, Sequence
+from pathlib import Path
+from typing import Any
+
+import pyarrow as pa
+import pyarrow.parquet as pq
+from pyspark.errors import AnalysisException
+from pyspark.sql import DataFrame
+from pyspark.sql import functions as F
+
+from aggr.bench.costs import GROUP
+from aggr.bench.peers import Peer
+from spark_udaf.plan.session import has_java, local_session
+from spark_udaf.versions.arrow_tables import collect_arrow
+
+_ONE_CORE = {"spark.master": "local[1]", "spark.sql.shuffle.partitions": "1"}
+
+
+class SparkPeer(Peer):
+    """An aggregate expression in Spark's SQL, such as ``percentile_approx(x, array(0.5, 0.99))``, on one core.
+
+    The time contains that of planning and starting a job, about a tenth of a second.
+    """
+
+    name = "spark"
+    package = "pyspark"
+
+    def check(self) -> None:
+        """Raise an error if Spark cannot start."""
+        if not has_java():
+            raise ValueError(f"{self} needs Java: install Java 17, or leave the peer out")
+
+    def prepare(self, rows: pa.Table, group_count: int) -> Callable[[], Any]:
+        """Load the rows into Spark's memory."""
+        spark = local_session("tiltframe bench", _ONE_CORE)
+        with tempfile.TemporaryDirectory() as folder:
+            file = Path(folder) / "rows.parquet"
+            pq.write_table(rows, file)
+            df = spark.read.parquet(str(file)).cache()
+            df.count()  # the rows are read now, before the file is removed
+        answers = aggregated(df, self.expression, [GROUP])
+        return lambda: collect_arrow(answers)
+
+    def results(self, answer: Any) -> Sequence[Any]:
+        """Sort the results by group."""
+        results: list[Any] = answer.sort_by(GROUP).column("answer").to_pylist()
+        return results
+
+
+def aggregated(df: DataFrame, expression: str, keys: Sequence[Any]) -> DataFrame:
+    """Group rows and evaluate an aggregate expression of Spark as the column ``answer``.
+
+    Raises
+    ------
+    ValueError
+        If Spark cannot evaluate the expression; the message contains the first line of its error.
+    """
+    try:
+        return df.groupBy(*keys).agg(F.expr(expression).alias("answer"))
+    except AnalysisException as error:  # also the error of its parser
+        reason = str(error).strip().splitlines()[0]
+        raise ValueError(f"Spark cannot evaluate {expression!r}: {reason}") from None

@@ -1,0 +1,149 @@
+"""What a job moved and held: shuffled and spilled bytes by Spark's metrics, and the largest Python worker.
+
+Spark's metrics exist in classic Spark. The memory of workers can be read if they run on this machine.
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+from uuid import uuid4
+
+from pyspark.sql import DataFrame, SparkSession
+
+from spark_udaf.versions.java_objects import context_of, process_id
+
+_WORKER = b".daemon"  # the command of a worker: python -m pyspark.daemon, or the module of a setting
+_PROCESSES = Path("/proc")
+
+
+@dataclass(frozen=True)
+class Moved:
+    """The bytes that one run of a job moved and held. A size is null if it cannot be measured.
+
+    Parameters
+    ----------
+    seconds : float
+        The time to plan and to run the job.
+    shuffle_bytes : int or None
+        The bytes that tasks wrote for other tasks.
+    spill_bytes : int or None
+        The bytes that Spark wrote to disk because they did not fit into memory.
+    worker_bytes : int or None
+        The peak of resident memory of the largest Python worker, including its libraries.
+    """
+
+    seconds: float
+    shuffle_bytes: int | None
+    spill_bytes: int | None
+    worker_bytes: int | None
+
+
+def run_and_measure(spark: SparkSession, plan: Callable[[], DataFrame]) -> Moved:
+    """Plan and run a job whose results are discarded, and measure what it moved and held.
+
+    Parameters
+    ----------
+    spark : SparkSession
+    plan : callable that returns a DataFrame
+
+    Returns
+    -------
+    Moved
+    """
+    java_context = context_of(spark)
+    reset_worker_peaks(spark)
+    group = f"tiltframe bench {uuid4()}"
+    if java_context is not None:
+        spark.sparkContext.setJobGroup(group, "tiltframe bench", interruptOnCancel=True)
+    begin = time.perf_counter()
+    discard(plan())
+    seconds = time.perf_counter() - begin
+    if java_context is None:
+        return Moved(seconds, shuffle_bytes=None, spill_bytes=None, worker_bytes=None)
+    stages = list(_stages(spark, java_context, group))
+    return Moved(
+        seconds,
+        shuffle_bytes=sum(int(stage.shuffleWriteBytes()) for stage in stages),
+        spill_bytes=sum(int(stage.diskBytesSpilled()) for stage in stages),
+        worker_bytes=largest_worker(spark),
+    )
+
+
+def discard(df: DataFrame) -> None:
+    """Run a job for all columns of a DataFrame, and discard the rows."""
+    df.write.format("noop").mode("overwrite").save()
+
+
+def reset_worker_peaks(spark: SparkSession) -> None:
+    """Let the peaks of memory of the session's Python workers begin at their present memory."""
+    for worker in _workers(spark):
+        _reset_peak(worker)
+
+
+def largest_worker(spark: SparkSession) -> int | None:
+    """Return the largest peak of resident memory among the session's Python workers, in bytes.
+
+    None if the workers do not run on this machine, or if it is not Linux.
+    """
+    return max((_peak(worker) for worker in _workers(spark)), default=None)
+
+
+def _stages(spark: SparkSession, java_context: Any, group: str) -> Iterator[Any]:
+    """Return Spark's metrics of the stages of a group of jobs."""
+    java_context.listenerBus().waitUntilEmpty()  # metrics arrive later than results
+    tracker = spark.sparkContext.statusTracker()
+    numbers = {
+        int(stage)
+        for job in tracker.getJobIdsForGroup(group)
+        if (info := tracker.getJobInfo(job)) is not None
+        for stage in info.stageIds
+    }
+    for number in sorted(numbers):
+        yield java_context.statusStore().lastStageAttempt(number)
+
+
+def _workers(spark: SparkSession) -> list[Path]:
+    """Return the processes of the session's Python workers on this machine; none on other systems than Linux."""
+    root = process_id(spark)
+    if root is None or not (_PROCESSES / "self" / "clear_refs").exists():
+        return []
+    parents: dict[int, list[int]] = {}
+    for process in _PROCESSES.glob("[0-9]*"):
+        try:
+            after_name = (process / "stat").read_text().rpartition(")")[2].split()
+        except OSError:  # it has ended in the meantime
+            continue
+        parents.setdefault(int(after_name[1]), []).append(int(process.name))
+    below, descendants = [root], []
+    while below:
+        children = parents.get(below.pop(), [])
+        below += children
+        descendants += children
+    return [path for path in (_PROCESSES / str(number) for number in descendants) if _is_worker(path)]
+
+
+def _is_worker(process: Path) -> bool:
+    try:
+        return _WORKER in (process / "cmdline").read_bytes()
+    except OSError:
+        return False
+
+
+def _reset_peak(process: Path) -> None:
+    try:
+        (process / "clear_refs").write_text("5")
+    except OSError:
+        return
+
+
+def _peak(process: Path) -> int:
+    """Read the peak of resident memory, in bytes."""
+    try:
+        lines = (process / "status").read_text().splitlines()
+    except OSError:
+        return 0
+    return next((int(line.split()[1]) * 1024 for line in lines if line.startswith("VmHWM")), 0)

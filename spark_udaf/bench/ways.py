@@ -1,0 +1,230 @@
+"""Ways to compute a measure on Spark, each as a DataFrame of results that no job has computed yet."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass, fields, replace
+from functools import partial
+from typing import Any
+
+from pyspark.sql import Column, DataFrame
+from pyspark.sql import functions as F
+
+import spark_udaf as su
+from aggr.arguments import shown
+from aggr.function import EVENT_TIME
+from aggr.measure import Measure
+from aggr.parameters import default_of
+from spark_udaf import functions as A
+from spark_udaf.plan.scan import ParquetScan
+from tiltframe import TiltFrame
+from windows import TimeWindow, read_window
+
+RESULT = "result"
+OF_FILES = " of files"  # the end of the name of a way
+VIEW = "tiltframe_bench_rows"
+_FIXED = re.compile(r"\d+(us|ms|s|m|h|d)")  # levels whose windows Spark's function `window` has as well
+
+
+@dataclass(frozen=True)
+class Grouping:
+    """The groups of rows.
+
+    Parameters
+    ----------
+    keys : sequence of str
+        Names of columns.
+    time : str or None
+        The column of event times, which `su.rollup` needs.
+    levels : sequence of str
+        The levels of the tilt frame. Other ways group by the windows of the finest one as well.
+    is_one_window : bool
+        Whether all rows are in one window of the finest level, by which other ways need not group.
+    """
+
+    keys: tuple[str, ...]
+    time: str | None = None
+    levels: tuple[str, ...] = ("1d",)
+    is_one_window: bool = False
+
+    @property
+    def finest(self) -> TimeWindow:
+        """The window of the finest level."""
+        return min((read_window(level) for level in self.levels), key=lambda window: window.sort_key)
+
+    @property
+    def window(self) -> str | None:
+        """The window by which all ways group, as a duration of Spark, or None for keys alone."""
+        if self.time is None or self.is_one_window:
+            return None
+        if not _FIXED.fullmatch(self.finest.name):
+            raise ValueError(
+                f"Spark's own window needs a fixed length; got {self.finest.name}; use a finest level such as 1h"
+            )
+        return f"{int(self.finest.length)} microseconds"
+
+    def columns(self) -> list[Column | str]:
+        """Return the columns by which `groupBy` groups."""
+        return [*([] if self.window is None else [F.window(str(self.time), self.window)]), *self.keys]
+
+    def in_sql(self) -> str:
+        """Return the expressions by which a query groups."""
+        windows = [] if self.window is None else [f"window({_quoted(str(self.time))}, '{self.window}')"]
+        return ", ".join([*windows, *map(_quoted, self.keys)])
+
+
+@dataclass(frozen=True)
+class Rows:
+    """The rows of a benchmark.
+
+    Parameters
+    ----------
+    df : DataFrame
+    scan : ParquetScan or None
+        The files of the DataFrame, if it reads Parquet files.
+    """
+
+    df: DataFrame
+    scan: ParquetScan | None
+
+
+Build = Callable[[Rows, Grouping], DataFrame]
+
+
+def ways_of(measure: Measure, grouping: Grouping) -> Iterator[tuple[str, Build]]:
+    """Yield the name of each way to compute a measure with this library, and the function that plans it.
+
+    Parameters
+    ----------
+    measure : Measure
+    grouping : Grouping
+        Without a time, `su.aggregate` takes the place of `su.rollup`. The first way needs Parquet files, which workers
+        read themselves.
+    """
+    name = "su.aggregate" if grouping.time is None else "su.rollup"
+    planned = _aggregated if grouping.time is None else _rolled_up
+    yield f"{name}{OF_FILES}", lambda rows, grouping: planned(measure, rows.scan, grouping)
+    yield name, lambda rows, grouping: planned(measure, rows.df, grouping)
+    timed = with_time(measure, grouping.time)
+    yield "su.group_by", partial(_grouped, timed)
+    yield f"A.{measure.function.name}", partial(_in_agg, timed)
+    yield "SQL", partial(_in_sql, timed)
+
+
+def builtin_of(expression: str) -> Build:
+    """Return the function that plans an aggregate expression of Spark."""
+    return lambda rows, grouping: _spark_groups(rows.df, grouping).agg(F.expr(expression).alias(RESULT))
+
+
+def with_time(measure: Measure, time: str | None) -> Measure:
+    """Return a measure that names its event times, which only a tilt frame knows otherwise."""
+    further = [
+        time if text is None and role == EVENT_TIME else text
+        for text, role in zip(measure.others, measure.function.inputs[1:], strict=False)
+    ]
+    return replace(measure, others=tuple(further))
+
+
+def _rolled_up(measure: Measure, source: Any, grouping: Grouping) -> DataFrame:
+    frame = TiltFrame(list(grouping.levels), str(grouping.time), {RESULT: measure}, list(grouping.keys))
+    return su.finish(su.rollup(source, frame), frame)
+
+
+def _aggregated(measure: Measure, source: Any, grouping: Grouping) -> DataFrame:
+    measures = {RESULT: measure}
+    return su.finish(su.aggregate(source, list(grouping.keys), measures), measures)
+
+
+def _grouped(measure: Measure, rows: Rows, grouping: Grouping) -> DataFrame:
+    return su.group_by(rows.df, *grouping.columns()).agg(**{RESULT: measure})
+
+
+def _in_agg(measure: Measure, rows: Rows, grouping: Grouping) -> DataFrame:
+    function = measure.function
+    parameters = {
+        f.name: getattr(function, f.name)
+        for f in fields(function)
+        if f.init and getattr(function, f.name) != default_of(f)
+    }
+    named = {word: _column(text, rows.df) for word, text in measure.named_inputs().items() if text is not None}
+    call = getattr(A.of(rows.df), function.name)
+    condition = None if measure.where is None else F.expr(measure.where)
+    column = [] if measure.column is None else [_column(measure.column, rows.df)]
+    return _spark_groups(rows.df, grouping).agg(call(*column, **parameters, **named, where=condition).alias(RESULT))
+
+
+def _in_sql(measure: Measure, rows: Rows, grouping: Grouping) -> DataFrame:
+    rows.df.createOrReplaceTempView(VIEW)
+    groups = grouping.in_sql()
+    query = f"SELECT {groups + ', ' if groups else ''}{sql_call(measure, rows.df.columns)} AS {RESULT} FROM {VIEW}"
+    return su.sql(rows.df.sparkSession, f"{query} GROUP BY {groups}" if groups else query)
+
+
+def sql_call(measure: Measure, columns: Sequence[str]) -> str:
+    """Write the call of a measure in Spark's SQL.
+
+    Parameters
+    ----------
+    measure : Measure
+    columns : sequence of str
+        The columns of the rows. A text that is not one of them is an expression.
+
+    Raises
+    ------
+    ValueError
+        If a parameter has no form in SQL.
+
+    Examples
+    --------
+    >>> import aggr
+    >>> sql_call(aggr.dds("ms", [0.5], where="ms > 1"), ["ms"])
+    'aggr_dds(`ms`, array(0.5D)) FILTER (WHERE ms > 1)'
+    """
+    function = measure.function
+    ordered = sorted((f for f in fields(function) if f.init), key=lambda f: bool(f.kw_only))
+    values = [(f.name, getattr(function, f.name), default_of(f)) for f in ordered]
+    last = max((place for place, (_, value, default) in enumerate(values) if value != default), default=-1)
+    passed = values[: last + 1]
+    if any(value is None for _, value, _ in passed):  # null is not allowed in a position
+        parameters = [f"{name} => {_literal(value, name)}" for name, value, default in passed if value != default]
+    else:
+        parameters = [_literal(value, name) for name, value, _ in passed]
+    first = "1" if measure.column is None else _sql_column(measure.column, columns)
+    named = [
+        f"{word} => {_sql_column(text, columns)}" for word, text in measure.named_inputs().items() if text is not None
+    ]
+    call = f"aggr_{function.name}({', '.join([first, *parameters, *named])})"
+    return call if measure.where is None else f"{call} FILTER (WHERE {measure.where})"
+
+
+def _literal(value: Any, name: str) -> str:
+    if isinstance(value, bool):
+        return str(value).lower()
+    if isinstance(value, int):
+        return str(value)
+    if isinstance(value, float):
+        return f"{value!r}D"
+    if isinstance(value, str):
+        escaped = value.replace("\\", "\\\\").replace("'", "\\'")
+        return f"'{escaped}'"
+    if isinstance(value, tuple):
+        return f"array({', '.join(_literal(part, name) for part in value)})"
+    raise ValueError(f"the parameter {name} has no form in SQL: {shown(value)}")
+
+
+def _sql_column(text: str, columns: Sequence[str]) -> str:
+    return _quoted(text) if text in columns else text
+
+
+def _column(text: str, df: DataFrame) -> Column:
+    return F.col(_quoted(text)) if text in df.columns else F.expr(text)
+
+
+def _quoted(name: str) -> str:
+    escaped = name.replace("`", "``")
+    return f"`{escaped}`"
+
+
+def _spark_groups(df: DataFrame, grouping: Grouping) -> Any:
+    return df.groupBy(*[_column(c, df) if isinstance(c, str) else c for c in grouping.columns()])

@@ -1,0 +1,148 @@
+"""Checks of the calls in a query on the driver: each call runs once over an empty list, before Spark starts a job.
+
+The types of the columns are those that Spark finds when it analyzes the call's arguments over the same tables. A call
+whose parameters are not literals, or whose tables cannot be separated from the query, is checked by the tasks alone.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import pyarrow as pa
+import sqlglot
+from pyspark.sql import SparkSession
+from sqlglot import exp
+
+import aggr
+from aggr.function import WEIGHT, Function, keyword
+from spark_udaf.udaf.list_sql import LIST
+from spark_udaf.udaf.sql import Family
+from spark_udaf.versions.arrow_types import to_arrow_type
+
+_TABLES = ("from", "from_", "joins", "laterals", "with", "with_")  # the parts of a SELECT that define its columns
+_NO_LITERAL = object()
+
+
+@dataclass(frozen=True)
+class _Call:
+    """A call with the columns of its rows, by the names of the inputs, and its parameters."""
+
+    name: str
+    rows: Mapping[str, exp.Expression]
+    parameters: Sequence[Any]
+    named: Mapping[str, Any]
+
+
+def check_calls(
+    spark: SparkSession, query: str, functions: Mapping[str, Function], makers: Mapping[str, Family]
+) -> None:
+    """Run each call of a query that aggregates rows over an empty list.
+
+    Parameters
+    ----------
+    spark : SparkSession
+    query : str
+        In Spark's SQL.
+    functions, makers : the function and the family of each SQL name
+
+    Raises
+    ------
+    TypeError, ValueError
+        The error that a task would raise for the same call, whose message names the call.
+    """
+    try:
+        tree = sqlglot.parse_one(query, read="spark")
+    except sqlglot.errors.SqlglotError:
+        return  # Spark reports the error
+    for node in tree.find_all(exp.Anonymous):
+        name = node.name.lower()
+        if name not in functions or name.endswith("_merge") or name == f"aggr_{aggr.Count.name}":
+            continue
+        call = _read(name, node, functions[name])
+        types = None if call is None else _types(spark, call, node, tree)
+        if call is None or types is None:
+            continue
+        function = makers[name].udfs()[f"{name}{LIST}"].function
+        function(_empty_list(types), *map(_constant, call.parameters), **_constants(call.named))
+
+
+def _read(name: str, node: exp.Anonymous, function: Function) -> _Call | None:
+    """Read a call, or return None if it has no columns or a parameter that is not a literal."""
+    keywords = {keyword(role): role for role in function.inputs[1:]} | {WEIGHT: WEIGHT}
+    rows: dict[str, exp.Expression] = {}
+    positional: list[exp.Expression] = []
+    named: dict[str, Any] = {}
+    for argument in _arguments(node):
+        if not isinstance(argument, exp.Kwarg):
+            positional.append(argument)
+            continue
+        word = argument.this.name.lower()
+        if word in keywords and keywords[word] not in rows:
+            rows[keywords[word]] = argument.expression
+        else:
+            named[argument.this.name] = _literal(argument.expression)
+    missing = [role for role in function.inputs if role not in rows]
+    if not positional:
+        return None
+    rows |= dict(zip(missing, positional, strict=False))
+    ordered = {role: rows[role] for role in (*function.inputs, WEIGHT) if role in rows}
+    parameters = [_literal(argument) for argument in positional[len(missing) :]]
+    if any(value is _NO_LITERAL for value in (*parameters, *named.values())):
+        return None
+    return _Call(name, ordered, parameters, named)
+
+
+def _arguments(node: exp.Anonymous) -> Iterator[exp.Expression]:
+    for argument in node.expressions:
+        yield from argument.expressions if isinstance(argument, exp.Distinct) else [argument]
+
+
+def _types(spark: SparkSession, call: _Call, node: exp.Expression, tree: exp.Expression) -> pa.DataType | None:
+    """Return the type of a row of the call, or None if Spark cannot analyze its columns by themselves."""
+    select = node.find_ancestor(exp.Select)
+    if select is None:
+        return None
+    probe = exp.Select(expressions=[column.copy() for column in call.rows.values()])
+    for owner in (tree, select):
+        for part in _TABLES:
+            if owner.args.get(part) and (owner is select or part.startswith("with")):
+                probe.set(part, owner.copy().args[part])
+    try:
+        fields = spark.sql(probe.sql("spark")).schema.fields
+        types = [to_arrow_type(field.dataType) for field in fields]
+    except Exception:  # Spark raises several classes; the query itself is analyzed next, and raises its own error
+        return None
+    return types[0] if len(types) == 1 else pa.struct(list(zip(call.rows, types, strict=True)))
+
+
+def _empty_list(dtype: pa.DataType) -> pa.Array:
+    return pa.array([[]], pa.list_(dtype))
+
+
+def _literal(node: exp.Expression) -> Any:
+    """Return the value of a literal, a negative number, a list of literals or a cast of a number, or `_NO_LITERAL`."""
+    if isinstance(node, exp.Boolean):
+        return bool(node.this)
+    if isinstance(node, exp.Literal):
+        if node.is_string:
+            return node.this
+        return int(node.this) if node.this.isdigit() else float(node.this)
+    if isinstance(node, exp.Cast) and isinstance(node.this, exp.Literal) and not node.this.is_string:
+        return float(node.this.this) if node.to.this in exp.DataType.FLOAT_TYPES else _NO_LITERAL
+    if isinstance(node, exp.Neg):
+        value = _literal(node.this)
+        return -value if isinstance(value, int | float) else _NO_LITERAL
+    if isinstance(node, exp.Array):
+        values = [_literal(part) for part in node.expressions]
+        return _NO_LITERAL if any(value is _NO_LITERAL for value in values) else values
+    return _NO_LITERAL
+
+
+def _constant(value: Any) -> pa.Array:
+    return pa.array([value])
+
+
+def _constants(named: Mapping[str, Any]) -> dict[str, pa.Array]:
+    return {name: _constant(value) for name, value in named.items()}
