@@ -272,6 +272,14 @@ def year(figures: Any) -> Lines:
     )
 
 
+def harness(figures: Any) -> Lines:
+    """Write the share of the harness in the times that it measures."""
+    yield f"`aggr.bench` takes {figures['harness_seconds'] * 1e6:.1f} µs of CPU time for each run of an operation. This is"
+    yield f"the following share of the time to reduce {figures['rows']:,} rows."
+    yield ""
+    yield from must_hold(figures["must_hold"])
+
+
 def mutants(figures: Any) -> Lines:
     """Say how many changes of the code the tests notice, at first and with the tests that survivors asked for."""
     files = figures["files"].values()
@@ -316,6 +324,7 @@ CLAIMS = (
     Claim("Skewed days", "scale_shapes", "scale_shapes.json", scale_shapes),
     Claim("Over HTTP", "serve", "serve.json", serving),
     Claim("A store of many states", "year", "year.json", year),
+    Claim("Overhead of the harness", "overhead", "overhead.json", harness),
     Claim("Mutants", "mutation", "mutation.json", mutants, package="tests"),
 )
 

@@ -6,8 +6,10 @@ import random
 import tempfile
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
+from functools import partial
 from pathlib import Path
 from statistics import median
+from typing import Any
 
 import pyarrow as pa
 from pyspark.errors import AnalysisException
@@ -221,8 +223,7 @@ def _random_cases(
         return parquet_rows(spark, write_random(table, folder, count, keys=keys, seed=seed))
 
     cases = [
-        _Data(lambda count=count, keys=keys: load(count, keys), grouping, count, keys)
-        for count, keys in _cases(counts, skewed)
+        _Data(partial(load, count, keys), grouping, groups=count, keys=keys) for count, keys in _cases(counts, skewed)
     ]
     return spark.createDataFrame([], spark_schema(schema)), cases
 
@@ -246,12 +247,7 @@ def _cases_of(
         return rows.df, [_Data(lambda: rows, grouping, None, ", ".join(grouping.keys))]
     keyed = Grouping((GROUP,), grouping.time, grouping.levels)
     cases = [
-        _Data(
-            lambda count=count, keys=keys: copy_with_keys(rows.df, folder, count, keys=keys, seed=seed),
-            keyed,
-            count,
-            keys,
-        )
+        _Data(partial(copy_with_keys, rows.df, folder, count, keys=keys, seed=seed), keyed, groups=count, keys=keys)
         for count, keys in _cases(counts, skewed)
     ]
     return rows.df.withColumn(GROUP, F.lit(0).cast("bigint")), cases
@@ -372,13 +368,11 @@ class _Run:
         for number in range(self.rounds + 1):
             draws.shuffle(order)
             for name in order:
-                moved = run_and_measure(
-                    self.spark, lambda name=name: jobs[name](self.loaded.rows, self.loaded.grouping)
-                )
+                moved = run_and_measure(self.spark, partial(jobs[name], self.loaded.rows, self.loaded.grouping))
                 if number:
                     runs[name].append(moved)
-        for name, moved in runs.items():
-            self._record(figures, name, moved)
+        for name, runs_of_job in runs.items():
+            self._record(figures, name, runs_of_job)
 
     @property
     def _has_files(self) -> bool:
@@ -386,7 +380,12 @@ class _Run:
 
     def _record(self, figures: _Figures, name: str, runs: Sequence[Moved]) -> None:
         seconds = median(run.seconds for run in runs)
-        case = {"measure": repr(self.measured), "by": name, "groups": self.loaded.groups, "rows": self.loaded.count}
+        case: dict[str, Any] = {
+            "measure": repr(self.measured),
+            "by": name,
+            "groups": self.loaded.groups,
+            "rows": self.loaded.count,
+        }
         keys = self.loaded.case.keys
         ns = seconds / max(1, self.loaded.count) * 1e9
         figures.timings.append(Timing(**case, stage="answers", unit="row", ns=ns, keys=keys))

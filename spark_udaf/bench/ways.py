@@ -112,11 +112,6 @@ def ways_of(measure: Measure, grouping: Grouping) -> Iterator[tuple[str, Build]]
     yield "SQL", partial(_in_sql, timed)
 
 
-def builtin_of(expression: str) -> Build:
-    """Return the function that plans an aggregate expression of Spark."""
-    return lambda rows, grouping: _spark_groups(rows.df, grouping).agg(F.expr(expression).alias(RESULT))
-
-
 def with_time(measure: Measure, time: str | None) -> Measure:
     """Return a measure that names its event times, which only a tilt frame knows otherwise."""
     further = [
@@ -137,7 +132,8 @@ def _aggregated(measure: Measure, source: Any, grouping: Grouping) -> DataFrame:
 
 
 def _grouped(measure: Measure, rows: Rows, grouping: Grouping) -> DataFrame:
-    return su.group_by(rows.df, *grouping.columns()).agg(**{RESULT: measure})
+    measures: dict[str, Any] = {RESULT: measure}
+    return su.group_by(rows.df, *grouping.columns()).agg(**measures)
 
 
 def _in_agg(measure: Measure, rows: Rows, grouping: Grouping) -> DataFrame:
@@ -151,7 +147,9 @@ def _in_agg(measure: Measure, rows: Rows, grouping: Grouping) -> DataFrame:
     call = getattr(A.of(rows.df), function.name)
     condition = None if measure.where is None else F.expr(measure.where)
     column = [] if measure.column is None else [_column(measure.column, rows.df)]
-    return _spark_groups(rows.df, grouping).agg(call(*column, **parameters, **named, where=condition).alias(RESULT))
+    results = call(*column, **parameters, **named, where=condition).alias(RESULT)
+    answers: DataFrame = _spark_groups(rows.df, grouping).agg(results)
+    return answers
 
 
 def _in_sql(measure: Measure, rows: Rows, grouping: Grouping) -> DataFrame:

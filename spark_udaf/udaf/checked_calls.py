@@ -16,9 +16,11 @@ from pyspark.sql import SparkSession
 from sqlglot import exp
 
 import aggr
-from aggr.function import WEIGHT, Function, keyword
+from aggr.errors import with_text
+from aggr.function import WEIGHT, Function
+from spark_udaf.udaf.aggregate_function import error_label
 from spark_udaf.udaf.list_sql import LIST
-from spark_udaf.udaf.sql import Family
+from spark_udaf.udaf.sql import Family, further_inputs
 from spark_udaf.versions.arrow_types import to_arrow_type
 
 _TABLES = ("from", "from_", "joins", "laterals", "with", "with_")  # the parts of a SELECT that define its columns
@@ -30,7 +32,7 @@ class _Call:
     """A call with the columns of its rows, by the names of the inputs, and its parameters."""
 
     name: str
-    rows: Mapping[str, exp.Expression]
+    rows: Mapping[str, Any]
     parameters: Sequence[Any]
     named: Mapping[str, Any]
 
@@ -65,33 +67,34 @@ def check_calls(
         if call is None or types is None:
             continue
         function = makers[name].udfs()[f"{name}{LIST}"].function
-        function(_empty_list(types), *map(_constant, call.parameters), **_constants(call.named))
+        try:
+            function(_empty_list(types), *map(_constant, call.parameters), **_constants(call.named))
+        except (TypeError, ValueError, OverflowError) as error:  # name the function that the query calls
+            raise with_text(error, str(error).replace(f"{name}{LIST}", name)) from None
 
 
 def _read(name: str, node: exp.Anonymous, function: Function) -> _Call | None:
     """Read a call, or return None if it has no columns or a parameter that is not a literal."""
-    keywords = {keyword(role): role for role in function.inputs[1:]} | {WEIGHT: WEIGHT}
-    rows: dict[str, exp.Expression] = {}
-    positional: list[exp.Expression] = []
+    positional: list[Any] = []
     named: dict[str, Any] = {}
     for argument in _arguments(node):
-        if not isinstance(argument, exp.Kwarg):
-            positional.append(argument)
-            continue
-        word = argument.this.name.lower()
-        if word in keywords and keywords[word] not in rows:
-            rows[keywords[word]] = argument.expression
+        if isinstance(argument, exp.Kwarg):
+            named[argument.this.name] = argument.expression
         else:
-            named[argument.this.name] = _literal(argument.expression)
-    missing = [role for role in function.inputs if role not in rows]
-    if not positional:
+            positional.append(argument)
+    if not positional or isinstance(positional[0], exp.Star):
         return None
-    rows |= dict(zip(missing, positional, strict=False))
-    ordered = {role: rows[role] for role in (*function.inputs, WEIGHT) if role in rows}
-    parameters = [_literal(argument) for argument in positional[len(missing) :]]
-    if any(value is _NO_LITERAL for value in (*parameters, *named.values())):
+    weight = named.pop(WEIGHT, None) if function.takes_weights else None
+    with error_label(name):
+        further, left, left_by_name = further_inputs(function.inputs, positional[1:], named)
+    rows = dict(zip(function.inputs, [positional[0], *further], strict=True))
+    if weight is not None:
+        rows[WEIGHT] = weight
+    parameters = list(map(_literal, left))
+    named_parameters = {word: _literal(value) for word, value in left_by_name.items()}
+    if any(value is _NO_LITERAL for value in (*parameters, *named_parameters.values())):
         return None
-    return _Call(name, ordered, parameters, named)
+    return _Call(name, rows, parameters, named_parameters)
 
 
 def _arguments(node: exp.Anonymous) -> Iterator[exp.Expression]:
@@ -99,7 +102,7 @@ def _arguments(node: exp.Anonymous) -> Iterator[exp.Expression]:
         yield from argument.expressions if isinstance(argument, exp.Distinct) else [argument]
 
 
-def _types(spark: SparkSession, call: _Call, node: exp.Expression, tree: exp.Expression) -> pa.DataType | None:
+def _types(spark: SparkSession, call: _Call, node: exp.Expression, tree: Any) -> pa.DataType | None:
     """Return the type of a row of the call, or None if Spark cannot analyze its columns by themselves."""
     select = node.find_ancestor(exp.Select)
     if select is None:

@@ -15,7 +15,7 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, fields, replace
 from decimal import Decimal
 from functools import cache
-from typing import Any
+from typing import Any, TypeVar
 
 import numpy as np
 import pyarrow as pa
@@ -49,6 +49,7 @@ from spark_udaf.versions.registration import compile_ahead, register_functions
 from spark_udaf.versions.same_version import check_version, installed_version
 from spark_udaf.versions.sql_function import SqlFunction
 
+T = TypeVar("T")
 _TYPES = ("bigint", "string", "timestamp")
 
 
@@ -366,22 +367,22 @@ def _apply_parameters(
         if weights is not None:
             named = {name: column for name, column in named.items() if name != WEIGHT}
         if len(inputs) > 1:
-            further, positional, named = _further_inputs(inputs, positional, named)
+            further, positional, named = further_inputs(inputs, positional, named)
             values = pa.StructArray.from_arrays([values, *further], names=list(inputs))
         constants = _constants(names, positional, named)
         applied = replace(spec, function=replace(spec.function, **constants)) if constants else spec
         return applied, values, weights
 
 
-def _further_inputs(
-    inputs: Sequence[str], positional: Sequence[pa.Array], named: Mapping[str, pa.Array]
-) -> tuple[list[pa.Array], Sequence[pa.Array], Mapping[str, pa.Array]]:
+def further_inputs(
+    inputs: Sequence[str], positional: Sequence[T], named: Mapping[str, T]
+) -> tuple[list[T], Sequence[T], Mapping[str, T]]:
     """Take the inputs after the first from the arguments: by their keywords, or in their order.
 
     Return them, and the arguments that are left, which are parameters.
     """
     left, left_by_name = list(positional), dict(named)
-    further: list[pa.Array] = []
+    further: list[T] = []
     missing: list[str] = []
     for role in inputs[1:]:
         if keyword(role) in left_by_name:

@@ -106,6 +106,7 @@ _INTERRUPTED = "interrupted; no figures were written"
 @click.pass_context
 def bench_command(
     context: click.Context,
+    /,
     calls: tuple[str, ...],
     against: tuple[str, ...],
     data: str | None,
