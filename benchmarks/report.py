@@ -274,7 +274,8 @@ def year(figures: Any) -> Lines:
 
 def harness(figures: Any) -> Lines:
     """Write the share of the harness in the times that it measures."""
-    yield f"`aggr.bench` takes {figures['harness_seconds'] * 1e6:.1f} µs of CPU time for each run of an operation. This is"
+    micros = figures["harness_seconds"] * 1e6
+    yield f"`aggr.bench` takes {micros:.1f} µs of CPU time for each run of an operation. This is"
     yield f"the following share of the time to reduce {figures['rows']:,} rows."
     yield ""
     yield from must_hold(figures["must_hold"])
