@@ -64,7 +64,7 @@ LAW_BY_FUNCTION: dict[str, str] = {
     "IgnoresWeights": "weights",
     "ChangedMeaning": "kept_states",
     "WritesIntoWeights": "neighbours",
-    "FirstOfTies": "any_order",
+    "FirstOfTies": "tower",
     "ListThroughDoubles": "exact",
     "SixteenBits": "any_order",
     "SampleOfLargeBatches": "any_order",
