@@ -163,8 +163,8 @@ def main(quick: bool, out: Path | None) -> None:
     for name, values in data_sets(rows):
         table = pa.table({"x": values})
         first, *more = measures(values)
-        for sketches, others in ([first], peers(values)), (more, ()):  # the other packages are measured once
-            report = bench(sketches, against=others, data=table, groups=(1,), rounds=1, memory=False)
+        for sketches, packages in ([first], peers(values)), (more, ()):  # the other packages are measured once
+            report = bench(sketches, against=packages, data=table, groups=(1,), rounds=1, memory=False)
             click.echo(f"{name}\n{as_text(report)}\n")
             errors += errors_in(name, report)
     figures = {**circumstances(PACKAGES), "rows": rows, "quantiles": QUANTILES, "errors": [asdict(e) for e in errors]}

@@ -87,7 +87,7 @@ def _parts_of_list(column: pa.ChunkedArray) -> dict[str, pa.Array]:
     lists = one_array(column)
     parents = pc.list_parent_indices(lists).to_numpy()
     places = np.arange(len(parents)) - np.searchsorted(parents, parents)
-    values = lists.flatten().cast(pa.float64()).to_numpy(zero_copy_only=False)
+    values = lists.flatten().cast(pa.float64(), safe=False).to_numpy(zero_copy_only=False)
     parts = {}
     for place in range(int(places.max(initial=-1)) + 1):
         part = np.full(len(lists), np.nan)
@@ -121,7 +121,7 @@ def _draw_line(axes: Any, results: pa.Table, name: str, label: str, alpha: float
     incomplete.
     """
     starts, window_ends = (results.column(bound).cast(pa.timestamp("us")).to_numpy() for bound in (START, END))
-    values = results.column(name).cast(pa.float64()).to_numpy(zero_copy_only=False)
+    values = results.column(name).cast(pa.float64(), safe=False).to_numpy(zero_copy_only=False)
     partial = results.column(PARTIAL).to_numpy(zero_copy_only=False)
     # the last step before a gap, and the last step of all
     last = np.append(starts[1:] > window_ends[:-1], True)[: len(starts)]
