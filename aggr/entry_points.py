@@ -8,6 +8,8 @@ from functools import cache
 from operator import attrgetter
 from typing import Any
 
+from aggr.extras import MissingExtra
+
 DISTRIBUTION = "tiltframe"
 NO_OBJECT = object()
 
@@ -32,6 +34,8 @@ def load_group(
             is_tested = point.dist is not None and distribution_name(point.dist) == DISTRIBUTION
             chosen = register_tested if register_tested is not None and is_tested else register
             chosen(point.load())
+        except MissingExtra:  # an optional part of this distribution, whose requirements are not installed
+            continue
         except Exception as error:  # an error in code of another package must not stop this package
             whose = point.dist.name if point.dist else "an unknown distribution"
             message = f"the {what} {point.name!r} of {whose} cannot be loaded, and is not available: {error}"

@@ -14,7 +14,7 @@ from uuid import uuid4
 
 from pyspark.sql import DataFrame, SparkSession
 
-from spark_udaf.versions.java_objects import context_of, process_id
+from spark_udaf.versions.java_objects import context_of, process_id, scheduler_of
 
 _WORKER = b".daemon"  # the command of a worker: python -m pyspark.daemon, or the module of a setting
 _PROCESSES = Path("/proc")
@@ -54,17 +54,17 @@ def run_and_measure(spark: SparkSession, plan: Callable[[], DataFrame]) -> Moved
     -------
     Moved
     """
-    java_context = context_of(spark)
+    scheduler = scheduler_of(spark)
     reset_worker_peaks(spark)
     group = f"tiltframe bench {uuid4()}"
-    if java_context is not None:
-        spark.sparkContext.setJobGroup(group, "tiltframe bench", interruptOnCancel=True)
+    if scheduler is not None:
+        scheduler.setJobGroup(group, "tiltframe bench", interruptOnCancel=True)
     begin = time.perf_counter()
     discard(plan())
     seconds = time.perf_counter() - begin
-    if java_context is None:
+    if scheduler is None:
         return Moved(seconds, shuffle_bytes=None, spill_bytes=None, worker_bytes=None)
-    stages = list(_stages(spark, java_context, group))
+    stages = list(_stages(scheduler, context_of(spark), group))
     return Moved(
         seconds,
         shuffle_bytes=sum(int(stage.shuffleWriteBytes()) for stage in stages),
@@ -92,10 +92,10 @@ def largest_worker(spark: SparkSession) -> int | None:
     return max((_peak(worker) for worker in _workers(spark)), default=None)
 
 
-def _stages(spark: SparkSession, java_context: Any, group: str) -> Iterator[Any]:
+def _stages(scheduler: Any, java_context: Any, group: str) -> Iterator[Any]:
     """Return Spark's metrics of the stages of a group of jobs."""
     java_context.listenerBus().waitUntilEmpty()  # metrics arrive later than results
-    tracker = spark.sparkContext.statusTracker()
+    tracker = scheduler.statusTracker()
     numbers = {
         int(stage)
         for job in tracker.getJobIdsForGroup(group)

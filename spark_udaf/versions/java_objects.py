@@ -24,8 +24,13 @@ def shared_state() -> Any | None:
 
 def context_of(spark: SparkSession) -> Any | None:
     """Return the JVM's ``SparkContext``, or None for Spark Connect and Sail."""
-    java_session = getattr(spark, "_jsparkSession", None)
-    return None if java_session is None else java_session.sparkContext()
+    java_context = getattr(scheduler_of(spark), "_jsc", None)
+    return None if java_context is None else java_context.sc()
+
+
+def scheduler_of(spark: SparkSession) -> Any | None:
+    """Return PySpark's ``SparkContext``, which groups jobs and lists their stages, or None without classic Spark."""
+    return getattr(spark, "sparkContext", None)
 
 
 def process_id(spark: SparkSession) -> int | None:
