@@ -141,6 +141,25 @@ def test_every_door_leaves_out_windows_that_a_stream_keeps_open(tmp_path, capfd)
     assert "stream" not in out
 
 
+def test_the_command_ends_an_abandoned_stream(tmp_path, capfd):
+    uri = str(tmp_path / "store")
+    stream = ClosedWindows(FrameStore(uri, FRAME), "requests")
+    stream.add_rows(minutes(*range(70)))
+    stream.advance(65 * MINUTE)
+    stream.commit()
+    status, out, _ = call(capfd, "inspect", uri)
+    assert "requests" in out
+    query = ["query", uri, "--per", "1h", "--closed", "--format", "json"]
+    assert len(call(capfd, *query)[1].splitlines()) == 1
+    status, out, err = call(capfd, "end-stream", uri, "requests")
+    assert (status, out) == (0, "")
+    assert "the stream 'requests' keeps no windows open from now on" in err
+    assert len(call(capfd, *query)[1].splitlines()) == 2
+    status, _, err = call(capfd, "end-stream", uri, "requests")
+    assert status == 2
+    assert "no watermark of the stream 'requests'; there are none" in err
+
+
 def test_a_process_whose_stream_another_has_taken_over_does_not_end_it():
     store = FrameStore(MemoryBackend("taken over"), FRAME, row_schema=minutes().schema)
     first = ClosedWindows(store, "s")

@@ -96,7 +96,10 @@ def expire(uri: str, name: str | None, retention: str | None, now: str | None, c
     click.echo(f"{store.display_uri}: {removed:,} old files or rows removed{_kept_text(removed)}", err=True)
 
 
-@click.command(epilog="\b\nExamples:\n  tiltframe end-stream web requests")
+@click.command(
+    epilog="\b\nExamples:\n  tiltframe end-stream web requests\n  "
+    "tiltframe end-stream postgresql://user@host/database requests --name web"
+)
 @_STORE
 @click.argument("stream", metavar="STREAM")
 @_NAME
