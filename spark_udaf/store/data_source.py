@@ -20,6 +20,7 @@ from pyspark.sql.types import StructType
 from spark_udaf.store.options import from_options, warns
 from spark_udaf.store.read_range import SOURCE_NAME, read_range, result_schema
 from spark_udaf.versions.arrow_types import to_arrow_schema
+from spark_udaf.versions.same_version import SentWithVersion
 from tiltframe.ranges import Range
 from tiltframe.store import PlannedQuery
 
@@ -91,7 +92,7 @@ class Slice(InputPartition):
 
 
 @dataclass
-class TiltframeReader(DataSourceReader):
+class TiltframeReader(SentWithVersion, DataSourceReader):
     """The results of one query plan, partition by partition."""
 
     query: PlannedQuery

@@ -17,9 +17,10 @@ from pyspark.sql.streaming.stateful_processor import (
 from spark_udaf.streaming.ordered_job import OrderedJob
 from spark_udaf.streaming.shard_job import OUT, ShardJob, names_of
 from spark_udaf.streaming.shards import ShardWindows
+from spark_udaf.versions.same_version import SentWithVersion
 
 
-class PandasShardWindows(StatefulProcessor):
+class PandasShardWindows(SentWithVersion, StatefulProcessor):
     """`spark_udaf.streaming.shards.ShardWindows` with pandas DataFrames in place of rows."""
 
     def __init__(self, job: ShardJob | OrderedJob, timers: str) -> None:

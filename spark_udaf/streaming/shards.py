@@ -23,6 +23,7 @@ from pyspark.sql.types import BinaryType, IntegerType, LongType, StringType, Str
 from spark_udaf.plan.worker import tune_worker
 from spark_udaf.streaming.ordered_job import OrderedJob
 from spark_udaf.streaming.shard_job import ARRIVAL, EVENT, OUT, ShardJob, names_of
+from spark_udaf.versions.same_version import SentWithVersion
 from tiltframe.streaming.saved import Saved, of_head
 from tiltframe.streaming.stored import StoredTable
 
@@ -33,7 +34,7 @@ _PIECE = StructType([StructField("piece", BinaryType())])
 _SHARD_STATE = StructType().add("shards", "integer").add("timer", "long").add("head", "binary").add("small", "binary")
 
 
-class ShardWindows(StatefulProcessor):
+class ShardWindows(SentWithVersion, StatefulProcessor):
     """The open or ordered windows of the shards of a task."""
 
     def __init__(self, job: ShardJob | OrderedJob, timers: str) -> None:

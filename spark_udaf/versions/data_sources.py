@@ -15,10 +15,20 @@ from pyspark.errors import AnalysisException
 from pyspark.sql import SparkSession
 
 from spark_udaf.versions.features import has_session_sources
+from spark_udaf.versions.same_version import TaskFunction
+
+
+class _SentSource(TaskFunction):
+    """A class of a data source, which is pickled with the version of the driver, and unpickled as the class."""
+
+    def name(self) -> str:
+        """Return the name of the data source."""
+        return str(self._function.name())  # type: ignore[attr-defined]
 
 
 def register_data_source(spark: SparkSession, source: Any) -> None:
     """Register a subclass of ``pyspark.sql.datasource.DataSource`` in a session; again has no effect."""
+    source = _SentSource(source)
     if hasattr(spark, "_jsparkSession") and has_session_sources():
         try:
             _put(spark, source)

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import importlib.util
 from functools import cache
+from pathlib import Path
 from typing import NoReturn
 
 import pyspark
@@ -85,6 +86,12 @@ def has_pandas_state() -> bool:
 def has_state() -> bool:
     """Return whether a stream can keep its state in Python, with rows or with pandas DataFrames (4.0)."""
     return has_row_state() or has_pandas_state()
+
+
+@cache
+def has_connect_server() -> bool:
+    """Return whether the package from PyPI contains the server of Spark Connect (4.0)."""
+    return any(Path(pyspark.__file__).with_name("jars").glob("spark-connect_*.jar"))
 
 
 @cache

@@ -1,4 +1,6 @@
-"""The version of tiltframe in tasks. A function is sent with the version of the driver, and a task compares it first.
+"""The version of tiltframe in tasks. Functions and objects are sent with the version of the driver.
+
+A task compares it before it loads them.
 
 Code of another version may be missing, or may compute another result from the same plan, so that no later check could
 find the difference.
@@ -53,7 +55,23 @@ class TaskFunction:
         return _load, (installed_version(), pickle_for_tasks(self._function))
 
 
-def _load(of_driver: str | None, pickled: bytes) -> Callable[..., Any]:
+class SentWithVersion:
+    """A base class of objects for tasks that Spark requires to be of a class, such as readers of a data source.
+
+    They are pickled with the version of this process, and loaded only by the same version.
+    """
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        return _load_object, (installed_version(), pickle_for_tasks((type(self), self.__dict__)))
+
+
+def _load(of_driver: str | None, pickled: bytes) -> Any:
     check_version(of_driver)
-    function: Callable[..., Any] = pickle.loads(pickled)
-    return function
+    return pickle.loads(pickled)
+
+
+def _load_object(of_driver: str | None, pickled: bytes) -> Any:
+    kind, attributes = _load(of_driver, pickled)
+    loaded = kind.__new__(kind)
+    loaded.__dict__.update(attributes)
+    return loaded

@@ -540,3 +540,17 @@ def test_functions_for_tasks_are_sent_with_the_version():
     }
     assert len(sent) > 10
     assert all(sent.values()), [place for place, is_versioned in sent.items() if not is_versioned]
+
+
+def objects_for_tasks(tree: ast.AST) -> Iterator[tuple[str, bool]]:
+    """Find the classes whose objects Spark sends to tasks, and whether they are sent with the version of the driver."""
+    for node in ast.walk(tree):
+        bases = {base.id for base in node.bases if isinstance(base, ast.Name)} if isinstance(node, ast.ClassDef) else ()
+        if isinstance(node, ast.ClassDef) and {"StatefulProcessor", "DataSourceReader"} & set(bases):
+            yield node.name, "SentWithVersion" in bases
+
+
+def test_objects_for_tasks_are_sent_with_the_version():
+    trees = [ast.parse(file.read_text()) for module, file in MODULES.items() if nested(module, "spark_udaf")]
+    sent = dict(pair for tree in trees for pair in objects_for_tasks(tree))
+    assert sent == dict.fromkeys(["PandasShardWindows", "ShardWindows", "TiltframeReader"], True)

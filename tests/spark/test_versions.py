@@ -10,10 +10,13 @@ import inspect
 import json
 import math
 import os
+import pickle
 import re
+import subprocess
 import sys
 from importlib.metadata import version
 from pathlib import Path
+from types import SimpleNamespace
 
 import numpy as np
 import pyarrow as pa
@@ -28,13 +31,13 @@ import spark_udaf as su
 from aggr.tables.by_key import key_column, reduce_by
 from aggr.tables.state_plan import plan
 from spark_udaf import functions as A
-from spark_udaf.versions import features
+from spark_udaf.versions import features, same_version
 from spark_udaf.versions.arrow_tables import collect_arrow
 from spark_udaf.versions.arrow_types import UnsupportedType, from_arrow_type, to_arrow_type
 from spark_udaf.versions.json_values import read_values, write_values
 from spark_udaf.versions.single_values import single_values
 from spark_udaf.versions.type_names import parse_type_name
-from tests import engines
+from tests import engines, same_bits
 from tests.golden import make as golden
 from tiltframe import FrameStore, OrderedFrame
 
@@ -161,6 +164,25 @@ def test_rollup_of_four_levels_has_the_same_bits(spark, rows):
     assert engines.digests(collect_arrow(states), collect_arrow(results)) == engines.local(table)
 
 
+@pytest.mark.long
+@pytest.mark.slow
+def test_bits_are_those_of_all_versions(spark, tmp_path):
+    """States of every function, a rollup of four levels, `su.group_by`, SQL and stores have the stored digests."""
+    assert same_bits.differences(same_bits.of_spark(spark, tmp_path)) == []
+
+
+@pytest.mark.long
+@pytest.mark.slow
+def test_bits_are_the_same_over_spark_connect(tmp_path):
+    if not features.has_connect_server():
+        pytest.skip("this PySpark has no server of Spark Connect")
+    command = [sys.executable, "-m", "tests.same_bits", "connect", str(tmp_path)]
+    done = subprocess.run(command, capture_output=True, text=True, timeout=600, check=False)
+    printed = [line.partition(" ")[2] for line in done.stdout.splitlines() if line.startswith("digests ")]
+    assert printed, done.stderr[-3000:]
+    assert same_bits.differences(json.loads(printed[0])) == []
+
+
 @pytest.mark.slow
 def test_files_aggregate_and_merge(spark, rows):
     table, file = rows
@@ -254,7 +276,9 @@ def with_older_workers(spark, tmp_path, monkeypatch):
 
 
 @pytest.mark.slow
-def test_workers_with_another_version_are_one_sentence(spark, odd, with_older_workers):
+def test_workers_with_another_version_are_one_sentence(spark, odd, tmp_path, with_older_workers):
+    store = FrameStore(tmp_path / "store", engines.STORE_FRAME)
+    store.append(engines.rollup(engines.rows(10), engines.STORE_FRAME), "w", 1)
     installed = version("tiltframe")
     sentence = rf"the driver has tiltframe {installed}, and this worker has 0\.0\.9; install the same version"
     jobs = {
@@ -263,10 +287,40 @@ def test_workers_with_another_version_are_one_sentence(spark, odd, with_older_wo
         "over": lambda: odd.select(A.sum("i", type="bigint").over(Window.partitionBy("k"))),
         "SQL": lambda: su.register(spark, "count") and spark.sql("SELECT aggr_count(i) FROM odd WHERE k = 'b'"),
     }
+    if features.has_session_sources() or not features.has_data_source():  # 4.0 and 4.1 start another Python for sources
+        jobs["store"] = lambda: su.read(spark.newSession(), store.uri, per="1h")
     for name, make in jobs.items():
         with pytest.raises(Exception, match=sentence) as raised:
             make().collect()
-        assert name == "rows" or str(raised.value).startswith("the driver has")
+        assert name in ("rows", "store") or str(raised.value).startswith("the driver has")
+
+
+def objects_for_tasks():
+    """Return objects that Spark pickles for tasks: a reader of the data source, and processors of states."""
+    objects = []
+    if features.has_data_source():
+        from spark_udaf.store.data_source import TiltframeReader
+
+        objects.append(TiltframeReader("a query", pa.schema([]), 5))
+    if features.has_state():
+        from spark_udaf.streaming.pandas_shards import PandasShardWindows
+        from spark_udaf.streaming.shards import ShardWindows
+
+        job = SimpleNamespace(levels=["1m"])
+        objects += [processor(job, "ProcessingTime") for processor in (ShardWindows, PandasShardWindows)]
+    return objects
+
+
+def test_readers_and_processors_of_another_version_are_one_sentence(monkeypatch):
+    for sent in objects_for_tasks():
+        loaded = pickle.loads(pickle.dumps(sent))
+        assert type(loaded) is type(sent)
+        assert loaded.__dict__.keys() == sent.__dict__.keys()
+        with monkeypatch.context() as patch:
+            patch.setattr(same_version, "installed_version", lambda: "0.0.9")
+            older = pickle.dumps(sent)
+        with pytest.raises(ValueError, match=r"^the driver has tiltframe 0\.0\.9, and this worker has "):
+            pickle.loads(older)
 
 
 @pytest.mark.slow
@@ -332,6 +386,7 @@ def test_sql_states_merges_and_records(sql):
 def test_sql_states_have_the_type_of_the_table(spark, sql):
     states = spark.sql("SELECT aggr_dds_state(array_compact(array(x))) AS s FROM odd")
     assert states.schema["s"].dataType.typeName() == ("struct" if features.has_arrow_udf() else "binary")
+    assert states.count() == 1
 
 
 @pytest.mark.slow
@@ -530,6 +585,35 @@ def test_arrow_tables_are_exact(odd):
     assert np.array_equal(answers.column("ts").is_null().to_numpy(), [False] * 4 + [True])
 
 
+@pytest.mark.slow
+def test_joins_of_rows_with_a_store(spark, tmp_path):
+    frame = engines.TiltFrame(["1m", "1h"], "ts", {"n": aggr.count(), "s": aggr.sum("x")}, ["k"])
+    data = pa.table({"ts": [0, 60_000, 3_600_000], "x": [1.5, 2.5, 4.0], "k": ["a", "a", "b"]})
+    store = FrameStore(tmp_path / "store", frame)
+    store.append(engines.rollup(data, frame), "w", 1)
+    rows = spark.createDataFrame([("a", 0, 3_600_000), ("b", 0, 3_600_000)], "k string, lo bigint, hi bigint")
+    joined = su.join(rows, store, on="k = k", within=("lo", "hi"), per="1h")
+    assert [(row["k"], row["n"], row["s"]) for row in joined.orderBy("k").collect()] == [
+        ("a", 2, 4.0),
+        ("b", None, None),
+    ]
+
+
+@pytest.mark.long
+@pytest.mark.slow
+def test_arriving_files_are_read_by_tasks(spark, rows, tmp_path):
+    table, _ = rows
+    (tmp_path / "in").mkdir()
+    pq.write_table(table, tmp_path / "in" / "1.parquet")
+    arriving = su.scan_parquet_stream(spark, str(tmp_path / "in"))
+    store = FrameStore(tmp_path / "store", engines.STORE_FRAME)
+    query = su.stream_into(arriving, store, name="q", checkpoint=str(tmp_path / "c"), trigger="available_now")
+    query.awaitTermination(120)
+    other = FrameStore(tmp_path / "local", engines.STORE_FRAME)
+    other.append(engines.rollup(table, engines.STORE_FRAME), "w", 1)
+    assert engines.digests_of_store(store) == engines.digests_of_store(other)
+
+
 ALWAYS = "on all versions"
 PAGE = Path(__file__).parents[2] / "docs" / "how-to" / "clusters.md"
 # Each row of the page's table by the names in its first cell, or by its text: what decides about its cells, and tests.
@@ -567,14 +651,15 @@ TESTS = {
     ),
     "SQL: states": (features.has_arrow_udf, test_sql_states_have_the_type_of_the_table),
     "groups": (features.has_iterating_aggregate, test_large_groups_or_a_refusal),
-    "rollup_into append replace retract backfill read read_states": (
+    "rollup_into append replace retract backfill read read_states join": (
         ALWAYS,
         test_a_store_is_written_and_read,
         test_plain_scans_backfills_and_warming,
         test_stores_are_corrected,
+        test_joins_of_rows_with_a_store,
     ),
     "spark.read.format": (features.has_data_source, test_the_data_source),
-    "stream_into": (ALWAYS, test_streams_into_a_store),
+    "stream_into scan_parquet_stream": (ALWAYS, test_streams_into_a_store, test_arriving_files_are_read_by_tasks),
     "stream": (features.has_state, test_streams_of_windows),
 }
 

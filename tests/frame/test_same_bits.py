@@ -1,0 +1,16 @@
+"""The bits that all versions of Spark are compared with are those of local code, with any versions of its libraries."""
+
+from __future__ import annotations
+
+import pytest
+
+from tests import same_bits
+
+
+@pytest.mark.store
+@pytest.mark.slow
+def test_local_code_gives_the_stored_bits(tmp_path):
+    digests = same_bits.of_local_code(tmp_path)
+    assert same_bits.differences(digests) == []
+    digests["rollup"]["result d"] = "of other bits"
+    assert same_bits.differences(digests) == ["rollup: result d"]

@@ -1,0 +1,179 @@
+"""Digests that every engine and every version of Spark must give alike, for stored rows.
+
+python -m tests.same_bits write                                 write the rows and the digests that local code gives
+python -m tests.same_bits classic|connect|cluster|sail FOLDER   print the digests of an engine; stores are in FOLDER
+
+The digests are written once, so that versions are compared with each other, and not only with local code next to them.
+Write them again if a measure below is added or changed, and never to let a test pass.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import sys
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+import pyarrow as pa
+import pyarrow.parquet as pq
+
+import aggr
+from aggr.arrow.bit_equality import digest
+from aggr.tables.by_key import key_column, reduce_by
+from aggr.tables.state_plan import plan
+from tests import engines
+from tests.golden import make as golden
+from tiltframe import FrameStore, rollup
+
+GOLDEN = Path(golden.__file__).parent / "engines"
+ROWS, DIGESTS = GOLDEN / "rows.parquet", GOLDEN / "digests.json"
+KEYS = ["host", "shelf"]
+ANSWERS = {  # by any keys, without a frame and its time
+    "n": aggr.count("x"),
+    "lo": aggr.min("word"),
+    "hi": aggr.max("x"),
+    "whole": aggr.sum("i"),
+    "money": aggr.sum("price"),
+    "mean": aggr.avg("x"),
+    "sd": aggr.stdev("i"),
+    "d": aggr.dds("x", [0.5, 0.99]),
+    "h": aggr.hdr("i", [0.5, 0.99], where="i >= 0"),
+    "visitors": aggr.approx_count_distinct("i", k=64),
+    "last": aggr.last("word", by="ts"),
+    "best": aggr.top_k("word", by="i", k=3),
+}
+BY_HOST = {"s": aggr.sum("i"), "d": aggr.dds("price", [0.5]), "n": aggr.count("word")}
+LISTS = """
+    SELECT host, aggr_sum_bigint(i) AS s, aggr_dds(price, array(0.5D)).quantiles['0.5'] AS d, aggr_count(word) AS n
+    FROM rows GROUP BY host"""
+GROUPS = """
+    SELECT host, aggr_sum_bigint(array_compact(array(i))) AS s, aggr_count(word) AS n,
+           aggr_dds_quantile(aggr_dds_state(array_compact(array(price))), 0.5D) AS d
+    FROM rows GROUP BY host"""
+
+
+def function_cases() -> dict[str, tuple[aggr.Measure, pa.Array]]:
+    """Return a measure of a column of its own, and the column, for each golden state of a function of one column."""
+    named = {name.replace("-", "_"): case for name, case in golden.CASES.items()}
+    return {
+        name: (aggr.Measure(function, name), values)
+        for name, (function, values) in named.items()
+        if not pa.types.is_struct(values.type)
+    }
+
+
+def _columns(table: pa.Table, keys: list[str]) -> dict[str, str]:
+    """Digest each column but the keys, with the rows in the order of the keys."""
+    ordered = table.sort_by([(key, "ascending") for key in keys])
+    return {name: digest(ordered[name]) for name in ordered.column_names if name not in keys}
+
+
+def _values(table: pa.Table, keys: list[str], names: list[str]) -> dict[str, str]:
+    """Digest the values of columns as Python shows them: Spark and Arrow have other types for some results."""
+    ordered = table.sort_by([(key, "ascending") for key in keys])
+    shown = {name: repr(ordered[name].to_pylist()) for name in names}
+    return {name: hashlib.sha256(text.encode()).hexdigest() for name, text in shown.items()}
+
+
+def _finished(rows: pa.Table, measures: Mapping[str, aggr.Measure], keys: list[str]) -> pa.Table:
+    """Return the results of rows by keys."""
+    key_columns = {key: key_column(rows[key]) for key in keys}
+    states = {name: reduce_by(rows, key_columns, plan({name: measure})) for name, measure in measures.items()}
+    columns = {name: measures[name].function.finish(table[name].combine_chunks()) for name, table in states.items()}
+    (first, *_) = states.values()
+    return pa.table({**{key: first[key] for key in keys}, **columns})
+
+
+def of_local_code(folder: Path) -> dict[str, dict[str, str]]:
+    """Digest what local code gives."""
+    rows = pq.read_table(ROWS)
+    functions = function_cases()
+    measures = {name: measure for name, (measure, _) in functions.items()}
+    table = pa.table({"k": golden.IDS.ids, **{name: values for name, (_, values) in functions.items()}})
+    states = reduce_by(table, {"k": key_column(table["k"])}, plan(measures))
+    by_host = _finished(rows, BY_HOST, ["host"])
+    medians = [record["quantiles"]["0.5"] for record in by_host["d"].to_pylist()]
+    by_host = by_host.set_column(by_host.schema.get_field_index("d"), "d", pa.array(medians, pa.float64()))
+    sql = _values(by_host, ["host"], list(BY_HOST))
+    store = FrameStore(folder / "store", engines.STORE_FRAME)
+    store.append(rollup(rows, engines.STORE_FRAME), "w", 1)
+    hours = store.query("1h")
+    return {
+        "rollup": engines.local(rows),
+        "functions": _columns(states.select(["k", *measures]), ["k"]),
+        "group_by": _values(_finished(rows, ANSWERS, KEYS), KEYS, list(ANSWERS)),
+        "su.sql": sql,
+        "spark.sql": sql,
+        "store": engines.digests_of_store(store),
+        "su.read": _values(hours, ["window_start", *KEYS], list(engines.STORE_FRAME.measures)),
+    }
+
+
+def of_spark(spark: Any, folder: Path, kind: str = "classic") -> dict[str, dict[str, str]]:
+    """Digest what an engine gives."""
+    import spark_udaf as su
+    from spark_udaf.versions.arrow_tables import collect_arrow
+
+    df = spark.read.parquet(str(ROWS)).repartition(3)
+    df.createOrReplaceTempView("rows")
+    states = su.rollup(df, engines.FRAME)
+    functions = function_cases()
+    measures = {name: measure for name, (measure, _) in functions.items()}
+    table = {"k": golden.IDS.ids, **{name: values for name, (_, values) in functions.items()}}
+    pq.write_table(pa.table(table), folder / "functions.parquet")
+    by_k = collect_arrow(su.aggregate(spark.read.parquet(str(folder / "functions.parquet")), ["k"], measures))
+    su.register(spark, "sum", "count", "dds", types=["bigint"])
+    store = FrameStore(folder / "store", engines.STORE_FRAME)
+    su.rollup_into(df, store, "w", 1)
+    digests = {
+        "rollup": engines.digests(collect_arrow(states), collect_arrow(su.finish(states, engines.FRAME))),
+        "functions": _columns(by_k.select(["k", *measures]), ["k"]),
+        "group_by": _values(collect_arrow(su.group_by(df, *KEYS).agg(**ANSWERS)), KEYS, list(ANSWERS)),
+        "su.sql": _values(collect_arrow(su.sql(spark, LISTS)), ["host"], list(BY_HOST)),
+        "spark.sql": _values(collect_arrow(spark.sql(GROUPS)), ["host"], list(BY_HOST)),
+        "store": engines.digests_of_store(store),
+    }
+    if kind != "sail":  # Sail does not read stores
+        hours = collect_arrow(su.read(spark, store.uri, per="1h"))
+        digests["su.read"] = _values(hours, ["window_start", *KEYS], list(engines.STORE_FRAME.measures))
+    return digests
+
+
+def expected(kind: str = "classic") -> dict[str, dict[str, str]]:
+    """Return the stored digests of the jobs that an engine of this kind runs."""
+    stored: dict[str, dict[str, str]] = json.loads(DIGESTS.read_text())
+    return {name: digests for name, digests in stored.items() if kind != "sail" or name != "su.read"}
+
+
+def differences(digests: Mapping[str, Mapping[str, str]], kind: str = "classic") -> list[str]:
+    """List the columns whose digests differ from the stored ones, by job."""
+    stored = expected(kind)
+    if digests.keys() != stored.keys():
+        return sorted(digests.keys() ^ stored.keys())
+    return [
+        f"{job}: {column}"
+        for job in stored
+        for column in sorted(stored[job].keys() | digests[job].keys())
+        if stored[job].get(column) != digests[job].get(column)
+    ]
+
+
+def main(kind: str, *words: str) -> None:
+    """Write the digests, or print those of an engine."""
+    if kind == "write":
+        import tempfile
+
+        GOLDEN.mkdir(exist_ok=True)
+        if not ROWS.exists():
+            pq.write_table(engines.rows(2000), ROWS, compression="zstd")
+        with tempfile.TemporaryDirectory() as folder:
+            DIGESTS.write_text(json.dumps(of_local_code(Path(folder)), indent=1) + "\n")
+        return
+    with engines.session(kind) as spark:
+        print("digests", json.dumps(of_spark(spark, Path(words[0]), kind)), flush=True)
+
+
+if __name__ == "__main__":
+    main(*sys.argv[1:])
