@@ -49,6 +49,10 @@ class TiltFrame:
         `aggr.count`, `aggr.dds` and the other functions of `aggr` create measures. A text is an SQL expression over the
         results of other measures, the keys, ``window_start`` and ``window_end``: ``{"rate": "errors / requests"}``. It
         has no states, and is computed when results are read.
+    results : name -> measure or expression
+        What ``measures`` was when the frame was made. The attribute ``measures`` has the measures alone.
+    expressions : name -> text
+        The expressions alone, in an order in which each can be computed.
     keys : column names, or name -> column or expression
         Results are computed per combination of key values. Null is a valid key. ``{"route": "lower(route)"}`` groups by
         the value of an SQL expression. ``{"tag": each("tags")}`` groups by the elements of a list, as
