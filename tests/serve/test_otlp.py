@@ -9,6 +9,7 @@ import json
 import random
 import time
 from concurrent.futures import ThreadPoolExecutor
+from functools import partial
 
 import numpy as np
 import pyarrow as pa
@@ -25,6 +26,7 @@ from aggr.interchange.otlp_metrics import rows_of_metrics
 from tests.serve.servers import serving
 from tiltframe import FrameStore, TiltFrame
 from tiltframe.serve.appended_once import append_once
+from tiltframe.serve.group_commits import GroupCommits
 from tiltframe.store import UnreachableStore
 from tiltframe.store.backends.delta.backend import DeltaBackend
 
@@ -291,6 +293,11 @@ def empty_store(place):
     return FrameStore(place, TiltFrame(["1m"], "at", {"n": aggr.sum("value")}), row_schema=schema)
 
 
+def add(store, rows, body, commits=None):
+    """Add the rows of a body as the server does."""
+    return append_once(store, rows, body, partial((commits or GroupCommits()).commit, store))
+
+
 @pytest.mark.parametrize("is_there", [False, True])
 def test_a_body_whose_commit_failed_counts_once_when_it_is_sent_again(tmp_path, monkeypatch, is_there):
     """The disk is full before the commit, or after it, when the writer hears of an error as well."""
@@ -308,8 +315,8 @@ def test_a_body_whose_commit_failed_counts_once_when_it_is_sent_again(tmp_path, 
         with monkeypatch.context() as patched:
             patched.setattr(DeltaBackend, "commit", failing)
             with pytest.raises(UnreachableStore):
-                append_once(store, rows, body)
-        again = [append_once(FrameStore(tmp_path / "web"), rows, body) for _ in range(3)]  # as after a restart
+                add(store, rows, body)
+        again = [add(FrameStore(tmp_path / "web"), rows, body) for _ in range(3)]  # as after a restart
         assert again == [not is_there, False, False]
         assert sum(store.query("1m")["n"].to_pylist()) == number + 1
 
@@ -319,8 +326,9 @@ def test_bodies_of_the_same_states_at_the_same_time_count_each(tmp_path):
     rows = pa.table({"at": pa.array([0], pa.timestamp("s", "UTC")), "value": [1]})
     bodies = [b for b in (b"%d" % i for i in range(5000)) if hashlib.sha256(b).hexdigest().startswith("00")][:12]
     assert len(bodies) > 8, "of one record, so that they take the same numbers"
+    commits = GroupCommits()
     with ThreadPoolExecutor(4) as pool:
-        added = list(pool.map(lambda body: append_once(FrameStore(tmp_path / "web"), rows, body), bodies * 2))
+        added = list(pool.map(lambda body: add(FrameStore(tmp_path / "web"), rows, body, commits), bodies * 2))
     assert sum(added) == len(bodies)
     assert store.query("1m")["n"].to_pylist() == [len(bodies)]
 

@@ -196,7 +196,7 @@ def test_a_metric_of_two_stores_is_read_of_one():
         assert server.ask("label/store/values").data == ["east", "west"]
         several = server.query("n_total", BEGIN + 60)
         assert several.status == 422
-        assert 'write n_total{store="east"}' in json.loads(several.body)["error"]
+        assert 'name one of them, as in n_total{store="east"}' in json.loads(several.body)["error"]
         assert len(server.query('n_total{store=~"e.*"}', BEGIN + 60).by_labels()) == 1
         both = 'sum(n_total{store="east"}) + sum(n_total{store="west"})'
         assert server.query(both, BEGIN + 60).by_labels() == {frozenset(): {BEGIN + 60: 2.0}}

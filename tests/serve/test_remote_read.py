@@ -354,7 +354,7 @@ def test_last_values_are_at_the_times_of_their_events_within_the_range():
 
 def test_gauges_are_read_from_coarser_windows_only_if_the_finest_do_not_cover_the_range():
     hours = 40  # 144,000 windows of a second are beyond the limit, and 2,400 of a minute are not
-    seconds = np.arange(0, hours * 3600, 20)
+    seconds = np.arange(hours * 3600)
     values = np.random.default_rng(3).permutation(len(seconds))
     data = pa.table({"ts": (BEGIN + seconds) * 1000, "v": values})
     frame = TiltFrame(["1s", "1m", "1h"], "ts", {"top": aggr.max("v"), "mean": aggr.avg("v")})

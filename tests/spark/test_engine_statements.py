@@ -85,6 +85,16 @@ def test_kaskada_an_aggregation_of_an_aggregation_in_one_stream(spark, tmp_path)
     assert [round(row.mean, 3) for row in results] == [5.0, 6.0, 10.667, 14.0]
 
 
+@pytest.fixture
+def in_utc(spark):
+    """Set the time zone of the session to UTC, as windows of SQL need, and restore it afterwards."""
+    zone = spark.conf.get("spark.sql.session.timeZone")
+    spark.conf.set("spark.sql.session.timeZone", "UTC")
+    yield
+    spark.conf.set("spark.sql.session.timeZone", zone)
+
+
+@pytest.mark.usefixtures("in_utc")
 def test_siddhi_the_average_of_a_raw_query_from_a_store(spark, tmp_path):
     import spark_udaf as su
 
