@@ -32,7 +32,7 @@ LAW_BY_FUNCTION: dict[str, str] = {
     "NeighboursGroup": "isolated_results",
     "ShareOfAll": "isolated_results",
     "SortedGroups": "identity",
-    "NarrowGroups": "many_groups",
+    "NarrowGroups": "single_rows",
     "MergeLosesState": "tower",
     "MeanOfMeans": "tower",
     "BatchDistinct": "tower",

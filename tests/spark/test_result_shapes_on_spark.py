@@ -68,7 +68,6 @@ def test_every_way_returns_every_shape(shape, spark, df, tmp_path):
         "A": df.groupBy("k").agg(getattr(A.of(df), name)("x").alias("result")),
         "su.sql": su.sql(spark, query),
         "spark.sql": spark.sql(query),
-        "su.read": su.read(spark, store.uri, "1s"),
     }
     dtype = SHAPES[shape][0]
     exact = {k: in_order(expected(shape, values)) for k, values in ROWS.items()}
