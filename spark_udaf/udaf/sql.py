@@ -454,8 +454,15 @@ def sql_column(results: pa.Array, dtype: pa.DataType) -> pa.Array:
     if not pa.types.is_struct(dtype):
         return results.cast(dtype)
     pairs = zip(results.flatten(), dtype, strict=True)
-    children = [_map(part) if pa.types.is_map(f.type) else part.cast(f.type, safe=False) for part, f in pairs]
+    children = [_member_column(part, f.type) for part, f in pairs]
     return pa.StructArray.from_arrays(children, fields=list(dtype), mask=results.is_null())
+
+
+def _member_column(part: pa.Array, dtype: pa.DataType) -> pa.Array:
+    """Convert a member of records: quantiles are a record, and a map in SQL."""
+    if pa.types.is_map(dtype) and pa.types.is_struct(part.type):
+        return _map(part)
+    return part.cast(dtype, safe=False)
 
 
 def _map(record: pa.StructArray) -> pa.MapArray:
