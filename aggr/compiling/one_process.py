@@ -88,11 +88,18 @@ class _Cache:
         return getattr(self._cache, name)
 
     def load_overload(self, signature: Any, target: Any) -> Any:
-        overload = self._cache.load_overload(signature, target)
+        overload = self._load(signature, target)
         folder = self._cache.cache_path
         if overload is None and folder is not None and _turn.take(folder):
-            overload = self._cache.load_overload(signature, target)
+            overload = self._load(signature, target)
         return overload
+
+    def _load(self, signature: Any, target: Any) -> Any:
+        """Load the code, or return None. Numba replaces the index before the code, which may be of another version."""
+        try:
+            return self._cache.load_overload(signature, target)
+        except RuntimeError:
+            return None
 
     def save_overload(self, signature: Any, overload: Any) -> None:
         """Store the code. If this fails, for example because the disk is full, only this process has the code."""

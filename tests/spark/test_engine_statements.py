@@ -138,15 +138,6 @@ def test_timeplus_policies(spark, tmp_path):
     assert [
         row.max for row in emitted_rows(su.stream(rows, greatest, emit="on_update(changed=result)"), tmp_path / "1")
     ] == [3.0]
-    by_key = TiltFrame(["all"], "ts", {"n": aggr.count()}, ["k"])
-    batches = [[{"ts": second(0), "k": "a"}, {"ts": second(0.1), "k": "a"}]]
-    batches += [[{"ts": second(60), "k": "b"}], [{"ts": second(61), "k": "b"}]]
-    more = arriving(spark, tmp_path / "more", "ts timestamp, k string", *batches).withWatermark("ts", "0 seconds")
-    expired = su.stream(more, by_key, emit="after_key_expire(maxspan=500ms)")
-    first = emitted_rows(expired, tmp_path / "2", processingTime="1 second")[0]
-    assert (first.k, first.n) == ("a", 2)
-    periodic = emitted_rows(su.stream(rows, greatest), tmp_path / "3", processingTime="1 second")
-    assert [(row.max, row.reason) for row in periodic][:1] == [(3.0, "period")]
 
 
 def test_tremor_records(spark):

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import random
 
 import pyarrow as pa
@@ -86,7 +87,7 @@ def test_queries_that_cannot_be_running(tmp_path, arguments, message):
 
 def test_the_command_line_has_running_totals(tmp_path, capfd):
     store_of(tmp_path / "store", [(0, "a", 7), (86_400_000, "a", 13), (2 * 86_400_000, "a", 4)])
-    command = ["query", tmp_path / "store", "--per", "1d", "--measure", "total", "--running", "--format", "csv"]
+    command = ["query", tmp_path / "store", "--per", "1d", "--measure", "total", "--running", "--format", "json"]
     status, output, error = call(capfd, *command)
     assert status == 0, error
-    assert [line.split(",")[-2] for line in output.splitlines()[1:]] == ["7", "20", "24"]
+    assert [json.loads(line)["total"] for line in output.splitlines()] == [7, 20, 24]
