@@ -280,7 +280,7 @@ def test_the_error_of_a_task_begins_with_its_sentence(spark, names):
     }
     calls = {"agg": "sum(word)", "groups": "sum(word)", "SQL": "aggr_sum", "su.sql": "aggr_sum"}
     for way, job in jobs.items():
-        behind = "" if way == "su.sql" else "Traceback"  # su.sql finds it on the driver
+        behind = "pass type=" if way == "su.sql" else "Traceback"  # su.sql finds it on the driver
         with pytest.raises(Exception, match=behind) as caught:
             job().collect()
         check_first(
