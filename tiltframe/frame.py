@@ -384,11 +384,7 @@ class TiltFrame:
         ValueError
             If an expression cannot be computed.
         """
-        if not self.expressions:
-            return results
-        own_columns = [name for name in results.column_names if name not in self.measures]
-        computed = with_expressions(results, self.expressions, self.timezone)
-        return computed.select([*own_columns, *self.results])
+        return with_expressions(results, self.expressions, self.timezone, tuple(self.results))
 
     def result_type(self, name: str, states: pa.Schema) -> pa.DataType:
         """Return the type of a measure's or an expression's results.

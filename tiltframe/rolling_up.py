@@ -106,10 +106,14 @@ def rollup_batches(batches: Iterable[pa.RecordBatch], frame: TiltFrame) -> pa.Ta
     return counted_rollup(batches, frame)[0]
 
 
+def finest_states(batches: Iterable[pa.RecordBatch], frame: TiltFrame) -> pa.Table:
+    """Reduce a stream of at least one batch to the merged states of the finest panes."""
+    return merge_panes(made_here(pa.concat_tables(partial_states(batches, frame))), frame)
+
+
 def counted_rollup(batches: Iterable[pa.RecordBatch], frame: TiltFrame) -> tuple[pa.Table, Exclusions]:
     """Roll up as `rollup_batches` does, and count the groups and values that are missing in results."""
-    states = made_here(pa.concat_tables(partial_states(batches, frame)))
-    panes = merge_panes(states, frame)
+    panes = finest_states(batches, frame)
     excluded = Exclusions(frame)
     excluded.count_values(panes)
     rolled_up = joined(climb(panes, frame), frame)

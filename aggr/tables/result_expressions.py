@@ -6,7 +6,7 @@ expressions   rate = errors / n  ──▶ 0.25   computed from results, when th
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterable, Mapping
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from graphlib import CycleError, TopologicalSorter
 
 import pyarrow as pa
@@ -106,8 +106,13 @@ def in_order(expressions: Mapping[str, str], names: Collection[str], other_colum
         raise ValueError(f"the expressions {circle} read each other; compute one of them from other measures") from None
 
 
-def with_expressions(results: pa.Table, expressions: Mapping[str, str], timezone: str) -> pa.Table:
+def with_expressions(
+    results: pa.Table, expressions: Mapping[str, str], timezone: str, order: Sequence[str] | None = None
+) -> pa.Table:
     """Return results with the columns of expressions, which are computed one after another.
+
+    By default these columns are the last ones. If ``order`` has the names of all results, these columns are in its
+    order, and columns that are not results, such as keys, come first.
 
     >>> results = pa.table({"errors": [1], "n": [4]})
     >>> with_expressions(results, {"rate": "errors / n", "percent": "rate * 100"}, "UTC").to_pylist()
@@ -115,4 +120,6 @@ def with_expressions(results: pa.Table, expressions: Mapping[str, str], timezone
     """
     for name, text in expressions.items():
         results = results.append_column(name, result_values(text, results, timezone, f"compute {name}:"))
-    return results
+    if not expressions or order is None:
+        return results
+    return results.select([*(name for name in results.column_names if name not in order), *order])

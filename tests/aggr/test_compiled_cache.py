@@ -75,6 +75,21 @@ def test_code_that_checks_indices_is_kept_apart(tmp_path):
     assert [ask(tmp_path)[-1], ask(tmp_path, NUMBA_BOUNDSCHECK="1")[-1], ask(tmp_path)[-1]] == [0, 0, 3]
 
 
+@pytest.mark.slow
+@pytest.mark.long
+def test_code_that_another_version_is_replacing_is_compiled_again(tmp_path):
+    """Numba replaces the index first, so that it may name code whose bitcode this version of LLVM cannot read."""
+    (tmp_path / "loops_outer.py").write_text(OUTER)
+    (tmp_path / "loops_inner.py").write_text(INNER.format(step=2, sign="+"))
+    assert ask(tmp_path) == [14, 80, 81, 0]
+    files = sorted((tmp_path / "cache").rglob("loops_*.nbc"))
+    for file in files:
+        assert b"BC\xc0\xde" in file.read_bytes()
+        file.write_bytes(file.read_bytes().replace(b"BC\xc0\xde", b"XX\xc0\xde"))
+    assert ask(tmp_path) == [14, 80, 81, 0]
+    assert ask(tmp_path) == [14, 80, 81, 3]
+
+
 @pytest.fixture
 def without_folders(tmp_path):
     """Return variables with which neither the source's folder nor the user's can store code, not even for root.

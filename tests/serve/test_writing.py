@@ -106,17 +106,19 @@ def test_other_events_under_a_number_are_refused(writable):
     assert counted(server) == 360 + 180
 
 
-def test_writers_at_the_same_time_lose_nothing(writable):
-    server, _ = writable
+def test_writers_at_the_same_time_lose_nothing_and_share_commits(writable):
+    server, place = writable
+    before = FrameStore(place).version()
     body = stream(rows(1).drop_columns(["paid"]))
 
     def write(writer):
         return [server.ask(f"{EVENTS}?writer=w{writer}&number={n}", body, headers=ARROW).status for n in (1, 2, 2, 3)]
 
-    with ThreadPoolExecutor(4) as pool:
-        statuses = list(pool.map(write, range(4)))
-    assert statuses == [[200] * 4] * 4
-    assert counted(server) == 360 + 4 * 3 * 180
+    with ThreadPoolExecutor(8) as pool:
+        statuses = list(pool.map(write, range(8)))
+    assert statuses == [[200] * 4] * 8
+    assert counted(server) == 360 + 8 * 3 * 180
+    assert FrameStore(place).version() - before < 8 * 3, "requests that arrive during a commit share the next one"
 
 
 @pytest.mark.long

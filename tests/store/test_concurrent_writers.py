@@ -13,24 +13,11 @@ import aggr
 from tiltframe import FrameStore, TiltFrame, rollup
 from tiltframe.store import Expired
 from tiltframe.store.backends import Transaction
-from tiltframe.store.testing import MemoryBackend
 
 pytestmark = [pytest.mark.store, pytest.mark.filterwarnings("ignore::tiltframe.store.Expired")]
 
 DAY = 86_400_000
 FRAME = TiltFrame(["1m", "1h"], "ts", {"n": aggr.count()})
-
-
-@pytest.fixture(params=["memory", "folder", "postgres"])
-def address(request, tmp_path) -> Callable[[], object]:
-    """Return what opens one store again and again, as another process does."""
-    if request.param == "memory":
-        backend = MemoryBackend()
-        return lambda: MemoryBackend(backend.name) if backend else None
-    if request.param == "folder":
-        return lambda: str(tmp_path / "store")
-    uri = request.getfixturevalue("postgres")
-    return lambda: uri
 
 
 def rows(day: int, count: int = 1) -> pa.Table:

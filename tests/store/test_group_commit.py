@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import random
 import threading
-from collections.abc import Callable
 
 import pyarrow as pa
 import pytest
@@ -13,25 +12,12 @@ import aggr
 from aggr.arrow.bit_equality import same_bits
 from tiltframe import FrameStore, TiltFrame
 from tiltframe.store import BeyondLimit, CommitConflict, OtherFrame
-from tiltframe.store.testing import MemoryBackend
 
 pytestmark = pytest.mark.store
 
 MEASURES = {"n": aggr.count(), "bytes": aggr.sum("bytes"), "ms": aggr.dds("ms", [0.5, 0.99])}
 FRAME = TiltFrame(["10s", "1m", "1h"], "ts", MEASURES, ["zone"])
 LIMITED = TiltFrame(["1m", "1h"], "ts", {"hosts": aggr.count_distinct("host", max=3, beyond="null")}, ["zone"])
-
-
-@pytest.fixture(params=["memory", "folder", "postgres"])
-def address(request, tmp_path) -> Callable[[], object]:
-    """Return a function that gives the address of the same store each time."""
-    if request.param == "memory":
-        backend = MemoryBackend()
-        return lambda: MemoryBackend(backend.name) if backend else None
-    if request.param == "folder":
-        return lambda: str(tmp_path / "store")
-    uri = request.getfixturevalue("postgres")
-    return lambda: uri
 
 
 def drawn(chance: random.Random, count: int) -> pa.Table:

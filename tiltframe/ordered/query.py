@@ -100,11 +100,7 @@ class OrderedQuery:
 
     def with_expressions(self, results: pa.Table) -> pa.Table:
         """Return results with those of the expressions. The columns that are not measures come first."""
-        if not self.expressions:
-            return results
-        own_columns = [name for name in results.column_names if name not in self.measures]
-        computed = with_expressions(results, self.expressions, self.timezone)
-        return computed.select([*own_columns, *self.results])
+        return with_expressions(results, self.expressions, self.timezone, self.results)
 
     def describe(self) -> dict[str, Any]:
         """Return a description of the states between batches as plain data. Parameters that only affect how results are

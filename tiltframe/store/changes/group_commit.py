@@ -21,8 +21,7 @@ from tiltframe.exclusions import Exclusions, Note
 from tiltframe.files.read_options import ReadOptions
 from tiltframe.level_chain import climb, labelled
 from tiltframe.merged_windows import merge_panes
-from tiltframe.reducing import partial_states
-from tiltframe.rolling_up import from_rows
+from tiltframe.rolling_up import finest_states, from_rows
 from tiltframe.store.changes.commit import Commit
 from tiltframe.store.checked_states import check_readable, doubtful_frame
 from tiltframe.store.log.errors import StoreError
@@ -108,10 +107,7 @@ def prepare_rows(
     def settled(schema: pa.Schema, guessed: Sequence[str]) -> pa.Schema:
         return store.settled(schema, guessed=guessed)
 
-    def reduced(batches: Iterator[pa.RecordBatch]) -> pa.Table:
-        return merge_panes(made_here(pa.concat_tables(partial_states(batches, store.frame))), store.frame)
-
-    finest = from_rows(data, store.frame, reading, reduced, settled=settled)
+    finest = from_rows(data, store.frame, reading, lambda batches: finest_states(batches, store.frame), settled=settled)
     store.backend.check_values(finest)
     excluded = Exclusions(store.frame)
     doubtful = doubtful_frame(finest.schema, store.frame)
