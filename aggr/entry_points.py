@@ -30,13 +30,14 @@ def load_group(
 
     distribution_name = cache(attrgetter("name"))  # each access parses the metadata of the distribution
     for point in entry_points(group=group):
+        is_tested = False
         try:
             is_tested = point.dist is not None and distribution_name(point.dist) == DISTRIBUTION
             chosen = register_tested if register_tested is not None and is_tested else register
             chosen(point.load())
-        except MissingExtra:  # an optional part of this distribution, whose requirements are not installed
-            continue
         except Exception as error:  # an error in code of another package must not stop this package
+            if is_tested and isinstance(error, MissingExtra):  # an optional part, whose requirements are not installed
+                continue
             whose = point.dist.name if point.dist else "an unknown distribution"
             message = f"the {what} {point.name!r} of {whose} cannot be loaded, and is not available: {error}"
             warnings.warn(message, RuntimeWarning, stacklevel=4)

@@ -5,7 +5,7 @@ from __future__ import annotations
 import tempfile
 from collections.abc import Callable, Sequence
 from pathlib import Path
-from typing import Any
+from typing import Any, ClassVar
 
 import pyarrow as pa
 import pyarrow.parquet as pq
@@ -29,6 +29,7 @@ class SparkPeer(Peer):
 
     name = "spark"
     package = "pyspark"
+    _cached: ClassVar[DataFrame | None] = None  # the rows of the peer that was prepared last
 
     def check(self) -> None:
         """Raise an error if Spark cannot start."""
@@ -43,6 +44,9 @@ class SparkPeer(Peer):
             pq.write_table(rows, file)
             df = spark.read.parquet(str(file)).cache()
             df.count()  # the rows are read now, before the file is removed
+        if SparkPeer._cached is not None:
+            SparkPeer._cached.unpersist()  # otherwise later peers would have less memory
+        SparkPeer._cached = df
         answers = aggregated(df, self.expression, [GROUP])
         return lambda: collect_arrow(answers)
 

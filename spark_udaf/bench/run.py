@@ -27,7 +27,7 @@ from spark_udaf.bench.builtins import counterparts
 from spark_udaf.bench.peer import SparkPeer, aggregated
 from spark_udaf.bench.rows import EVEN, SKEWED, TIME, copy_with_keys, parquet_rows, random_table, write_random
 from spark_udaf.bench.traffic import Moved, run_and_measure
-from spark_udaf.bench.ways import OF_FILES, RESULT, Build, Grouping, Rows, ways_of
+from spark_udaf.bench.ways import OF_FILES, RESULT, VIEW, Build, Grouping, Rows, ways_of
 from spark_udaf.plan.schema import spark_schema
 from spark_udaf.plan.session import check_session, interruptible
 from spark_udaf.versions.arrow_tables import collect_arrow
@@ -120,8 +120,8 @@ def bench(
         The number of timed runs of each job, from 1, after one that is not timed. The medians are reported.
     seed : int
     folder : str or Path, optional
-        A folder for files of rows, which the driver and all executors can access. By default a temporary folder of this
-        machine.
+        A mounted folder, which the driver and all executors can access, for temporary files of rows. By default the
+        folder for temporary files of this machine.
     progress : callable, optional
         A function that is called as ``progress(done, total, step)`` before each step.
 
@@ -155,10 +155,10 @@ def bench(
         raise ValueError("there is no measure to benchmark; pass at least one, such as aggr.dds('x', [0.5, 0.99])")
     checked_whole(rounds, "rounds", low=1)
     checked_whole(rows, "rows", low=1)
-    counts = [checked_whole(count, "a number of groups", low=1) for count in groups]
+    counts = list(dict.fromkeys(checked_whole(count, "a number of groups", low=1) for count in groups))
     draw(distribution, 0)
-    with tempfile.TemporaryDirectory() as temporary:
-        place = Path(folder or temporary)
+    with tempfile.TemporaryDirectory(dir=_checked_folder(folder)) as temporary:
+        place = Path(temporary)
         if data is None:
             if keys or time is not None:
                 raise ValueError("keys and time are columns of data; pass data as well, or leave them out")
@@ -189,6 +189,8 @@ def bench(
                     progress(len(steps), len(steps), "")
         except KeyboardInterrupt:
             is_complete = False
+        finally:
+            spark.catalog.dropTempView(VIEW)
     about = {
         **circumstances(PACKAGES),
         "master": spark.conf.get("spark.master", None),
@@ -198,6 +200,17 @@ def bench(
         "data": f"{rows:,} rows, {distribution}" if data is None else f"own data: {shown(str(data))}",
     }
     return Report(about=about, is_complete=is_complete, **vars(figures))
+
+
+def _checked_folder(folder: str | Path | None) -> Path | None:
+    """Raise ``ValueError`` unless a folder for rows exists on this machine."""
+    if folder is None:
+        return None
+    if "://" in str(folder) or not Path(folder).is_dir():
+        raise ValueError(
+            f"folder must be a folder that exists on this machine, also if others share it; got {shown(str(folder))}"
+        )
+    return Path(folder)
 
 
 def _random_cases(

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -18,6 +19,7 @@ from spark_udaf.versions.java_objects import context_of, process_id, scheduler_o
 
 _WORKER = b".daemon"  # the command of a worker: python -m pyspark.daemon, or the module of a setting
 _PROCESSES = Path("/proc")
+_GROUP_PROPERTIES = ("spark.jobGroup.id", "spark.job.description", "spark.job.interruptOnCancel")
 
 
 @dataclass(frozen=True)
@@ -57,10 +59,9 @@ def run_and_measure(spark: SparkSession, plan: Callable[[], DataFrame]) -> Moved
     scheduler = scheduler_of(spark)
     reset_worker_peaks(spark)
     group = f"tiltframe bench {uuid4()}"
-    if scheduler is not None:
-        scheduler.setJobGroup(group, "tiltframe bench", interruptOnCancel=True)
     begin = time.perf_counter()
-    discard(plan())
+    with _job_group(scheduler, group):
+        discard(plan())
     seconds = time.perf_counter() - begin
     if scheduler is None:
         return Moved(seconds, shuffle_bytes=None, spill_bytes=None, worker_bytes=None)
@@ -71,6 +72,21 @@ def run_and_measure(spark: SparkSession, plan: Callable[[], DataFrame]) -> Moved
         spill_bytes=sum(int(stage.diskBytesSpilled()) for stage in stages),
         worker_bytes=largest_worker(spark),
     )
+
+
+@contextmanager
+def _job_group(scheduler: Any | None, group: str) -> Iterator[None]:
+    """Run jobs in a group, and then set the properties of the caller's jobs again."""
+    if scheduler is None:
+        yield
+        return
+    before = {name: scheduler.getLocalProperty(name) for name in _GROUP_PROPERTIES}
+    scheduler.setJobGroup(group, "tiltframe bench", interruptOnCancel=True)
+    try:
+        yield
+    finally:
+        for name, value in before.items():
+            scheduler.setLocalProperty(name, value)
 
 
 def discard(df: DataFrame) -> None:

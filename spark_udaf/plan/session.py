@@ -20,6 +20,7 @@ from typing import TYPE_CHECKING
 
 from aggr.compiling.interrupts import hold_interrupts
 from spark_udaf.plan.engine import engine_of
+from spark_udaf.versions.java_objects import scheduler_of
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -96,8 +97,9 @@ def interruptible(spark: SparkSession) -> Iterator[None]:
     before = signal.getsignal(signal.SIGINT)
 
     def interrupt(number: int, frame: FrameType | None) -> None:
-        if hasattr(spark, "sparkContext"):  # Spark Connect has no context, and logs elsewhere
-            quieten = threading.Thread(target=spark.sparkContext.setLogLevel, args=("OFF",))
+        scheduler = scheduler_of(spark)
+        if scheduler is not None:  # Spark Connect logs elsewhere
+            quieten = threading.Thread(target=scheduler.setLogLevel, args=("OFF",))
             quieten.start()  # Cancel in another thread, because the main thread may be waiting for the JVM.
             quieten.join()
         if callable(before):  # The handler of Spark, which cancels its jobs.

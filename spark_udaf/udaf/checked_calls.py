@@ -63,12 +63,13 @@ def check_calls(
         if name not in functions or name.endswith("_merge") or name == f"aggr_{aggr.Count.name}":
             continue
         call = _read(name, node, functions[name])
-        types = None if call is None else _types(spark, call, node, tree)
+        types = None if call is None else _types(spark, _probe(call, node, tree), functions)
         if call is None or types is None:
             continue
         function = makers[name].udfs()[f"{name}{LIST}"].function
+        dtype = types[0] if len(types) == 1 else pa.struct(list(zip(call.rows, types, strict=True)))
         try:
-            function(_empty_list(types), *map(_constant, call.parameters), **_constants(call.named))
+            function(_empty_list(dtype), *map(_constant, call.parameters), **_constants(call.named))
         except (TypeError, ValueError, OverflowError) as error:  # name the function that the query calls
             raise with_text(error, str(error).replace(f"{name}{LIST}", name)) from None
 
@@ -102,22 +103,43 @@ def _arguments(node: exp.Anonymous) -> Iterator[exp.Expression]:
         yield from argument.expressions if isinstance(argument, exp.Distinct) else [argument]
 
 
-def _types(spark: SparkSession, call: _Call, node: exp.Expression, tree: Any) -> pa.DataType | None:
-    """Return the type of a row of the call, or None if Spark cannot analyze its columns by themselves."""
+def _probe(call: _Call, node: exp.Expression, tree: Any) -> exp.Select | None:
+    """Return a query of the columns of a call, over the tables of its SELECT, or None outside of a SELECT."""
     select = node.find_ancestor(exp.Select)
     if select is None:
         return None
     probe = exp.Select(expressions=[column.copy() for column in call.rows.values()])
     for owner in (tree, select):
-        for part in _TABLES:
-            if owner.args.get(part) and (owner is select or part.startswith("with")):
+        for part, clause in owner.args.items():
+            if not clause or part not in _TABLES:
+                continue
+            if isinstance(clause, exp.With):
+                probe.set(part, _queries_before(clause, node))
+            elif owner is select:
                 probe.set(part, owner.copy().args[part])
+    return probe
+
+
+def _queries_before(clause: exp.With, node: exp.Expression) -> exp.With | None:
+    """Return the queries of WITH that a call can read: those before the query that contains it, or all."""
+    inside = (place for place, query in enumerate(clause.expressions) if any(part is node for part in query.walk()))
+    end = next(inside, len(clause.expressions))
+    return exp.With(expressions=[query.copy() for query in clause.expressions[:end]]) if end else None
+
+
+def _types(
+    spark: SparkSession, probe: exp.Select | None, functions: Mapping[str, Function]
+) -> list[pa.DataType] | None:
+    """Return the types of the columns of a probe, or None if Spark cannot analyze it by itself.
+
+    Functions of this library are not registered yet, so a probe that calls them is not analyzed.
+    """
+    if probe is None or any(call.name.lower() in functions for call in probe.find_all(exp.Anonymous)):
+        return None
     try:
-        fields = spark.sql(probe.sql("spark")).schema.fields
-        types = [to_arrow_type(field.dataType) for field in fields]
+        return [to_arrow_type(field.dataType) for field in spark.sql(probe.sql("spark")).schema.fields]
     except Exception:  # Spark raises several classes; the query itself is analyzed next, and raises its own error
         return None
-    return types[0] if len(types) == 1 else pa.struct(list(zip(call.rows, types, strict=True)))
 
 
 def _empty_list(dtype: pa.DataType) -> pa.Array:

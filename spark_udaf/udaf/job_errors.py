@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import functools
 from collections.abc import Callable
+from contextlib import suppress
 from typing import Any, TypeAlias
 
 from spark_udaf.plan.errors import task_sentence
@@ -45,11 +46,12 @@ def _explaining(convert: Callable[..., Any]) -> Callable[..., Any]:
     @functools.wraps(convert)
     def explained(*arguments: Any, **named: Any) -> Any:
         error = convert(*arguments, **named)
-        text = str(error)
-        sentences = (explanation(text) for explanation in _explanations)
-        sentence = next((sentence for sentence in sentences if sentence is not None), None)
-        if sentence is not None:
-            _begin_with(error, sentence)
+        with suppress(Exception):  # Spark's error must not be replaced by one of its explanation.
+            text = str(error)
+            sentences = (explanation(text) for explanation in _explanations)
+            sentence = next((sentence for sentence in sentences if sentence is not None), None)
+            if sentence is not None:
+                _begin_with(error, sentence)
         return error
 
     setattr(explained, _WRAPPED, True)

@@ -37,9 +37,12 @@ def failed_frame() -> DataFrame | None:
     frame = sys._getframe()
     while frame is not None:
         owner = frame.f_locals.get("self")
-        for candidate in (owner, getattr(owner, "_df", None)):  # a DataFrame, or the DataFrame of a writer
-            if hasattr(candidate, "mapInArrow") and not isinstance(candidate, type):
-                return cast("DataFrame", candidate)
+        if owner is not None and not isinstance(owner, type):
+            if hasattr(owner, "mapInArrow"):
+                return cast("DataFrame", owner)
+            written = vars(owner).get("_df") if hasattr(owner, "__dict__") else None  # the DataFrame of a writer
+            if hasattr(written, "mapInArrow"):
+                return cast("DataFrame", written)
         if frame.f_back is None:
             return None
         frame = frame.f_back
@@ -74,11 +77,15 @@ def largest_group(df: DataFrame, mark: str, seconds: float) -> LargestGroup | No
         return None
     context = df.sparkSession.sparkContext
     tag = f"tiltframe-{uuid.uuid4()}"
+    is_late = threading.Event()
 
     def count() -> None:
         try:
             context.addJobTag(tag)
-            group = _counted(df, mark)
+            try:
+                group = _counted(df, mark, is_late)
+            finally:
+                context.removeJobTag(tag)
         except Exception as error:
             # A release may lack any part, and the error of the query must not be replaced by another one.
             log = logging.getLogger("spark_udaf")
@@ -91,12 +98,13 @@ def largest_group(df: DataFrame, mark: str, seconds: float) -> LargestGroup | No
     thread.start()
     thread.join(seconds)
     if thread.is_alive():
+        is_late.set()
         context.cancelJobsWithTag(tag)
     return counted[0] if counted else None
 
 
-def _counted(df: DataFrame, mark: str) -> LargestGroup | None:
-    """Count the values of each group with the keys and the input of the marked list."""
+def _counted(df: DataFrame, mark: str, is_late: threading.Event) -> LargestGroup | None:
+    """Count the values of each group with the keys and the input of the marked list, unless it is too late."""
     jvm = df.sparkSession.sparkContext._jvm
     plan = query_execution(df).analyzed()  # type: ignore[union-attr]
     for aggregate in _nodes(plan, "Aggregate"):
@@ -113,7 +121,10 @@ def _counted(df: DataFrame, mark: str) -> LargestGroup | None:
         rows: Any = type(df)(java_class.ofRows(df._jdf.sparkSession(), child), df.sparkSession)
         by = [F.expr(key).alias(f"key {place}") for place, key in enumerate(keys)]
         values = F.expr(f"count({lists[0].removeprefix(_LIST)}")
-        (first,) = rows.groupBy(*by).agg(values.alias("values")).orderBy(F.desc("values")).limit(1).collect()
+        counts = rows.groupBy(*by).agg(values.alias("values")).orderBy(F.desc("values")).limit(1)
+        if is_late.is_set():
+            return None
+        (first,) = counts.collect()
         return LargestGroup(_key_text(keys, first), first["values"])
     return None
 

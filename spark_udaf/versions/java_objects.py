@@ -30,7 +30,7 @@ def context_of(spark: SparkSession) -> Any | None:
 
 def scheduler_of(spark: SparkSession) -> Any | None:
     """Return PySpark's ``SparkContext``, which groups jobs and lists their stages, or None without classic Spark."""
-    return getattr(spark, "sparkContext", None)
+    return spark.sparkContext if hasattr(spark, "_jsparkSession") else None
 
 
 def process_id(spark: SparkSession) -> int | None:

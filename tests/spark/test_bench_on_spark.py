@@ -109,6 +109,23 @@ def test_rows_of_ones_own_by_window_and_key(spark, files):
 
 
 @pytest.mark.long
+def test_a_benchmark_leaves_nothing_behind(spark, tmp_path):
+    from spark_udaf.bench import bench
+
+    spark.sparkContext.setJobGroup("mine", "my jobs")
+    try:
+        for _ in range(2):  # in the same folder
+            bench(spark, aggr.max("x"), rows=1000, groups=[3, 3], rounds=1, against=(), folder=tmp_path)
+        assert spark.sparkContext.getLocalProperty("spark.jobGroup.id") == "mine"
+    finally:
+        spark.sparkContext.setLocalProperty("spark.jobGroup.id", None)
+    assert list(tmp_path.iterdir()) == []
+    assert not spark.catalog.tableExists("tiltframe_bench_rows")
+    with pytest.raises(ValueError, match="folder must be a folder that exists on this machine"):
+        bench(spark, aggr.max("x"), folder="s3://bucket/rows")
+
+
+@pytest.mark.long
 def test_a_way_that_a_function_does_not_have_is_left_out_with_the_reason(spark):
     from spark_udaf.bench import bench
 

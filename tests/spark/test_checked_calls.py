@@ -63,3 +63,17 @@ def test_queries_without_mistakes_are_answered(query, expected, session):
     answer = su.sql(session, query)
     assert jobs(session) == before
     assert answer.first()[0] == expected
+
+
+def test_a_query_of_with_may_have_the_name_of_its_table(session, capfd):
+    """The probe of a call reads the queries before its own: those behind it, and itself, have other columns."""
+    import spark_udaf as su
+
+    call = "aggr_dds(x, array(0.5D))"
+    named_alike = f"WITH checked_rows AS (SELECT k, {call} AS x FROM checked_rows GROUP BY k)"
+    query = f"{named_alike} SELECT count(x.count) FROM checked_rows"
+    assert su.sql(session, query).first()[0] == 3
+    mistake = "WITH a AS (SELECT text FROM checked_rows), b AS (SELECT aggr_dds(text) AS d FROM a) SELECT * FROM b"
+    with pytest.raises(TypeError, match=r"^aggr_dds: .*string"):
+        su.sql(session, mistake)
+    assert "ERROR" not in capfd.readouterr().err
