@@ -18,6 +18,9 @@ INSTALL := -m pip install -qq --disable-pip-version-check --no-compile --constra
 OWN_METADATA = printf '[egg_info]\negg_base = %s\n' "$(CURDIR)/$(@D)" >$(@D)/build.cfg && DIST_EXTRA_CONFIG="$(CURDIR)/$(@D)/build.cfg"
 PYTEST := $(BIN)/python -m pytest -n $(JOBS) --dist worksteal
 
+# Spark waits ten seconds for a worker, which is too short on a machine with more tests than cores.
+ALONE = echo "tests that failed run again, alone:" && $(BIN)/python -m pytest --last-failed --maxfail 1 -v
+
 # Old libraries use functions of each other and of Python that newer versions deprecate.
 QUICK_PYTEST = -m pytest -n $(JOBS) --dist worksteal -o filterwarnings=default -m "not spark and not slow and not long" --few 1 \
   --ignore tests/cli --ignore tests/docs --ignore tests/serve --ignore tests/spark tests aggr windows tiltframe
@@ -43,7 +46,7 @@ test: java $(READY) ## Run a representative part of the tests of every folder (s
 	@$(PYTEST) -m "not long" --few $(FEW)
 
 test-all: java $(VENV)/.docs fuzz ## Run all tests, also the long ones: kills, several engines, pages, random trials (what CI runs)
-	@$(PYTEST) $(FUZZ_FILES:%=--ignore %) --durations=25
+	@$(PYTEST) $(FUZZ_FILES:%=--ignore %) --durations=25 || { [ $$? -eq 1 ] && $(ALONE); }
 
 test-core: $(READY) ## Export the core without its extensions, and run its fast tests there
 	@$(BIN)/python -m tests.core.export

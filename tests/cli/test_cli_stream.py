@@ -270,7 +270,8 @@ def test_a_folder_is_watched(tmp_path):
     time.sleep(0.5)
     process.send_signal(signal.SIGINT)
     _, err = process.communicate(timeout=60)
-    assert (process.returncode, err) == (130, "")
+    assert process.returncode == 130
+    assert all(" rows, " in line for line in err.splitlines())  # progress, if it took ten seconds
     assert OpenWindows.from_ipc((tmp_path / "state").read_bytes()).progress.rows == 150
     (tmp_path / "in" / "9.parquet").unlink()
     pq.write_table(rows_of(10, 50), tmp_path / "in" / "9.parquet")
