@@ -57,6 +57,7 @@ class Function(ABC):
     time_is_order : whether event times only decide which of two rows is later, so that row numbers can replace them
     takes_records : whether a list of columns may be passed as its column, which stands for a record of them
     reads_neighbours : whether `finish_with_neighbours` can use the points of the windows before and after
+    is_amount : whether its results are amounts, such as counts and sums, so that plots of them begin at 0
     further_columns : the columns of its further `inputs`, if its parameters name them
 
     Parameters on which the state depends are fields of the `State`, and are stored in each row. Other parameters affect
@@ -82,6 +83,7 @@ class Function(ABC):
     time_is_order: ClassVar[bool] = False
     takes_records: ClassVar[bool] = False
     reads_neighbours: ClassVar[bool] = False
+    is_amount: ClassVar[bool] = False
 
     # The methods that a function implements.
 

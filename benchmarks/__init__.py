@@ -1,1 +1,1 @@
-"""benchmarks: speed, side by side with what a user would pick instead."""
+"""Benchmarks that compare tiltframe with the tools that users would choose instead."""

@@ -1,4 +1,4 @@
-"""Every benchmark, each in a process of its own: kernels and peers on one core, then Spark.
+"""Run all benchmarks, each in its own process: kernels and comparisons on one core, then Spark.
 
 python -m benchmarks [--quick] [--results DIR]
 """
@@ -24,7 +24,7 @@ PARTS = ("kernels", "peers", "retrieval", "spark")
     help="Where the JSON and PNG files go; by default benchmarks/results, or with --quick a folder bench-quick.",
 )
 def main(quick: bool, results: Path | None) -> None:
-    """Run every benchmark; exit status 1 if something that must hold does not."""
+    """Run all benchmarks. Exit with status 1 if a limit is exceeded."""
     folder = results or (Path("bench-quick") if quick else Path(__file__).parent / "results")
     folder.mkdir(parents=True, exist_ok=True)
     failed = []
@@ -36,7 +36,7 @@ def main(quick: bool, results: Path | None) -> None:
             failed.append(part)
     click.echo(f"figures and plots: {folder}")
     if failed:
-        raise SystemExit(f"not all that must hold does: {', '.join(failed)}")
+        raise SystemExit(f"these benchmarks exceed their limits: {', '.join(failed)}")
 
 
 if __name__ == "__main__":

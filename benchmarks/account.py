@@ -1,4 +1,4 @@
-"""The account of a job on Spark: where the time from files to answers goes, task by task, from Spark's event log.
+"""The time of each stage and task of a Spark job from files to results, read from Spark's event log.
 
 python -m benchmarks.account [--rows 20000000] [--out FILE]
 """
@@ -20,15 +20,15 @@ if TYPE_CHECKING:
 
     from benchmarks.shapes import Shape
 
-RUNS = 3  # the last is reported: earlier runs start workers and compile
+RUNS = 3  # only the last run is reported, because earlier runs start workers and compile loops
 PYTHON = "data sent to Python workers", "data returned from Python workers"
 
 
 @click.command()
-@click.option("--rows", default=20_000_000, help="How many rows, in 36,000 finest windows.")
-@click.option("--out", type=click.Path(path_type=Path, dir_okay=False), help="Write the figures here, as JSON.")
+@click.option("--rows", default=20_000_000, help="The number of rows, in 36,000 windows of the finest level.")
+@click.option("--out", type=click.Path(path_type=Path, dir_okay=False), help="Write the figures to this JSON file.")
 def main(rows: int, out: Path | None) -> None:
-    """Run files to answers of four levels and nine functions, and print the seconds of each stage and of its tasks."""
+    """Roll up files to results of nine functions at four levels, and print the seconds of each stage and its tasks."""
     from benchmarks.shapes import INTEGER_KEYS, TEXTS
 
     stages = {shape.name: account(logged(shape, rows)) for shape in (TEXTS, INTEGER_KEYS)}
@@ -43,7 +43,7 @@ def main(rows: int, out: Path | None) -> None:
 
 
 def logged(shape: Shape, rows: int) -> list[dict[str, Any]]:
-    """Run the job in a session of its own, and read the events that Spark wrote of it."""
+    """Run the job in its own Spark session, and return the events in Spark's event log."""
     import spark_udaf as su
     from benchmarks.jobs import LEVELS, frame, throw_away, write_rows
     from spark_udaf.plan.session import local_session
@@ -70,7 +70,9 @@ def logged(shape: Shape, rows: int) -> list[dict[str, Any]]:
 
 
 def account(events: Iterable[dict[str, Any]]) -> list[dict[str, Any]]:
-    """Return the stages of the last query in an event log: seconds, seconds of each task, and bytes moved."""
+    """Return the stages of the last query in an event log, each with its seconds, the seconds of its tasks, and its
+    bytes.
+    """
     queries: dict[str, list[int]] = defaultdict(list)  # adaptive execution runs a job for each stage
     stages: dict[int, dict[str, Any]] = {}
     tasks: dict[int, list[float]] = defaultdict(list)

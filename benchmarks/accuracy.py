@@ -1,4 +1,4 @@
-"""Accuracy: relative errors of quantiles, up to the far tail, on three distributions."""
+"""Relative errors of quantiles from the median to the far tail, for three distributions."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from benchmarks.costs import heading, show
 from benchmarks.samples import DISTRIBUTIONS, EXTREME_QUANTILES, Floats
 from benchmarks.sketches import Promise
 
-SAMPLES = 3  # of each distribution: one alone may hit the middle of a bucket by luck
+SAMPLES = 3  # samples per distribution; in a single sample, a value may lie in the middle of a bucket by chance
 
 
 @dataclass(frozen=True)
@@ -27,7 +27,9 @@ class Errors:
 
 
 def accuracy(rows: int) -> list[Errors]:
-    """Sketch samples of each distribution in every way, hold each to its promise, and keep its worst errors."""
+    """Return the worst errors of every sketch for each distribution. Raise an error if a sketch exceeds its promised
+    error.
+    """
     errors_by_case = []
     for distribution in DISTRIBUTIONS:
         errors_by_sample = [_errors(samples.draw(distribution, rows, seed=11 + i)) for i in range(SAMPLES)]
@@ -40,7 +42,7 @@ def accuracy(rows: int) -> list[Errors]:
 
 
 def _errors(values: Floats) -> dict[tuple[str, str], list[float]]:
-    """Take the relative errors of every way on one sample."""
+    """Return the relative errors of every sketch for one sample."""
     ordered = np.sort(values)
     true = samples.true_quantiles(ordered, EXTREME_QUANTILES)
     estimates: dict[tuple[str, str], tuple[Promise, list[float]]] = {}
@@ -57,7 +59,7 @@ def _errors(values: Floats) -> dict[tuple[str, str], list[float]]:
 
 
 def show_accuracy(accuracies: Sequence[Errors], rows: int) -> None:
-    """Print the worst error of each way and quantile over the distributions."""
+    """Print the worst error of each sketch and quantile over all distributions."""
     columns = ["", "by", *(f"q = {q}" for q in EXTREME_QUANTILES)]
     table = heading(f"Worst relative error over {', '.join(DISTRIBUTIONS)}; {SAMPLES} × {rows:,} rows each", columns)
     for what, who in dict.fromkeys((e.what, e.who) for e in accuracies):

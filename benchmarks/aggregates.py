@@ -1,8 +1,8 @@
-"""Aggregates in a job that exists already, next to Spark's own: one group, many groups in SQL, half a million rows.
+"""Aggregate functions in an existing Spark job, compared with Spark's own: one group, many groups, and SQL.
 
     python -m benchmarks.aggregates [--rounds N] [--out FILE]
 
-All sides alternate in one session, and ratios of medians are compared, because the speed of a machine varies.
+All jobs alternate in one session, and ratios of medians are compared, because the speed of a machine varies.
 """
 
 from __future__ import annotations
@@ -35,11 +35,11 @@ if TYPE_CHECKING:
 ROWS = 500_000
 SQL_GROUPS = 20_000
 HOSTS = 100
-AVG_SECONDS = 0.3  # may be added to the time of Spark's avg
+AVG_SECONDS = 0.3  # the allowed difference to the time of Spark's avg
 
 
 def jobs(spark: SparkSession, folder: str) -> dict[str, Callable[[], None]]:
-    """Name the jobs over a file of ``ROWS`` rows with the keys ``k`` and ``host``."""
+    """Return jobs by name. They read a file of ``ROWS`` rows with the keys ``k`` and ``host``."""
     columns = ["exp(3 + randn(1)) AS x", f"id % {SQL_GROUPS} AS k", f"id % {HOSTS} AS host"]
     spark.range(0, ROWS, 1, 2).selectExpr(*columns).write.parquet(folder)
     df = spark.read.parquet(folder)
@@ -66,7 +66,7 @@ def jobs(spark: SparkSession, folder: str) -> dict[str, Callable[[], None]]:
 
 
 def must_hold(seconds: Mapping[str, float]) -> list[MustHold]:
-    """Compare medians."""
+    """Return the ratios of medians with their limits."""
 
     def line(own: str, built_in: str, limit: float) -> MustHold:
         return MustHold(f"{own} / {built_in}", limit, seconds[own] / seconds[built_in])
@@ -82,7 +82,9 @@ def must_hold(seconds: Mapping[str, float]) -> list[MustHold]:
 
 
 def registration_seconds(spark: SparkSession, rounds: int) -> list[float]:
-    """Register all functions in new sessions; the first seconds include the start of everything involved."""
+    """Return the seconds to register all functions in each of several new sessions. The first one also compiles Java
+    code.
+    """
     seconds = []
     for _ in range(rounds + 1):
         other = spark.newSession()
@@ -93,10 +95,10 @@ def registration_seconds(spark: SparkSession, rounds: int) -> list[float]:
 
 
 @click.command()
-@click.option("--rounds", default=7, help="Rounds after the first, which only warms up.")
+@click.option("--rounds", default=7, help="The number of rounds after the first one, which is not counted.")
 @click.option("--out", type=click.Path(path_type=Path, dir_okay=False), help="A JSON file for the figures.")
 def main(rounds: int, out: Path | None) -> None:
-    """Measure, print and write the figures."""
+    """Measure all jobs, print the results, and write them to a file."""
     with tempfile.TemporaryDirectory() as folder, session() as spark:
         first, *later = registration_seconds(spark, rounds)
         times = measure(jobs(spark, f"{folder}/rows"), rounds)

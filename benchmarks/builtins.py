@@ -1,8 +1,8 @@
-"""Built-ins: functions of ours on Spark next to what Spark itself has for the same, from files to answers by key.
+"""Built-in functions on Spark, compared with Spark's functions for the same results, from files to results by key.
 
 python -m benchmarks.builtins [--quick] [--out benchmarks/results/builtins.json]
 
-All sides alternate in one session, by `spark_udaf.bench`; ratios of medians are compared.
+`spark_udaf.bench` measures all functions alternately in one session. Ratios of medians are compared.
 """
 
 from __future__ import annotations
@@ -34,8 +34,8 @@ FROM_FILES = "su.aggregate of files"
 
 @dataclass(frozen=True)
 class Rival:
-    """Spark's counterpart of one of our functions, as an expression in SQL. ``limit`` is the largest allowed ratio of
-    our time to Spark's.
+    """A function of tiltframe and Spark's counterpart, an expression in SQL. ``limit`` is the largest allowed ratio of
+    tiltframe's time to Spark's.
     """
 
     ours: aggr.Measure
@@ -45,7 +45,7 @@ class Rival:
 
 
 def rivals() -> list[Rival]:
-    """List the functions."""
+    """List the pairs of functions that are compared."""
     candle = (
         "struct(min_by(x, ts), max_by(x, ts), min(x), max(x), min_by(ts, x), max_by(ts, x), min(ts), max(ts), sum(y), "
         "sum(x * y) / sum(y))"
@@ -60,7 +60,9 @@ def rivals() -> list[Rival]:
 
 
 def write_rows(folder: Path, rows: int) -> None:
-    """Write rows of random keys in the order of their times: whole numbers, few of them twice, and two doubles."""
+    """Write rows in the order of time, with random keys, an integer column with few repeated values, and two columns of
+    doubles.
+    """
     draws = np.random.default_rng(11)
     per = rows // FILES
     for number in range(FILES):
@@ -75,7 +77,7 @@ def write_rows(folder: Path, rows: int) -> None:
 
 
 def measured(spark: SparkSession, folder: str, rival: Rival, rounds: int) -> dict[str, float]:
-    """Return the seconds of each way of ours, and of Spark's built-ins."""
+    """Return the seconds of tiltframe's function in each interface, and of Spark's function."""
     report: Report = bench(
         spark, rival.ours, against=f"spark:{rival.expression}", data=folder, keys=["g"], rounds=rounds
     )
@@ -84,9 +86,9 @@ def measured(spark: SparkSession, folder: str, rival: Rival, rounds: int) -> dic
 
 @click.command()
 @click.option("--quick", is_flag=True, help="A fifth of the rows, fewer rounds.")
-@click.option("--out", type=click.Path(path_type=Path, dir_okay=False), help="Write the figures here, as JSON.")
+@click.option("--out", type=click.Path(path_type=Path, dir_okay=False), help="Write the figures to this JSON file.")
 def main(quick: bool, out: Path | None) -> None:
-    """Compare with Spark's built-ins; exit status 1 if something that must hold does not."""
+    """Compare with Spark's built-in functions. Exit with status 1 if a limit is exceeded."""
     rows, rounds = (2_000_000, 3) if quick else (10_000_000, 7)
     lines, figures = [], []
     with tempfile.TemporaryDirectory() as folder, session() as spark:

@@ -1,4 +1,4 @@
-"""Exact statistics: computed with fractions and rounded once."""
+"""Reference values of statistics, computed exactly with fractions and rounded once."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ def rounded(x: Fraction) -> float:
 
 
 def root(x: Fraction, sign: Fraction) -> float:
-    """Round the root of a fraction, by 400 decimal digits of it."""
+    """Return the square root of a fraction with a sign, computed to 400 decimal digits and rounded."""
     getcontext().prec = 400
     return math.copysign(float((Decimal(x.numerator) / Decimal(x.denominator)).sqrt()), 1 if sign >= 0 else -1)
 
@@ -34,7 +34,7 @@ def centred(values: Sequence[float]) -> list[Fraction]:
 
 
 def of_two(name: str, ys: Sequence[float], xs: Sequence[float], ddof: int = 1) -> float | None:
-    """Compute the covariance, the correlation or a part of the line of y by x."""
+    """Compute the covariance, the correlation, or the slope, intercept or r² of the regression of y on x."""
     n = len(ys)
     y, x = centred(ys), centred(xs)
     yx = sum((a * b for a, b in zip(y, x, strict=True)), Fraction())

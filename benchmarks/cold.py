@@ -1,4 +1,4 @@
-"""Cold and warm: seconds from a fresh process to its first answers, without compiled code on disk and with it.
+"""Seconds from the start of a process to its first results, without compiled code on disk (cold) and with it (warm).
 
 python -m benchmarks.cold [ROUNDS]
 """
@@ -17,7 +17,7 @@ ALL = "count min max sum avg var stdev dds hdr"
 CASES = {"import aggr": None, "sum": "sum", "dds": "dds", "all nine": ALL}
 _FOLDER = tempfile.TemporaryDirectory(prefix="bytecode")
 BYTECODE = _FOLDER.name
-MAY_TAKE = {"sum": 2.0, "dds": 5.0, "all nine": 8.0}  # seconds, cold, on two quiet cores
+MAY_TAKE = {"sum": 2.0, "dds": 5.0, "all nine": 8.0}  # the limits of cold runs in seconds, on two quiet cores
 WARM_MAY_TAKE = {"import aggr": 0.25, "rollup": 0.3}
 ANSWER = """
 import time
@@ -41,11 +41,11 @@ else:
 
 
 def ask(names: str | None, cache: str) -> tuple[float, float, float]:
-    """Run one process; return the seconds of its import, of its rollup with results, and of all its life."""
+    """Run one process. Return the seconds of its import, of its rollup with results, and of the whole process."""
     begun = os.times().elapsed
     script = ANSWER.format(names=names)
     environment = os.environ | {"NUMBA_CACHE_DIR": cache, "PYTHONPATH": str(ROOT), "PYTHONPYCACHEPREFIX": BYTECODE}
-    environment.pop("PYTHONDONTWRITEBYTECODE", None)  # an installed package has its bytecode
+    environment.pop("PYTHONDONTWRITEBYTECODE", None)  # let Python use stored bytecode, as for an installed package
     command = [sys.executable, "-c", script]
     output = subprocess.run(command, env=environment, check=True, capture_output=True, text=True, cwd=ROOT).stdout
     imported, answered = map(float, output.split())
@@ -53,7 +53,7 @@ def ask(names: str | None, cache: str) -> tuple[float, float, float]:
 
 
 def main(rounds: int) -> None:
-    """Measure, in a folder of bytecode that is there already."""
+    """Measure with a folder in which Python's bytecode already exists."""
     for names in CASES.values():
         with tempfile.TemporaryDirectory() as cache:
             ask(names, cache)
@@ -61,7 +61,7 @@ def main(rounds: int) -> None:
 
 
 def measure(rounds: int) -> None:
-    """Print seconds cold and warm, and their ratio; each round has an empty folder of its own for each case."""
+    """Print the seconds of cold and warm runs, and their ratio. Each cold run has a new, empty cache folder."""
     load = os.getloadavg()[0] if hasattr(os, "getloadavg") else float("nan")
     print(f"load before: {load:.1f}; medians of {rounds}")
     for case, names in CASES.items():

@@ -1,4 +1,4 @@
-"""What a commit costs at four levels: the processor's time and the clock's, here and in another checkout in turn.
+"""CPU time and elapsed time of a commit at four levels, in this checkout and another one alternately.
 
 python -m benchmarks.commits [CHECKOUT]
 """
@@ -23,13 +23,13 @@ WARM, COMMITS, ROUNDS = 10, 40, 3
 
 
 def states(commit: int) -> pa.Table:
-    """Roll up a minute of two hundred rows."""
+    """Return the states of two hundred rows within one minute."""
     times = [commit * 60_000 + 300 * i for i in range(200)]
     return rollup(pa.table({"ts": times, "x": [float(i % 97) for i in range(200)], "k": ["a", "b"] * 100}), FRAME)
 
 
 def measure(folder: str, commits: int = COMMITS) -> tuple[float, float]:
-    """Return the processor's and the clock's median milliseconds of a commit."""
+    """Return the medians of CPU time and elapsed time of a commit in milliseconds."""
     store, tables = FrameStore(f"{folder}/store", FRAME), [states(i) for i in range(WARM + commits)]
     times = []
     for number, table in enumerate(tables):
@@ -41,7 +41,7 @@ def measure(folder: str, commits: int = COMMITS) -> tuple[float, float]:
 
 
 def measured_in(checkout: str) -> tuple[float, float]:
-    """Measure in a process of a checkout, which may be of another release."""
+    """Measure in a new process with the code of a checkout, which may be another release."""
     environment = {**os.environ, "PYTHONPATH": checkout}
     command = [sys.executable, os.path.abspath(__file__), "--json"]
     done = subprocess.run(command, cwd=checkout, env=environment, check=True, stdout=subprocess.PIPE)
@@ -50,7 +50,7 @@ def measured_in(checkout: str) -> tuple[float, float]:
 
 
 def main() -> None:
-    """Print the medians, and the ratios to those of another checkout."""
+    """Print the medians, and their ratios to the medians of another checkout."""
     if sys.argv[1:] in ([], ["--json"]):
         with tempfile.TemporaryDirectory() as folder:
             processor, clock = measure(folder)

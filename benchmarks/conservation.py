@@ -1,9 +1,10 @@
-"""Conservation: the cost of comparing the output of each shuffle with the rows that its tasks sent.
+"""The cost of checking that each shuffle delivers all rows that its tasks sent.
 
 python -m benchmarks.conservation [--quick] [--out FILE]
 
-Receipts and comparisons are timed inside the tasks of the same jobs that `benchmarks.spark` measures, and set against
-the time that the job keeps its cores: files in the order of time, files in no order, and a million keys.
+Tasks send receipts with the numbers of rows, and compare them with the rows that arrive. Both are timed in the tasks of
+the jobs of `benchmarks.spark`, and divided by the core time of the job. The files are in the order of time, in random
+order, or have a million keys.
 """
 
 from __future__ import annotations
@@ -36,13 +37,13 @@ CORES, HIGHEST_SHARE = 2, 0.02
 
 
 def spent(folder: str, seconds: float) -> None:
-    """Note seconds that a task has spent."""
+    """Append the seconds that a task has spent to a file."""
     with (Path(folder) / str(time.monotonic_ns())).open("a") as file:
         file.write(f"{seconds}\n")
 
 
 def timed_receipts(folder: str, messages: Iterator[pa.RecordBatch], *more: Any) -> Iterator[pa.RecordBatch]:
-    """Hand on what `with_receipts` does, and note its seconds but those of the messages themselves."""
+    """Yield the messages of `with_receipts`, and record its time without the time to produce the messages."""
     upstream = 0.0
 
     def before() -> Iterator[pa.RecordBatch]:
@@ -66,7 +67,7 @@ def timed_receipts(folder: str, messages: Iterator[pa.RecordBatch], *more: Any) 
 
 
 class TimedReceived(conservation.Received):
-    """The input of a partition; writes down the seconds of each comparison."""
+    """The input of a partition, which records the seconds of each comparison."""
 
     folder = ""
 
@@ -77,7 +78,7 @@ class TimedReceived(conservation.Received):
 
 
 def shares(jobs: dict[str, Callable[[], None]], folder: Path, rounds: int) -> dict[str, float]:
-    """Return of each job the greatest share that receipts and comparisons have of its cores' time."""
+    """Return the largest share of receipts and comparisons in the core time of each job."""
     share_of_job = dict.fromkeys(jobs, 0.0)
     for number in range(rounds + 1):
         for name, job in jobs.items():
@@ -89,21 +90,21 @@ def shares(jobs: dict[str, Callable[[], None]], folder: Path, rounds: int) -> di
             assert notes, name  # the timed ones ran
             for note in notes:
                 note.unlink()
-            if number:  # the first round warms up
+            if number:  # the first round is not measured, because it starts workers and compiles loops
                 share_of_job[name] = max(share_of_job[name], share)
     return share_of_job
 
 
 @click.command()
 @click.option("--quick", is_flag=True, help="A tenth of the rows, fewer rounds.")
-@click.option("--out", type=click.Path(path_type=Path, dir_okay=False), help="Write the figures here, as JSON.")
+@click.option("--out", type=click.Path(path_type=Path, dir_okay=False), help="Write the figures to this JSON file.")
 def main(quick: bool, out: Path | None) -> None:
-    """Measure; exit status 1 if the cost is above what it may be."""
+    """Measure the cost. Exit with status 1 if it exceeds the limit."""
     rows, rounds = (2_000_000, 1) if quick else (20_000_000, 3)
     with tempfile.TemporaryDirectory() as folder_name, session() as spark:
         place, notes = Path(folder_name), Path(folder_name) / "notes"
         notes.mkdir()
-        for module in (two_phase, this):  # tasks receive these modules with the timed functions
+        for module in (two_phase, this):  # tasks receive the modules in which functions are replaced by timed ones
             cloudpickle.register_pickle_by_value(module)  # type: ignore[no-untyped-call]
         received = type("TimedReceived", (TimedReceived,), {"folder": str(notes)})
         vars(two_phase).update(with_receipts=partial(timed_receipts, str(notes)), Received=received)
@@ -126,7 +127,7 @@ def main(quick: bool, out: Path | None) -> None:
 
 
 def rolled_up(scan: Any) -> None:
-    """Roll up files to answers."""
+    """Roll up files to results."""
     import spark_udaf as su
 
     chain = frame(LEVELS, TEXTS)

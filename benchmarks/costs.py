@@ -1,4 +1,4 @@
-"""Costs: nanoseconds a row or a state, of one way to compute one thing; shown side by side as ratios."""
+"""Costs in nanoseconds per row or state, and tables that compare them."""
 
 from __future__ import annotations
 
@@ -21,12 +21,14 @@ class Cost:
 
 
 def cost_of(costs: Sequence[Cost], what: str, who: str, case: str) -> float | None:
-    """Find a cost; None if it was not measured."""
+    """Return a cost in nanoseconds, or None if it was not measured."""
     return next((c.ns for c in costs if (c.what, c.who, c.case) == (what, who, case)), None)
 
 
 def show_costs(title: str, costs: Sequence[Cost], base: Cost) -> None:
-    """Print a line per way and two columns per case: the cost, and its ratio to that of ``base`` in the same case."""
+    """Print one line per operation and library, with two columns per case: the cost, and its ratio to the cost of
+    ``base``.
+    """
     cases = list(dict.fromkeys(cost.case for cost in costs))
     table = heading(title, ["", "by", *(column for case in cases for column in (case, "×"))])
     for what, who in dict.fromkeys((cost.what, cost.who) for cost in costs):
@@ -40,7 +42,9 @@ def show_costs(title: str, costs: Sequence[Cost], base: Cost) -> None:
 
 
 def show_grid(title: str, costs: Sequence[Cost], base: str) -> None:
-    """Print a line per operation and a column per library, each with its ratio to ``base``."""
+    """Print one line per operation and one column per library. Costs are followed by their ratio to
+    library ``base``.
+    """
     whos = list(dict.fromkeys(cost.who for cost in costs))
     table = heading(title, ["", *whos])
     for what, case in dict.fromkeys((cost.what, cost.case) for cost in costs):
@@ -55,7 +59,7 @@ def show_grid(title: str, costs: Sequence[Cost], base: str) -> None:
 
 
 def heading(title: str, columns: Sequence[str]) -> Table:
-    """Return an empty table. Unnamed columns and the column ``by`` contain text, the others numbers."""
+    """Return an empty table. Unnamed columns and the column ``by`` contain text, and the other columns numbers."""
     table = Table(title=title, title_justify="left", box=SIMPLE_HEAD, header_style="bold")
     for name in columns:
         table.add_column(name, justify="left" if name in ("", "by") else "right")
@@ -63,6 +67,6 @@ def heading(title: str, columns: Sequence[str]) -> Table:
 
 
 def show(table: Table) -> None:
-    """Print a table, in full width where it goes to a file or a pipe."""
+    """Print a table. If the output is not a terminal, the table is 150 characters wide."""
     console = Console()
     (console if console.is_terminal else Console(width=150)).print(table)

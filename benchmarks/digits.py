@@ -1,9 +1,10 @@
-"""Digits: how many decimal digits of statistics are right, of NIST's sets and of random pairs far from 0.
+"""The number of correct decimal digits of statistics, for NIST's data sets and for random numbers near 1e9.
 
 python -m benchmarks.digits [--out benchmarks/results/digits.json]
 
-Each pair of columns of a set is computed. The worst is reported as NIST does: the logarithm of the relative error, or
-"all" if every result is the double nearest to what fractions give.
+Statistics are computed for each pair of columns of a set. As in NIST's reports, the number of digits is the negative
+logarithm of the relative error, and the worst pair counts. It is "all" if every result is the double nearest to the
+exact result.
 """
 
 from __future__ import annotations
@@ -28,7 +29,7 @@ from benchmarks.nist import SETS
 
 OF_TWO = ("covar", "corr", "slope", "intercept", "r2")
 OF_ONE = ("skewness", "kurtosis")
-SQL = {  # ours -> Spark's and DuckDB's for the same
+SQL = {  # the name of each function -> the call in the SQL of Spark and DuckDB
     "covar": "covar_samp(y, x)",
     "corr": "corr(y, x)",
     "slope": "regr_slope(y, x)",
@@ -37,13 +38,13 @@ SQL = {  # ours -> Spark's and DuckDB's for the same
     "skewness": "skewness(y)",
     "kurtosis": "kurtosis(y)",
 }
-Pair = tuple[str, list[float], list[float]]  # of a set: y and x
+Pair = tuple[str, list[float], list[float]]  # the name of a data set, y and x
 Results = dict[str, list[float | None]]
-Digits = dict[str, float | str | None]  # by function; "all" if each is the nearest double
+Digits = dict[str, float | str | None]  # correct digits by function; "all" if each result is the nearest double
 
 
 def pairs() -> list[Pair]:
-    """Pair the columns of each set."""
+    """Return all pairs of columns of each data set."""
     draws = np.random.default_rng(5)
     far = [[*map(str, (1e9 + draws.normal(size=1000)).tolist())] for _ in range(4)]
     sets = {**SETS, "1e9 + normal": far}
@@ -55,20 +56,20 @@ def pairs() -> list[Pair]:
 
 
 def table_of(rows: Sequence[Pair]) -> pa.Table:
-    """Return y and x of all pairs with their numbers, in order."""
+    """Return a table of y and x with the number of their pair, for all pairs in order."""
     numbers = np.repeat(np.arange(len(rows)), [len(y) for _, y, _ in rows])
     y, x = (np.concatenate([pair[side] for pair in rows]) for side in (1, 2))
     return pa.table({"pair": numbers, "y": y, "x": x})
 
 
 def expected(rows: Sequence[Pair]) -> Results:
-    """Compute by fractions, rounded once."""
+    """Return the exact statistics of each pair, rounded once."""
     two: Results = {name: [of_two(name, y, x) for _, y, x in rows] for name in OF_TWO}
     return two | {name: [of_one(name, y, sample=False) for _, y, _ in rows] for name in OF_ONE}
 
 
 def tiltframe(rows: Sequence[Pair]) -> Results:
-    """Ask ours."""
+    """Return the statistics that tiltframe computes for each pair."""
     table = table_of(rows)
     groups = Groups.of(table["pair"].to_numpy(), len(rows))
     results = {}
@@ -80,7 +81,7 @@ def tiltframe(rows: Sequence[Pair]) -> Results:
 
 
 def scipy(rows: Sequence[Pair]) -> Results:
-    """Ask SciPy, and NumPy for the covariance."""
+    """Return the statistics that SciPy computes for each pair, and the covariance of NumPy."""
     from scipy import stats
 
     results: Results = {name: [] for name in SQL}
@@ -95,7 +96,7 @@ def scipy(rows: Sequence[Pair]) -> Results:
 
 
 def spark(rows: Sequence[Pair]) -> Results:
-    """Ask Spark."""
+    """Return the statistics that Spark computes for each pair."""
     from benchmarks.jobs import session
 
     with session() as running:
@@ -107,7 +108,9 @@ def spark(rows: Sequence[Pair]) -> Results:
 
 
 def duckdb(rows: Sequence[Pair]) -> Results:
-    """Ask DuckDB, whose skewness is the one of samples: left out."""
+    """Return the statistics that DuckDB computes for each pair. Skewness is left out, because DuckDB's is that of a
+    sample.
+    """
     import duckdb as engine
 
     expressions = {**SQL, "skewness": "NULL", "kurtosis": "kurtosis_pop(y)"}
@@ -120,7 +123,7 @@ def duckdb(rows: Sequence[Pair]) -> Results:
 
 
 def digits(value: float | None, right: float | None) -> float:
-    """Count the digits that are right; infinitely many of the nearest double, none of no number."""
+    """Return the number of correct digits: infinity for the nearest double, and 0 if there is no number."""
     if value == right:
         return math.inf
     if value is None or right is None or not math.isfinite(value):
@@ -143,7 +146,7 @@ def worst(rows: Sequence[Pair], results: Results, right: Results) -> dict[str, D
 
 
 def show_digits(by_engine: dict[str, dict[str, Digits]]) -> None:
-    """Print a line for each set and function, a column for each engine."""
+    """Print one line per data set and function, and one column per engine."""
     table = heading("Digits that are right, the worst pair of columns", ["", "", *by_engine])
     for name in next(iter(by_engine.values())):
         for function in SQL:
@@ -153,9 +156,9 @@ def show_digits(by_engine: dict[str, dict[str, Digits]]) -> None:
 
 
 @click.command()
-@click.option("--out", type=click.Path(path_type=Path, dir_okay=False), help="Write the figures here, as JSON.")
+@click.option("--out", type=click.Path(path_type=Path, dir_okay=False), help="Write the figures to this JSON file.")
 def main(out: Path | None) -> None:
-    """Compare with fractions; exit status 1 unless all of ours are the nearest doubles."""
+    """Compare results with exact ones. Exit with status 1 unless all results of tiltframe are the nearest doubles."""
     warnings.simplefilter("ignore")
     rows = pairs()
     right = expected(rows)

@@ -1,9 +1,9 @@
-"""Distinct counts: approx_count_distinct next to DuckDB's on one core; next to Spark's see benchmarks.builtins.
+"""approx_count_distinct compared with DuckDB on one core; benchmarks.builtins compares it with Spark.
 
     python -m benchmarks.distinct [--quick]
 
-By `aggr.bench`; ratios of medians are compared. DuckDB and the stage ``answers`` go from an integer key to counts;
-``reduce`` is our kernel alone, with groups that are known.
+`aggr.bench` measures both, and ratios of medians are compared. DuckDB and the stage ``answers`` group rows by an
+integer key and return counts. The stage ``reduce`` is the kernel alone, without finding the groups.
 """
 
 from __future__ import annotations
@@ -18,19 +18,19 @@ from aggr.bench.report import OURS
 from benchmarks.musthold import MustHold, show_must_hold
 
 GROUPS = (1, 36_000)
-LIMIT = 1.0  # the largest ratio of the time of our kernel to DuckDB's time
+LIMIT = 1.0  # the largest allowed ratio of the kernel's time to DuckDB's time
 DUCKDB = "duckdb:approx_count_distinct(x)"
 
 
 def sample(rows: int) -> pa.Table:
-    """Draw whole numbers, few of them twice."""
+    """Return rows with random integers. Few of them occur more than once."""
     return pa.table({"x": np.random.default_rng(11).integers(0, 1 << 40, rows)})
 
 
 @click.command()
 @click.option("--quick", is_flag=True, help="A fifth of the rows, fewer rounds.")
 def command(quick: bool) -> None:
-    """Compare with DuckDB's approximate distinct count; exit status 1 if something that must hold does not."""
+    """Compare with DuckDB's approximate distinct count. Exit with status 1 if a limit is exceeded."""
     one_core()
     rows, rounds = (2_000_000, 3) if quick else (10_000_000, 5)
     report = bench(

@@ -1,4 +1,4 @@
-"""What durable commits cost: a store in a folder, with and without ``fsync``, commits in turn.
+"""The cost of durable commits: two stores in folders, one with and one without ``fsync``, commit alternately.
 
 python -m benchmarks.durability [FOLDER]
 """

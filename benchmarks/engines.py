@@ -1,7 +1,7 @@
-"""Engines: the same question to ours, DuckDB, Polars and chdb, each over one Arrow table of ``g`` and ``x``.
+"""The same aggregation by tiltframe, DuckDB, Polars and chdb, over one Arrow table with the columns ``g`` and ``x``.
 
-A question is a name: ``count``, ``min``, … ``stdev``, ``all seven`` of them, or a way to ask for quantiles.
-An answer is a table of ``g`` and the results, from key column to finished numbers, as a user would get it.
+A question is the name of an aggregation: ``count``, ``min``, … ``stdev``, ``all seven``, or a function
+for quantiles. An answer is the table of ``g`` and results that a user would get.
 """
 
 from __future__ import annotations
@@ -22,32 +22,32 @@ from benchmarks.sketches import ACCURACY, BY_ACCURACY, BY_DIGITS, DIGITS, UNIT, 
 
 SEVEN = ("count", "min", "max", "sum", "avg", "var", "stdev")
 ALL_SEVEN = "all seven"
-ALIKE = {name: f"{name}(x)" for name in ("count", "min", "max", "sum", "avg")}  # written so in every SQL
+ALIKE = {name: f"{name}(x)" for name in ("count", "min", "max", "sum", "avg")}  # the same call in all SQL dialects
 
 
 def singles(question: str) -> tuple[str, ...]:
-    """Name the single questions of one."""
+    """Return the single aggregates of a question."""
     return SEVEN if question == ALL_SEVEN else (question,)
 
 
 class Engine(ABC):
-    """What answers questions over a table."""
+    """A library that computes the answers to questions about a table."""
 
     name: str
     package: str
-    sketches: Mapping[str, Promise]  # ways to ask for quantiles, and what each promises
+    sketches: Mapping[str, Promise]  # the functions for quantiles, with their promised errors
 
     @abstractmethod
     def __init__(self, table: pa.Table, quantiles: Sequence[float] = QUANTILES) -> None:
-        """Take a table of ``g``, an integer, and ``x``, a double, and the quantiles to ask for."""
+        """Store a table with an integer column ``g`` and a column ``x`` of doubles, and the quantiles to compute."""
 
     @abstractmethod
     def ask(self, question: str, grouped: bool) -> pa.Table:
-        """Answer per ``g``, or for all rows as one group 0."""
+        """Return the answer for each ``g``, or for all rows as a single group 0."""
 
 
 class Ours(Engine):
-    """Our functions; measures that can share a state do."""
+    """tiltframe. Measures share states if they can."""
 
     name, package = "tiltframe", "tiltframe"
     sketches: Mapping[str, Promise] = {
@@ -65,7 +65,7 @@ class Ours(Engine):
         }
 
     def ask(self, question: str, grouped: bool) -> pa.Table:
-        """Group, reduce, finish."""
+        """Group the rows, reduce them to states, and compute the results."""
         rows = len(self._table)
         keys = [self._table.column("g").chunk(0)] if grouped else []
         groups, first = group_by(keys, rows)
@@ -77,7 +77,9 @@ class Ours(Engine):
         return pa.table({"g": g, **{name: results[name] for name in singles(question)}})
 
     def reduce(self, question: str, groups: Groups) -> None:
-        """Reduce alone, of groups that are known, but for what they remember of the last time."""
+        """Reduce rows in known groups. The groups are copied, so that they contain no cached values of
+        an earlier call.
+        """
         groups = Groups(groups.ids, groups.n)
         for states in plan({name: self._calls[name] for name in singles(question)}):
             states.measure.reduce(self._table, groups)
@@ -121,25 +123,27 @@ class ChDB(Engine):
         }
 
     def ask(self, question: str, grouped: bool) -> pa.Table:
-        """Run one query; chdb finds the table by the name of the variable."""
+        """Run one query. chdb finds the table by the name of the local variable."""
         arrow_rows = self._table  # noqa: F841
         sql = query(self._sql, question, grouped, "Python(arrow_rows)")
         return self._connection.query(f"{sql} SETTINGS max_threads = 1", "ArrowTable")
 
 
 class Polars(Engine):
-    """Polars with one thread; its quantiles are exact, and no state of them can be kept or merged."""
+    """Polars with one thread. Its quantiles are exact, and it has no states of quantiles that can be
+    stored or merged.
+    """
 
     name, package = "Polars", "polars"
     sketches: Mapping[str, Promise] = {"quantile (exact)": Promise(relative=0.0)}
 
     def __init__(self, table: pa.Table, quantiles: Sequence[float] = QUANTILES) -> None:
-        """Wrap the table."""
+        """Convert the table to a data frame."""
         self._polars = importlib.import_module("polars")
         self._frame, self._quantiles = self._polars.from_arrow(table), quantiles
 
     def ask(self, question: str, grouped: bool) -> pa.Table:
-        """Aggregate."""
+        """Run one aggregation."""
         polars, x = self._polars, self._polars.col("x")
         words = {"avg": "mean", "stdev": "std"}
         if question in self.sketches:
@@ -152,7 +156,7 @@ class Polars(Engine):
 
 
 def query(sql: Mapping[str, str], question: str, grouped: bool, source: str) -> str:
-    """Write a question as SQL."""
+    """Return the SQL query for a question."""
     results = ", ".join(f"{sql[name]} AS r_{i}" for i, name in enumerate(singles(question)))
     return f"SELECT g, {results} FROM {source} GROUP BY g" if grouped else f"SELECT 0 AS g, {results} FROM {source}"
 
@@ -161,12 +165,12 @@ KINDS: tuple[type[Engine], ...] = (DuckDB, Polars, ChDB)
 
 
 def engines(table: pa.Table, quantiles: Sequence[float] = QUANTILES) -> list[Engine]:
-    """Open every engine that is installed."""
+    """Return the engines that are installed."""
     return [kind(table, quantiles) for kind in KINDS if importlib.util.find_spec(kind.package)]
 
 
 def answers(table: pa.Table) -> dict[int, list[float]]:
-    """Read an answer as plain numbers per group, lists and records laid flat."""
+    """Return the numbers of an answer by group. Lists and records are flattened."""
     names = [name for name in table.column_names if name != "g"]
     groups = table.column("g").to_pylist()
     columns = [table.column(name).to_pylist() for name in names]
@@ -174,7 +178,7 @@ def answers(table: pa.Table) -> dict[int, list[float]]:
 
 
 def _numbers(result: Any) -> Sequence[float]:
-    """Lay one result flat; of a sketch's record, take the quantiles."""
+    """Return the numbers of one result, which are the quantiles for the record of a sketch."""
     if isinstance(result, dict):
         return [float(value) for value in result["quantiles"].values()]
     return [float(value) for value in result] if isinstance(result, list) else [float(result)]

@@ -1,4 +1,4 @@
-"""Files: a Parquet file read and reduced to windows per key, ours against DuckDB, each on one core."""
+"""Reading a Parquet file and aggregating it by window and key, compared with DuckDB, each on one core."""
 
 from __future__ import annotations
 
@@ -31,7 +31,9 @@ _SKETCH_SQL = f"approx_quantile(latency_ms, {list(QUANTILES)})"
 
 
 def files(rows: int, rounds: int) -> list[Cost]:
-    """Write files of time-ordered rows, check both sides' answers, and time both; none without DuckDB."""
+    """Write files in the order of time, check the results of both libraries, and return their costs. Return no costs
+    without DuckDB.
+    """
     if not importlib.util.find_spec("duckdb"):
         return []
     return [cost for shape in (TEXTS, INTEGER_KEYS) for cost in _of_shape(shape, rows, rounds)]
@@ -55,7 +57,9 @@ def _of_shape(shape: Shape, rows: int, rounds: int) -> list[Cost]:
 
 
 def write(path: Path, rows: int, shape: Shape) -> None:
-    """Write event times in order, a host, and a lognormal latency: `ROWS_A_GROUP` a window and host."""
+    """Write rows with ascending event times, a host and a lognormal latency: `ROWS_A_GROUP` rows per
+    window and host.
+    """
     rng = np.random.default_rng(17)
     hosts = len(shape.keys)
     span = max(1, rows // (ROWS_A_GROUP * hosts)) * WINDOW * 1_000_000
@@ -69,23 +73,23 @@ def write(path: Path, rows: int, shape: Shape) -> None:
 
 
 def frame(shape: Shape) -> TiltFrame:
-    """Keep nine measures per 10 seconds and host."""
+    """Return a frame with nine measures by host and windows of 10 seconds."""
     return TiltFrame([f"{WINDOW}s"], time="ts", keys=["host"], measures=shape.nine)
 
 
 def states(path: Path, shape: Shape) -> pa.Table:
-    """Reduce to one state per window, host and measure."""
+    """Read a file and return one state per window, host and measure."""
     return rollup(path, frame(shape))
 
 
 def answers(path: Path, shape: Shape) -> pa.Table:
-    """Reduce, and finish."""
+    """Read a file and return the results."""
     measured = frame(shape)
     return finish(rollup(path, measured), measured)
 
 
 def read(path: Path) -> int:
-    """Read the three columns alone."""
+    """Read the three columns without aggregating them."""
     return sum(batch.num_rows for batch in ds.dataset(path).to_batches())
 
 
@@ -98,7 +102,7 @@ def ask(path: Path, aggregates: str) -> pa.Table:
 
 
 def check(path: Path, shape: Shape) -> None:
-    """Compare both sides group for group: the seven closely, quantiles of one group with the true ones."""
+    """Compare the results of both libraries for each group, and the quantiles of one group with the true ones."""
     answer = answers(path, shape)
     duckdb_answer = ask(path, f"{_SEVEN_SQL}, {_SKETCH_SQL}").sort_by([("w", "ascending"), ("host", "ascending")])
     if (
@@ -114,7 +118,7 @@ def check(path: Path, shape: Shape) -> None:
 
 
 def _check_quantiles(path: Path, answer: pa.Table) -> None:
-    """Compare the quantiles of the first group with the true ones; hdr's rank may be the neighbouring one."""
+    """Compare the quantiles of the first group with the true ones. The rank of hdr may differ by one."""
     row = answer.slice(0, 1).to_pylist()[0]
     condition = (pc.field("host") == row["host"]) & (pc.field("ts") < row["window_end"])
     ordered = np.sort(pq.read_table(path, columns=["latency_ms"], filters=condition).column(0).to_numpy())

@@ -1,7 +1,6 @@
-"""Finishing: nanoseconds a state, from a column of states to its results, function by function.
+"""Nanoseconds per state to compute results from a column of states, for each function.
 
-Queries of a store, rollups and jobs finish states that they have merged themselves, without a second check; states that
-come from outside are checked first.
+Queries, rollups and jobs do not check states that they have merged themselves. States from elsewhere are checked first.
 
 python -m benchmarks.finishing [STATES]
 """
@@ -27,7 +26,9 @@ STATES = "ns a state"
 
 
 def finishing(states: int, rounds: int) -> tuple[list[Cost], list[Cost]]:
-    """Time how results are read from states of `ROWS_A_STATE` values each: of one's own, and from outside."""
+    """Return the costs of computing results from states of `ROWS_A_STATE` values, without and with a check of the
+    states.
+    """
     values = pa.array(np.random.default_rng(3).lognormal(3.0, 1.0, states * ROWS_A_STATE))
     groups = Groups(np.repeat(np.arange(states), ROWS_A_STATE), states)
     functions: list[Function] = [

@@ -1,4 +1,4 @@
-"""Figures of all built-in functions, for the catalogue: nanoseconds, bytes and errors by `aggr.bench`.
+"""Measure all built-in functions with `aggr.bench`: nanoseconds, bytes and errors, which the catalogue shows.
 
 python -m benchmarks.functions [--quick] [--out aggr/bench/measured.json]
 """
@@ -22,7 +22,7 @@ from aggr.catalogue import MEASURED, Figures
 
 GROUPS = 1_000
 SIZES = (1, 100, 10_000, 1_000_000)
-ARGUMENTS = {  # the arguments of each function; of others, the column of numbers
+ARGUMENTS = {  # the arguments of functions; the default is the column of numbers
     **dict.fromkeys(("bool_and", "bool_or", "duration_in"), '"up"'),
     **dict.fromkeys(("bit_and", "bit_or", "bit_xor"), '"whole"'),
     **dict.fromkeys(("arg_min", "arg_max", "top_k", "bottom_k"), '"name", by="x"'),
@@ -41,13 +41,13 @@ ARGUMENTS = {  # the arguments of each function; of others, the column of number
 
 
 def call(name: str) -> str:
-    """Write the call of a function that is measured."""
+    """Return the measured call of a function as text."""
     arguments = ARGUMENTS.get(name, '"x"')
     return f"aggr.{name}({arguments})"
 
 
 def random_rows(size: int) -> pa.Table:
-    """Draw rows with a column for each function."""
+    """Return random rows with the columns that the functions need."""
     rng = np.random.default_rng(1)
     x = rng.lognormal(3, 1, size)
     names = pa.DictionaryArray.from_arrays(
@@ -63,7 +63,7 @@ def figures_of(name: str, rows: int, rounds: int) -> tuple[Figures, Report]:
     ----------
     name : str
     rows, rounds : int
-        As `aggr.bench.bench` takes them.
+        Parameters of `aggr.bench.bench`.
 
     Returns
     -------

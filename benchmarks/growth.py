@@ -1,4 +1,4 @@
-"""How time and memory grow: with the rows, and with the groups."""
+"""The growth of time and memory with the number of rows and of groups."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ MEASURES = {"n": aggr.count(), "sum": aggr.sum("x"), "dds": aggr.dds("x")}
 
 @dataclass(frozen=True)
 class Extent:
-    """Which sizes are measured: rows with `GROUPS` groups, and groups with ``of_rows`` rows."""
+    """The sizes to measure: numbers of rows with `GROUPS` groups, and numbers of groups with ``of_rows`` rows."""
 
     rows: Sequence[int]
     groups: Sequence[int]
@@ -42,7 +42,7 @@ QUICK = Extent((100_000, 1_000_000), (100, 10_000), 1_000_000)
 
 @dataclass(frozen=True)
 class Grown:
-    """What one size took: seconds, and the largest memory that any Python worker reached."""
+    """The cost of one size: seconds, and the peak memory of the largest Python worker."""
 
     rows: int
     groups: int
@@ -51,13 +51,13 @@ class Grown:
 
 
 def grow(spark: SparkSession, folder: Path, extent: Extent) -> list[Grown]:
-    """Aggregate count, sum and dds by a key, reading files in the workers."""
+    """Measure count, sum and dds by a key for each size. The workers read the files."""
     sizes = [(rows, GROUPS) for rows in extent.rows] + [(extent.of_rows, groups) for groups in extent.groups]
     return [measure(spark, folder, rows, groups) for rows, groups in dict.fromkeys(sizes)]
 
 
 def measure(spark: SparkSession, folder: Path, rows: int, groups: int) -> Grown:
-    """Run one size twice; keep the faster."""
+    """Run the job for one size twice, and return the faster run."""
     scan = su.scan_parquet(spark, files(folder, rows, groups))
     reset_worker_peaks(spark)
     times = []
@@ -69,7 +69,7 @@ def measure(spark: SparkSession, folder: Path, rows: int, groups: int) -> Grown:
 
 
 def show(grown: Sequence[Grown]) -> None:
-    """Print a line a size."""
+    """Print one line per size."""
     table = heading(
         "How it grows: count, sum and dds by key, files", ["rows", "groups", "s", "ns a row", "MiB a worker"]
     )
@@ -81,7 +81,7 @@ def show(grown: Sequence[Grown]) -> None:
 
 
 def files(folder: Path, rows: int, groups: int) -> list[str]:
-    """Write ten million rows at most, and name them as often as it takes."""
+    """Write files with at most ten million rows. Return their paths, repeated until there are enough rows."""
     largest_file = min(rows, 10_000_000)
     file = folder / f"{largest_file}-{groups}.parquet"
     if not file.exists():

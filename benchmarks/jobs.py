@@ -1,4 +1,4 @@
-"""The jobs that are compared on Spark: the same rows and columns; their output is discarded."""
+"""The jobs that are compared on Spark. They read the same rows and columns, and their output is discarded."""
 
 from __future__ import annotations
 
@@ -34,14 +34,13 @@ BATCH_BYTES = "spark.sql.execution.arrow.maxBytesPerBatch"
 
 
 def frame(levels: list[str], data: Shape) -> TiltFrame:
-    """Make the frame of some levels."""
+    """Return a frame with these levels."""
     return TiltFrame(levels, "ts", data.nine, ["host"])
 
 
 def write_rows(folder: Path, rows: int, groups: int, data: Shape, in_order: bool = True) -> None:
-    """Write rows with ts, host and latency_ms (lognormal doubles), spread over ``groups`` finest windows.
-
-    They are in the order of time, or each file has rows of all times.
+    """Write rows with ts, host and latency_ms (lognormal doubles) in ``groups`` windows of the finest level. Rows are
+    in the order of time if ``in_order`` is true. Otherwise each file has rows of all times.
     """
     folder.mkdir(parents=True)
     rng = np.random.default_rng(1)
@@ -70,7 +69,7 @@ def session() -> Iterator[SparkSession]:
 
 
 def jobs(spark: SparkSession, folder: str, data: Shape) -> dict[str, Callable[[], None]]:
-    """Name every job."""
+    """Return all jobs by name."""
     df, scan = spark.read.parquet(folder), su.scan_parquet(spark, folder)
     by = df.groupBy(F.window("ts", "10 seconds"), "host")
     finest = (F.window("ts", "10 seconds"), "host")
@@ -121,7 +120,7 @@ def jobs(spark: SparkSession, folder: str, data: Shape) -> dict[str, Callable[[]
 
 
 def many_keys(spark: SparkSession, files: list[str]) -> dict[str, Callable[[], None]]:
-    """Name the jobs over a column ``k`` of many keys: answers of count, sum and dds, and what Spark has."""
+    """Return the jobs that group by a column ``k`` with many keys: count, sum and dds, and Spark's own functions."""
     scan, df = su.scan_parquet(spark, files), spark.read.parquet(*files)
     measures = {"n": aggr.count(), "sum": aggr.sum("x"), "dds": aggr.dds("x", QUANTILES)}
     return {
@@ -133,18 +132,20 @@ def many_keys(spark: SparkSession, files: list[str]) -> dict[str, Callable[[], N
 
 
 def throw_away(df: DataFrame) -> None:
-    """Run a job for all its columns, and keep nothing."""
+    """Compute all columns of a DataFrame, and discard the rows."""
     df.write.format("noop").mode("overwrite").save()
 
 
 def check(spark: SparkSession, folder: str) -> None:
-    """Compare both paths with each other; ten minutes with Spark's count, min, max, sum, and true quantiles."""
+    """Check that a DataFrame and files give the same states, and compare the results of ten minutes with Spark's
+    results and with true quantiles.
+    """
     chain, df = frame(LEVELS, TEXTS), spark.read.parquet(folder)
     a, b = su.rollup(df, chain), su.rollup(su.scan_parquet(spark, folder), chain)
     order = [(name, "ascending") for name in ("level", "window_start", "host")]
     hour = [states.where("level = '1h'").toArrow().sort_by(order) for states in (a, b)]
     if hour[0] != hour[1]:
-        raise AssertionError("the two paths give other states")
+        raise AssertionError("the rollups of the DataFrame and of the files have different states")
     first = f"window_start = timestamp_micros({START})"
     finished = su.finish(b, chain).where(f"level = '10m' AND {first}").toArrow().sort_by(order)
     exact = [F.count(X), F.min(X), F.max(X), F.sum(X), F.sort_array(F.collect_list(X))]
@@ -174,7 +175,8 @@ def _mean(column: str) -> Column:
     def mean(values: pd.Series) -> float:
         return float(values.mean())
 
-    mean.__annotations__ = {"values": pd.Series, "return": float}  # Spark reads them, and cannot read text
+    # Spark reads the annotations, and does not accept annotations that are text
+    mean.__annotations__ = {"values": pd.Series, "return": float}
     pandas_udf: Any = pandas_functions.pandas_udf
     udf_column: Column = pandas_udf(mean, "double")(column)
     return udf_column

@@ -1,4 +1,4 @@
-"""Joins: events with a store, next to the plain queries of their distinct ranges.
+"""Joins of events with a store, compared with one plain query per distinct range of the events.
 
     python -m benchmarks.joins [--quick] [--out FILE]
 
@@ -27,7 +27,7 @@ from aggr.bench.timing import circumstances, one_round
 from benchmarks.musthold import MustHold, show_must_hold
 from tiltframe import FrameStore, TiltFrame
 
-BEGIN = 1_704_067_200_000  # 2024-01-01, milliseconds
+BEGIN = 1_704_067_200_000  # 2024-01-01 in milliseconds since 1970
 HOUR, YEAR = 3_600_000, 366 * 86_400_000
 KEYS = 50
 ROUNDS = 5
@@ -36,7 +36,7 @@ RANGE_COLUMNS = ("start", "end")
 
 
 def store_of_a_year(folder: Path, rows: int) -> FrameStore:
-    """Write rows over a year, and as many in its first hour, into a store."""
+    """Return a store with rows of a whole year, and the same number of rows in its first hour."""
     rng = np.random.default_rng(1)
     offsets = np.concatenate([rng.integers(0, YEAR, rows), rng.integers(0, HOUR, rows)])
     hosts = rng.integers(0, KEYS, len(offsets))
@@ -47,7 +47,7 @@ def store_of_a_year(folder: Path, rows: int) -> FrameStore:
 
 
 def days_or_seconds(count: int) -> pa.Table:
-    """Return events: nine of ten ask for a year of days, and the others for an hour of seconds."""
+    """Return events. Nine of ten request a year of daily windows, and the others an hour of one-second windows."""
     rng = np.random.default_rng(2)
     is_year = rng.random(count) < 0.9
     return pa.table(
@@ -61,7 +61,7 @@ def days_or_seconds(count: int) -> pa.Table:
 
 
 def any_minute(count: int) -> pa.Table:
-    """Return events that ask for a minute of seconds, from any second of the hour on."""
+    """Return events that request a minute of one-second windows, beginning at a random second of the hour."""
     rng = np.random.default_rng(3)
     starts = BEGIN + rng.integers(0, HOUR // 1000 - 60, count) * 1000
     return pa.table(
@@ -70,18 +70,18 @@ def any_minute(count: int) -> pa.Table:
 
 
 def joined(store: FrameStore, events: pa.Table) -> pa.Table:
-    """Return the events with their results."""
+    """Return the events joined with their results."""
     return store.join(events, "host", within=RANGE_COLUMNS, per="size")
 
 
 def queried(store: FrameStore, events: pa.Table) -> list[pa.Table]:
-    """Return the results of each distinct range and windows of the events."""
+    """Return the results of one query per distinct range and kind of windows."""
     distinct = events.select([*RANGE_COLUMNS, "size"]).group_by([*RANGE_COLUMNS, "size"]).aggregate([]).to_pylist()
     return [store.query(event["size"], (event["start"], event["end"])) for event in distinct]
 
 
 def check(store: FrameStore, events: pa.Table) -> None:
-    """Compare the answers of some events with one query each; raise ``AssertionError`` where they differ."""
+    """Compare the answers of some events with one query each; raise ``AssertionError`` if they differ."""
     sample = events.slice(0, 20)
     expected: list[dict[str, Any]] = []
     for event in sample.to_pylist():
@@ -120,7 +120,7 @@ def main(events: int, rows: int, out: Path | None) -> list[MustHold]:
 
 @click.command()
 @click.option("--quick", is_flag=True, help="200 events and 4,000 rows.")
-@click.option("--out", type=click.Path(path_type=Path, dir_okay=False), help="Write the figures here, as JSON.")
+@click.option("--out", type=click.Path(path_type=Path, dir_okay=False), help="Write the figures to this JSON file.")
 def command(quick: bool, out: Path | None) -> None:
     """Compare joins with plain queries; exit with status 1 if a limit is exceeded."""
     lines = main(200, 4_000, out) if quick else main(10_000, 100_000, out)

@@ -1,9 +1,9 @@
-"""Reduce, merge and finish on one core: nanoseconds a row and a state, next to numpy's plain sum.
+"""Nanoseconds per row and per state to reduce, merge and finish on one core, compared with NumPy's plain sum.
 
     make bench
 
-Every function's answer is checked before it is timed. Runs alternate with numpy's ``bincount`` in one process; the
-ratio of medians is what to compare, for machines are noisy.
+The result of each function is checked before it is timed. Runs alternate with NumPy's ``bincount`` in one process.
+Ratios of medians are compared, because the speed of a machine varies.
 """
 
 from __future__ import annotations
@@ -33,15 +33,15 @@ from benchmarks.finishing import finishing
 ROWS, GROUPS = 1_000_000, 1_800
 STATES, MERGED = 100_000, 10_000
 
-# What each may cost: nanoseconds a row, on a machine where numpy's plain sum takes about 1.5.
+# The limit of each function in nanoseconds per row, on a machine on which NumPy's plain sum takes about 1.5.
 MAY_COST = {"count": 3, "min": 6, "max": 6, "sum": 20, "avg": 20, "var": 60, "stdev": 60, "dds": 60, "hdr": 60}
 MERGE_MAY_COST = 3_000
 FINISH_MAY_COST = {"dds": 2_000, "hdr": 4_000}
-SEVEN_MAY_COST = 1_000  # the other seven together
+SEVEN_MAY_COST = 1_000  # the limit for the seven functions other than dds and hdr together
 
 
 def main(rounds: int, out: Path | None) -> None:
-    """Measure, print, and write the figures as JSON where asked."""
+    """Measure and print the figures, and write them as JSON if ``out`` is passed."""
     rng = np.random.default_rng(1)
     groups = Groups(rng.integers(0, GROUPS, ROWS), GROUPS)
     floats = pa.array(rng.lognormal(3, 1, ROWS))
@@ -91,7 +91,7 @@ def main(rounds: int, out: Path | None) -> None:
 
 
 def finishing_figures(rounds: int, plain: float) -> list[dict[str, object]]:
-    """Time how results are computed from states: each function, and the seven exact functions together."""
+    """Return the times to compute results from states, for each function and for the seven exact functions together."""
     own, outside = ({cost.what: cost.ns for cost in costs} for costs in finishing(20_000, max(3, rounds // 2)))
     figures: list[dict[str, object]] = [
         {"what": name, "ns": ns, "numpy_ns": plain, "may_cost": FINISH_MAY_COST.get(name)} for name, ns in own.items()
@@ -103,7 +103,7 @@ def finishing_figures(rounds: int, plain: float) -> list[dict[str, object]]:
 
 
 def merging(rounds: int) -> list[dict[str, object]]:
-    """Time the merge of dds states of some 200 buckets."""
+    """Return the time to merge dds states of about 200 buckets."""
     rng = np.random.default_rng(2)
     function = aggr.Dds()
     rows = 20_000 * 400
@@ -116,7 +116,7 @@ def merging(rounds: int) -> list[dict[str, object]]:
     parts = [function.merge(many[h], Groups(groups.ids[h], MERGED)) for h in halves]
     twice = function.merge(pa.concat_arrays(parts), Groups(np.tile(np.arange(MERGED), 2), MERGED))
     if not same_bits(twice, function.merge(many, groups)):
-        raise AssertionError("merging in two steps gives other bits")
+        raise AssertionError("merging in two steps gives different bits")
     counts = pa.array(rng.integers(0, 100, STATES))
     ours, numpys = alternate(
         [
@@ -130,12 +130,14 @@ def merging(rounds: int) -> list[dict[str, object]]:
 
 
 def afresh(call: Callable[[pa.Array, Groups], object], column: pa.Array, groups: Groups) -> None:
-    """Call with groups that remember nothing: they keep what several functions ask of the same values."""
+    """Call a function with a copy of groups, because groups cache intermediate results for several functions."""
     call(column, Groups(groups.ids, groups.n))
 
 
 def check(function: Function, values: pa.Array, groups: Groups) -> None:
-    """Compare with the merge of two halves, and one group's result with the group's rows alone."""
+    """Check that merging the states of two halves gives the same states, and that a group's result equals that of its
+    rows alone.
+    """
     half = len(values) // 2
     parts = [function.reduce(values[s], Groups(groups.ids[s], GROUPS)) for s in (slice(0, half), slice(half, None))]
     unsplit = function.reduce(values, groups)
@@ -159,10 +161,10 @@ def show(title: str, unit: str, figures: list[dict[str, object]]) -> None:
 
 
 @click.command()
-@click.option("--rounds", default=9, show_default=True, help="How often each side runs.")
-@click.option("--out", type=click.Path(path_type=Path, dir_okay=False), help="Write the figures here, as JSON.")
+@click.option("--rounds", default=9, show_default=True, help="The number of runs of each side.")
+@click.option("--out", type=click.Path(path_type=Path, dir_okay=False), help="Write the figures to this JSON file.")
 def command(rounds: int, out: Path | None) -> None:
-    """Measure reduce and merge of every function on one core."""
+    """Measure how long each function takes to reduce and merge on one core."""
     main(rounds, out)
 
 

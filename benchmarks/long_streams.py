@@ -1,7 +1,7 @@
-"""Long streams on one core, without Spark: the same bits as the batch job, and memory that stays flat.
+"""Long streams on one core without Spark: check that they give the bits of a batch job, and that memory does not grow.
 
-python -m benchmarks.long_streams [--rows N] [--seed N]     in batches of many sizes, out of order, with restarts
-python -m benchmarks.long_streams --minutes 10              memory and the size of a saved state over time
+python -m benchmarks.long_streams [--rows N] [--seed N]     batches of many sizes, out of order, with restarts
+python -m benchmarks.long_streams --minutes 10              memory and the size of the saved state over time
 """
 
 from __future__ import annotations
@@ -17,17 +17,19 @@ import click
 from aggr.bench.timing import one_core
 
 LEVELS = ["10s", "1m", "10m", "1h"]
-KEYS, LAG = 50, 120  # seconds: how late rows come at most, and how far the watermark stays behind
+KEYS, LAG = 50, 120  # the maximum lateness of rows, and the delay of the watermark, in seconds
 A_SECOND = 250  # rows
-GROWTH = 1.1  # how much of the memory of the first third may be added in the last one
+GROWTH = 1.1  # the allowed ratio of memory in the last third of the time to memory in the first third
 
 
 @click.command()
-@click.option("--rows", default=5_000_000, help="How many rows.")
-@click.option("--seed", default=0, help="Of rows, batches and restarts.")
+@click.option("--rows", default=5_000_000, help="The number of rows.")
+@click.option("--seed", default=0, help="The seed of rows, batches and restarts.")
 @click.option("--minutes", type=float, help="Run for this many minutes and report the memory instead.")
 def main(rows: int, seed: int, minutes: float | None) -> None:
-    """Compare streams with the batch job, or watch their memory; exit status 1 if they differ, or it grows."""
+    """Compare streams with a batch job, or measure their memory. Exit with status 1 if results differ
+    or memory grows.
+    """
     one_core()
     good = same_bits_as_a_batch(rows, seed) if minutes is None else flat(minutes, seed)
     if not good:
@@ -35,7 +37,7 @@ def main(rows: int, seed: int, minutes: float | None) -> None:
 
 
 def same_bits_as_a_batch(n: int, seed: int) -> bool:
-    """Stream rows into open windows, and into a store; compare both with one rollup."""
+    """Stream rows into open windows and into a store. Return whether both have the same states as one rollup."""
     import numpy as np
     import pyarrow as pa
     import pyarrow.compute as pc
@@ -56,7 +58,8 @@ def same_bits_as_a_batch(n: int, seed: int) -> bool:
             click.echo("rows were dropped")
             return False
         emitted.append(windows.advance(newest - LAG * 1_000_000))
-        closed.advance(newest - (LAG // 4) * 1_000_000)  # some rows are late here, and reach their true windows
+        # some rows are late for this watermark, and are added to their true windows
+        closed.advance(newest - (LAG // 4) * 1_000_000)
         if rng.random() < 0.1:
             restarts += 1
             windows = OpenWindows.from_ipc(windows.to_ipc())
@@ -64,7 +67,8 @@ def same_bits_as_a_batch(n: int, seed: int) -> bool:
             saved, commits = closed.to_ipc(), commits + 1
             if rng.random() < 0.5:
                 closed.commit()
-            closed = ClosedWindows.from_ipc(saved, store, late="true_window")  # killed before its commit, or after
+            # as if the process was killed before or after its commit
+            closed = ClosedWindows.from_ipc(saved, store, late="true_window")
             closed.commit()
     emitted.append(windows.advance(2**61))
     closed.close()
@@ -87,7 +91,9 @@ def same_bits_as_a_batch(n: int, seed: int) -> bool:
 
 
 def flat(minutes: float, seed: int) -> bool:
-    """Stream for some minutes; print resident memory, the number of open windows and the size of a saved state."""
+    """Stream for some minutes, and print resident memory, the number of open windows and the size of the saved state.
+    Return whether memory stays within the limit.
+    """
     import numpy as np
 
     from tiltframe import FrameStore
@@ -136,7 +142,9 @@ def _frame() -> Any:
 
 
 def _batches(rng: Any, n: int | None) -> Iterator[tuple[Any, int]]:
-    """Draw batches of very different sizes, each row up to `LAG` late; and the newest time so far, microseconds."""
+    """Yield batches of very different sizes, whose rows are up to `LAG` late, each with the newest time so far in
+    microseconds.
+    """
     import numpy as np
     import pyarrow as pa
 

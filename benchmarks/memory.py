@@ -1,8 +1,9 @@
-"""Memory: the peak of commands as what they read grows, each in a process of its own.
+"""Peak memory of commands for growing inputs, each command in its own process.
 
 python -m benchmarks.memory [--files 3,10,30,60] [--out benchmarks/results/memory.json]
 
-A file has the requests of a day, one a minute of each of 200 hosts: 288,000 rows, and nearly as many states as rows.
+A file has the requests of one day, one per minute and host for 200 hosts. These are 288,000 rows, and nearly as many
+states.
 """
 
 from __future__ import annotations
@@ -43,7 +44,7 @@ def write_day(folder: Path, day: int) -> None:
 
 
 def command(*args: str) -> dict[str, float]:
-    """Run a command; return its seconds and the most memory that it held."""
+    """Run a command, and return its seconds and its peak memory."""
     begun = time.perf_counter()
     process = subprocess.Popen([sys.executable, "-c", "from tiltframe.cli import main; main()", *args])
     _, status, used = os.wait4(process.pid, 0)
@@ -53,7 +54,7 @@ def command(*args: str) -> dict[str, float]:
 
 
 def measured(folder: Path, files: int) -> dict[str, dict[str, float]]:
-    """Roll up the files of some days into a store, and query their windows."""
+    """Roll up the files of some days into a store, query the store, and return the figures of each command."""
     days, store = folder / f"days-{files}", str(folder / f"store-{files}")
     days.mkdir()
     for day in range(files):
@@ -71,10 +72,10 @@ def measured(folder: Path, files: int) -> dict[str, dict[str, float]]:
 
 
 @click.command()
-@click.option("--files", "counts", default="3,10,30,60", show_default=True, help="How many days there are.")
+@click.option("--files", "counts", default="3,10,30,60", show_default=True, help="The number of days.")
 @click.option("--out", type=click.Path(path_type=Path))
 def main(counts: str, out: Path | None) -> None:
-    """Measure; exit status 1 where a command held more than it may."""
+    """Measure all commands. Exit with status 1 if one needs more memory than its limit."""
     figures_of_files = {}
     with tempfile.TemporaryDirectory() as folder:
         for files in map(int, counts.split(",")):

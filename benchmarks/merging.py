@@ -1,4 +1,4 @@
-"""Merging: nanoseconds a state, where states of some 200 buckets are merged ten to one."""
+"""Nanoseconds per state to merge ten states of about 200 buckets into one."""
 
 from __future__ import annotations
 
@@ -20,17 +20,18 @@ from benchmarks.engines import SEVEN
 from benchmarks.samples import Floats
 from benchmarks.sketches import Sketch
 
-FAN_IN = 10  # states merged into one
+FAN_IN = 10  # the number of states that are merged into one
 ROWS_A_STATE = 800
-SLOW_SHARE = 50  # packages that fill sketches row by row receive one of this many states
+SLOW_SHARE = 50  # slow packages, which fill sketches row by row, receive one state out of this number
 STATES = "ns a state"
-SCATTERED = "over 600 decades"  # buckets that never touch: the worst there is
+SCATTERED = "over 600 decades"  # the worst case, in which no two buckets are adjacent
 
 
 def merging(states: int, rounds: int) -> list[Cost]:
-    """Time the merges of our functions and of other packages' sketches.
+    """Return the costs of merging states of tiltframe and sketches of other packages.
 
-    Our states are columns, merged into a new column; other packages merge objects into new objects.
+    The states of tiltframe are columns that are merged into a new column. Other packages merge objects into new
+    objects.
     """
     rng = np.random.default_rng(3)
     values = rng.lognormal(3.0, 1.0, states * ROWS_A_STATE)
@@ -49,10 +50,10 @@ def merging(states: int, rounds: int) -> list[Cost]:
 
 
 def _functions(values: Floats, rng: np.random.Generator) -> list[tuple[str, Function, Floats]]:
-    """List our functions with the values to merge states of."""
+    """List the functions with the values from which their states are computed."""
     heavy = rng.pareto(1.1, len(values)) + 1.0
     decades = 10.0 ** rng.uniform(-300.0, 300.0, len(values))
-    few = np.repeat(decades[:: ROWS_A_STATE // 200], ROWS_A_STATE // 200)  # 200 buckets that never touch
+    few = np.repeat(decades[:: ROWS_A_STATE // 200], ROWS_A_STATE // 200)  # 200 buckets that are not adjacent
     return [
         ("dds", aggr.Dds(), values),
         ("dds of Pareto", aggr.Dds(), heavy),
@@ -63,7 +64,7 @@ def _functions(values: Floats, rng: np.random.Generator) -> list[tuple[str, Func
 
 
 def _described(name: str, column: pa.StructArray) -> str:
-    """Name a column of sketches with its mean numbers of buckets and bytes."""
+    """Return the name of a column of sketches, with its mean numbers of buckets and bytes."""
     field = next((column.field(f) for f in ("positive", "buckets") if column.type.get_field_index(f) >= 0), None)
     if field is None:
         return name
@@ -72,7 +73,7 @@ def _described(name: str, column: pa.StructArray) -> str:
 
 
 def _check(function: Function, column: pa.StructArray, values: Floats) -> None:
-    """Hold the merge of some states to the one rule: the bits that the rows themselves would have given."""
+    """Raise ``AssertionError`` unless merged states have the same bits as states that are computed from the rows."""
     n = 10
     states = column[: n * FAN_IN]
     merged = function.merge(states, Groups(np.repeat(np.arange(n), FAN_IN), n))
@@ -82,11 +83,11 @@ def _check(function: Function, column: pa.StructArray, values: Floats) -> None:
 
 
 def _merge_all(sketch: Sketch, built: list[Any]) -> None:
-    """Merge groups of sketches, each into one."""
+    """Merge each group of sketches into one sketch."""
     for start in range(0, len(built), FAN_IN):
         sketch.merge(built[start : start + FAN_IN])
 
 
 def _afresh(function: Function, column: pa.Array, groups: Groups) -> None:
-    """Merge with groups that remember nothing of the last time."""
+    """Merge states with a copy of the groups, which has no cached values of an earlier call."""
     function.merge(column, Groups(groups.ids, groups.n))

@@ -1,4 +1,4 @@
-"""Must hold: the ratios that must hold, each with the figure it is checked on."""
+"""Limits: figures of benchmarks with the largest values that are allowed."""
 
 from __future__ import annotations
 
@@ -39,7 +39,7 @@ class MustHold:
 def must_hold(
     reduced: Sequence[Cost], merged: Sequence[Cost], stored: Sequence[Size], read: Sequence[Cost]
 ) -> list[MustHold]:
-    """Check each of them on the figures."""
+    """Return the limits with the measured figures."""
     many = reducing.MANY
     ours = cost_of(reduced, "dds", reducing.REDUCE, many)
     duckdb = cost_of(reduced, "approx_quantile", "DuckDB", many)
@@ -70,7 +70,7 @@ def unjudged(lines: Sequence[MustHold]) -> list[MustHold]:
 
 
 def show_must_hold(limits: Sequence[MustHold]) -> None:
-    """Print a line for each."""
+    """Print one line per limit."""
     table = heading("Must hold", ["", "at most", "is", ""])
     colours = {"pass": "green", "FAIL": "bold red", "not installed": "yellow", "not judged": "dim"}
     for line in limits:

@@ -1,6 +1,6 @@
-"""Narrowing: the share of bytes that a query for one of 100 keys reads.
+"""The share of a store's bytes that a query for one of 100 keys reads.
 
-Bytes are what the process has been given by read calls, as Linux counts them: files, footers and logs together.
+Bytes are those that read calls returned to the process, as Linux counts them, including footers and logs.
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ FRAME = TiltFrame(
 
 
 def month_of_hours(folder: Path, rows: int = 5) -> FrameStore:
-    """Write a month of 100 hosts, each with some events every hour, in one commit."""
+    """Return a store with a month of 100 hosts, each with some events per hour, written by one commit."""
     rng = np.random.default_rng(7)
     hours, hosts = np.arange(DAYS * 24) * HOUR + BEGIN, np.char.add("host-", np.arange(HOSTS).astype(str))
     count = len(hours) * HOSTS * rows
@@ -45,7 +45,7 @@ def month_of_hours(folder: Path, rows: int = 5) -> FrameStore:
 
 
 def bytes_read(call: Callable[[], Any]) -> int:
-    """Count the bytes that a call reads, once it has been made before."""
+    """Return the number of bytes that the second of two equal calls reads."""
     call()
     before = _bytes_read_so_far()
     call()
@@ -53,7 +53,7 @@ def bytes_read(call: Callable[[], Any]) -> int:
 
 
 def share_of_a_key(store: FrameStore) -> float:
-    """Divide the bytes that a month of one host takes by those of all hosts."""
+    """Return the bytes read for a month of one host, divided by the bytes read for all hosts."""
     bytes_of_one_key = bytes_read(lambda: store.query("1h", where="host = 'host-42'"))
     return bytes_of_one_key / bytes_read(lambda: store.query("1h"))
 

@@ -1,4 +1,4 @@
-"""NIST's Statistical Reference Datasets: the numbers of Norris, Longley and Filip.
+"""NIST's Statistical Reference Datasets: the data sets Norris, Longley and Filip.
 
 https://www.itl.nist.gov/div898/strd/ (in the public domain).
 """
@@ -36,13 +36,13 @@ FILIP = """0.8116 -6.860120914 0.9072 -4.324130045 0.9052 -4.358625055 0.9039 -4
 
 
 def columns(text: str, count: int) -> list[list[str]]:
-    """Cut a text into columns."""
+    """Split a text into columns of numbers."""
     words = text.split()
     return [words[at::count] for at in range(count)]
 
 
 def powers_of_x() -> list[list[str]]:
-    """Return y of Filip, and the powers of x in its polynomial."""
+    """Return the column y of the data set Filip, and the powers of x in its polynomial."""
     y, x = columns(FILIP, 2)
     return [y, *([repr(float(Fraction(value) ** power)) for value in x] for power in range(1, 11))]
 

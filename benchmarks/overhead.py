@@ -1,9 +1,9 @@
-"""The overhead of `aggr.bench`: the time that the harness takes itself, next to the operations that it times.
+"""The overhead of `aggr.bench`: the time of the harness itself, compared with the operations that it measures.
 
     python -m benchmarks.overhead [--rounds 21] [--out benchmarks/results/overhead.json]
 
-The harness runs an operation that does nothing, which shows its own CPU time per run. The ratio to the time of a bare
-call of a real operation is an upper bound of the error of its figures.
+The harness measures an empty operation, which gives its own CPU time per run. This time divided by that of a real
+operation is an upper bound for the error of its figures.
 """
 
 from __future__ import annotations
@@ -25,21 +25,21 @@ from aggr.bench.distributions import table_for
 from benchmarks.musthold import MustHold, show_must_hold
 
 ROWS = 1_000_000
-LIMIT = 0.02  # the largest share of the harness in the time of an operation
+LIMIT = 0.02  # the largest allowed share of the harness in the time of an operation
 MEASURES = (aggr.sum("x"), aggr.dds("x", [0.5, 0.99]), aggr.max("x"))
 GROUPS = (1, 1000)
-RUNS = 1000  # how often per round the operation that does nothing runs
+RUNS = 1000  # the number of runs of the empty operation per round
 
 
 def harness_seconds(rounds: int) -> float:
-    """Return the CPU time that the harness takes itself for one run of an operation."""
+    """Return the CPU time of the harness itself for one run of an operation."""
     begin = time.process_time()
     alternate([lambda: None], rounds=rounds * RUNS)
     return (time.process_time() - begin) / (rounds * RUNS)
 
 
 def bare_seconds(measure: aggr.Measure, groups: int, rounds: int) -> float:
-    """Return the median CPU time of a bare call that reduces `ROWS` rows."""
+    """Return the median CPU time to reduce `ROWS` rows without the harness."""
     ids = np.random.default_rng(1).integers(0, groups, ROWS)
     rows = table_for([measure], ROWS, "lognormal").append_column(GROUP, pa.array(ids)).combine_chunks()
     case = MeasureCase(measure, rows, groups)
@@ -56,7 +56,7 @@ def bare_seconds(measure: aggr.Measure, groups: int, rounds: int) -> float:
 @click.option("--rounds", default=21, show_default=True, help="Rounds of each operation.")
 @click.option("--out", type=click.Path(path_type=Path, dir_okay=False), help="Write the figures to this JSON file.")
 def main(rounds: int, out: Path | None) -> None:
-    """Measure the overhead; exit status 1 if it is too large."""
+    """Measure the overhead. Exit with status 1 if it exceeds the limit."""
     one_core()
     own = harness_seconds(rounds)
     click.echo(f"the harness takes {own * 1e6:.1f} µs per run")

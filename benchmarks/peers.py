@@ -1,9 +1,9 @@
-"""The one-core comparison: our functions next to what a user would pick instead, in speed, accuracy and bytes.
+"""Comparison with other libraries on one core: speed, accuracy and bytes.
 
     python -m benchmarks.peers [--quick] [--out FILE] [--plots DIR]
 
-Every answer is checked before it is timed. All sides alternate in one process that is kept on one core, and medians are
-compared. Peers that are not installed (``pip install 'tiltframe[bench]'``) are named as such and left out.
+Results are checked before they are timed. All libraries alternate in one process on one core, and medians are compared.
+Libraries that are not installed (``pip install 'tiltframe[bench]'``) are listed and left out.
 """
 
 from __future__ import annotations
@@ -32,7 +32,7 @@ OPTIONAL = ("duckdb", "polars", "chdb", "datasketches")
 
 @dataclass(frozen=True)
 class Extent:
-    """How much is measured."""
+    """The sizes of the measured data."""
 
     rows: int
     accuracy_rows: int
@@ -46,7 +46,9 @@ QUICK = Extent(rows=200_000, accuracy_rows=200_000, file_rows=1_000_000, states=
 
 
 def main(extent: Extent, out: Path | None, pictures: Path | None) -> list[musthold.MustHold]:
-    """Measure and print everything; write it as JSON and as plots where asked."""
+    """Measure and print all figures. Write them as JSON to ``out`` and as plots to ``pictures``, if
+    these are passed.
+    """
     begin = time.perf_counter()
     about = circumstances(PACKAGES)
     for package in OPTIONAL:
@@ -98,7 +100,7 @@ def main(extent: Extent, out: Path | None, pictures: Path | None) -> list[mustho
 def write(
     out: Path, about: dict[str, object], parts: dict[str, Sequence[Any]], lines: Sequence[musthold.MustHold]
 ) -> None:
-    """Write all figures, with the verdicts on those that must hold, as JSON."""
+    """Write all figures and the verdicts on limits as JSON."""
     figures = {name: [asdict(figure) for figure in part] for name, part in parts.items()}
     limits = [{**asdict(line), "verdict": line.verdict} for line in lines]
     out.write_text(json.dumps({**about, **figures, "must_hold": limits}, indent=1) + "\n")
@@ -111,7 +113,7 @@ def draw(
     stored: list[sizes.Size],
     about: dict[str, object],
 ) -> None:
-    """Draw the plots; matplotlib is loaded for nothing else."""
+    """Draw the plots. matplotlib is imported only here."""
     from benchmarks.plots import plots
 
     small = f"one core of {about['machine']}; commit {about['commit']}; " + ", ".join(
@@ -123,10 +125,10 @@ def draw(
 
 @click.command()
 @click.option("--quick", is_flag=True, help="Measure less: half a minute, and noisier ratios.")
-@click.option("--out", type=click.Path(path_type=Path, dir_okay=False), help="Write the figures here, as JSON.")
-@click.option("--plots", type=click.Path(path_type=Path, file_okay=False), help="Draw the plots into this folder.")
+@click.option("--out", type=click.Path(path_type=Path, dir_okay=False), help="Write the figures to this JSON file.")
+@click.option("--plots", type=click.Path(path_type=Path, file_okay=False), help="Write the plots to this folder.")
 def command(quick: bool, out: Path | None, plots: Path | None) -> None:
-    """Compare with peers on one core; exit status 1 if a full run exceeds a bound."""
+    """Compare with other libraries on one core. Exit with status 1 if a full run exceeds a limit."""
     one_core()
     lines = main(QUICK if quick else FULL, out, plots)
     if any(line.verdict == "FAIL" for line in lines):

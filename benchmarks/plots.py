@@ -1,4 +1,4 @@
-"""Plots: the comparison as three pictures, ours in one colour and everyone else in another."""
+"""Plots of the comparison: three pictures, with one colour for tiltframe and another for all other libraries."""
 
 from __future__ import annotations
 
@@ -33,7 +33,7 @@ STYLE: Any = {
 def plots(
     folder: Path, reduced: Sequence[Cost], errors: Sequence[Errors], stored: Sequence[Size], about: str
 ) -> list[Path]:
-    """Draw all plots into a folder; ``about`` names the circumstances in small print."""
+    """Write all plots to a folder. ``about`` describes the circumstances of the measurement in small print."""
     folder.mkdir(parents=True, exist_ok=True)
     with mpl.rc_context(STYLE):
         drawn = {"reduce": _reduce(reduced), "accuracy": _accuracy(errors), "bytes": _bytes(stored)}
@@ -44,7 +44,7 @@ def plots(
 
 
 def _reduce(costs: Sequence[Cost]) -> Figure:
-    """Draw nanoseconds a row as bars, cheapest first."""
+    """Draw nanoseconds per row as bars, the fastest first."""
     figure = Figure(figsize=(9, 6.2), layout="constrained")
     axes = figure.subplots()
     ways = [(c.what, c.who) for c in costs if c.case == reducing.MANY]
@@ -65,7 +65,7 @@ def _reduce(costs: Sequence[Cost]) -> Figure:
 
 
 def _accuracy(accuracies: Sequence[Errors]) -> Figure:
-    """Draw relative errors over quantiles, one panel per distribution, without the exact sketches."""
+    """Draw relative errors over quantiles, with one panel per distribution. Exact results are left out."""
     figure = Figure(figsize=(12, 5.4), layout="constrained")
     panels = figure.subplots(1, len(DISTRIBUTIONS), sharey=True)
     every = list(dict.fromkeys((e.what, e.who) for e in accuracies))
@@ -79,11 +79,12 @@ def _accuracy(accuracies: Sequence[Errors]) -> Figure:
             ours = _is_ours(e.who)
             i = 0 if ours else peers.index((e.what, e.who))
             look: dict[str, Any] = (
-                {"color": OURS if e.what == "dds" else PALE_OURS, "lw": 5, "zorder": 2}  # broad: others coincide
+                # a broad line, because other lines coincide with it
+                {"color": OURS if e.what == "dds" else PALE_OURS, "lw": 5, "zorder": 2}
                 if ours
                 else {"color": LINES[i % len(LINES)], "lw": 1.2, "marker": MARKERS[i % len(MARKERS)], "ms": 4.5}
             )
-            # a hit on the very value has no place on a log scale: it stands at the lower edge
+            # An error of 0 cannot be drawn on a logarithmic scale, so it is drawn at the lower edge.
             axes.plot(
                 range(len(e.errors)), [max(x, SMALLEST_ERROR) for x in e.errors], label=_named(e.what, e.who), **look
             )
@@ -102,7 +103,7 @@ def _accuracy(accuracies: Sequence[Errors]) -> Figure:
 
 
 def _bytes(stored: Sequence[Size]) -> Figure:
-    """Draw bytes per state as bars, for few and for many rows."""
+    """Draw bytes per state as bars, for states of few rows and of many rows."""
     figure = Figure(figsize=(9, 4.6), layout="constrained")
     axes = figure.subplots()
     few, many = sorted({s.rows for s in stored})
@@ -123,7 +124,7 @@ def _bytes(stored: Sequence[Size]) -> Figure:
 
 
 def _bars(axes: Any, at: Sequence[float], values: Sequence[float], colours: Sequence[str], form: str) -> None:
-    """Draw horizontal bars, each with its number behind it."""
+    """Draw horizontal bars, each followed by its number."""
     bars = axes.barh(at, values, height=0.38, color=colours)
     axes.bar_label(bars, [form.format(value) for value in values], padding=3, fontsize=8, color="#334155")
     axes.margins(x=0.08, y=0.02)

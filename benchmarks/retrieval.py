@@ -1,11 +1,11 @@
-"""Retrieval: an hourly answer for one day out of a month of one-second windows, next to Spark over the rows.
+"""Query the hours of one day from a store with a month of one-second windows, compared with Spark over the rows.
 
     python -m benchmarks.retrieval [--quick] [--out FILE] [--plots DIR]
 
-The month is written a day a commit, as a stream would, and compacted. The files that a query reads are counted by the
-plan it makes, and in another month, of 100 hosts, the bytes that one host takes (`benchmarks.narrowing`); answers are
-compared with Spark's before anything is timed. How it grows: with more keys the files keep
-their number and grow in rows, with more days one more of each bucket is added, and a day's hours stay in one file.
+The month is written with one commit per day, and compacted. The number of files that the query reads comes from its
+plan. `benchmarks.narrowing` measures the bytes that a query for one of 100 hosts reads. Results are compared with
+Spark's before anything is timed. With more keys, the number of files is the same, and files have more rows. With more
+days, files are added, and the hours of one day stay in one file.
 """
 
 from __future__ import annotations
@@ -45,7 +45,7 @@ FRAME = TiltFrame(
 
 @dataclass(frozen=True)
 class Extent:
-    """How much is measured: each host has ``rows`` events every second."""
+    """The size of the data: each host has ``rows`` events per second."""
 
     days: int
     hosts: int
@@ -58,7 +58,7 @@ QUICK = Extent(days=3, hosts=1, rows=2, rounds=3)
 
 
 def main(extent: Extent, out: Path | None) -> list[MustHold]:
-    """Measure, print, and write the figures where asked."""
+    """Measure and print the figures, and write them to ``out`` if it is passed."""
     about = circumstances(("pyspark", "deltalake", "pyarrow", "numpy"))
     with tempfile.TemporaryDirectory() as folder, session() as spark:
         store = written(Path(folder), extent)
@@ -100,7 +100,7 @@ def main(extent: Extent, out: Path | None) -> list[MustHold]:
 
 
 def written(folder: Path, extent: Extent) -> FrameStore:
-    """Write the rows of each day to a file of their own, and roll it up into the store."""
+    """Write one file of rows per day, and roll up each file into the store."""
     store = FrameStore(folder / "store", FRAME)
     (folder / "rows").mkdir()
     console = Console(stderr=True)
@@ -124,7 +124,7 @@ def written(folder: Path, extent: Extent) -> FrameStore:
 
 
 def hourly(spark: Any, folder: str) -> Any:
-    """Make the query that answers the same from the rows."""
+    """Return Spark's query that computes the same results from the rows."""
     rows = spark.read.parquet(f"{folder}/rows")
     low, high = (f"timestamp '{day} 00:00:00Z'" for day in WITHIN)
     rows.createOrReplaceTempView("rows")
@@ -137,14 +137,16 @@ def hourly(spark: Any, folder: str) -> Any:
 
 
 def check(ours: pa.Table, expected: pa.Table) -> None:
-    """Compare counts and means; raises ``AssertionError`` where they differ."""
+    """Raise ``AssertionError`` if counts or means differ."""
     assert ours["host"].to_pylist() == expected["host"].to_pylist()
     assert ours["n"].to_pylist() == expected["n"].to_pylist()
     assert np.allclose(ours["mean"].to_numpy(), expected["mean"].to_numpy(), rtol=1e-12)
 
 
 def counted(store: FrameStore) -> tuple[int, int, int]:
-    """Count the files that the query reads, all files, and the states in them."""
+    """Return the number of files that the query reads, the number of all files, and the number of
+    states in the store.
+    """
     view = store.at()
     (reading,) = view.ask(Query("1h", WITHIN)).readings
     parts = view.snapshot.parts
@@ -152,11 +154,16 @@ def counted(store: FrameStore) -> tuple[int, int, int]:
 
 
 @click.command()
-@click.option("--quick", is_flag=True, help="Three days.")
-@click.option("--out", type=click.Path(path_type=Path, dir_okay=False), help="Write the figures here, as JSON.")
-@click.option("--plots", type=click.Path(path_type=Path, file_okay=False), help="Nothing is drawn.", hidden=True)
+@click.option("--quick", is_flag=True, help="Use only three days.")
+@click.option("--out", type=click.Path(path_type=Path, dir_okay=False), help="Write the figures to this JSON file.")
+@click.option(
+    "--plots",
+    type=click.Path(path_type=Path, file_okay=False),
+    help="Accepted for all benchmarks; this one draws no plots.",
+    hidden=True,
+)
 def command(quick: bool, out: Path | None, plots: Path | None) -> None:
-    """Ask a store and Spark the same; exit status 1 if something that must hold does not."""
+    """Compare a query of a store with Spark over the rows. Exit with status 1 if a limit is exceeded."""
     lines = main(QUICK if quick else FULL, out)
     if any(line.verdict == "FAIL" for line in lines):
         raise SystemExit(1)

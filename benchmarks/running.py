@@ -1,4 +1,4 @@
-"""Running results of a million rows on one core: the time that the process itself has taken.
+"""CPU time of running results and sliding windows for a million rows on one core.
 
 python -m benchmarks.running [--rows N]
 """
@@ -12,14 +12,14 @@ import click
 from aggr.bench.timing import one_core
 
 KEYS = 1000
-LIMITS = {"count … stdev": 5.0, "dds": 60.0}  # seconds for a million rows
-RATIO = 3.0  # of sliding(1000) to sliding(10)
+LIMITS = {"count … stdev": 5.0, "dds": 60.0}  # limits in seconds for a million rows
+RATIO = 3.0  # the largest allowed ratio of the time of sliding(1000) to that of sliding(10)
 
 
 @click.command()
-@click.option("--rows", default=1_000_000, help="How many rows.")
+@click.option("--rows", default=1_000_000, help="The number of rows.")
 def main(rows: int) -> None:
-    """Time running results and sliding windows; exit status 1 if one takes longer than it must."""
+    """Measure running results and sliding windows. Exit with status 1 if a limit is exceeded."""
     one_core()
     import numpy as np
     import pyarrow as pa
@@ -50,7 +50,7 @@ def main(rows: int) -> None:
         over = total_seconds > LIMITS.get(name, float("inf")) * rows / 1_000_000
         failed |= over
         click.echo(f"running {name:14} {total_seconds:7.2f} s{'  FAIL' if over else ''}")
-    # of every function whose result has the same size whatever the window's: lists of values grow with it
+    # functions whose results do not grow with the window, so lists of values are left out
     part = table.slice(0, rows // 10)
     part = part.append_column("w", pa.array(np.ones(part.num_rows, np.int64)))
     part = part.append_column("t", pa.array(np.abs(part["x"].to_numpy()).astype(np.int64)))

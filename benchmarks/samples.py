@@ -1,4 +1,4 @@
-"""Samples: the distributions that sketches are compared on, and the true answers by sorting."""
+"""Random samples for comparing sketches, and true quantiles computed by sorting."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ def draw(distribution: str, n: int, seed: int = 1) -> Floats:
 
 
 def true_quantiles(ordered: Floats, quantiles: Sequence[float]) -> list[float]:
-    """Pick the values at the lower ranks ``floor(q·(n − 1))`` of values in order.
+    """Return the values at the lower ranks ``floor(q·(n − 1))`` of sorted values.
 
     >>> true_quantiles(np.array([1.0, 2.0, 3.0, 4.0]), [0.5, 1.0])
     [2.0, 4.0]
@@ -41,12 +41,14 @@ def true_quantiles(ordered: Floats, quantiles: Sequence[float]) -> list[float]:
 
 
 def relative_errors(estimates: Sequence[float], true: Sequence[float]) -> list[float]:
-    """Divide how far each estimate lies from the true value by the true value's magnitude."""
+    """Return the relative error of each estimate: the distance from the true value divided by the true value's
+    magnitude.
+    """
     return [abs(estimate - value) / abs(value) for estimate, value in zip(estimates, true, strict=True)]
 
 
 def rank_errors(estimates: Sequence[float], ordered: Floats, quantiles: Sequence[float]) -> list[float]:
-    """Say how far the rank of each estimate lies from the one asked for, as a share of all ranks."""
+    """Return the difference between the rank of each estimate and the requested rank, as a fraction of all ranks."""
     low = np.searchsorted(ordered, estimates, side="left") / len(ordered)
     high = np.searchsorted(ordered, estimates, side="right") / len(ordered)
     quantile_array = np.asarray(quantiles)

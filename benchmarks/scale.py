@@ -1,10 +1,11 @@
-"""Scale: the same days of rows, ever more of them, from files into a store by Spark, next to what `explain` predicts.
+"""Roll up growing numbers of equal days from files into a store by Spark, and compare with the predictions of
+`explain`.
 
 python -m benchmarks.scale [--days 1,10,100] [--rows-per-day 10000000] [--master local-cluster[2,1,4096]] [--out FILE]
 
-A day has its rows in one Parquet file for each hour, in the order of time: latencies of 1,000 hosts. Each is
-a commit, as in a backfill. The first number of days is rolled up once before, so that nothing is compiled then. Memory
-is the peak of all Python workers together, and shuffled bytes are those of the last day.
+A day has 24 Parquet files, one per hour, in the order of time, with latencies of 1,000 hosts. Each day is one commit,
+as in a backfill. A first run, which compiles loops, is not measured. Memory is the peak of all Python workers together,
+and shuffled bytes are those of the last day.
 """
 
 from __future__ import annotations
@@ -36,7 +37,7 @@ if TYPE_CHECKING:
 
     from tiltframe.capacity import Capacity
 
-BEGIN, HOUR = 1_700_006_400_000_000, 3_600_000_000  # a midnight, and an hour, in microseconds
+BEGIN, HOUR = 1_700_006_400_000_000, 3_600_000_000  # a midnight, and the length of an hour, in microseconds
 KEYS = 1000
 FRAME = TiltFrame(
     ["1m", "10m", "1h", "1d"],
@@ -55,7 +56,7 @@ FRAME = TiltFrame(
 
 
 def rows_of(begin: int, length: int, count: int, seed: int, keys: int = KEYS, of_first: float = 0) -> pa.Table:
-    """Return rows of a time range, in order; ``of_first`` adds a share of rows for the first key."""
+    """Return rows of a time range in the order of time. A fraction ``of_first`` of the rows gets the first key."""
     draws = np.random.default_rng(seed)
     drawn = draws.integers(0, keys, count)
     if of_first:
@@ -66,13 +67,13 @@ def rows_of(begin: int, length: int, count: int, seed: int, keys: int = KEYS, of
 
 
 def write_hour(folder: Path, keys: int, of_first: float, hour: int, count: int) -> None:
-    """Write the file of an hour."""
+    """Write the file of one hour."""
     rows = rows_of(BEGIN + hour * HOUR, length=HOUR, count=count, seed=hour, keys=keys, of_first=of_first)
     pq.write_table(rows, folder / f"hour-{hour:05}.parquet")
 
 
 def write_hours(folder: Path, counts: list[int], keys: int = KEYS, of_first: float = 0) -> None:
-    """Write one file per hour, with ``counts[hour]`` rows, in a new folder."""
+    """Write one file per hour to a new folder. The file of an hour has ``counts[hour]`` rows."""
     folder.mkdir(parents=True)
     with ProcessPoolExecutor(2) as pool:
         list(pool.map(partial(write_hour, folder, keys, of_first), range(len(counts)), counts))
@@ -80,7 +81,9 @@ def write_hours(folder: Path, counts: list[int], keys: int = KEYS, of_first: flo
 
 @contextmanager
 def watched() -> Iterator[dict[str, float]]:
-    """Watch this process and its descendants: the seconds of processor time of all, most bytes of Python workers."""
+    """Measure this process and its descendants within the context: the CPU seconds of all, and the peak bytes of Python
+    workers.
+    """
     peaks, over, seen = {"peak_bytes": 0.0}, threading.Event(), dict[int, float]()
     before = {process: _cpu_seconds(process) for process in [os.getpid(), *_descendants(os.getpid())]}
 
@@ -118,7 +121,7 @@ def _descendants(process: int) -> list[int]:
 
 
 def _cpu_seconds(process: int) -> float:
-    """The processor time of a process; that of a process that has ended is 0, and was seen before."""
+    """Return the CPU seconds of a process, or 0 if it has ended. An earlier measurement then counts."""
     try:
         fields = Path(f"/proc/{process}/stat").read_text().rpartition(")")[2].split()
     except OSError:
@@ -127,7 +130,7 @@ def _cpu_seconds(process: int) -> float:
 
 
 def _python_bytes(process: int) -> int:
-    """Count the memory of a process that is its own, if it runs Python."""
+    """Return the private memory of a process in bytes if it runs Python, otherwise 0."""
     try:
         if "python" not in Path(f"/proc/{process}/comm").read_text():
             return 0
@@ -138,7 +141,7 @@ def _python_bytes(process: int) -> int:
 
 
 def predicted(rows_per_day: int) -> Capacity:
-    """Explain the frame by a hundredth of a day's rows, drawn at random."""
+    """Return the prediction of `explain` from a random hundredth of a day's rows."""
     draws = np.random.default_rng(1)
     hours = [rows_of(BEGIN + hour * HOUR, HOUR, rows_per_day // 24, hour) for hour in range(24)]
     rows = pa.concat_tables(hours)
@@ -190,9 +193,9 @@ def rolled_up(
 @click.option("--days", default="1,10,100", show_default=True)
 @click.option("--rows-per-day", default=10_000_000, show_default=True)
 @click.option("--master", default="local[2]", show_default=True)
-@click.option("--out", type=click.Path(path_type=Path, dir_okay=False), help="Write the figures here, as JSON.")
+@click.option("--out", type=click.Path(path_type=Path, dir_okay=False), help="Write the figures to this JSON file.")
 def main(days: str, rows_per_day: int, master: str, out: Path | None) -> None:
-    """Measure, and print each figure next to its prediction."""
+    """Measure, and print the figures together with their predictions."""
     counts = [int(count) for count in days.split(",")]
     capacity = predicted(rows_per_day)
     click.echo(repr(capacity))

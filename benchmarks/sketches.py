@@ -1,4 +1,4 @@
-"""Sketches: ours and those of other packages, behind one face: build, merge, serialize, ask."""
+"""Quantile sketches of tiltframe and other packages, with one interface: build, merge, size and quantiles."""
 
 from __future__ import annotations
 
@@ -19,24 +19,25 @@ import aggr
 from aggr.groups.groups import Groups
 from benchmarks.samples import Floats
 
-ACCURACY = 0.01  # α of every sketch that promises a relative accuracy
-UNIT, DIGITS = 0.01, 2  # of every HdrHistogram: about as accurate
+ACCURACY = 0.01  # the relative accuracy α of all sketches that have one
+UNIT, DIGITS = 0.01, 2  # the unit and digits of all HdrHistograms, which are about as accurate
 
 
 @dataclass(frozen=True)
 class Promise:
-    """How far an answer may lie from the true one: in value, relatively, or in rank, as a share of all ranks.
+    """The promised maximum error of a quantile: a relative error of the value, or an error of the rank as a fraction of
+    all ranks.
 
-    Promises of rank hold with high probability only, so that they are set loosely here.
+    Errors of ranks are promised only with high probability, so generous limits are set here.
 
     Parameters
     ----------
     relative, rank : float or None
-        One of the two.
+        The maximum error. Pass one of the two; the other stays None.
     neighbours : int
-        How many ranks an own convention of the rank may differ by from ``floor(q·(n − 1))``.
+        The number of ranks by which the package's definition of a quantile may differ from ``floor(q·(n − 1))``.
     absolute : float
-        What rounding to units adds to the relative error of the value.
+        The absolute error from rounding values to units, in addition to the relative error.
     """
 
     relative: float | None = None
@@ -55,48 +56,48 @@ class Sketch(ABC):
     name: str
     package: str
     promise: Promise
-    row_at_a_time = False  # one Python call a row: timed on fewer rows
+    row_at_a_time = False  # whether each row needs a Python call; fewer rows are then timed
 
     @abstractmethod
     def build(self, values: Floats) -> Any:
-        """Make the sketch of some values."""
+        """Return a sketch of values."""
 
     @abstractmethod
     def merge(self, sketches: Sequence[Any]) -> Any:
-        """Merge sketches into a new one, without changing them."""
+        """Return a new sketch that is merged from sketches, which are not changed."""
 
     @abstractmethod
     def size(self, sketch: Any) -> int:
-        """Count the bytes it is stored in."""
+        """Return the number of bytes of a stored sketch."""
 
     @abstractmethod
     def quantiles(self, sketch: Any, quantiles: Sequence[float]) -> list[float]:
-        """Ask for quantiles."""
+        """Return quantiles of a sketch."""
 
 
 class Ours(Sketch):
-    """A function of ours; its sketch is a column of one state."""
+    """A function of tiltframe. Its sketch is a column of one state."""
 
     package = "tiltframe"
 
     def __init__(self, function: aggr.Dds | aggr.Hdr, promise: Promise) -> None:
-        """Take a function and what it promises."""
+        """Store a function and its promised error."""
         self.name, self.function, self.promise = function.name, function, promise
 
     def build(self, values: Floats) -> pa.StructArray:
-        """Reduce to one state."""
+        """Reduce the values to one state."""
         return self.function.reduce(pa.array(values), Groups.single(len(values)))
 
     def merge(self, sketches: Sequence[pa.StructArray]) -> pa.StructArray:
-        """Merge to one state."""
+        """Merge the states into one."""
         return self.function.merge(pa.concat_arrays(sketches), Groups.single(len(sketches)))
 
     def size(self, sketch: pa.StructArray) -> int:
-        """Count the bytes of the Arrow buffers: values, offsets and null bits of every field."""
+        """Return the bytes of the Arrow buffers, including offsets and null bits."""
         return int(sketch.nbytes)
 
     def quantiles(self, sketch: pa.StructArray, quantiles: Sequence[float]) -> list[float]:
-        """Finish with other quantiles than those of the function."""
+        """Compute quantiles that may differ from those of the function."""
         asking = type(self.function)(tuple(quantiles), **self._shape())
         return [float(value) for value in asking.finish(sketch)[0].as_py()["quantiles"].values()]
 
@@ -105,12 +106,12 @@ class Ours(Sketch):
 
 
 class DDSketchPackage(Sketch):
-    """DataDog's package: one ``add`` a row, stored as its protobuf."""
+    """DataDog's package. Each row is one call of ``add``, and a sketch is stored as protobuf."""
 
     name, package, promise, row_at_a_time = "ddsketch", "ddsketch", BY_ACCURACY, True
 
     def build(self, values: Floats) -> Any:
-        """Add row after row."""
+        """Add the values one by one."""
         sketch = DDSketch(ACCURACY)
         add = sketch.add
         for value in values.tolist():
@@ -125,7 +126,7 @@ class DDSketchPackage(Sketch):
         return merged
 
     def size(self, sketch: Any) -> int:
-        """Serialize as protobuf, which leaves out sum, min and max."""
+        """Return the size of the protobuf message, which does not contain sum, min and max."""
         return len(protobuf(sketch).SerializeToString())
 
     def quantiles(self, sketch: Any, quantiles: Sequence[float]) -> list[float]:
@@ -134,13 +135,15 @@ class DDSketchPackage(Sketch):
 
 
 class HdrHistogramPackage(Sketch):
-    """The port of HdrHistogram to Python: one ``record_value`` a row, stored as compressed base64."""
+    """The Python port of HdrHistogram. Each row is one call of ``record_value``, and a sketch is stored as compressed
+    base64.
+    """
 
     name, package, promise, row_at_a_time = "hdrhistogram", "hdrhistogram", BY_DIGITS, True
-    highest = 10**11  # in units; the package needs it in advance
+    highest = 10**11  # the largest value in units, which the package must know in advance
 
     def build(self, values: Floats) -> Any:
-        """Record row after row, in units."""
+        """Record the values one by one, in units."""
         histogram = HdrHistogram(1, self.highest, DIGITS)
         record = histogram.record_value
         for value in np.rint(values / UNIT).astype(np.int64).tolist():
@@ -148,14 +151,14 @@ class HdrHistogramPackage(Sketch):
         return histogram
 
     def merge(self, sketches: Sequence[Any]) -> Any:
-        """Add one after the other to a new one."""
+        """Add the sketches one by one to a new sketch."""
         merged = HdrHistogram(1, self.highest, DIGITS)
         for sketch in sketches:
             merged.add(sketch)
         return merged
 
     def size(self, sketch: Any) -> int:
-        """Encode as V2."""
+        """Return the size in the encoding V2."""
         return len(sketch.encode())
 
     def quantiles(self, sketch: Any, quantiles: Sequence[float]) -> list[float]:
@@ -164,20 +167,21 @@ class HdrHistogramPackage(Sketch):
 
 
 class Apache(Sketch):
-    """A sketch of Apache DataSketches with its default size: updated with whole arrays."""
+    """A sketch of Apache DataSketches with its default size. It is updated with whole arrays."""
 
     package = "datasketches"
 
     def __init__(self, name: str, kind: str, rank: float, dtype: type[np.floating[Any]] = np.float64) -> None:
-        """Take a class by its name there, and the error of rank to allow."""
+        """Store a class of the package by its name, and the allowed error of ranks."""
         self.name, self.promise, self._dtype = name, Promise(rank=rank), dtype
         self._new = getattr(importlib.import_module("datasketches"), kind)
 
     def build(self, values: Floats) -> Any:
-        """Update with the array."""
+        """Update a new sketch with the array."""
         sketch = self._new()
         sketch.update(values.astype(self._dtype, copy=False))
-        if hasattr(sketch, "compress"):  # t-digest would only have buffered the values, and sort them when asked
+        # Without this call, t-digest would only buffer the values, and sort them at the first query.
+        if hasattr(sketch, "compress"):
             sketch.compress()
         return sketch
 
@@ -189,7 +193,7 @@ class Apache(Sketch):
         return merged
 
     def size(self, sketch: Any) -> int:
-        """Serialize."""
+        """Return the number of serialized bytes."""
         return len(sketch.serialize())
 
     def quantiles(self, sketch: Any, quantiles: Sequence[float]) -> list[float]:
@@ -198,23 +202,23 @@ class Apache(Sketch):
 
 
 def protobuf(sketch: Any) -> Any:
-    """Write a sketch of the ddsketch package as its protobuf message."""
+    """Return the protobuf message of a sketch of the package ddsketch."""
     write: Any = DDSketchProto.to_proto
     return write(sketch)
 
 
 def dds() -> Ours:
-    """Our DDSketch."""
+    """Return tiltframe's DDSketch."""
     return Ours(aggr.Dds(relative_accuracy=ACCURACY), BY_ACCURACY)
 
 
 def hdr() -> Ours:
-    """Our HdrHistogram."""
+    """Return tiltframe's HdrHistogram."""
     return Ours(aggr.Hdr(digits=DIGITS, unit=UNIT), BY_DIGITS)
 
 
 def other_sketches() -> list[Sketch]:
-    """All sketches of other packages that are installed."""
+    """Return the sketches of the other packages that are installed."""
     available: list[Sketch] = [DDSketchPackage(), HdrHistogramPackage()]
     if importlib.util.find_spec("datasketches"):
         available += [

@@ -1,8 +1,9 @@
-"""Spark: four levels of nine functions, to states and to answers, next to what Spark offers for the finest level alone.
+"""Roll up nine functions at four levels to states and to results, compared with Spark's own functions at the finest
+level.
 
     python -m benchmarks.spark [--quick] [--answers] [--out FILE] [--plots DIR]
 
-Answers are checked before anything is timed. All sides alternate in one session; ratios of medians are compared.
+Results are checked before anything is timed. All jobs alternate in one session, and ratios of medians are compared.
 """
 
 from __future__ import annotations
@@ -27,7 +28,7 @@ from benchmarks.shapes import INTEGER_KEYS, TEXTS, Shape
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping, Sequence
 
-ANSWERS = (  # the jobs that say what users get
+ANSWERS = (  # the jobs that return results to users
     "percentile_approx",
     "count … variance",
     "rollup of files, to answers",
@@ -36,16 +37,17 @@ ANSWERS = (  # the jobs that say what users get
     "A.dds",
     "su.group_by of dds",
 )
-IN_NO_ORDER = ("count … variance", "rollup of files, to answers")  # of files that have rows of all times each
+# The jobs that also run on unordered files, each with rows of all times.
+IN_NO_ORDER = ("count … variance", "rollup of files, to answers")
 PACKAGES = ("pyspark", "numpy", "pyarrow", "pandas")
 
 
 @dataclass(frozen=True)
 class Extent:
-    """How much is measured."""
+    """The size of the data."""
 
     rows: int
-    groups: int  # finest windows of all keys
+    groups: int  # the number of windows of the finest level, over all keys
     rounds: int
     keys: tuple[int, int]
     growth: growth.Extent
@@ -64,7 +66,9 @@ QUICK = Extent(rows=500_000, groups=3_600, rounds=1, keys=(500_000, 50_000), gro
 
 
 def main(extent: Extent, out: Path | None, pictures: Path | None, answers: bool) -> list[MustHold]:
-    """Measure, print, and write figures and plots where asked; of ``answers`` alone, no states, plots and growth."""
+    """Measure and print the figures, and write them to ``out`` and plots to ``pictures`` if these are passed. If
+    ``answers`` is true, measure only the jobs that return results.
+    """
     about = circumstances(PACKAGES)
     with tempfile.TemporaryDirectory() as folder, session() as spark:
         times: dict[str, dict[str, list[float]]] = {}
@@ -108,17 +112,17 @@ def main(extent: Extent, out: Path | None, pictures: Path | None, answers: bool)
 
 
 def no_order(data: Shape) -> str:
-    """Name a shape's files in no order."""
+    """Return the name of the folder with a shape's files in no order."""
     return f"{data.name}, in no order"
 
 
 def medians_of(times_of_jobs: Mapping[str, Mapping[str, list[float]]]) -> dict[str, dict[str, float]]:
-    """Take the median of each job."""
+    """Return the median time of each job."""
     return {name: {job: median(times) for job, times in jobs.items()} for name, jobs in times_of_jobs.items()}
 
 
 def measure(actions: Mapping[str, Callable[[], None]], rounds: int) -> dict[str, list[float]]:
-    """Run all jobs in turn, round after round; return the seconds of each; the first round only warms up."""
+    """Run all jobs once per round, and return the seconds of each job. The first round is not counted."""
     times: dict[str, list[float]] = {name: [] for name in actions}
     for number in track(range(rounds + 1), "Spark", console=Console(stderr=True), transient=True):
         for name, seconds in one_round(actions, number).items():
@@ -128,7 +132,7 @@ def measure(actions: Mapping[str, Callable[[], None]], rounds: int) -> dict[str,
 
 
 def must_hold(medians: Mapping[str, Mapping[str, float]], grown: Sequence[growth.Grown]) -> list[MustHold]:
-    """Check the ratios that must hold."""
+    """Return the measured ratios with their limits."""
     shapes = [data for data in (TEXTS, INTEGER_KEYS) if data.name in medians]
     limits = [line for data in shapes for line in _answers(data, medians[data.name])]
     for data in shapes:
@@ -188,7 +192,7 @@ def _states(seconds: Mapping[str, float], grown: Sequence[growth.Grown]) -> list
 
 
 def show(medians: Mapping[str, float], rows: int, what: str) -> None:
-    """Print the seconds of each job, and how they compare."""
+    """Print the seconds of each job, and their ratios."""
     from benchmarks.costs import heading
     from benchmarks.costs import show as print_table
 
@@ -202,11 +206,13 @@ def show(medians: Mapping[str, float], rows: int, what: str) -> None:
 
 @click.command()
 @click.option("--quick", is_flag=True, help="A twentieth of the rows, fewer rounds.")
-@click.option("--out", type=click.Path(path_type=Path, dir_okay=False), help="Write the figures here, as JSON.")
-@click.option("--plots", type=click.Path(path_type=Path, file_okay=False), help="Draw the plots into this folder.")
-@click.option("--answers", is_flag=True, help="Only from rows to answers: no states, no growth, no plots.")
+@click.option("--out", type=click.Path(path_type=Path, dir_okay=False), help="Write the figures to this JSON file.")
+@click.option("--plots", type=click.Path(path_type=Path, file_okay=False), help="Write the plots to this folder.")
+@click.option(
+    "--answers", is_flag=True, help="Measure only the jobs that return results; no states, no growth, no plots."
+)
 def command(quick: bool, out: Path | None, plots: Path | None, answers: bool) -> None:
-    """Compare with Spark's own aggregates; exit status 1 if a full run exceeds a bound."""
+    """Compare with Spark's own aggregates. Exit with status 1 if a full run exceeds a limit."""
     lines = main(QUICK if quick else FULL, out, plots, answers)
     if any(line.verdict == "FAIL" for line in lines):
         raise SystemExit(1)

@@ -1,4 +1,4 @@
-"""Plots of the Spark benchmarks: the jobs as bars, and how time and memory grow."""
+"""Plots of the Spark benchmarks: the time of jobs as bars, and the growth of time and memory."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from benchmarks.plots import OURS, PEERS, STYLE
 
 
 def plot_jobs(folder: Path, seconds: Mapping[str, float], about: str) -> Path:
-    """Draw the seconds of every job that reads all rows, the fastest first."""
+    """Draw the seconds of each job that reads all rows as bars, the fastest first."""
     jobs = sorted(
         (name for name in seconds if "a tenth" not in name),
         key=lambda name: -seconds[name],
@@ -32,7 +32,7 @@ def plot_jobs(folder: Path, seconds: Mapping[str, float], about: str) -> Path:
 
 
 def plot_growth(folder: Path, grown: Sequence[Grown], about: str) -> Path:
-    """Draw time and the memory of a worker against rows and against groups."""
+    """Draw time and the memory of the largest worker over the number of rows and of groups."""
     with mpl.rc_context(STYLE):
         figure = Figure(figsize=(9, 6), layout="constrained")
         by_rows = sorted((g for g in grown if g.groups == GROUPS), key=lambda g: g.rows)

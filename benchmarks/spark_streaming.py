@@ -1,12 +1,12 @@
-"""Streams on Spark: su.stream next to Spark's own windowed aggregation of the same files, in turn in one session.
+"""Streams on Spark: su.stream and Spark's own windowed aggregation read the same files, alternately in one session.
 
 python -m benchmarks.spark_streaming [--keys 100,10000] [--rows 4000000] [--batches 6] [--repeats 3] [--out FILE]
 
-Each query takes the same Parquet files, one a batch, and writes nowhere. The first file is of three moments of the hour
-before, so that windows of every level are open. Rows a second are those of the median batch, all that Spark does for it
-included, over all repeats; the first two batches of each run, which start workers and close older windows, and the
-first run of each query, which compiles, do not count. A stream that cannot keep up has such batches: the more rows
-wait, the more the next one takes.
+Each query reads the same Parquet files, one per batch, and discards its output. The first file has rows at three
+moments of the hour before, so that windows of every level are open. Rows per second are those of the median batch over
+all repeats, including the work of Spark itself. The first run of each query is not counted, because it compiles loops.
+Nor are the first two batches of each run, which start workers and close older windows. Batches are large, as in a
+stream that cannot keep up with its source.
 """
 
 from __future__ import annotations
@@ -29,9 +29,10 @@ if TYPE_CHECKING:
     from pyspark.sql import Column, DataFrame, SparkSession
 
 LEVELS = ["10s", "1m", "10m", "1h"]
-SECONDS = 5  # of event time in a batch
+SECONDS = 5  # the seconds of event time in a batch
 START = 1_699_999_200_000_000 + 3_300_000_000  # five minutes before a full hour
-BEFORE = (50 * 60, 7 * 60, 20)  # seconds, of the rows of the first file: in other windows of 10 m, 1 m and 10 s
+# the seconds before the start of the rows in the first file; they lie in other windows of 10 m, 1 m and 10 s
+BEFORE = (50 * 60, 7 * 60, 20)
 BUILT_IN, SKETCH = "spark: count, min, max, avg, 1 level", "spark: percentile_approx, 1 level"
 NINE, TWO = "ours: nine functions, 4 levels", "ours: count, sum, 1 level"
 SCAN = "ours: nine functions, 4 levels, scan_parquet_stream"
@@ -40,7 +41,9 @@ Query: TypeAlias = "Callable[[SparkSession, Path], DataFrame]"
 
 
 def ours(levels: list[str], names: list[str], scan: bool = False) -> Query:
-    """Make a stream of some functions over levels, of a DataFrame, or of files that the tasks read themselves."""
+    """Return a function that starts tiltframe's query, over a DataFrame or, with ``scan``, over files that the tasks
+    read.
+    """
     import aggr
     import spark_udaf as su
     from tiltframe import TiltFrame
@@ -61,7 +64,7 @@ def ours(levels: list[str], names: list[str], scan: bool = False) -> Query:
 
 
 def sparks(*names: str) -> Query:
-    """Make Spark's own aggregation of one level."""
+    """Return a function that starts Spark's own aggregation at one level."""
     from pyspark.sql import functions as F
 
     every: dict[str, Callable[[str], Column]] = {"count": F.count, "min": F.min, "max": F.max, "avg": F.avg}
@@ -71,20 +74,20 @@ def sparks(*names: str) -> Query:
 
 
 def rows_of(spark: SparkSession, source: Path) -> DataFrame:
-    """Stream the rows of files, as Spark reads them."""
+    """Return a streaming DataFrame of the files."""
     reader = spark.readStream.schema("ts timestamp, key string, x double").options(**ONE_FILE)
     return reader.parquet(str(source)).withWatermark("ts", "10 seconds")
 
 
 @click.command()
-@click.option("--keys", default="100,10000", help="How many keys, for each run.")
-@click.option("--batches", default=6, help="How many batches.")
-@click.option("--rows", default=4_000_000, help="How many rows a batch has, at least one a key.")
-@click.option("--repeats", default=3, help="How often each query is timed.")
-@click.option("--query", "chosen", multiple=True, help="Run queries that have this in their names; all unless given.")
+@click.option("--keys", default="100,10000", help="The numbers of keys, one per run.")
+@click.option("--batches", default=6, help="The number of batches.")
+@click.option("--rows", default=4_000_000, help="The number of rows per batch, at least one per key.")
+@click.option("--repeats", default=3, help="The number of timed runs of each query.")
+@click.option("--query", "chosen", multiple=True, help="Run only the queries whose names contain this text.")
 @click.option("--out", type=click.Path(path_type=Path), help="Write the figures to this JSON file.")
 def main(keys: str, batches: int, rows: int, repeats: int, chosen: tuple[str, ...], out: Path | None) -> None:
-    """Time the queries in turn, and print rows a second, latencies of batches and bytes of state."""
+    """Measure the queries alternately, and print rows per second, latencies of batches and bytes of state."""
     from spark_udaf.plan.session import local_session
 
     figures: dict[str, Any] = {
@@ -119,7 +122,9 @@ def main(keys: str, batches: int, rows: int, repeats: int, chosen: tuple[str, ..
 
 
 def must_hold(figures: dict[str, Any]) -> list[MustHold]:
-    """Say what must hold of a run: at least 0.7 of the rows of Spark's built-in functions, more than its sketch's."""
+    """Return the ratios of rows per second with their limits: at least 0.7 of Spark's built-in functions, and more than
+    Spark's sketch.
+    """
     seconds = {name: percentiles["p50"] for name, percentiles in figures["queries"].items()}
     return [
         MustHold(
@@ -132,7 +137,7 @@ def must_hold(figures: dict[str, Any]) -> list[MustHold]:
 
 
 def every_query() -> dict[str, Query]:
-    """Make all queries; the first is what the others are compared with."""
+    """Return all queries by name. The others are compared with the first one."""
     return {
         BUILT_IN: sparks("count", "min", "max", "avg"),
         SCAN: ours(LEVELS, [], scan=True),
@@ -151,7 +156,7 @@ def run(
     rows: int,
     repeats: int,
 ) -> dict[str, Any]:
-    """Run the queries over one set of files, in turn."""
+    """Run the queries alternately over one set of files, and return their figures."""
     source = folder / str(keys)
     write_files(source, keys, batches, rows)
     click.echo(f"{keys:,} keys, {batches} batches of {rows:,} rows")
@@ -182,7 +187,7 @@ def run(
 
 
 def timed(spark: SparkSession, source: Path, folder: Path, make: Query) -> dict[str, Any]:
-    """Run a query over all files, once."""
+    """Run a query once over all files, and return its figures."""
     checkpoint = folder / "checkpoint"
     shutil.rmtree(checkpoint, ignore_errors=True)
     writer = make(spark, source).writeStream.format("noop").option("checkpointLocation", str(checkpoint))
@@ -198,7 +203,7 @@ def timed(spark: SparkSession, source: Path, folder: Path, make: Query) -> dict[
 
 
 def write_files(source: Path, keys: int, batches: int, rows: int) -> None:
-    """Write one file a batch; each key is in each batch where rows suffice."""
+    """Write one file per batch. Each key occurs in each batch if there are enough rows."""
     import numpy as np
     import pyarrow as pa
     import pyarrow.parquet as pq
@@ -216,7 +221,8 @@ def write_files(source: Path, keys: int, batches: int, rows: int) -> None:
             }
         )
         path = source / f"{batch:04}.parquet"
-        pq.write_table(table, path, row_group_size=-(-rows // 16))  # so that two tasks have as much to do
+        # row groups of equal size, so that two tasks have the same amount of work
+        pq.write_table(table, path, row_group_size=-(-rows // 16))
         os.utime(path, (batch + 1, batch + 1))
 
 

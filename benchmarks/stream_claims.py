@@ -1,4 +1,4 @@
-"""Claims about streams on one core, without Spark, each next to its alternative.
+"""Measurements of streams on one core without Spark, each compared with an alternative.
 
     python -m benchmarks.stream_claims [--quick] [--out FILE]
 
@@ -40,7 +40,7 @@ MICROS = 1_000_000
 LEVELS = ["10s", "1m", "10m", "1h"]
 MEASURES = {"n": aggr.count(), "total": aggr.sum("x"), "p": aggr.dds("x", [0.5, 0.99])}
 KEYS, FIELDS, ROUNDS = 1_000, 20, 3
-START = 1_714_521_600 * MICROS  # 2024-05-01, microseconds
+START = 1_714_521_600 * MICROS  # 2024-05-01 in microseconds since 1970
 
 
 def events(second: int, per_second: int, keys: int = KEYS) -> pa.Table:
@@ -65,7 +65,7 @@ def cpu_seconds(call: Callable[[], object]) -> float:
 
 
 def streamed(streams: list[OpenWindows], batches: list[pa.Table], seconds: int) -> int:
-    """Add batches of some seconds each to streams; return the most bytes of open windows."""
+    """Add batches of some seconds to streams, and return the largest number of bytes of open windows."""
     most_bytes = 0
     for number, batch in enumerate(batches):
         for windows in streams:
@@ -76,7 +76,7 @@ def streamed(streams: list[OpenWindows], batches: list[pa.Table], seconds: int) 
 
 
 def chain_and_separate(rows: int) -> tuple[dict[str, Any], list[MustHold]]:
-    """Compare a chain of four levels with four streams, of 40 batches of 30 seconds each."""
+    """Compare one stream of four levels with four streams of one level. Each reads 40 batches of 30 seconds."""
     batches = [events(30 * number, rows // 40) for number in range(40)]
     figures: dict[str, Any] = {"chain": [], "separate": []}
     for _ in range(ROUNDS):
@@ -90,7 +90,7 @@ def chain_and_separate(rows: int) -> tuple[dict[str, Any], list[MustHold]]:
 
 
 def a_million_per_second(seconds: int, per_second: int) -> tuple[dict[str, Any], list[MustHold]]:
-    """Stream seconds of events, and return CPU seconds for each of them."""
+    """Stream some seconds of events, and return the CPU seconds per second of event time."""
     windows = OpenWindows(TiltFrame(LEVELS, "ts", MEASURES, ["k"]))
     costs, memory = [], []
     batches = [events(second, per_second) for second in range(4)]
@@ -119,7 +119,7 @@ def a_million_per_second(seconds: int, per_second: int) -> tuple[dict[str, Any],
 
 
 def hot_keys(keys: int) -> tuple[dict[str, Any], list[MustHold]]:
-    """Add rows of many keys in batches, and let them expire."""
+    """Measure the memory of a stream whose many keys expire."""
     windows = OpenWindows(
         TiltFrame(["all"], "ts", {"n": aggr.count(), "x": aggr.sum("x")}, ["k"]), "after_key_expire(1m)"
     )
@@ -145,7 +145,7 @@ def hot_keys(keys: int) -> tuple[dict[str, Any], list[MustHold]]:
 
 
 def close_to_sink(windows_at_once: int) -> tuple[dict[str, Any], list[MustHold]]:
-    """Return the milliseconds from a watermark that closes windows to their results as text, and to a commit."""
+    """Measure the milliseconds from the watermark that closes windows to results as text, and to a commit."""
     frame = TiltFrame(["10s", "1m"], "ts", MEASURES, ["k"])
     emitted_times, committed_times = [], []
     with tempfile.TemporaryDirectory() as folder:
@@ -173,7 +173,7 @@ def close_to_sink(windows_at_once: int) -> tuple[dict[str, Any], list[MustHold]]
 
 
 def hopping(rows: int) -> tuple[dict[str, Any], list[MustHold]]:
-    """Compare windows of a minute that begin every ten seconds with windows of ten seconds."""
+    """Compare hopping windows of a minute, which begin every ten seconds, with tumbling windows of ten seconds."""
     batches = [events(10 * number, rows // 40) for number in range(40)]
     figures: dict[str, Any] = {"tumbling": [], "hopping": []}
     for _ in range(ROUNDS):
@@ -186,7 +186,7 @@ def hopping(rows: int) -> tuple[dict[str, Any], list[MustHold]]:
 
 
 def retention_while_querying(days: int) -> tuple[dict[str, Any], list[MustHold]]:
-    """Query the last day while older seconds expire, one day after another."""
+    """Measure queries of the last day while the windows of one older day after another expire."""
     frame = TiltFrame(["1m", "1d"], "ts", {"n": aggr.count()}, ["k"])
     day = 86_400 * MICROS
     with tempfile.TemporaryDirectory() as folder:
@@ -219,7 +219,9 @@ def retention_while_querying(days: int) -> tuple[dict[str, Any], list[MustHold]]
 
 
 def records(rows: int) -> tuple[dict[str, Any], list[MustHold]]:
-    """Compare each(fields) of records with rows that Arrow has exploded; the states have the same bits."""
+    """Compare functions of ``each`` field of records with rows that Arrow has exploded. Both must have
+    the same states.
+    """
     rng = np.random.default_rng(0)
     ts = pa.array(START + np.sort(rng.integers(0, 60 * MICROS, rows))).cast(pa.timestamp("us", "UTC"))
     names = [f"field{number:02}" for number in range(FIELDS)]
@@ -263,7 +265,7 @@ def _text(micros: int) -> str:
 
 
 def main(quick: bool, out: Path | None) -> list[MustHold]:
-    """Measure everything, print it, and write the figures if ``out`` is given."""
+    """Measure and print all figures, and write them to ``out`` if it is passed."""
     rows = 100_000 if quick else 4_000_000
     calls: dict[str, Callable[[], tuple[dict[str, Any], list[MustHold]]]] = {
         "chain": partial(chain_and_separate, rows),
@@ -289,9 +291,9 @@ def main(quick: bool, out: Path | None) -> list[MustHold]:
 
 @click.command()
 @click.option("--quick", is_flag=True, help="A few thousand rows.")
-@click.option("--out", type=click.Path(path_type=Path, dir_okay=False), help="Write the figures here, as JSON.")
+@click.option("--out", type=click.Path(path_type=Path, dir_okay=False), help="Write the figures to this JSON file.")
 def command(quick: bool, out: Path | None) -> None:
-    """Measure claims about streams; exit with status 1 if a limit is exceeded."""
+    """Measure streams on one core. Exit with status 1 if a limit is exceeded."""
     one_core()
     lines = main(quick, out)
     if not quick and any(line.verdict == "FAIL" for line in lines):

@@ -1,4 +1,4 @@
-"""Open windows on one core, without Spark: the time that the process itself has taken.
+"""CPU time of open windows on one core without Spark.
 
 python -m benchmarks.streaming [--rows N]
 """
@@ -12,15 +12,16 @@ import click
 from aggr.bench.timing import one_core
 
 KEYS, OPEN = 100, 100_000
-FEWEST_PER_SECOND = 1_000_000  # rows a second, of count, sum and dds over 100 keys
-RATIO = 1.5  # what a small batch may cost while 10⁵ windows are open, in batches of 10⁵ rows of as many keys
+FEWEST_PER_SECOND = 1_000_000  # the minimum rows per second of count, sum and dds over 100 keys
+# the largest allowed time of a small batch with 10⁵ open windows, divided by the time of a batch of 10⁵ rows and keys
+RATIO = 1.5
 BATCH = 100_000
 
 
 @click.command()
-@click.option("--rows", default=5_000_000, help="How many rows.")
+@click.option("--rows", default=5_000_000, help="The number of rows.")
 def main(rows: int) -> None:
-    """Time large and small batches with many open windows; exit status 1 if one exceeds its bound."""
+    """Measure large and small batches with many open windows. Exit with status 1 if a limit is exceeded."""
     one_core()
     import numpy as np
     import pyarrow as pa

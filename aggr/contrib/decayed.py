@@ -218,6 +218,7 @@ class DecayedSum(Function):
     as_of: str | None = None
 
     name = "decayed_sum"
+    is_amount = True
     takes: ClassVar[Mapping[str, InputTypes]] = {"value": SUMMABLE, EVENT_TIME: TIMES}
     keeps = "exact Σw and Σwx for each of the last four time spans of 32 half-lives, and the newest event time"
     returns = "float64; null if there are no values"
@@ -313,6 +314,7 @@ class DecayedAvg(DecayedSum):
     """
 
     name = "decayed_avg"
+    is_amount = False
 
     def _result(self, weights: ExactNumbers, products: ExactNumbers, now: ExactNumbers) -> Floats:
         return products.over(weights)

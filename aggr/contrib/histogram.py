@@ -89,6 +89,7 @@ class Histogram(Function):
     edges: tuple[float, ...] = field(default=_SECONDS, metadata={"accepts": "Sequence[float | Decimal | str]"})
 
     name = "histogram"
+    is_amount = True
     takes = NUMBERS
     keeps = (
         "one count for each pair of neighbouring edges, one for values below all edges, one for values above them, "

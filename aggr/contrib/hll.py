@@ -61,6 +61,7 @@ class Hll(Function):
     lg_k: int = 12
 
     name = "hll"
+    is_amount = True
     takes = HASHABLE
     keeps = "HyperLogLog registers, or coupons (hashes of single values) if there are few values"
     returns = "int64; 0 if there are no values"

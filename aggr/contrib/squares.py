@@ -26,6 +26,7 @@ class SumOfSquares(Squared):
     """
 
     name = "sum_of_squares"
+    is_amount = True
     returns = "float64; null if there are no values"
 
     def result(self, sums: Sums) -> Floats:
@@ -52,6 +53,7 @@ class Rms(SumOfSquares):
     """
 
     name = "rms"
+    is_amount = False
 
     def result(self, sums: Sums) -> Floats:
         return sums["squares"].over_integers(sums.counts, root=True)

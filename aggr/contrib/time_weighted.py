@@ -50,6 +50,7 @@ class Integral(SeriesFunction):
     unit: str = "1s"
 
     name = "integral"
+    is_amount = True
     reads_neighbours = True
     returns = "float64; null if there is no time between its first and last points"
     guarantee = "correctly rounded; times have a resolution of microseconds"
@@ -132,6 +133,7 @@ class DurationIn(SeriesFunction):
     state: bool | int | float | str = True
 
     name = "duration_in"
+    is_amount = True
     reads_neighbours = True
     takes = ORDERED_AT_TIMES
     returns = "float64, seconds; null if there are no values"

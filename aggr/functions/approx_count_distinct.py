@@ -66,6 +66,7 @@ class ApproxCountDistinct(Function):
     k: int = 4096
 
     name = "approx_count_distinct"
+    is_amount = True
     takes = HASHABLE
     keeps = "the k + 1 smallest hashes"
     returns = "int64; 0 if there are no values"

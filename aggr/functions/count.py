@@ -26,6 +26,7 @@ class Count(Function):
     """
 
     name = "count"
+    is_amount = True
     about: ClassVar[Mapping[str, str]] = {"value": "A column of any type. Without a column, rows are counted."}
     keeps = "the count"
     returns = "int64; 0 if there are no values"

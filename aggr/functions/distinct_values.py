@@ -122,6 +122,7 @@ class CountDistinct(CollectSet):
     """
 
     name = "count_distinct"
+    is_amount = True
     returns = "int64; 0 if there are no values"
     guarantee = "exact"
 
@@ -157,6 +158,7 @@ class SumDistinct(CollectSet):
     """
 
     name = "sum_distinct"
+    is_amount = True
     takes = SUMMABLE
     returns = "int64, float64 or decimal, as determined by the type of the input; null if there are no values"
     guarantee = "correctly rounded"
@@ -193,5 +195,6 @@ class AvgDistinct(SumDistinct):
     """
 
     name = "avg_distinct"
+    is_amount = False
     returns = "float64; null if there are no values"
     of_values = Avg

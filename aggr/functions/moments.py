@@ -74,6 +74,7 @@ class Sum(_Summed):
     dtype: str | None = None
 
     name = "sum"
+    is_amount = True
     returns = (
         "int64, float64 or decimal, as determined by the type of the input or by dtype; null if there are no values"
     )

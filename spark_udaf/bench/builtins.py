@@ -1,4 +1,4 @@
-"""Spark's own functions that compute the results of ours, as expressions in Spark's SQL."""
+"""Spark's counterparts of the built-in functions, as expressions in Spark's SQL."""
 
 from __future__ import annotations
 
@@ -35,12 +35,12 @@ def counterparts(measure: Measure) -> list[str]:
     Parameters
     ----------
     measure : Measure
-        A measure without a condition or weight, because these would have to be translated.
+        A measure. One with a condition or weight has no counterpart, because they are not translated.
 
     Returns
     -------
     list of str
-        Empty for other measures, and for functions without a known counterpart.
+        Empty if the measure has a condition or weight, or if no counterpart of its function is known.
 
     Examples
     --------

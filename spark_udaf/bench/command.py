@@ -1,4 +1,4 @@
-"""tiltframe bench --spark: measures on a session of Spark that the command starts."""
+"""tiltframe bench --spark: start a Spark session and benchmark measures on it."""
 
 from __future__ import annotations
 
@@ -55,7 +55,7 @@ def run(
     folder: str | None,
     progress: Callable[[int, int, str], None],
 ) -> Report:
-    """Start a session, and measure on it; the arguments are the options of the command."""
+    """Start a Spark session and run the benchmark. The arguments are the options of the command."""
     configured = dict(_setting(text) for text in settings)
     if data is not None and table is not None:
         raise ValueError("pass --data or --table, not both")
@@ -94,14 +94,17 @@ def run(
 
 @contextmanager
 def _session(master: str, settings: Mapping[str, str]) -> Iterator[SparkSession]:
-    """Start a session, and stop it at the end. The master ``submit`` is the one that ``spark-submit`` was passed."""
+    """Start a session, and stop it at the end. If ``master`` is ``submit``, the master is the one passed to
+    ``spark-submit``.
+    """
     os.environ.setdefault("PYSPARK_PYTHON", sys.executable)
     builder: Any = SparkSession.builder.appName("tiltframe bench")
     if master != _OF_SUBMIT:
         builder = builder.master(master)
     if master.startswith("local"):
         os.environ.setdefault("SPARK_LOCAL_IP", "127.0.0.1")
-        os.environ.setdefault("SPARK_HOME", str(Path(pyspark.__file__).parent))  # local-cluster starts its programs
+        # A local-cluster master starts programs from this folder.
+        os.environ.setdefault("SPARK_HOME", str(Path(pyspark.__file__).parent))
     for name, value in {**_QUIET, **settings}.items():
         builder = builder.config(name, value)
     spark = started(builder)
@@ -117,7 +120,7 @@ def _session(master: str, settings: Mapping[str, str]) -> Iterator[SparkSession]
 def _table(spark: SparkSession, name: str) -> DataFrame:
     try:
         return spark.table(name)
-    except Exception as error:  # Spark raises several classes, of its parser and its catalog
+    except Exception as error:  # Spark's parser and its catalog raise errors of different classes
         reason = str(error).strip().splitlines()[0]
         raise ValueError(f"cannot read the table {shown(name)}: {reason}") from None
 
@@ -143,7 +146,7 @@ def _check_columns(path: str, measures: Sequence[Measure], columns: Sequence[str
     import pyarrow.dataset as ds
 
     if "://" in path:
-        return  # Spark's own settings may be needed to read it
+        return  # files at this path may only be readable with Spark's settings
     schema = ds.dataset(path, format="parquet", partitioning="hive").schema
     for measure in measures:
         measure.function.zero(0, measure.input_type(schema, pa.timestamp("us", "UTC")))

@@ -24,7 +24,7 @@ _ONE_CORE = {"spark.master": "local[1]", "spark.sql.shuffle.partitions": "1"}
 class SparkPeer(Peer):
     """An aggregate expression in Spark's SQL, such as ``percentile_approx(x, array(0.5, 0.99))``, on one core.
 
-    The time contains that of planning and starting a job, about a tenth of a second.
+    The measured time includes the planning and the start of a job, about a tenth of a second.
     """
 
     name = "spark"
@@ -66,6 +66,6 @@ def aggregated(df: DataFrame, expression: str, keys: Sequence[Any]) -> DataFrame
     """
     try:
         return df.groupBy(*keys).agg(F.expr(expression).alias("answer"))
-    except AnalysisException as error:  # also the error of its parser
+    except AnalysisException as error:  # the errors of Spark's parser are a subclass
         reason = str(error).strip().splitlines()[0]
         raise ValueError(f"Spark cannot evaluate {expression!r}: {reason}") from None

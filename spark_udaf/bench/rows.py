@@ -22,7 +22,7 @@ EVEN, SKEWED = "even", "skewed"
 _FILES = 8
 _FIRST_TIME = 1_714_521_600_000_000  # microseconds of 2024-05-01T00:00:00Z
 _DAY = 86_400_000_000  # microseconds
-_SHARE_OF_FIRST_KEY = 0.5  # of the rows with skewed keys
+_SHARE_OF_FIRST_KEY = 0.5  # the share of rows that have the key 0 if keys are skewed
 
 
 def random_table(measures: Sequence[Measure], rows: int, distribution: str, seed: int) -> pa.Table:
@@ -78,12 +78,12 @@ def write_random(table: pa.Table, folder: Path, groups: int, *, keys: str, seed:
 
 
 def parquet_rows(spark: SparkSession, path: str | Path) -> Rows:
-    """Return the rows of Parquet files, as a DataFrame and as files that workers read."""
+    """Return the rows of Parquet files both as a DataFrame and as files that workers read directly."""
     return Rows(spark.read.parquet(str(path)), su.scan_parquet(spark, str(path)))
 
 
 def copy_with_keys(df: DataFrame, folder: Path, groups: int, *, keys: str, seed: int) -> Rows:
-    """Write a copy of rows with a column of random keys, and return the rows of the copy."""
+    """Add a column of random keys to rows, write them to Parquet files, and return the written rows."""
     target = folder / f"copy-{groups}-{keys}"
     df.withColumn(GROUP, _random_key(groups, keys, seed)).write.parquet(str(target))
     return parquet_rows(df.sparkSession, target)

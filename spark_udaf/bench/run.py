@@ -1,4 +1,4 @@
-"""The benchmark of measures on Spark: each way to compute them, and Spark's own functions, in turn."""
+"""Benchmark measures on Spark: run each way to compute a measure, and Spark's own functions, in turn."""
 
 from __future__ import annotations
 
@@ -34,13 +34,13 @@ from spark_udaf.versions.arrow_tables import collect_arrow
 
 AUTO = "auto"
 PACKAGES = ("tiltframe", "pyspark", "numpy", "pyarrow", "numba")
-_OPTIONAL_WAYS = ("A.", "SQL")  # a function may have no form there; the report says why
-_COMPARED_GROUPS = 10_000  # with more groups, results are not collected to compare their bits
+_OPTIONAL_WAYS = ("A.", "SQL")  # not every function can be used in these ways; the report then gives the reason
+_COMPARED_GROUPS = 10_000  # results are compared bit by bit up to this number of groups
 
 
 @dataclass
 class _Figures:
-    """The figures that have been collected so far. An interrupted benchmark reports them."""
+    """The results measured so far, which an interrupted benchmark reports."""
 
     notes: list[str]
     keeps_bits: dict[str, bool] = field(default_factory=dict)
@@ -50,7 +50,7 @@ class _Figures:
 
 @dataclass(frozen=True)
 class _Data:
-    """Rows with their groups.
+    """A data set of the benchmark: its rows, and how they are grouped.
 
     Parameters
     ----------
@@ -208,7 +208,8 @@ def _checked_folder(folder: str | Path | None) -> Path | None:
         return None
     if "://" in str(folder) or not Path(folder).is_dir():
         raise ValueError(
-            f"folder must be a folder that exists on this machine, also if others share it; got {shown(str(folder))}"
+            "folder must be an existing folder on this machine, which may be shared with others; "
+            f"got {shown(str(folder))}"
         )
     return Path(folder)
 
@@ -224,7 +225,7 @@ def _random_cases(
     skewed: bool,
     folder: Path,
 ) -> tuple[DataFrame, list[_Data]]:
-    """Return a DataFrame without rows, and the random rows for each number of groups."""
+    """Return an empty DataFrame for planning, and one set of random rows for each number of groups."""
     table = random_table(measures, rows, distribution, seed)
     counts = [count for count in counts if count <= len(table)]
     if not counts:
@@ -251,7 +252,7 @@ def _cases_of(
     seed: int,
     folder: Path,
 ) -> tuple[DataFrame, list[_Data]]:
-    """Return the DataFrame of the user's rows, and the rows for each number of groups."""
+    """Return the DataFrame of the user's rows, and one set of rows for each number of groups."""
     rows = Rows(data, None) if isinstance(data, DataFrame) else parquet_rows(spark, data)
     for name in [*grouping.keys, *([] if grouping.time is None else [grouping.time])]:
         if name not in rows.df.columns:
@@ -267,13 +268,13 @@ def _cases_of(
 
 
 def _cases(counts: Sequence[int], skewed: bool) -> list[tuple[int, str]]:
-    """List numbers of groups with even keys and, for several groups, with skewed keys."""
+    """List pairs of a number of groups and ``even`` or ``skewed`` keys. Skewed keys need more than one group."""
     return [(count, keys) for count in counts for keys in ((EVEN, SKEWED) if skewed and count > 1 else (EVEN,))]
 
 
 @dataclass(frozen=True)
 class _Ways:
-    """The ways to compute a measure, Spark's functions, and the reasons why other ways are left out."""
+    """The ways to compute a measure, Spark's functions to compare with, and the reasons why ways were left out."""
 
     own: Ways
     peers: Ways
@@ -281,12 +282,12 @@ class _Ways:
 
 
 def _checked_ways(measure: Measure, against: str | Sequence[str], empty: DataFrame, grouping: Grouping) -> _Ways:
-    """Plan each way on rows without a job, and raise the errors of the measure and of Spark's expressions."""
+    """Plan each way without starting a job. Raise an error if the measure or one of Spark's expressions is invalid."""
     own: dict[str, Build] = {}
     left_out: list[str] = []
     rows = Rows(empty, None)
     for name, build in ways_of(measure, grouping):
-        if name.endswith(OF_FILES):  # the same plan as that of the DataFrame, which is checked
+        if name.endswith(OF_FILES):  # it has the same plan as the way that reads a DataFrame, which is checked
             own[name] = build
             continue
         try:
@@ -320,8 +321,8 @@ def checked_peers(against: str | Sequence[str], measure: Measure) -> list[str]:
         name, _, expression = text.partition(":")
         if name != SparkPeer.name or not expression.strip():
             raise ValueError(
-                f"on Spark, a peer is one of Spark's functions, such as spark:percentile_approx(x, 0.5); got "
-                f"{shown(text)}"
+                "on Spark, a measure can be compared only with Spark's own functions, such as "
+                f"spark:percentile_approx(x, 0.5); got {shown(text)}"
             )
         expressions.append(expression.strip())
     return expressions
@@ -334,7 +335,9 @@ def _planned_by_spark(expression: str) -> Build:
 def _steps(
     spark: SparkSession, measures: Sequence[Measure], *, ways: Sequence[_Ways], cases: Sequence[_Data], rounds: int
 ) -> Iterator[tuple[str, Callable[[_Figures], None]]]:
-    """Yield the steps, each with a description: load the rows of a case, and run each measure on them."""
+    """Yield the steps of the benchmark with their descriptions: load the rows of a case, then run each
+    measure on them.
+    """
     for case in cases:
         loaded = _Loaded(case)
         yield f"rows, {case.keys}", loaded.load
@@ -344,7 +347,7 @@ def _steps(
 
 
 class _Loaded:
-    """The rows of a case, which the first step loads."""
+    """The step that loads the rows of a case."""
 
     def __init__(self, case: _Data) -> None:
         self.case = case
@@ -362,7 +365,7 @@ class _Loaded:
 
 @dataclass(frozen=True)
 class _Run:
-    """One measure on the rows of one case."""
+    """The step that runs one measure on the rows of one case."""
 
     spark: SparkSession
     measured: Measure
@@ -414,7 +417,7 @@ class _Run:
         )
 
     def _compare(self, figures: _Figures) -> None:
-        """Record whether all ways but SQL, whose types differ, return results with the same bits."""
+        """Record whether all ways return results with the same bits. SQL is left out, because its types differ."""
         if self.loaded.groups > _COMPARED_GROUPS:
             return
         results = [

@@ -1,6 +1,7 @@
-"""What a job moved and held: shuffled and spilled bytes by Spark's metrics, and the largest Python worker.
+"""Resources that a job used: shuffled and spilled bytes from Spark's metrics, and the memory of the largest Python
+worker.
 
-Spark's metrics exist in classic Spark. The memory of workers can be read if they run on this machine.
+Spark's metrics are available in classic Spark. Memory is available if the workers run on this machine.
 """
 
 from __future__ import annotations
@@ -24,7 +25,7 @@ _GROUP_PROPERTIES = ("spark.jobGroup.id", "spark.job.description", "spark.job.in
 
 @dataclass(frozen=True)
 class Moved:
-    """The bytes that one run of a job moved and held. A size is null if it cannot be measured.
+    """The resources that one run of a job used. A number of bytes that cannot be measured is null.
 
     Parameters
     ----------
@@ -45,7 +46,7 @@ class Moved:
 
 
 def run_and_measure(spark: SparkSession, plan: Callable[[], DataFrame]) -> Moved:
-    """Plan and run a job whose results are discarded, and measure what it moved and held.
+    """Plan and run a job, discard its results, and measure the resources that it used.
 
     Parameters
     ----------
@@ -76,7 +77,7 @@ def run_and_measure(spark: SparkSession, plan: Callable[[], DataFrame]) -> Moved
 
 @contextmanager
 def _job_group(scheduler: Any | None, group: str) -> Iterator[None]:
-    """Run jobs in a group, and then set the properties of the caller's jobs again."""
+    """Run jobs in a job group, and restore the caller's job properties afterwards."""
     if scheduler is None:
         yield
         return
@@ -95,22 +96,22 @@ def discard(df: DataFrame) -> None:
 
 
 def reset_worker_peaks(spark: SparkSession) -> None:
-    """Let the peaks of memory of the session's Python workers begin at their present memory."""
+    """Reset the recorded peak memory of the session's Python workers to their present memory."""
     for worker in _workers(spark):
         _reset_peak(worker)
 
 
 def largest_worker(spark: SparkSession) -> int | None:
-    """Return the largest peak of resident memory among the session's Python workers, in bytes.
+    """Return the highest peak of resident memory of the session's Python workers, in bytes.
 
-    None if the workers do not run on this machine, or if it is not Linux.
+    Return None if the workers do not run on this machine, or if this machine does not run Linux.
     """
     return max((_peak(worker) for worker in _workers(spark)), default=None)
 
 
 def _stages(scheduler: Any, java_context: Any, group: str) -> Iterator[Any]:
-    """Return Spark's metrics of the stages of a group of jobs."""
-    java_context.listenerBus().waitUntilEmpty()  # metrics arrive later than results
+    """Yield Spark's metrics for each stage of a job group."""
+    java_context.listenerBus().waitUntilEmpty()  # Spark reports the metrics of a job after its results
     tracker = scheduler.statusTracker()
     numbers = {
         int(stage)
@@ -123,7 +124,9 @@ def _stages(scheduler: Any, java_context: Any, group: str) -> Iterator[Any]:
 
 
 def _workers(spark: SparkSession) -> list[Path]:
-    """Return the processes of the session's Python workers on this machine; none on other systems than Linux."""
+    """Return the folders in /proc of the session's Python workers on this machine. The list is empty
+    except on Linux.
+    """
     root = process_id(spark)
     if root is None or not (_PROCESSES / "self" / "clear_refs").exists():
         return []
@@ -131,7 +134,7 @@ def _workers(spark: SparkSession) -> list[Path]:
     for process in _PROCESSES.glob("[0-9]*"):
         try:
             after_name = (process / "stat").read_text().rpartition(")")[2].split()
-        except OSError:  # it has ended in the meantime
+        except OSError:  # the process has ended in the meantime
             continue
         parents.setdefault(int(after_name[1]), []).append(int(process.name))
     below, descendants = [root], []
@@ -157,7 +160,7 @@ def _reset_peak(process: Path) -> None:
 
 
 def _peak(process: Path) -> int:
-    """Read the peak of resident memory, in bytes."""
+    """Return the peak of a process's resident memory in bytes."""
     try:
         lines = (process / "status").read_text().splitlines()
     except OSError:

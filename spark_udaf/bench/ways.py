@@ -1,4 +1,4 @@
-"""Ways to compute a measure on Spark, each as a DataFrame of results that no job has computed yet."""
+"""Ways to compute a measure on Spark. Each returns a DataFrame of results and starts no job."""
 
 from __future__ import annotations
 
@@ -22,14 +22,14 @@ from tiltframe import TiltFrame
 from windows import TimeWindow, read_window
 
 RESULT = "result"
-OF_FILES = " of files"  # the end of the name of a way
+OF_FILES = " of files"  # the suffix of the names of ways that read files in workers
 VIEW = "tiltframe_bench_rows"
-_FIXED = re.compile(r"\d+(us|ms|s|m|h|d)")  # levels whose windows Spark's function `window` has as well
+_FIXED = re.compile(r"\d+(us|ms|s|m|h|d)")  # levels for which Spark's function `window` has the same windows
 
 
 @dataclass(frozen=True)
 class Grouping:
-    """The groups of rows.
+    """The keys and windows by which a benchmark groups rows.
 
     Parameters
     ----------
@@ -40,7 +40,7 @@ class Grouping:
     levels : sequence of str
         The levels of the tilt frame. Other ways group by the windows of the finest one as well.
     is_one_window : bool
-        Whether all rows are in one window of the finest level, by which other ways need not group.
+        Whether all rows are in one window of the finest level. Ways other than `su.rollup` then need not group by it.
     """
 
     keys: tuple[str, ...]
@@ -55,7 +55,9 @@ class Grouping:
 
     @property
     def window(self) -> str | None:
-        """The window by which all ways group, as a duration of Spark, or None for keys alone."""
+        """The window by which all ways group, as a duration in Spark's notation, or None if they group
+        by keys alone.
+        """
         if self.time is None or self.is_one_window:
             return None
         if not _FIXED.fullmatch(self.finest.name):
@@ -93,7 +95,7 @@ Build = Callable[[Rows, Grouping], DataFrame]
 
 
 def ways_of(measure: Measure, grouping: Grouping) -> Iterator[tuple[str, Build]]:
-    """Yield the name of each way to compute a measure with this library, and the function that plans it.
+    """Yield the name of each way to compute a measure with this library, and the function that returns its DataFrame.
 
     Parameters
     ----------
@@ -113,7 +115,7 @@ def ways_of(measure: Measure, grouping: Grouping) -> Iterator[tuple[str, Build]]
 
 
 def with_time(measure: Measure, time: str | None) -> Measure:
-    """Return a measure that names its event times, which only a tilt frame knows otherwise."""
+    """Return a measure with the name of the column of event times, which otherwise only a tilt frame provides."""
     further = [
         time if text is None and role == EVENT_TIME else text
         for text, role in zip(measure.others, measure.function.inputs[1:], strict=False)
@@ -166,7 +168,7 @@ def sql_call(measure: Measure, columns: Sequence[str]) -> str:
     ----------
     measure : Measure
     columns : sequence of str
-        The columns of the rows. A text that is not one of them is an expression.
+        The columns of the rows. Any other text is an expression.
 
     Raises
     ------
@@ -184,7 +186,7 @@ def sql_call(measure: Measure, columns: Sequence[str]) -> str:
     values = [(f.name, getattr(function, f.name), default_of(f)) for f in ordered]
     last = max((place for place, (_, value, default) in enumerate(values) if value != default), default=-1)
     passed = values[: last + 1]
-    if any(value is None for _, value, _ in passed):  # null is not allowed in a position
+    if any(value is None for _, value, _ in passed):  # SQL does not accept null for a positional argument
         parameters = [f"{name} => {_literal(value, name)}" for name, value, default in passed if value != default]
     else:
         parameters = [_literal(value, name) for name, value, _ in passed]

@@ -1,4 +1,4 @@
-"""Sail: an engine of Spark's API in Rust, which needs no Java."""
+"""Sail: an engine written in Rust that implements Spark's API and does not need Java."""
 
 from spark_udaf.sail.engine import SAIL, sail_session
 

@@ -15,7 +15,7 @@ if TYPE_CHECKING:
 
 
 def _is_sail(spark: SparkSession) -> bool:
-    """Return whether Sail runs a session: only Spark sets the id of an application."""
+    """Return whether a session belongs to Sail. Unlike Spark, Sail does not set an application id."""
     return spark.conf.get("spark.app.id", None) is None
 
 

@@ -37,7 +37,7 @@ from tiltframe.streaming.stream_rules import CHANGE, DROPPED
 
 NUMBER = "number"  # The column of messages that contains the newest window of a batch, or the order of messages.
 IN = MESSAGE.append(pa.field(NUMBER, pa.int64()))  # the schema of messages to a shard
-OUT = "message"  # the column of messages from a shard, next to its metrics
+OUT = "message"  # the column with the messages that a shard emits, in addition to its metrics
 
 _MESSAGE_BYTES = 1 << 24  # The maximum size of a message with emitted states.
 OBSERVED = "tiltframe"  # the name of a stream's metrics in Spark's progress
@@ -60,7 +60,7 @@ ARRIVAL, EVENT, NO_TIME = "ProcessingTime", "EventTime", "None"  # Spark's names
 
 
 class Job:
-    """The common part of jobs of streams: waking shards, and packing emitted rows."""
+    """Base class of the jobs of a stream: it sends messages to shards and packs the rows that shards emit."""
 
     shards: int
     computed: ClassVar[tuple[str, ...]] = ("columns", "rows", "emitted", "numbers")
@@ -72,7 +72,7 @@ class Job:
 
     @cached_property
     def numbers(self) -> NDArray[np.int32]:
-        """The number of each shard in the shuffle; 0 is always one of them."""
+        """The shard numbers in the shuffle, which always contain 0."""
         return shard_numbers(self.shards, self.shards)
 
     @property
@@ -86,7 +86,9 @@ class Job:
         raise NotImplementedError
 
     def reduced(self, batches: Batches, task: int) -> Batches:
-        """Reduce the rows of a partition to messages of shards, and receipts; the first task wakes every shard."""
+        """Reduce the rows of a partition to one message per shard, followed by receipts. The first task also sends an
+        empty message to every shard, so that each shard is called.
+        """
         return with_receipts(self._messages(batches, task), self.numbers, task, IN)
 
     def _messages(self, batches: Batches, task: int) -> Batches:
@@ -101,7 +103,7 @@ class Job:
         return [row for row in rows if row.content != Content.RECEIPT]
 
     def _waking(self, number: int | None) -> pa.RecordBatch:
-        """Return an empty message for each shard."""
+        """Return empty messages, one for each shard, so that Spark calls every shard."""
         nothing = [pa.nulls(len(self.numbers), field.type) for field in list(MESSAGE)[1:]]
         repeated = pa.array([number] * len(self.numbers), pa.int64())
         return pa.RecordBatch.from_arrays([pa.array(self.numbers), *nothing, repeated], schema=IN)
@@ -120,7 +122,9 @@ class Job:
 
 @dataclass(frozen=True)
 class ShardJob(Job):
-    """The job of every shard of a stream, for `tiltframe.streaming.OpenWindows` with these arguments; it pickles."""
+    """The work of a stream's shards, which pass these arguments to `tiltframe.streaming.OpenWindows`. Spark pickles it
+    for its tasks.
+    """
 
     input_schema: pa.Schema  # the schema of the rows of the stream
     frame: TiltFrame
@@ -184,11 +188,11 @@ class ShardJob(Job):
             yield self._waking(newest)
 
     def begun(self) -> OpenWindows:
-        """Return a new shard with all types: levels follow the watermark even before their first row."""
+        """Return a new shard, whose types are set so that its levels can follow the watermark before the first row."""
         return self._typed(self._no_windows())
 
     def loaded(self, state: Saved) -> OpenWindows:
-        """Continue from a saved state; raises ``ValueError`` if its frame differs."""
+        """Return the shard of a saved state. Raise ``ValueError`` if the frame of the saved state differs."""
         bounds = {"max_keys": self.max_keys, "beyond": self.beyond}
         try:
             windows = OpenWindows.from_ipc(state, self.frame, self.emit, self.late, **bounds)
@@ -198,7 +202,7 @@ class ShardJob(Job):
         return self._typed(windows)
 
     def _check_states(self, saved: TiltFrame) -> None:
-        """Raise ``ValueError`` if rows are reduced to other columns of states than those of the saved windows."""
+        """Raise ``ValueError`` unless the saved windows have the columns of states to which new rows are reduced."""
         columns, own = ({c.name: c.measure for c in frame.states} for frame in (saved, self.frame))
         for name in [*columns, *own]:
             if columns.get(name) != own.get(name):
@@ -239,7 +243,7 @@ class ShardJob(Job):
         return windows.advance(watermark, now)
 
     def read(self, message: pa.Buffer | bytes, result: pa.Schema, states: bool, flat: bool) -> pa.Table:
-        """Read a message of emitted states, as states or as results, whose schema is known."""
+        """Return the emitted states of a message as states or as results with the schema ``result``."""
         table = pa.Table.from_batches([read_message(message, self.emitted)])
         if not states:
             table = self._no_windows().results(table)
@@ -252,7 +256,7 @@ class ShardJob(Job):
         table = dropped.append_column(LEVEL, pa.array([finest] * dropped.num_rows))
         for field in self.emitted:
             if field.name not in table.column_names:
-                values = [same.get(field.name)] * dropped.num_rows  # columns of policies are null
+                values = [same.get(field.name)] * dropped.num_rows  # the columns that policies add are null
                 table = table.append_column(field, pa.array(values, field.type))
         return table
 
@@ -260,7 +264,7 @@ class ShardJob(Job):
         return OpenWindows(self.frame, self.emit, self.late, max_keys=self.max_keys, beyond=self.beyond)
 
     def _located(self, table: pa.Table, reduced: bool) -> tuple[pa.Table, list[pa.Array]]:
-        """Return states or rows with their schema, and their shard columns."""
+        """Return states or rows in the schema of messages, and the columns from which their shards are computed."""
         if reduced:
             table = as_schema(table, self.partial)
             return table, [one_array(table.column(name)) for name in self.frame.keys]
@@ -279,7 +283,7 @@ class ShardJob(Job):
 
 
 def names_of(levels: Sequence[str]) -> list[str]:
-    """Return the names of the metrics of a stream; all except the watermark are summed over the shards."""
+    """Return the names of a stream's metrics. Metrics are summed over the shards, except for the watermark."""
     return [*_SUMS, WATERMARK, *(f"{kind} {level}" for kind in _BY_LEVEL for level in levels)]
 
 

@@ -38,7 +38,7 @@ class ShardWindows(SentWithVersion, StatefulProcessor):
     """The open or ordered windows of the shards of a task."""
 
     def __init__(self, job: ShardJob | OrderedJob, timers: str) -> None:
-        """Set the job, and the clock of timers by Spark's name. Spark sends both to the tasks."""
+        """Store the job, and Spark's name for the clock of timers. Spark sends both to the tasks."""
         self._job, self._timers = job, timers
 
     def init(self, handle: StatefulProcessorHandle) -> None:
@@ -71,7 +71,9 @@ class ShardWindows(SentWithVersion, StatefulProcessor):
         """Do nothing, because no resource is open."""
 
     def _loaded(self) -> tuple[Any, Mapping[str, StoredTable], int | None]:
-        """Return a shard, its saved blocks and its timer; raises ``ValueError`` for the state of another stream."""
+        """Return a shard, its saved blocks and its timer. Raise ``ValueError`` if the state belongs to
+        another stream.
+        """
         value = self._shard_state.get()
         if value is None:
             return self._job.begun(), {}, None
@@ -87,7 +89,7 @@ class ShardWindows(SentWithVersion, StatefulProcessor):
         return windows, state.blocks, timer
 
     def _block(self, name: str, size: int, checksum: int) -> StoredTable:
-        """Return a block that is fetched on demand."""
+        """Return a block that is read from Spark's state when it is needed."""
 
         def fetch() -> bytes:
             pieces = (self._pieces.getValue((name, number)) for number in range(_pieces(size)))
@@ -100,7 +102,7 @@ class ShardWindows(SentWithVersion, StatefulProcessor):
         small, were_small = _small(state.blocks), _small(before)
         together = b"".join(
             block.data for name, block in state.blocks.items() if name in small
-        )  # This reads missing blocks from Spark's state.
+        )  # Blocks that are not in memory are read from Spark's state here.
         for name, block in state.blocks.items():
             if name not in small and (block is not before.get(name) or name in were_small):
                 for number in range(_pieces(block.size)):
@@ -133,7 +135,9 @@ def _pieces(size: int) -> int:
 
 
 def _small(blocks: Mapping[str, StoredTable]) -> set[str]:
-    """Return the blocks to store together, up to the bytes of a piece; the choice depends on sizes only."""
+    """Return the names of small blocks that are stored in one value, whose size is at most that of a piece. The choice
+    depends only on sizes.
+    """
     chosen, total = set(), 0
     for name, block in blocks.items():
         if block.size < _SMALL_BYTES and total + block.size <= _PIECE_BYTES:
@@ -158,5 +162,7 @@ def output_schema(levels: Sequence[str]) -> StructType:
 
 
 def _micros(millis: int) -> int | None:
-    """Convert a time of Spark to microseconds; None for 0, the unknown watermark, and earlier times."""
+    """Convert Spark's milliseconds to microseconds. Return None for 0, which means that the watermark is unknown, and
+    for earlier times.
+    """
     return millis * 1000 if millis > 0 else None

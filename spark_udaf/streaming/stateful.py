@@ -1,4 +1,4 @@
-"""Stateful processing of shards, by the function of the installed version of PySpark."""
+"""Stateful processing of shards by `transformWithState` or `transformWithStateInPandas`, whichever PySpark has."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ def check_has_state() -> None:
 
 
 def transform_shards(messages: DataFrame, job: ShardJob | OrderedJob, timers: str) -> DataFrame:
-    """Return the messages and metrics of the shards of a stream, batch by batch."""
+    """Return a streaming DataFrame with the messages and metrics that the shards emit in each batch."""
     from spark_udaf.streaming.shards import ShardWindows, output_schema
 
     grouped, schema = messages.groupBy(SHARD), output_schema(job.levels)

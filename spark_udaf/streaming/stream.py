@@ -43,7 +43,7 @@ _ROCKS = "org.apache.spark.sql.execution.streaming.state.RocksDBStateStoreProvid
 _CHANGELOG = "spark.sql.streaming.stateStore.rocksdb.changelogCheckpointing.enabled"
 _ROWS_PER_BATCH = 2000  # The number of emitted rows that are passed to the JVM at once.
 _numbers = itertools.count(1)  # Numbers for the streams of this process.
-_WATERMARK = "spark.watermarkDelayMs"  # The key of the metadata of a column.
+_WATERMARK = "spark.watermarkDelayMs"  # The key in a column's metadata that contains the delay of its watermark.
 
 
 def stream(
@@ -216,7 +216,7 @@ def _messages(
 
 
 def _not_ahead(batches: Batches, query: TiltFrame | OrderedQuery, ahead: str) -> Batches:
-    """Yield the batches; raise ``ValueError`` at a row that is too far ahead of the clock."""
+    """Yield the batches. Raise ``ValueError`` if the time of a row is further ahead of the clock than ``ahead``."""
     for batch in batches:
         if ahead != NONE and batch.num_rows:
             times = event_times(batch.column(query.time), query.time, query.timezone)
@@ -252,7 +252,9 @@ def _timers(has_watermark: bool, windows: OpenWindows) -> str:
 
 
 def _prepare(spark: SparkSession) -> None:
-    """Configure the state store of `transformWithState`, and small checkpoints unless the session sets them."""
+    """Set the state store that `transformWithState` needs, and settings for small checkpoints unless the session has
+    its own.
+    """
     prepare(spark)
     if "RocksDB" not in str(spark.conf.get(_PROVIDER)):
         spark.conf.set(_PROVIDER, _ROCKS)
@@ -281,7 +283,9 @@ class StreamRows:
         return any(_WATERMARK in (field.metadata or {}) for field in self.df.schema)
 
     def delay_of(self, time: str) -> int | None:
-        """Return how far the watermark of a column stays behind its newest value, in microseconds; None without one."""
+        """Return the delay of a column's watermark behind its newest value in microseconds, or None without a
+        watermark.
+        """
         metadata = next((field.metadata for field in self.df.schema if field.name == time), None) or {}
         return int(metadata[_WATERMARK]) * 1000 if _WATERMARK in metadata else None
 

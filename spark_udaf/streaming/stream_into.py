@@ -134,14 +134,16 @@ def stream_into(
 
 @dataclass(frozen=True)
 class _Batches:
-    """The function that commits each micro-batch; it pickles, because Spark Connect runs it in another process."""
+    """The function that commits each micro-batch. It can be pickled, because Spark Connect runs it in
+    another process.
+    """
 
     store: FrameStore
     stream: str
     checkpoint: str
     compact_every: int | None
-    arriving: Arriving | None  # set if batches are paths of files that the tasks read
-    delay_us: int | None  # of the watermark; None if there is none
+    arriving: Arriving | None  # None unless a batch consists of the paths of files that the tasks read
+    delay_us: int | None  # the delay of the watermark in microseconds, or None without a watermark
 
     def __call__(self, batch: DataFrame, number: int) -> None:
         spark = batch.sparkSession
@@ -188,7 +190,7 @@ def _checked_trigger(trigger: object) -> dict[str, Any]:
 
 
 def _warn_of_former(query: StreamingQuery, store: FrameStore, stream: str, former: str) -> None:
-    """Warn that a query begins a stream again; stop the query if warnings are errors."""
+    """Warn that a new query begins a stream again that the store already has. Stop the query if warnings are errors."""
     try:
         warnings.warn(
             f"the store {store.display_uri} has rows of the stream {stream!r} by the writer "

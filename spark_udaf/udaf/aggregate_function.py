@@ -37,12 +37,14 @@ if TYPE_CHECKING:
 
 _TIME = pa.timestamp("us", "UTC")
 _MERGED_AT_ONCE = 64  # states of one group
-# one type of each kind of input, to determine whether results depend on the type
+# one type for each kind of input; they show whether the type of a result depends on the type of the input
 _KINDS = [pa.float64(), pa.int64(), pa.decimal128(10, 2), _TIME, pa.string(), pa.date32(), pa.bool_(), pa.binary()]
 
 
 def column(column_or_name: Column | str) -> Column:
-    """Return a Column, or the Column of a name, which Spark parses: a dot selects a field unless it is in backticks."""
+    """Return a Column unchanged, and the Column of a name. Spark parses names: a dot selects a field unless the name is
+    in backticks.
+    """
     if isinstance(column_or_name, str) and column_or_name.strip():
         return F.col(column_or_name)
     if isinstance(column_or_name, Column):
@@ -52,18 +54,18 @@ def column(column_or_name: Column | str) -> Column:
 
 @dataclass(frozen=True)
 class UdafSpec:
-    """The function of a UDAF, and the type to which it converts its column."""
+    """The function that an aggregate function of Spark computes, and the type to which it casts its column."""
 
     function: Function
     label: str  # the call as the user wrote it, for messages
     dtype: pa.DataType | None  # the type of values; None if the result type does not depend on it
     states: bool = False  # return the state instead of the result
     weighted: bool = False  # whether another column contains the weights of rows
-    assumed: bool = False  # whether dtype is a default, so that numbers are read in their own type
+    assumed: bool = False  # whether dtype is only a default: numbers are then aggregated in their own type
 
     @property
     def names(self) -> tuple[str, ...]:
-        """The names of its columns: the function's inputs, and the weights if there are any."""
+        """The names of the function's inputs, and of the weights if there are any."""
         return (*self.function.inputs, *([WEIGHT] if self.weighted else []))
 
     @property
@@ -82,7 +84,7 @@ class UdafSpec:
         if not self.weighted:
             return self._reduced(columns, None, groups)
         if groups is None:
-            columns = columns.drop_null()  # rows for which the condition is not true
+            columns = columns.drop_null()  # rows are null if the condition is not true for them
         inputs = [columns.field(name) for name in self.function.inputs]
         values = inputs[0] if len(inputs) == 1 else pa.StructArray.from_arrays(inputs, names=list(self.function.inputs))
         return self._reduced(values, columns.field(WEIGHT), groups)
@@ -118,7 +120,7 @@ class UdafSpec:
             return self._read_states(self._reduced(values, weights, groups))
 
     def _exact(self, results: pa.Array) -> pa.Array:
-        """Cast results to the assumed type; raises ``ValueError`` if a value would change."""
+        """Cast results to the default type. Raise ``ValueError`` if a value would change."""
         try:
             return exact_cast(results, self.result)
         except ValueError as error:
@@ -143,7 +145,7 @@ class UdafSpec:
             return self._cast(values, input_type)
         names = self.function.inputs
         parts = [self._cast(values.field(names[0]), self.dtype)]
-        for name in names[1:]:  # results do not depend on the types of further inputs, states do
+        for name in names[1:]:  # the types of further inputs affect states, but not results
             part = values.field(name)
             if self.states:
                 part = _times(part) if name == EVENT_TIME else self._cast(part, input_type.field(name).type)
@@ -182,14 +184,14 @@ class UdafSpec:
 
 
 def groups_of_lists(lists: pa.ListArray) -> tuple[pa.Array, Groups]:
-    """Return the elements of lists, and their lists as groups; a null list has no elements."""
+    """Return the elements of lists, and the groups of elements, one group per list. A null list is an empty group."""
     lengths = pc.fill_null(pc.list_value_length(lists), 0).to_numpy()
     return lists.flatten(), Groups(np.repeat(np.arange(len(lists)), lengths), len(lists))
 
 
 @contextmanager
 def error_label(label: str) -> Iterator[None]:
-    """Add the call to the message of an error in a worker, which otherwise does not name it."""
+    """Put the call before the message of an error in a worker, because Spark's message does not name the call."""
     try:
         yield
     except (TypeError, ValueError, OverflowError) as error:
@@ -202,7 +204,7 @@ def error_label(label: str) -> Iterator[None]:
 def udaf_spec(
     function: Function, label: str, type: DataType | str | None, states: bool = False, weighted: bool = False
 ) -> UdafSpec:
-    """Return the spec with the type of the column: ``type``, or double if the result type depends on the column.
+    """Return the function with the type of its column: ``type``, or double if the type of the result depends on it.
 
     Raises ``ValueError`` for a type that cannot be parsed, and ``TypeError`` for a type that the function does not
     accept. Without ``type``, it also raises ``TypeError`` if the result type depends on the column and the function
@@ -257,7 +259,7 @@ def input_kinds(function: Function) -> list[pa.DataType]:
             continue
         kinds.append(dtype)
     if not kinds:
-        raise TypeError(f"{function.name} accepts none of Spark's types that are not nested")
+        raise TypeError(f"{function.name} accepts only nested types; pass a struct column")
     return kinds
 
 
@@ -273,7 +275,9 @@ def accepts_records(function: Function, dtype: pa.DataType) -> bool:
 
 
 def _input(function: Function, dtype: pa.DataType) -> pa.DataType:
-    """Return the type of a function's inputs; further inputs are event times or doubles."""
+    """Return the type of all inputs of a function: ``dtype`` for the first one, event times or doubles for further
+    ones.
+    """
     if len(function.inputs) == 1:
         return dtype
     further_types = [_TIME if name == EVENT_TIME else pa.float64() for name in function.inputs[1:]]
@@ -281,13 +285,13 @@ def _input(function: Function, dtype: pa.DataType) -> pa.DataType:
 
 
 def _times(column: pa.Array) -> pa.Array:
-    """Convert event times like a frame; null stays null."""
+    """Convert event times in the same way as a tilt frame does. Null stays null."""
     times = pa.array(event_times(column.drop_null(), EVENT_TIME)).cast(_TIME)
     return with_nulls(times, column.is_valid())
 
 
 def grouped_udaf(reading: UdafSpec) -> Callable[[Column, WindowSpec], Column]:
-    """Return a function of a Column and a window, with one call per group and all of its rows."""
+    """Return a function of a Column and a window. Spark calls Python once per group, with all rows of the group."""
 
     def aggregate(values: pa.Array) -> pa.Scalar:
         return reading.of_columns(values)[0]
@@ -297,7 +301,9 @@ def grouped_udaf(reading: UdafSpec) -> Callable[[Column, WindowSpec], Column]:
 
 
 def iterating_udaf(reading: UdafSpec) -> Callable[[Column], Column]:
-    """Return an Arrow UDAF, with one call per group, which receives its rows batch by batch."""
+    """Return a function of a Column. Spark calls Python once per group, with an iterator over batches of the group's
+    rows.
+    """
 
     def aggregate(batches: Iterator[pa.Array]) -> pa.Scalar:
         return reading.of_batches(batches)[0]
@@ -307,7 +313,9 @@ def iterating_udaf(reading: UdafSpec) -> Callable[[Column], Column]:
 
 
 def list_udf(reading: UdafSpec) -> Callable[[Column], Column]:
-    """Return a function of lists, one list of values per group, that is called once for thousands of groups."""
+    """Return a function of a Column that contains one list of values per group. Spark calls Python once for thousands
+    of groups.
+    """
 
     def aggregate(lists: pa.Array) -> pa.Array:
         return reading.of_each(lists)
@@ -319,7 +327,7 @@ def list_udf(reading: UdafSpec) -> Callable[[Column], Column]:
 
 
 def _joined(batches: Iterator[pa.Array]) -> Iterator[pa.Array]:
-    """Join the small batches of Spark into larger arrays; at least one array, for its type."""
+    """Join Spark's small batches into larger arrays. At least one array is returned, because it carries the type."""
     arrays: list[pa.Array] = []
     rows = 0
     for batch in batches:

@@ -1,4 +1,4 @@
-"""bounded_list: Spark's lists of each group's values, which fail before they fill the JVM's memory.
+"""bounded_list: collect the values of each group into a list, and fail before long lists exhaust the JVM's memory.
 
     collect_list(x)                                     all values of a group
     sum(if x is not null: longest interval / limit)     overflows at the limit, in the tasks that fill the list
@@ -17,14 +17,14 @@ from pyspark.sql import functions as F
 
 from spark_udaf.udaf.list_errors import interval_of, number_of_call
 
-_BYTES_PER_VALUE = 128  # in the JVM: boxed, in an array that grows, and serialized as well
+_BYTES_PER_VALUE = 128  # an estimate for the JVM: a boxed value, its place in a growing array, and its serialized copy
 _LEAST_VALUES = 100_000
 _DEFAULT_HEAP = "1g"  # The default memory of an executor, by Spark's documentation.
 _UNITS = {"": 1, "b": 1, "k": 1 << 10, "m": 1 << 20, "g": 1 << 30, "t": 1 << 40}
 
 
 def bounded_list(values: Column, label: str) -> Column:
-    """Return the list of each group's values; too many fail the job.
+    """Return a Column with the list of each group's values. The job fails if a list has too many values.
 
     Parameters
     ----------
@@ -39,17 +39,19 @@ def bounded_list(values: Column, label: str) -> Column:
 
 
 def interval_step(label: str, limit: int) -> str:
-    """Return an interval whose sum over rows overflows at about this number of rows, in any ``ANSI`` mode.
-
-    The error names the call ``label``.
+    """Return an interval whose sum over rows overflows after about ``limit`` rows, in every ``ANSI`` mode. The error
+    then names the call ``label``.
     """
     most_seconds = (2**63 - 1) // 1_000_000
-    seconds = most_seconds // limit - 1  # the interval is less than a second longer
+    # The microseconds, which contain the number of the call, make the interval longer by less than a second.
+    seconds = most_seconds // limit - 1
     return interval_of(seconds, number_of_call(label, limit))
 
 
 def most_values(spark: SparkSession | None) -> int:
-    """Return the number of values of a group that fit into the heap of a task, without a session the default heap."""
+    """Return the number of values per group that fit into the heap of a task. Without a session, assume Spark's default
+    heap.
+    """
     conf: Any = None if spark is None else spark.conf
     if conf is None:
         return _LEAST_VALUES

@@ -35,7 +35,7 @@ from spark_udaf.versions.features import has_collations
 
 @dataclass(frozen=True, eq=False)
 class Call:
-    """A function over Columns."""
+    """The call of a function with its Columns."""
 
     function: Function
     columns: tuple[Column, ...]  # one for each input of the function; empty if rows are counted
@@ -56,14 +56,18 @@ class Call:
         return values if self.where is None else F.when(self.where, values)
 
     def _checked(self, role: str, column: Column) -> Column:
-        """Return an input that fails the query if the function would compare strings that have a collation in Spark."""
+        """Return an input. The query fails if the function compares strings and the strings have a
+        collation in Spark.
+        """
         if self.function.input_use(role) == Use.NUMBER:
             return column
         return compared_by_bytes(column, self.label)
 
 
 def caller(name: str, df: DataFrame | None = None) -> Callable[..., Column]:
-    """Return the aggregate function of a registered function's name; types come from the schema of ``df``, if given."""
+    """Return the aggregate function for the name of a registered function. If ``df`` is passed, types are read from its
+    schema.
+    """
     measure_of = aggr.caller(name)
     words = column_keywords(aggr.get(name))
     timed = EVENT_TIME in aggr.get(name).inputs
@@ -110,7 +114,7 @@ def caller(name: str, df: DataFrame | None = None) -> Callable[..., Column]:
 
 
 def _record_of(name: str, columns: Any) -> Column:
-    """Return a record of columns, for a function that takes records; raise ``TypeError`` for anything else."""
+    """Return a struct of columns for a function of records. Raise ``TypeError`` for other arguments."""
     if not aggr.get(name).takes_records or not isinstance(columns, list | tuple) or not columns:
         return column_named(columns)
     return F.struct(*(column_named(column) for column in columns))
@@ -147,7 +151,9 @@ def _with_columns(parameter: inspect.Parameter) -> inspect.Parameter:
 
 
 def _reading(call: Call, type: DataType | str | None, df: DataFrame | None) -> UdafSpec:
-    """Return the spec of a call, with the type of the argument, or that of the schema if it is known."""
+    """Return the function of a call with the type of its column, which is ``type`` or the type in the
+    schema of ``df``.
+    """
     if df is not None:
         for field in df.select(*call.columns).schema.fields:
             check_collation(field)
@@ -163,7 +169,9 @@ def _reading(call: Call, type: DataType | str | None, df: DataFrame | None) -> U
 
 
 def _column(call: Call, read: UdafSpec, groups: Literal["large"] | None) -> Column:
-    """Return the Column. Over a window it uses another function, because Spark has no lists there."""
+    """Return the Column of a call. Its method ``over`` uses a function without lists, because Spark cannot collect
+    lists over windows.
+    """
     explain_task_errors()
 
     def over(window: Any) -> Column:

@@ -29,7 +29,7 @@ _NO_LITERAL = object()
 
 @dataclass(frozen=True)
 class _Call:
-    """A call with the columns of its rows, by the names of the inputs, and its parameters."""
+    """A call: its columns by the names of the function's inputs, and its parameters."""
 
     name: str
     rows: Mapping[str, Any]
@@ -47,7 +47,7 @@ def check_calls(
     spark : SparkSession
     query : str
         In Spark's SQL.
-    functions, makers : the function and the family of each SQL name
+    functions, makers : dicts from SQL names to the function and to the family
 
     Raises
     ------
@@ -70,7 +70,7 @@ def check_calls(
         dtype = types[0] if len(types) == 1 else pa.struct(list(zip(call.rows, types, strict=True)))
         try:
             function(_empty_list(dtype), *map(_constant, call.parameters), **_constants(call.named))
-        except (TypeError, ValueError, OverflowError) as error:  # name the function that the query calls
+        except (TypeError, ValueError, OverflowError) as error:  # the message names the SQL function
             raise with_text(error, str(error).replace(f"{name}{LIST}", name)) from None
 
 
@@ -104,7 +104,7 @@ def _arguments(node: exp.Anonymous) -> Iterator[exp.Expression]:
 
 
 def _probe(call: _Call, node: exp.Expression, tree: Any) -> exp.Select | None:
-    """Return a query of the columns of a call, over the tables of its SELECT, or None outside of a SELECT."""
+    """Return a query that selects the columns of a call from the tables of its SELECT, or None outside of a SELECT."""
     select = node.find_ancestor(exp.Select)
     if select is None:
         return None
@@ -121,7 +121,9 @@ def _probe(call: _Call, node: exp.Expression, tree: Any) -> exp.Select | None:
 
 
 def _queries_before(clause: exp.With, node: exp.Expression) -> exp.With | None:
-    """Return the queries of WITH that a call can read: those before the query that contains it, or all."""
+    """Return the queries of a WITH clause that a call can read: the queries before the one that contains the call, or
+    all.
+    """
     inside = (place for place, query in enumerate(clause.expressions) if any(part is node for part in query.walk()))
     end = next(inside, len(clause.expressions))
     return exp.With(expressions=[query.copy() for query in clause.expressions[:end]]) if end else None
@@ -130,9 +132,9 @@ def _queries_before(clause: exp.With, node: exp.Expression) -> exp.With | None:
 def _types(
     spark: SparkSession, probe: exp.Select | None, functions: Mapping[str, Function]
 ) -> list[pa.DataType] | None:
-    """Return the types of the columns of a probe, or None if Spark cannot analyze it by itself.
+    """Return the types of the columns of a query from `_probe`, or None if Spark cannot analyze this query.
 
-    Functions of this library are not registered yet, so a probe that calls them is not analyzed.
+    A query that calls functions of this library cannot be analyzed, because they are not registered yet.
     """
     if probe is None or any(call.name.lower() in functions for call in probe.find_all(exp.Anonymous)):
         return None

@@ -1,4 +1,4 @@
-"""exact_cast: results as doubles without rounding, for columns whose type is known only with their rows."""
+"""exact_cast: cast results to doubles without rounding, for columns whose type is unknown until their rows are read."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ def exact_cast(values: pa.Array, target: pa.DataType) -> pa.Array:
     Parameters
     ----------
     values : array
-    target : the same type, doubles in place of other numbers
+    target : the type of ``values`` with doubles in place of other numbers
 
     Raises
     ------
@@ -60,7 +60,7 @@ def _doubles_of_whole_numbers(values: pa.Array) -> pa.Array:
 
 
 def _doubles_of_decimals(decimals: pa.Array) -> pa.Array:
-    """Cast decimals: n / 10^s is a double if 5^s divides n, and the quotient is exact."""
+    """Cast decimals. The decimal n / 10^s equals a double if 5^s divides n and the quotient has at most 53 bits."""
     dtype = decimals.type
     is_null = decimals.is_null().to_numpy(zero_copy_only=False)
     scale = dtype.scale

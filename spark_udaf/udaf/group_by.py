@@ -1,4 +1,4 @@
-"""group_by: results by any keys and expressions, in the two-phase plan: rows are reduced before the shuffle.
+"""group_by: group rows by keys and expressions. Each partition reduces its rows to states before the shuffle.
 
     su.group_by(df, "host", F.window("ts", "1 minute")).agg(p=aggr.dds("latency_ms / 1000", [0.99]))
 
@@ -29,10 +29,10 @@ from spark_udaf.udaf.grouping_sets import cube_sets, rollup_sets, spread_states
 from spark_udaf.versions.column_text import text_of
 
 _SET = "grouping set"
-_SESSION = "spark.sessionWindow"  # The metadata key of the column of a session window.
+_SESSION = "spark.sessionWindow"  # The key in a column's metadata by which Spark marks a session window.
 
-# The literal name of a column of the DataFrame, or a Column that Spark evaluates. Spark analyzes only the latter: each
-# Column costs PySpark more than ten calls to the JVM, and each query that is analyzed costs milliseconds.
+# The literal name of a column of the DataFrame, or a Column that Spark evaluates. Names are used if possible: each
+# Column costs PySpark more than ten calls to the JVM, and the analysis of a query takes milliseconds.
 Expression = Column | str
 
 
@@ -130,7 +130,9 @@ class Grouped:
         if self.keys or self.totals:
             raise ValueError(f"pass all keys to {totals}(…), such as su.group_by(df).{totals}(…)")
         if self.excluded is not None:
-            raise ValueError(f"{totals} counts rows in several totals; leave out excluded")
+            raise ValueError(
+                f"excluded cannot be used with {totals}, which counts each row in several totals; leave it out"
+            )
         return Grouped(self.df, tuple(_expression(self.df, key) for key in keys), totals)
 
     def agg(
@@ -190,7 +192,9 @@ class Grouped:
         return answers.where(F.expr(having) if isinstance(having, str) else having)
 
     def _answers(self, calls: Mapping[str, Call | Measure], with_set: bool = False) -> DataFrame:
-        """Return keys and results of calls; ``with_set``, with the number of the grouping set as the last column."""
+        """Return keys and results of calls. If ``with_set`` is true, the last column is the number of
+        the grouping set.
+        """
         evaluated = _Columns(self.df, calls.values())
         keys = evaluated.keys(self.keys)
         check_distinct([*(key.name for key in keys), *calls], self.df.sparkSession)
@@ -228,7 +232,7 @@ class Grouped:
     def _joined(self, answers: DataFrame, built_in: Mapping[str, Column]) -> DataFrame:
         """Join results with those of Spark's own aggregates, which have the same groups."""
         sets = [F.grouping_id()] if self.totals is not None else []
-        names = answers.columns[: len(answers.columns) - len(sets)]  # the set is the last column
+        names = answers.columns[: len(answers.columns) - len(sets)]  # the number of the grouping set is the last column
         keys, results = names[: len(self.keys)], names[len(self.keys) :]
         check_distinct([*names, *built_in], self.df.sparkSession)
         for name in built_in:
@@ -247,7 +251,7 @@ class Grouped:
         return both.select(*(quoted_column(place).alias(name) for place, name in places.items()))
 
     def _named(self, calls: Sequence[Any], measures: Mapping[str, Any]) -> dict[str, Call | Measure | Column]:
-        """Return the calls by name; Spark's own aggregates have the names of Spark."""
+        """Return the calls by name. Spark's own aggregates have the names that Spark gives them."""
         named = _named(calls, measures)
         built_in = [column for _, column in named if isinstance(column, Column)]
         if built_in:
@@ -281,8 +285,8 @@ class Pivoted:
         Returns
         -------
         DataFrame
-            The keys, and a column for each value, ``500``, or for each value and result, ``500_errors``; null if a
-            group has no rows of the value.
+            The keys, and one column per value, such as ``500``. With several results, one column per value and result,
+            such as ``500_errors``. Null if a group has no rows with the value.
 
         Raises
         ------
@@ -308,7 +312,7 @@ def group_by(df: DataFrame, *keys: Column | str, excluded: Observation | None = 
     keys : Columns, names of columns, or expressions in Spark's SQL
         ``"host"``, ``F.window("ts", "1 minute")``, ``"date_trunc('hour', ts) AS hour"``; without keys, one row.
     excluded : `pyspark.sql.Observation`, optional
-        It counts groups beyond a limit and refused values, as in `finish`.
+        Receives the numbers of groups beyond a limit and of refused values, as in `finish`.
 
     Returns
     -------
@@ -348,7 +352,9 @@ class _Key:
 
 
 class _Columns:
-    """The columns that Spark evaluates: keys, inputs, conditions, and the columns in conditions of `aggr`."""
+    """The columns that Spark evaluates: keys, inputs and conditions, and columns that the SQL texts of `aggr` calls
+    use.
+    """
 
     def __init__(self, df: DataFrame, calls: Iterable[Call | Measure]) -> None:
         self._df = self._rows_in = df
@@ -359,7 +365,9 @@ class _Columns:
         self._read = read.intersection(df.columns)  # Columns that keep their names.
 
     def keys(self, keys: Sequence[Expression]) -> list[_Key]:
-        """Evaluate the keys. Structs are evaluated first, because their fields are read, and windows repeat rows."""
+        """Evaluate the keys. Structs are evaluated first, because their fields become columns, and so are windows,
+        because they repeat rows.
+        """
         if not keys:
             return []
         fields = self._key_fields(keys)
@@ -384,7 +392,7 @@ class _Columns:
 
     def _key(self, field: StructField, key: Expression) -> _Key:
         if not isinstance(field.dataType, StructType):
-            if isinstance(key, str) and key in self._evaluated:  # the same key again is a column of its own
+            if isinstance(key, str) and key in self._evaluated:  # a key that is passed twice becomes two columns
                 key = quoted_column(key)
             return _Key(field.name, (self._add(field.name, key),))
         column = quoted_column(key) if isinstance(key, str) else key
@@ -452,7 +460,7 @@ class _Columns:
 
 
 def _unlike(name: str, existing_names: Iterable[str]) -> str:
-    """Return a name, or one like it if it exists already in either case."""
+    """Return a name, or a similar one if a name that differs at most in case already exists."""
     lower = {other.lower() for other in existing_names}
     while name.lower() in lower:
         name += "'"
@@ -479,7 +487,9 @@ def _check_key(field: StructField) -> None:
 
 
 def _grouped_by(df: DataFrame, keys: Sequence[Expression], *aggregates: Column) -> DataFrame:
-    """Return the same groups by Spark, which are only analyzed, so that Spark's errors are raised."""
+    """Return the groups of Spark's own ``groupBy``. They are only analyzed, so that invalid keys raise
+    Spark's errors.
+    """
     return df.groupBy(*map(_in_spark, keys)).agg(F.count(F.lit(1)), *aggregates)
 
 
@@ -523,5 +533,5 @@ def _expression(df: DataFrame, column_or_text: Column | str) -> Expression:
 
 
 def _in_spark(expression: Expression) -> Expression:
-    """Return a Column, or a name as Spark parses it."""
+    """Return a Column unchanged, and a name in backticks if Spark would not parse it as a single name."""
     return quoted(expression) if isinstance(expression, str) else expression

@@ -18,7 +18,8 @@ from spark_udaf.batch.running import quoted_column
 
 
 def rollup_sets(keys: int) -> list[int]:
-    """Number the sets of a rollup as Spark's ``grouping_id`` does: a bit for each key left out, the last lowest.
+    """Return the numbers of the grouping sets of a rollup, which are those of Spark's ``grouping_id``: one bit for each
+    omitted key, with the last key as the lowest bit.
 
     >>> rollup_sets(2)
     [0, 1, 3]
@@ -27,7 +28,7 @@ def rollup_sets(keys: int) -> list[int]:
 
 
 def cube_sets(keys: int) -> list[int]:
-    """Number the sets of a cube.
+    """Return the numbers of the grouping sets of a cube, as `rollup_sets` does.
 
     >>> cube_sets(2)
     [0, 1, 2, 3]
@@ -38,14 +39,14 @@ def cube_sets(keys: int) -> list[int]:
 def spread_states(
     states: DataFrame, parts_of_keys: Sequence[Sequence[str]], sets: Sequence[int], set_column: str
 ) -> DataFrame:
-    """Repeat each row of states once for each grouping set, null in the keys that the set leaves out.
+    """Repeat each row of states once per grouping set. Keys that the set leaves out are null.
 
     Parameters
     ----------
     states : DataFrame
         One row per group of all keys.
     parts_of_keys : the columns of each key
-    sets : as `rollup_sets` or `cube_sets` numbers them
+    sets : numbers from `rollup_sets` or `cube_sets`
     set_column : the name of the column that receives the number of the set
     """
     key_of = {part: place for place, parts in enumerate(parts_of_keys) for part in parts}

@@ -1,4 +1,4 @@
-"""job_errors: add a sentence before the error with which Spark fails a job, such as the traceback of a task.
+"""job_errors: put an explanation before the error of a failed Spark job, which is often the traceback of a task.
 
 PySpark converts errors of the JVM in a single function. This module wraps the function to put a sentence before Spark's
 text. If a release of PySpark does not have the function, users see only Spark's text.
@@ -16,21 +16,21 @@ from spark_udaf.versions.error_converters import replace_converters
 
 Explanation: TypeAlias = Callable[[str], str | None]
 
-# In a traceback: the frames in which our functions add their call to an error, and compare versions.
+# Functions in the traceback of a task that raise errors with a message for the user.
 _FRAMES = ("in error_label", "in check_version")
 _WRAPPED = "_tiltframe_explains"
 _explanations: list[Explanation] = []
 
 
 def explain_errors(explanation: Explanation) -> None:
-    """Add a function that returns a sentence for the text of an error of Spark, or None for other errors."""
+    """Register a function that receives the text of Spark's error, and returns an explanation or None."""
     if explanation not in _explanations:
         _explanations.append(explanation)
     replace_converters(_explaining)
 
 
 def explain_task_errors() -> None:
-    """Add the message of an error in our functions before the traceback of the task."""
+    """Put the message of an error that this library raised before the traceback of the task."""
     explain_errors(_sentence_of_task)
 
 
@@ -46,7 +46,7 @@ def _explaining(convert: Callable[..., Any]) -> Callable[..., Any]:
     @functools.wraps(convert)
     def explained(*arguments: Any, **named: Any) -> Any:
         error = convert(*arguments, **named)
-        with suppress(Exception):  # Spark's error must not be replaced by one of its explanation.
+        with suppress(Exception):  # an error in an explanation must not replace Spark's error
             text = str(error)
             sentences = (explanation(text) for explanation in _explanations)
             sentence = next((sentence for sentence in sentences if sentence is not None), None)

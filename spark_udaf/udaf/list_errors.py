@@ -1,4 +1,4 @@
-"""list_errors: a sentence for the error with which Spark fails a query whose lists exceed their limit.
+"""list_errors: explain Spark's error for a query whose lists have too many values.
 
 Spark's error reports the overflow of an interval, but neither the call that caused it nor the group. Each call uses
 intervals with different microseconds, which identify the call in the plan of the query. The plan has the keys as well:
@@ -24,13 +24,17 @@ _NUMBERED = re.compile(r"INTERVAL '[\d :]+\.(\d{5}1)'")
 _MOST_NUMBERS = 100_000
 _MOST_LABELS = 3
 _LATEST_QUERIES = 5
-_COUNT_SECONDS = 6.0  # for the count of the values of each group, so that an error takes less than ten seconds
+# The time limit for counting the values of each group, so that the error appears within ten seconds.
+_COUNT_SECONDS = 6.0
 _numbers = count()
-_labels: dict[str, tuple[int, int]] = {}  # the calls that bound a list -> the bound and the number, the latest last
+# Calls with a bounded list -> the bound and the number of the call, in the order of calls.
+_labels: dict[str, tuple[int, int]] = {}
 
 
 def number_of_call(label: str, limit: int) -> int:
-    """Return the number of a call whose lists have at most ``limit`` values, by which an error finds its label."""
+    """Return a number for a call whose lists have at most ``limit`` values. An error finds the call's label by this
+    number.
+    """
     if label in _labels:
         _, number = _labels.pop(label)
     else:
@@ -41,7 +45,7 @@ def number_of_call(label: str, limit: int) -> int:
 
 
 def interval_of(seconds: int, number: int) -> str:
-    """Return an interval in Spark's SQL, whose microseconds are the number of a call.
+    """Return an interval in Spark's SQL. Its microseconds are the number of the call.
 
     >>> interval_of(7, 12)
     "INTERVAL '7.000121' SECOND"
@@ -50,7 +54,7 @@ def interval_of(seconds: int, number: int) -> str:
 
 
 def _digits(number: int) -> str:
-    """Return the digits of the microseconds; the last one is not 0, which Spark would not print."""
+    """Return six digits of microseconds. The last one is not 0, because Spark does not print trailing zeros."""
     return f"{number:05}1"
 
 
@@ -62,7 +66,8 @@ def sentence(plans: Iterator[str], group_of: Callable[[str], LargestGroup | None
     plans : iterator of str
         The latest queries, the latest first. Without a plan that has a bounded list, the latest calls are named.
     group_of : callable
-        The mark of a call's lists in a plan -> the group with the most values, or None if it is unknown.
+        Receives the text that marks a call's lists in a plan, and returns the group with the most values, or None if it
+        is unknown.
     """
     label = next((label for plan in plans for label in _labels_in(plan)), None)
     labels = [label] if label is not None else list(reversed(_labels))[:_MOST_LABELS]
@@ -104,5 +109,5 @@ def _latest_plans(df: DataFrame | None) -> Iterator[str]:
         last = queries.size() - 1
         for place in range(last, max(last - _LATEST_QUERIES, -1), -1):
             yield str(queries.apply(place).physicalPlanDescription())
-    except Exception:  # a release may lack any part; the error of the query must not be replaced by another one
+    except Exception:  # an error here must not replace that of the query
         return

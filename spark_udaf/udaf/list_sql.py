@@ -1,10 +1,10 @@
-"""list_sql: rewrite a query so that calls of our functions read lists, which Spark can combine with all other
-aggregates.
+"""list_sql: rewrite a query so that calls of this library's functions read lists. Spark can combine such calls with any
+aggregate.
 
     SELECT k, aggr_dds(x) FILTER (WHERE y > 0), max(x) FROM t GROUP BY k
     SELECT k, aggr_dds_list(collect_list(x) FILTER (WHERE y > 0)), max(x) FROM t GROUP BY k
 
-Only the calls change. The other text of the query is not touched.
+Only the calls change. The rest of the query is unchanged.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ from spark_udaf.versions.features import has_collations
 
 _OPENING = (TokenType.L_PAREN, TokenType.L_BRACKET, TokenType.L_BRACE)
 _CLOSING = (TokenType.R_PAREN, TokenType.R_BRACKET, TokenType.R_BRACE)
-LIST = "_list"  # the suffix of functions of lists
+LIST = "_list"  # the suffix of the names of functions that read lists
 _NAMED = re.compile(r"\s*(\w+)\s*=>(.*)", re.DOTALL)  # weight => n
 
 
@@ -37,7 +37,7 @@ class _Call:
     start: int
     end: int
     arguments: Sequence[str]
-    condition: str  # the text FILTER (…), or nothing
+    condition: str  # the text ``FILTER (…)``, or the empty string
     is_distinct: bool
 
 
@@ -90,7 +90,7 @@ def with_lists(query: str, functions: Mapping[str, Function], most_values: int) 
 
 
 def _starts_of_results(tokens: Sequence[Token]) -> set[int]:
-    """Return the places in SELECT clauses at which a result begins."""
+    """Return the positions of tokens at which a result of a SELECT clause begins."""
     starts: set[int] = set()
     is_select = [False]  # For each open bracket, whether it is in a SELECT clause.
     for place, token in enumerate(tokens):
@@ -141,7 +141,7 @@ def _read_call(query: str, tokens: Sequence[Token], place: int, function: Functi
 
 
 def _closing(tokens: Sequence[Token], opening: int) -> int:
-    """Return the place of the bracket that closes the one at a place."""
+    """Return the position of the closing bracket for an opening bracket."""
     depth = 0
     for place in range(opening, len(tokens)):
         depth += (tokens[place].token_type in _OPENING) - (tokens[place].token_type in _CLOSING)
@@ -160,7 +160,7 @@ def _commas(tokens: Sequence[Token], first: int, last: int) -> list[int]:
 
 
 def _list_call(call: _Call, arguments: Sequence[str], most_values: int) -> tuple[str, str]:
-    """Return the call over a list; rows and values are counted by Spark's own functions."""
+    """Return the rewritten call, which reads a list. Counts are replaced by Spark's own ``count``."""
     distinct = "DISTINCT " if call.is_distinct else ""
     if call.name == f"aggr_{aggr.Count.name}" and len(arguments) == 1:
         return " ".join(filter(None, [f"count({distinct}{arguments[0]})", call.condition])), "count"
@@ -189,7 +189,7 @@ def _list_call(call: _Call, arguments: Sequence[str], most_values: int) -> tuple
 
 
 def _split_inputs(arguments: Sequence[str], inputs: Sequence[str]) -> tuple[list[str], list[str]]:
-    """Split arguments into inputs, which may be passed by their keywords after the first, and parameters.
+    """Split arguments into the function's inputs and parameters. Inputs after the first may be passed by keyword.
 
     >>> _split_inputs(["x", "concat(a, '=>', b)"], ("value", "time"))
     (['x', "concat(a, '=>', b)"], [])
@@ -216,5 +216,5 @@ def _split_inputs(arguments: Sequence[str], inputs: Sequence[str]) -> tuple[list
 
 
 def _bound(name: str, row: str, most_values: int) -> str:
-    """Return an aggregate that fails beyond this number of values."""
+    """Return an aggregate in SQL that fails if a group has more than this number of values."""
     return f"sum(IF(({row}) IS NOT NULL, {interval_step(name, most_values)}, INTERVAL '0' SECOND))"

@@ -1,4 +1,4 @@
-"""sql: queries in Spark's SQL that call our functions, or that a store answers."""
+"""sql: run queries in Spark's SQL that call this library's functions, or answer queries from a store."""
 
 from __future__ import annotations
 

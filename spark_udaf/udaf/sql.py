@@ -150,7 +150,7 @@ class Family:
 
 @dataclass(frozen=True)
 class _OfFamily(SqlFunction):
-    """A function of a family. Workers make it from the family, so that its pickle is small."""
+    """A function of a family. Its pickle is small, because it contains the family and workers create the function."""
 
     family: Family | None = None
 
@@ -190,7 +190,8 @@ def _all_names() -> list[str]:
 
 
 def _families(name: str, kinds: Mapping[str, pa.DataType], is_chosen: bool) -> list[Family]:
-    """List the families of a function: one that reads any column or doubles, and one for each type if results differ.
+    """List the families of a function: one for columns of any type or for doubles, and one for each further type if the
+    type of results depends on it.
 
     A function whose results need parameters, such as funnel, has no families.
     """
@@ -255,7 +256,7 @@ def _family(name: str, function: Function, dtype: pa.DataType | None) -> dict[st
         with error_label(f"{name}_merge"):
             column, parameters = _column(positional)
             _constants([], parameters, named)
-            if column.null_count == len(column):  # null is the identity, whatever its parameters
+            if column.null_count == len(column):  # a null state is the identity for all parameters
                 return pa.scalar(None, column.type)
             return _own(function, column).merge(column, Groups.single(len(column)))[0]
 
@@ -296,7 +297,9 @@ def _family(name: str, function: Function, dtype: pa.DataType | None) -> dict[st
 def _of_lists(
     spec: UdafSpec, names: list[str], positional: Sequence[pa.Array], named: Mapping[str, pa.Array]
 ) -> tuple[UdafSpec, pa.Array, Groups]:
-    """Apply the parameters, which SQL passes as columns; fields of structs in lists are the inputs and weights."""
+    """Return the function with the parameters that SQL passes as columns. Inputs and weights are the fields of structs
+    in lists.
+    """
     with error_label(spec.label + LIST):
         lists, parameters = _column(positional)
         if not pa.types.is_list(lists.type):
@@ -325,7 +328,7 @@ def _is_valid(column: pa.Array) -> np.ndarray[Any, Any]:
 
 
 def _own(function: Function, states: pa.Array) -> Function:
-    """Return the function with the shape parameters of the states; it refuses states of other functions."""
+    """Return the function with the parameters that the states contain. Raise an error for states of other functions."""
     shaped_by = function_of(states)
     shaped = {name: getattr(shaped_by, name) for name in function.own_state.parameters if hasattr(shaped_by, name)}
     return replace(function, **shaped)
@@ -347,7 +350,7 @@ def _accessor(name: str, function: type[Function]) -> Callable[..., pa.Array]:
                 raise TypeError(f"{parameter} must be a single value, such as a number; got {values.type}")
             distinct_values = pc.unique(values).drop_null()
             results = pa.nulls(len(states), result_type(name, function))
-            for value in distinct_values:  # There is usually one value.
+            for value in distinct_values:  # a parameter usually has the same value in all rows
                 rows = pc.fill_null(pc.equal(values, value), False)
                 its = with_nulls(read_accessor(states.filter(rows), name, _number(value.as_py())), rows)
                 results = pc.if_else(rows, its, results)
@@ -359,7 +362,9 @@ def _accessor(name: str, function: type[Function]) -> Callable[..., pa.Array]:
 def _apply_parameters(
     spec: UdafSpec, names: list[str], positional: Sequence[pa.Array], named: Mapping[str, pa.Array]
 ) -> tuple[UdafSpec, pa.Array, pa.Array | None]:
-    """Apply the parameters, which SQL passes as columns, after further inputs; weights are passed by name."""
+    """Return the function with the parameters that SQL passes as columns after the inputs. Weights are
+    passed by name.
+    """
     with error_label(spec.label):
         values, positional = _column(positional)
         inputs = spec.function.inputs
@@ -377,10 +382,7 @@ def _apply_parameters(
 def further_inputs(
     inputs: Sequence[str], positional: Sequence[T], named: Mapping[str, T]
 ) -> tuple[list[T], Sequence[T], Mapping[str, T]]:
-    """Take the inputs after the first from the arguments: by their keywords, or in their order.
-
-    Return them, and the arguments that are left, which are parameters.
-    """
+    """Separate the inputs after the first, which are passed by keyword or by position, from the parameters."""
     left, left_by_name = list(positional), dict(named)
     further: list[T] = []
     missing: list[str] = []
@@ -437,7 +439,7 @@ def _number(sql_value: Any) -> Any:
 
 
 def sql_type(dtype: pa.DataType) -> pa.DataType:
-    """Return the type of results in SQL, which must not depend on parameters: quantiles are a map."""
+    """Return the type of results in SQL. It must not depend on parameters, so quantiles are a map."""
     if not pa.types.is_struct(dtype):
         return dtype
     return pa.struct([pa.field(f.name, _member(f)) for f in dtype])
@@ -459,14 +461,14 @@ def sql_column(results: pa.Array, dtype: pa.DataType) -> pa.Array:
 
 
 def _member_column(part: pa.Array, dtype: pa.DataType) -> pa.Array:
-    """Convert a member of records: quantiles are a record, and a map in SQL."""
+    """Convert a field of records. Quantiles are a record in Python, and a map in SQL."""
     if pa.types.is_map(dtype) and pa.types.is_struct(part.type):
         return _map(part)
     return part.cast(dtype, safe=False)
 
 
 def _map(record: pa.StructArray) -> pa.MapArray:
-    """Convert records of quantiles to maps from their names."""
+    """Convert records of quantiles to maps from the fields' names to their values."""
     names = [f.name for f in record.type]
     n, width = len(record), len(names)
     order = pa.array(np.arange(n * width).reshape(width, n).T.ravel())

@@ -69,7 +69,7 @@ def iterating_function(
 ) -> Callable[[Column], Column]:
     """Return a function of a Column that aggregates each group from an iterator over its rows.
 
-    Raises ``ValueError`` if PySpark cannot do that.
+    Raise ``ValueError`` if this PySpark does not support such functions.
     """
     if not has_iterating_aggregate():
         refuse("groups='large'", "4.2", "use su.group_by(df, …).agg(…)")

@@ -19,7 +19,9 @@ from spark_udaf.versions.same_version import TaskFunction
 
 
 class _SentSource(TaskFunction):
-    """A class of a data source, which is pickled with the version of the driver, and unpickled as the class."""
+    """The class of a data source. Its pickle contains the version of the driver, and unpickling returns the class
+    itself.
+    """
 
     def name(self) -> str:
         """Return the name of the data source."""
@@ -27,14 +29,17 @@ class _SentSource(TaskFunction):
 
 
 def register_data_source(spark: SparkSession, source: Any) -> None:
-    """Register a subclass of ``pyspark.sql.datasource.DataSource`` in a session; again has no effect."""
+    """Register a subclass of ``pyspark.sql.datasource.DataSource`` in a session. A second registration
+    has no effect.
+    """
     source = _SentSource(source)
     if hasattr(spark, "_jsparkSession") and has_session_sources():
         try:
             _put(spark, source)
             return
         except Exception as error:
-            # A release or a cluster may lack any part. The registration below uses the public interface of PySpark.
+            # A release or a cluster may lack parts of this interface. The registration below uses only public parts of
+            # PySpark.
             log = logging.getLogger("spark_udaf")
             log.info("Spark searches for data sources before it registers one: %s", str(error).partition("\n")[0])
     try:

@@ -1,4 +1,4 @@
-"""The query of an action that failed: its DataFrame, its plan as text, and the group with the most values in a list.
+"""Information about a query that failed: its DataFrame, its plan as text, and the group whose list has the most values.
 
 PySpark raises an error inside the method of the DataFrame that ran the action, so the stack contains the DataFrame.
 Only classic Spark provides plans as objects. Without them, and for a plan that cannot be read, the group is unknown.
@@ -40,7 +40,7 @@ def failed_frame() -> DataFrame | None:
         if owner is not None and not isinstance(owner, type):
             if hasattr(owner, "mapInArrow"):
                 return cast("DataFrame", owner)
-            written = vars(owner).get("_df") if hasattr(owner, "__dict__") else None  # the DataFrame of a writer
+            written = vars(owner).get("_df") if hasattr(owner, "__dict__") else None  # a writer stores its DataFrame
             if hasattr(written, "mapInArrow"):
                 return cast("DataFrame", written)
         if frame.f_back is None:
@@ -57,7 +57,7 @@ def plan_text(df: DataFrame) -> str:
 
 
 def largest_group(df: DataFrame, mark: str, seconds: float) -> LargestGroup | None:
-    """Return the group with the most values among those that an aggregation of a DataFrame collects into lists.
+    """Return the group with the most values, if an aggregation of a DataFrame collects the values of groups into lists.
 
     Parameters
     ----------
@@ -70,7 +70,8 @@ def largest_group(df: DataFrame, mark: str, seconds: float) -> LargestGroup | No
     Returns
     -------
     LargestGroup or None
-        None on Spark Connect, without keys, if the plan cannot be read, and if the count takes longer.
+        None on Spark Connect, for an aggregation without keys, if the plan cannot be read, or if the count takes
+        longer.
     """
     counted: list[LargestGroup] = []
     if query_execution(df) is None:
@@ -87,7 +88,7 @@ def largest_group(df: DataFrame, mark: str, seconds: float) -> LargestGroup | No
             finally:
                 context.removeJobTag(tag)
         except Exception as error:
-            # A release may lack any part, and the error of the query must not be replaced by another one.
+            # A release may lack parts of this interface, and an error here must not replace that of the query.
             log = logging.getLogger("spark_udaf")
             log.info("the values of each group cannot be counted: %s", str(error).partition("\n")[0])
             return
@@ -104,7 +105,9 @@ def largest_group(df: DataFrame, mark: str, seconds: float) -> LargestGroup | No
 
 
 def _counted(df: DataFrame, mark: str, is_late: threading.Event) -> LargestGroup | None:
-    """Count the values of each group with the keys and the input of the marked list, unless it is too late."""
+    """Find the aggregation with the marked list, and count the values of each of its groups. Stop if ``is_late`` is
+    set.
+    """
     jvm = df.sparkSession.sparkContext._jvm
     plan = query_execution(df).analyzed()  # type: ignore[union-attr]
     for aggregate in _nodes(plan, "Aggregate"):
@@ -115,7 +118,7 @@ def _counted(df: DataFrame, mark: str, is_late: threading.Event) -> LargestGroup
         texts = [call.sql() for call in _nodes(marked[0], "AggregateExpression")]
         lists = [text for text in texts if text.startswith(_LIST)]
         child = aggregate.child()
-        for common in _nodes(plan, "WithCTE"):  # The child may refer to the queries of WITH.
+        for common in _nodes(plan, "WithCTE"):  # The aggregated rows may come from a query in WITH.
             child = getattr(jvm, "org.apache.spark.sql.catalyst.plans.logical.WithCTE")(child, common.cteDefs())
         java_class = getattr(jvm, df._jdf.getClass().getName())
         rows: Any = type(df)(java_class.ofRows(df._jdf.sparkSession(), child), df.sparkSession)
@@ -143,5 +146,5 @@ def _nodes(tree: Any, name: str) -> Iterator[Any]:
 
 
 def _sequence(values: Any) -> list[Any]:
-    """Return the elements of a sequence of Scala."""
+    """Return the elements of a Scala sequence."""
     return [values.apply(place) for place in range(values.size())]

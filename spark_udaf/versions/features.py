@@ -46,9 +46,9 @@ def has_iterating_aggregate() -> bool:
 
 @cache
 def has_session_sources() -> bool:
-    """Return whether a source that is put into a session, without a search for all sources, is used there (4.2).
+    """Return whether a data source can be added to a session without a search for all data sources (4.2).
 
-    Nothing of the data sources themselves shows it; the iterating aggregates are of the same release.
+    This cannot be tested directly, so the function tests for iterating aggregates, which appeared in the same release.
     """
     return has_iterating_aggregate()
 
@@ -103,14 +103,15 @@ def has_to_arrow() -> bool:
 
 
 def refuse(feature: str, since: str, alternative: str) -> NoReturn:
-    """Raise ``ValueError``: one sentence with the feature, the version that lacks it, and the alternative.
+    """Raise ``ValueError`` with a sentence that names the feature, the version of PySpark that lacks it, and the
+    alternative.
 
     Parameters
     ----------
     feature : str
         A noun with its verb, such as ``"su.stream"``.
     since : str
-        The first version that has it, such as ``"4.0"``.
+        The first version of PySpark that has the feature, such as ``"4.0"``.
     alternative : str
         An imperative that works with this version.
     """
@@ -118,5 +119,5 @@ def refuse(feature: str, since: str, alternative: str) -> NoReturn:
 
 
 def refusal(feature: str, since: str, alternative: str) -> str:
-    """Return the sentence of `refuse`."""
+    """Return the message of the error that `refuse` raises."""
     return f"{feature} needs PySpark {since} or newer, and this is {pyspark.__version__}; {alternative}"

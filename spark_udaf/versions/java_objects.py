@@ -17,7 +17,7 @@ def query_execution(df: DataFrame) -> Any | None:
 
 
 def shared_state() -> Any | None:
-    """Return the state that the active session shares with others in the JVM, or None without such a session."""
+    """Return the JVM's ``SharedState`` of the active session, or None without a session of classic Spark."""
     java_session = getattr(SparkSession.getActiveSession(), "_jsparkSession", None)
     return None if java_session is None else java_session.sharedState()
 
@@ -34,6 +34,6 @@ def scheduler_of(spark: SparkSession) -> Any | None:
 
 
 def process_id(spark: SparkSession) -> int | None:
-    """Return the process of the driver's JVM, or None for Spark Connect and Sail."""
+    """Return the process id of the driver's JVM, or None for Spark Connect and Sail."""
     java_machine = getattr(spark, "_jvm", None)
     return None if java_machine is None else int(java_machine.java.lang.ProcessHandle.current().pid())

@@ -1,7 +1,7 @@
-"""Values as JSON text, which Spark writes and reads without loss, for functions that get their columns from pandas.
+"""Values as JSON text, which Spark writes and reads without loss. Functions that receive pandas columns use this form.
 
-pandas has one value for null and NaN in a column of doubles, turns whole numbers next to nulls into doubles, and has
-instants without a zone. As text all of them arrive unchanged: whole numbers of any size, NaN and infinities, decimals,
+In pandas, null and NaN in a column of doubles are the same value, integers become doubles if the column has nulls, and
+instants have no zone. As text, all values arrive unchanged: whole numbers of any size, NaN and infinities, decimals,
 instants in UTC, binary values, structs and lists. A value ``x`` is written as ``{"v": x}``.
 """
 
@@ -31,18 +31,18 @@ _NOT_FINITE = {float("inf"): "Infinity", float("-inf"): "-Infinity"}
 
 
 def to_json(column: Column) -> Column:
-    """Return a Column of text for a Column of any type that JSON has in Spark."""
+    """Return a Column with the values of a Column as JSON text. Its type must be one that Spark writes as JSON."""
     return F.to_json(F.struct(column.alias("v")), _OPTIONS)
 
 
 def from_json(text: Column, kind: DataType) -> Column:
-    """Return the Column of a type that `write_values` has written as text; Spark fails the job for any other text."""
+    """Return a Column of a type, read from text of `write_values`. Any other text fails the job."""
     options = _OPTIONS | {"mode": "FAILFAST"}
     return F.from_json(text, StructType([StructField("v", kind)]), options).getField("v")
 
 
 def read_values(texts: Sequence[str | None], dtype: pa.DataType) -> pa.Array:
-    """Read what `to_json` has written, one value per text, as an array of a type."""
+    """Return an array of a type, with one value for each text that `to_json` has written."""
     joined = ",".join("null" if text is None else text for text in texts)
     rows = json.loads(f"[{joined}]", parse_float=str)
     return _read([None if row is None else row.get("v") for row in rows], dtype)
@@ -51,7 +51,7 @@ def read_values(texts: Sequence[str | None], dtype: pa.DataType) -> pa.Array:
 def write_values(values: pa.Array) -> list[str]:
     """Write each value of an array as text for `from_json`."""
     convert = _writer(values.type)
-    if values.offset:  # arrays are rebuilt below from buffers that begin with the first value
+    if values.offset:  # the code below uses the array's buffers, so they must begin with the first value
         values = values.take(pa.array(np.arange(len(values))))
     return [json.dumps({"v": None if value is None else convert(value)}) for value in _plain(values)]
 
@@ -80,7 +80,7 @@ def _read_lists(items: list[Any], dtype: pa.DataType) -> pa.Array:
 
 
 def _reader(dtype: pa.DataType) -> Callable[[Any], Any]:
-    """Return the function that turns a value of JSON into a Python value for an Arrow type that is not nested."""
+    """Return the function that converts a JSON value to a Python value of an Arrow type that is not nested."""
     if pa.types.is_floating(dtype):
         return float
     if pa.types.is_decimal(dtype):
@@ -107,7 +107,7 @@ def _interval_micros(text: str) -> int:
 
 
 def _plain(values: pa.Array) -> list[Any]:
-    """Return Python values; times are text, intervals whole microseconds, so that none is rounded."""
+    """Return Python values. Times are text and intervals are whole microseconds, so that they are not rounded."""
     return list(_with_plain_leaves(values).to_pylist())
 
 
@@ -130,7 +130,7 @@ def _with_plain_leaves(values: pa.Array) -> pa.Array:
 
 
 def _writer(dtype: pa.DataType) -> Callable[[Any], Any]:
-    """Return the function that turns a Python value of `_plain` into a value of JSON."""
+    """Return the function that converts a Python value from `_plain` to a JSON value."""
     if pa.types.is_floating(dtype):
         return _write_float
     if pa.types.is_decimal(dtype):

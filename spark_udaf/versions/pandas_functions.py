@@ -1,7 +1,7 @@
 """Functions of Columns by ``pandas_udf``, for versions of PySpark without ``arrow_udf`` (before 4.1).
 
-Values cross as JSON text (`spark_udaf.versions.json_values`), together with the name of their type. Lists of plain
-numbers and texts cross unchanged but without nulls, because such a list reaches Python as an exact numpy array.
+Spark sends values to Python as JSON text (`spark_udaf.versions.json_values`), together with the name of their type.
+Lists of numbers and strings are sent as lists without their nulls, because Python then receives exact numpy arrays.
 """
 
 from __future__ import annotations
@@ -31,7 +31,7 @@ _COLUMNS_PER_LIST = 4
 
 
 def scalar_function(function: Callable[..., pa.Array], dtype: DataType) -> Callable[..., Column]:
-    """Make what `spark_udaf.versions.column_functions.scalar_function` returns."""
+    """Return the function that `spark_udaf.versions.column_functions.scalar_function` describes."""
     compute = TaskFunction(function)
 
     def apply(*columns: pd.Series) -> pd.Series:
@@ -49,7 +49,7 @@ def scalar_function(function: Callable[..., pa.Array], dtype: DataType) -> Calla
 def window_function(
     function: Callable[[pa.Array], pa.Scalar], dtype: DataType
 ) -> Callable[[Column, WindowSpec], Column]:
-    """Make what `spark_udaf.versions.column_functions.window_function` returns."""
+    """Return the function that `spark_udaf.versions.column_functions.window_function` describes."""
     compute = TaskFunction(function)
 
     def aggregate(texts: pd.Series, kinds: pd.Series) -> str:
@@ -68,7 +68,7 @@ def window_function(
 def list_function(
     function: Callable[[pa.ListArray], pa.Array], dtype: DataType, names: Sequence[str]
 ) -> Callable[[Column], Column]:
-    """Make what `spark_udaf.versions.column_functions.list_function` returns."""
+    """Return the function that `spark_udaf.versions.column_functions.list_function` describes."""
     compute = TaskFunction(function)
 
     def apply(*columns: pd.Series) -> pd.Series:
@@ -90,7 +90,7 @@ def list_function(
 
 
 def text_udf(apply: Callable[..., Any], name: str) -> Callable[..., Column]:
-    """Make a pandas function that returns text; Spark names the result column after ``name``."""
+    """Return a pandas function of Columns that returns text. Spark names the result column after ``name``."""
     apply.__name__ = name
     udf: Callable[..., Column] = pandas_udf(apply, "string")  # type: ignore[call-overload]
     return udf
@@ -106,7 +106,9 @@ def _with_type(column: Column) -> tuple[Column, Column]:
 
 
 def _as_columns(lists: Column, has_nulls: bool) -> tuple[Column, Column, Column, Column]:
-    """Return the values of lists that pandas keeps exact, which of them are null, other lists as text, and the type."""
+    """Return four columns: the lists that pandas represents exactly, the flags of their null values, other lists as
+    text, and the name of the type.
+    """
     is_exact = F.typeof(lists).isin(_EXACT_LISTS)  # Constants are folded when the query is planned.
     values = F.when(is_exact, F.array_compact(lists) if has_nulls else lists)
     if has_nulls:
@@ -122,7 +124,7 @@ def _values(texts: pd.Series, kinds: pd.Series) -> pa.Array:
 
 
 def _lists(values: pd.Series, nulls: pd.Series, texts: pd.Series, kinds: pd.Series) -> pa.ListArray:
-    """Read lists back from what `_as_columns` sends; lists that are null have no values."""
+    """Return the lists that `_as_columns` has sent. Null lists become empty lists."""
     dtype = parse_type_name(kinds.iloc[0]) if len(kinds) else pa.list_(pa.null())
     if not len(kinds) or kinds.iloc[0] not in _EXACT_LISTS:
         return read_values(texts.tolist(), dtype)

@@ -1,7 +1,7 @@
 """SQL functions by ``pandas_udf``, for versions of PySpark without ``arrow_udf`` (before 4.1).
 
-In SQL the function gets a column as pandas holds it. A column that pandas cannot hold exactly is refused in the job,
-with the expression that passes it exactly. States are binary values: an Arrow stream of one row behind a mark.
+Such a function receives each column from pandas. If pandas cannot represent a column exactly, the job fails with a
+message that contains an exact expression. A state is a binary value: a fixed prefix, and an Arrow stream of one row.
 """
 
 from __future__ import annotations
@@ -29,7 +29,7 @@ _ZONE = "spark.sql.session.timeZone"
 
 
 def scalar_udf(sql: SqlFunction) -> Any:
-    """Make a function of rows."""
+    """Return a pandas function that computes one result per row."""
     zone = _session_zone()
 
     def apply(*positional: pd.Series, **named: pd.Series) -> pd.Series:
@@ -43,7 +43,7 @@ def scalar_udf(sql: SqlFunction) -> Any:
 
 
 def aggregate_udf(sql: SqlFunction) -> Any:
-    """Make an aggregate function; it refuses a record as its result."""
+    """Return a pandas aggregate function. Raise ``ValueError`` if its result is a record."""
     zone = _session_zone()
     is_record = pa.types.is_struct(sql.dtype) and not sql.returns_states
 
@@ -56,7 +56,8 @@ def aggregate_udf(sql: SqlFunction) -> Any:
         return pack_states(value)[0] if sql.returns_states else _plain_value(sql, value.cast(sql.dtype))
 
     aggregate.__name__ = sql.name
-    if is_record:  # Any field can be taken from this type, so that the query reaches the error message.
+    # A query may select any field of this type. Spark therefore runs it, and the user sees the error message.
+    if is_record:
         kind: Any = MapType(StringType(), MapType(StringType(), DoubleType()))
     else:
         kind = BinaryType() if sql.returns_states else from_arrow_type(sql.dtype)
@@ -123,7 +124,9 @@ def _array(sql: SqlFunction, column: Any, zone: str, is_input: bool) -> pa.Array
 
 
 def _lists(column: Any, zone: str) -> pa.ListArray:
-    """Return a column of numpy arrays as lists; the lists have no nulls, which pandas cannot distinguish from NaN."""
+    """Return a column of numpy arrays as lists. The lists must have no nulls, because pandas does not distinguish null
+    from NaN.
+    """
     lengths = np.fromiter((0 if value is None else len(value) for value in column), np.int64, len(column))
     offsets = np.concatenate([[0], np.cumsum(lengths)]).astype(np.int32)
     present = np.concatenate([value for value in column if value is not None])
@@ -131,9 +134,9 @@ def _lists(column: Any, zone: str) -> pa.ListArray:
 
 
 def _with_zone(values: pa.Array, registered_zone: str) -> pa.Array:
-    """Return instants in UTC; PySpark hands them over as clock times of the session's zone.
+    """Return instants in UTC. PySpark passes them as local times in the time zone of the session.
 
-    Raises ``pyarrow.ArrowInvalid`` for a clock time that occurs twice or never.
+    Raises ``pyarrow.ArrowInvalid`` for a local time that occurs twice or never.
     """
     if not pa.types.is_timestamp(values.type):
         return values

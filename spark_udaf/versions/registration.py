@@ -1,4 +1,4 @@
-"""Registration of many SQL functions: one call to the JVM of classic Spark, otherwise one call per function.
+"""Registration of many SQL functions: by one call to the JVM on classic Spark, and one by one elsewhere.
 
 PySpark registers a function with twenty calls to the JVM, which takes seconds for a thousand functions. Only the name,
 the pickled function, the result type and the kind of call differ between functions, so PySpark registers the first one,
@@ -26,7 +26,7 @@ from spark_udaf.versions.features import has_arrow_udf
 from spark_udaf.versions.sql_function import SqlFunction
 from spark_udaf.versions.sql_udfs import ArrowFunction, sql_udf
 
-# Constructors of Spark's case classes have other parameters in other versions: they are called by reflection.
+# The constructors of Spark's case classes differ between versions, so they are called by reflection.
 _JAVA = """
 import java.io.ByteArrayInputStream;
 import java.io.DataInputStream;
@@ -83,13 +83,14 @@ public class Registration {
 """
 
 
-_compiled_methods: WeakKeyDictionary[Any, Future[Any]] = WeakKeyDictionary()  # The method in Java of each context.
+# The compiled Java method of each Spark context
+_compiled_methods: WeakKeyDictionary[Any, Future[Any]] = WeakKeyDictionary()
 
 
 def compile_ahead(spark: SparkSession) -> None:
-    """Start to compile the method in Java, so that functions can be prepared meanwhile; again has no effect.
+    """Start to compile the Java method in another thread, while functions are prepared. Further calls have no effect.
 
-    The first compilation of a JVM takes tenths of a second. On Spark Connect nothing is compiled.
+    The first compilation of a JVM takes tenths of a second. Do nothing on Spark Connect.
     """
     if hasattr(spark, "_jsparkSession"):
         _compiling(spark)
@@ -106,7 +107,8 @@ def register_functions(spark: SparkSession, functions: Sequence[SqlFunction]) ->
             _register_at_once(spark, registered, remaining)
             return
         except Exception as error:
-            # A release or a cluster may lack any part. The registration below uses the public interface of PySpark.
+            # A release or a cluster may lack parts of this interface. The registration below uses only public parts of
+            # PySpark.
             log = logging.getLogger("spark_udaf")
             log.info("su.register registers %d functions one by one: %s", len(remaining), str(error).partition("\n")[0])
     for function in remaining:
@@ -126,7 +128,7 @@ def _register_at_once(spark: Any, registered: Any, functions: Sequence[SqlFuncti
 
 
 def _compiling(spark: Any) -> Future[Any]:
-    """Return the method in Java of the session's context, which another thread compiles once."""
+    """Return the Java method for the context of a session. Another thread compiles the method once."""
     compiling = _compiled_methods.get(spark.sparkContext)
     if compiling is None or (compiling.done() and compiling.exception() is not None):
         thread = ThreadPoolExecutor(1, "tiltframe-registration")
@@ -145,7 +147,9 @@ def _compiled(spark: Any) -> Any:
 
 
 def _message(functions: Sequence[SqlFunction]) -> bytes:
-    """Return the result types, and of each function its name, its command, the place of its type and its kind."""
+    """Return one message with all result types and, for each function, its name, its command, the position of its type,
+    and its kind.
+    """
     places: dict[str, int] = {}
     parts: list[bytes] = [_number(len(functions))]
     commands = _arrow_commands(functions) if has_arrow_udf() else _pandas_commands(functions)
@@ -157,7 +161,7 @@ def _message(functions: Sequence[SqlFunction]) -> bytes:
 
 
 def _pandas_commands(functions: Sequence[SqlFunction]) -> Iterator[tuple[str, bytes, str, int]]:
-    """Return name, command, result type as JSON and PySpark's kind of each function."""
+    """Yield the name, the command, the result type as JSON, and PySpark's evaluation type of each function."""
     pickler: Any = CloudPickleSerializer()  # type: ignore[no-untyped-call]
     for function in functions:
         udf = sql_udf(function)
@@ -165,7 +169,7 @@ def _pandas_commands(functions: Sequence[SqlFunction]) -> Iterator[tuple[str, by
 
 
 def _arrow_commands(functions: Sequence[SqlFunction]) -> Iterator[tuple[str, bytes, str, int]]:
-    """Return the same for `ArrowFunction`, which needs neither PySpark's wrapper nor its slow pickler."""
+    """Yield the same values for each `ArrowFunction`, which needs neither PySpark's wrapper nor its slow pickler."""
     types: dict[pa.DataType, str] = {}
     kinds: dict[bool, int] = {}
     for function in functions:
@@ -179,7 +183,9 @@ def _arrow_commands(functions: Sequence[SqlFunction]) -> Iterator[tuple[str, byt
 
 @dataclass(frozen=True)
 class _ResultType:
-    """The result type of a function, which is unpickled as Spark's type: Spark logs every byte of a command."""
+    """The result type of a function. It pickles in few bytes, because Spark logs every command, and is unpickled as
+    Spark's type.
+    """
 
     function: SqlFunction
 

@@ -1,9 +1,8 @@
-"""The version of tiltframe in tasks. Functions and objects are sent with the version of the driver.
+"""Check that tasks run the same version of tiltframe as the driver. Functions and objects are sent with the version of
+the driver.
 
-A task compares it before it loads them.
-
-Code of another version may be missing, or may compute another result from the same plan, so that no later check could
-find the difference.
+A task compares the versions before it loads them. Another version may lack code, or may compute a different result that
+no later check would detect.
 """
 
 from __future__ import annotations
@@ -43,7 +42,7 @@ class TaskFunction:
     """A function for tasks, which is pickled with the version of this process, and loaded only by the same version."""
 
     def __init__(self, function: Callable[..., Any]) -> None:
-        """Take the function; Spark names stages and columns after it."""
+        """Store the function, and its name, which Spark uses for stages and columns."""
         self._function = function
         self.__name__ = getattr(function, "__name__", type(function).__name__)
 

@@ -1,4 +1,6 @@
-"""Lists of at most one value each: SQL passes a column exactly as ``array_compact(array(x))``, on every version."""
+"""Lists of at most one value: in SQL, ``array_compact(array(x))`` passes a column exactly on every
+version of PySpark.
+"""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""A function as SQL calls it, with the properties that every way to register it needs."""
+"""The description of a function for SQL, from which each version of PySpark registers it."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ class SqlFunction:
     name : str
         The name under which it is registered, for messages.
     function : callable
-        Arrays by position and by name -> an array, or a scalar if it aggregates.
+        Takes arrays by position and by name, and returns an array, or a scalar if it aggregates.
     dtype : Arrow type
         The type of the result.
     is_aggregate : bool

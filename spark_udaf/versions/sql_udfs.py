@@ -17,7 +17,7 @@ from spark_udaf.versions.sql_function import SqlFunction
 
 
 def sql_udf(sql: SqlFunction) -> Any:
-    """Return what ``spark.udf.register`` takes."""
+    """Return the function in the form that ``spark.udf.register`` accepts."""
     if not has_arrow_udf():
         from spark_udaf.versions import pandas_sql
 
@@ -30,7 +30,7 @@ class ArrowFunction:
     """A SQL function of Arrow arrays as PySpark calls it."""
 
     def __init__(self, sql: SqlFunction) -> None:
-        """Take the function."""
+        """Store the function."""
         self.__name__ = sql.name
         self._sql = sql
 

@@ -1,4 +1,4 @@
-"""Types by the names that Spark's ``typeof`` writes, parsed in workers, which have no session to ask."""
+"""Parse the names of types that Spark's ``typeof`` returns. Workers need this, because they have no Spark session."""
 
 from __future__ import annotations
 

@@ -13,8 +13,10 @@ import numpy as np
 import pyarrow as pa
 import pytest
 
+from aggr.compiling import notice
 from aggr.compiling.interrupts import hold_interrupts
 from aggr.compiling.jit import compiled
+from aggr.compiling.notice import announce_compiling
 
 ROOT = Path(__file__).parents[2]
 
@@ -173,28 +175,43 @@ x = np.random.default_rng(1).normal(0, 1e9, 1000)
 states = aggr.Sum().reduce(pa.array(x), aggr.Groups.single(1000))
 print(aggr.Sum().finish(states)[0].as_py() == math.fsum(x), "numba" in sys.modules)
 from aggr.exact.superaccumulator import _balanced
-loop, other = _balanced.__compiled_loop__, lambda x: x
+loop, other = _balanced.__compiled_loop__, eval("lambda x: " + "+".join("x" * 300))  # a long loop without a file
 print(_interpreter.takes(loop, [x]), _interpreter.takes(loop, [np.zeros(10**6)]), _interpreter.takes(loop, [7]))
-_interpreter.spent |= {loop: 1.0, other: 1.0}
-print(_interpreter.takes(loop, [x]))
+_interpreter.spent |= {loop: 0.1, other: 0.1}
+_interpreter.elements |= {loop: 10**5, other: 10**5}
+print(_interpreter.takes(loop, [x]), "numba" in sys.modules)
 with compile_at_once():
     print(_interpreter.takes(loop, [x]))
     aggr.Sum().reduce(pa.array(x), aggr.Groups.single(1000))
 print(_interpreter.takes(loop, [x]), _interpreter.takes(other, [x]))
-_interpreter.left = 0.0
+print(_interpreter.takes(other, [np.zeros(30_000)]), _interpreter.takes(other, [np.zeros(900_000)]))
+_interpreter.total = 2.0
 print(_interpreter.takes(other, [x]))
 """
     environment = {name: value for name, value in os.environ.items() if name != "TILTFRAME_COMPILE_FROM"}
     output = subprocess.run(
         [sys.executable, "-c", script], env=environment, cwd=ROOT, capture_output=True, text=True, check=True
     ).stdout
-    sums, first, loaded, at_once, is_cached, spent = output.splitlines()
+    sums, first, before_numba, at_once, is_cached, predicted, spent = output.splitlines()
     assert sums == "True False"
     assert first == "True False False"
-    assert loaded == "True", "numba is not loaded for it"
+    assert before_numba == "True False", "numba is not loaded for it"
     assert at_once == "False"
     assert is_cached == "False True", "code that is on disk is loaded, and none is made"
+    assert predicted == "True False", "0.1 s for 100,000 elements are known"
     assert spent == "False"
+
+
+def test_a_program_is_told_once_that_it_waits_for_the_compiler(monkeypatch):
+    monkeypatch.setattr(notice, "_NOTICE_AFTER", 0.0)
+    monkeypatch.setattr(notice, "_notice", notice._Notice())
+    announced: list[str] = []
+    announce_compiling(lambda: announced.append("compiling"))
+    for step in (2, 3):
+        namespace = {}
+        exec(f"def times(x):\n    return {step} * x\n", namespace)
+        assert compiled(namespace["times"])(7) == 7 * step
+    assert announced == ["compiling"]
 
 
 def test_what_is_kept_on_disk_knows_what_it_calls():

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import io
 import xml.etree.ElementTree as ElementTree
 from types import SimpleNamespace
 
@@ -13,6 +14,7 @@ import pytest
 import aggr
 import tiltframe
 from tiltframe import FrameStore, TiltFrame, finish, rollup, show, to_pandas
+from tiltframe.cli.output import print_table
 
 FRAME = TiltFrame(
     ["1m", "1h"], "ts", {"n": aggr.count(), "ms": aggr.dds("ms", [0.5, 0.99]), "who": aggr.last("host")}, ["host"]
@@ -88,22 +90,18 @@ def test_a_plot_breaks_at_gaps_marks_what_is_incomplete_and_has_a_line_a_key(tmp
     store.append(rollup(rows, frame), "test", 1)
     axes = store.plot("n", per="1h", keys=["code"], now="2024-05-01T05:30Z")
     lines = {line.get_label(): line for line in axes.get_lines()}
-    assert set(lines) == {"n per 1h 200", "n per 1h 500", "_incomplete", "incomplete"}  # a whole number is a key here
+    assert set(lines) == {"n per 1h 200", "n per 1h 500", "_incomplete"}  # a whole number is a key here
     points = list(zip(*(lines["n per 1h 200"].get_data()), strict=True))
     hour = [int((at - np.datetime64("2024-05-01")) / np.timedelta64(1, "h")) for at, _ in points]
     assert hour == [0, 1, 2, 2, 4, 5, 6, 6]
     assert [str(value) for _, value in points] == ["1.0", "1.0", "1.0", "nan", "1.0", "nan", "nan", "nan"]
     assert np.nansum(lines["_incomplete"].get_ydata()) == 2.0  # from five to six
-    assert axes.get_xlabel() == "Europe/Berlin"
+    assert axes.get_xlabel() == "time (Europe/Berlin)"
     axes.figure.set_size_inches(4, 3)  # however small it is
     axes.figure.canvas.draw()
     boxes = [label.get_window_extent() for label in axes.get_xticklabels() if label.get_text()]
     assert len(boxes) >= 2
     assert not any(box.overlaps(other) for i, box in enumerate(boxes) for other in boxes[:i])
-    many = rollup(pa.table({"ts": [0] * 50, "code": range(50)}), frame)
-    store.append(many, "test", 2)
-    with pytest.raises(ValueError, match="52 keys would be 52 lines"):
-        store.plot("n", per="1h", keys=["code"])
     matplotlib.pyplot.close("all")
 
 
@@ -122,3 +120,29 @@ def test_a_store_is_made_at_once_where_the_rows_are_known(tmp_path):
     assert FrameStore(new_store.uri, FRAME, row_schema=ROWS.schema).append(STATES, "test", 1)
     with pytest.raises(ValueError, match="does not exist yet; its first commit creates it, and so does FrameStore"):
         FrameStore(tmp_path / "later", FRAME).query("1h")
+
+
+def test_notebooks_and_the_command_line_write_numbers_alike():
+    columns = {"n": [1_234_567, None], "x": [1234.5678, 0.000123456], "level": ["1m"] * 2}
+    starts = {"window_start": pa.array([0, 1], pa.timestamp("us", "UTC"))}
+    out = io.StringIO()
+    print_table(pa.table(columns | starts), out)
+    cells = [cell.text for cell in ElementTree.fromstring(show(pa.table(columns))._repr_html_()).iter("td")]
+    assert cells == ["1,234,567", "1,234.57", "1m", "·", "0.000123", "1m"]
+    assert [cell for cell in cells if cell not in out.getvalue() and cell != "1m"] == []
+
+
+def test_results_by_key_are_small_tables():
+    rows = pa.table({"ts": [0] * 23, "host": [f"h{i % 12:02}" for i in range(23)], "ms": [float(i) for i in range(23)]})
+    by_host = aggr.per("host", {"n": aggr.count(), "ms": aggr.exact_quantiles("ms", [0.5])})
+    frame = TiltFrame(["1m"], "ts", {"by_host": by_host})
+    results = finish(rollup(rows, frame), frame)
+    (inner,) = ElementTree.fromstring(f"<div>{show(results)._repr_html_()}</div>").iterfind(".//td/table")
+    lines = [[cell.text for cell in row] for row in inner.iter("tr")]
+    assert lines[0] == ["key", "ms_0.5", "n"]
+    assert lines[1:] == [[f"h{i:02}", f"{i:.2f}", "2"] for i in range(10)]
+    out = io.StringIO()
+    print_table(results, out)
+    assert [line.split()[-3:] for line in out.getvalue().splitlines() if " h0" in line] == lines[1:]
+    assert "and 2 more" in out.getvalue()
+    assert "and 2 more" in show(results)._repr_html_()

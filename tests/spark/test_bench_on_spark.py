@@ -121,7 +121,7 @@ def test_a_benchmark_leaves_nothing_behind(spark, tmp_path):
         spark.sparkContext.setLocalProperty("spark.jobGroup.id", None)
     assert list(tmp_path.iterdir()) == []
     assert not spark.catalog.tableExists("tiltframe_bench_rows")
-    with pytest.raises(ValueError, match="folder must be a folder that exists on this machine"):
+    with pytest.raises(ValueError, match="folder must be an existing folder on this machine"):
         bench(spark, aggr.max("x"), folder="s3://bucket/rows")
 
 
@@ -140,7 +140,7 @@ MISTAKES = [
     ({"measures": aggr.avg("mss")}, "mss"),
     ({"measures": aggr.avg("host")}, "host"),
     ({"measures": []}, "there is no measure to benchmark"),
-    ({"measures": aggr.avg("ms"), "against": "duckdb:avg(ms)"}, "a peer is one of Spark's functions"),
+    ({"measures": aggr.avg("ms"), "against": "duckdb:avg(ms)"}, "compared only with Spark's own functions"),
     ({"measures": aggr.avg("ms"), "against": "spark:nothing(ms)"}, "Spark cannot evaluate 'nothing"),
     ({"measures": aggr.avg("ms"), "against": "spark:avg(ms"}, "Spark cannot evaluate 'avg"),
     ({"measures": aggr.avg("ms"), "time": "ts", "levels": ["1mo"]}, "needs a fixed length; got 1mo"),
@@ -215,7 +215,7 @@ def test_ctrl_c_writes_the_figures_so_far(tmp_path):
         (["max(x)", "--data", "a.parquet", "--table", "t"], "pass --data or --table, not both"),
         (["max(x)", "--key", "host"], "pass --data or --table as well"),
         (["max(x)", "--conf", "cores"], "cannot read --conf 'cores'"),
-        (["max(x)", "--against", "duckdb:max(x)"], "a peer is one of Spark's functions"),
+        (["max(x)", "--against", "duckdb:max(x)"], "compared only with Spark's own functions"),
         (["max(x)", "--distribution", "normal", "--distribution", "pareto"], "pass one --distribution"),
         (["max(nothing)", "--data", "FILES"], "nothing"),
         (["max(ms)", "--data", "FILES", "--key", "hosts"], "the data has no column 'hosts'"),

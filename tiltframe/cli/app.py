@@ -15,6 +15,7 @@ import pyarrow as pa
 
 import aggr
 from aggr.arguments import because
+from aggr.compiling.notice import announce_compiling
 from aggr.extras import MissingExtra
 from tiltframe.cli.backfill import backfill
 from tiltframe.cli.bench import bench_command
@@ -109,6 +110,8 @@ def main(args: list[str] | None = None) -> None:
     """Run the command line. A user's mistake is reported in one sentence on standard error, with exit status 2."""
     if isinstance(sys.stdout, io.TextIOWrapper):
         sys.stdout.reconfigure(errors="backslashreplace")  # escape characters that the terminal cannot write
+    if sys.stderr is not None and sys.stderr.isatty():
+        announce_compiling(lambda: click.echo("tiltframe: compiling, once for this machine …", err=True))
     too_late_at_exit()
     from_now(NOTHING)
     try:

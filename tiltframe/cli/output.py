@@ -22,9 +22,10 @@ from rich.text import Text
 
 from aggr.arrow import compute as pc
 from aggr.arrow.normalize import is_number
-from aggr.tables.flat_results import flattened
+from aggr.tables.flat_results import flattened, leaves
 from tiltframe.names import END, LEVEL, PARTIAL, START
 from tiltframe.store import Report
+from tiltframe.text.cells import cell_text, cells_of
 from tiltframe.text.results import csv_cells, json_lines
 from windows import read_window
 
@@ -73,13 +74,15 @@ def _writer(out: BinaryIO, form: str, schema: pa.Schema) -> Any:
 
 
 def print_table(results: pa.Table, out: TextIO | None = None, title: str | None = None) -> None:
-    """Print results as a readable table: windows by their start, sketches by quantiles and maximum."""
+    """Print results as a readable table: windows by their start, sketches by quantiles and maximum, other
+    records by their fields, and lists of records as small tables.
+    """
     table = Table(title=title, title_justify="left", header_style="bold", box=SIMPLE_HEAD)
     columns: list[list[str]] = []
     several = len(pc.unique(results.column(LEVEL))) > 1
     for name, column in _columns_to_look_at(results, several):
         table.add_column(Text(name), justify="right" if is_number(column.type) else "left", no_wrap=True)
-        columns.append(_starts(results) if name == START else [_cell(v) for v in column.to_pylist()])
+        columns.append(_starts(results) if name == START else [cell_text(v) for v in cells_of(column)])
     table.columns[int(several)].header = Text(f"window\n{results.schema.field(START).type.tz}")
     for row in zip(*columns, strict=True):
         table.add_row(*(Text(cell) for cell in row))
@@ -94,8 +97,12 @@ def _columns_to_look_at(results: pa.Table, several: bool) -> Iterator[tuple[str,
         column = results.column(field.name)
         if field.name in (END, PARTIAL) or (field.name == LEVEL and not several):
             continue
-        if not pa.types.is_struct(field.type) or field.type.get_field_index("quantiles") < 0:
+        if not pa.types.is_struct(field.type):
             yield field.name, column
+            continue
+        if field.type.get_field_index("quantiles") < 0:
+            for path, _, _ in leaves(field.name, field.type):
+                yield "\n".join([field.name, ".".join(path)]), pc.struct_field(column, path)
             continue
         quantiles = field.type.field("quantiles").type
         for i in range(quantiles.num_fields):
@@ -132,16 +139,6 @@ def _start(start: dt.datetime, form: str) -> str:
 @lru_cache
 def _unit(level: str) -> str:
     return read_window(level).resolution
-
-
-def _cell(value: Any) -> str:
-    if value is None:
-        return "·"
-    if isinstance(value, int) and not isinstance(value, bool):
-        return f"{value:,}"
-    if isinstance(value, float):
-        return f"{value:,.2f}" if abs(value) < 1e15 and (abs(value) >= 0.01 or value == 0) else f"{value:.3g}"
-    return str(value)
 
 
 def print_report(report: Report) -> None:

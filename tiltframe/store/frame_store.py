@@ -492,8 +492,8 @@ class FrameStore:
         return self._warned(self.at().states(query)).table()
 
     def plot(self, measure: str, quantiles: Sequence[float] | None = None, **options: Any) -> Any:
-        """Plot a measure over time as steps, one per window. If several levels are plotted, finer ones have a paler
-        colour.
+        """Plot a measure over time as steps, one per window. Each key has a colour and each quantile a line style; if
+        several levels are plotted, finer ones have a paler colour.
 
         Parameters
         ----------
@@ -503,20 +503,22 @@ class FrameStore:
         quantiles : numbers from 0 to 1, optional
             The quantiles to plot instead of the measure's own.
         options : keyword arguments
-            ``ax`` to draw on, and arguments of `query`: ``per`` (one or several), ``within``, ``where``, ``points``.
-            With ``keys``, each combination of key values has its own line. By default, all keys are merged, and at most
-            500 points are plotted.
+            ``ax`` to draw on; ``unit``, a text for the axis of values, such as ``"ms"``; and arguments of `query`:
+            ``per`` (one or several), ``within``, ``where``, ``points``. With ``keys``, each combination of key values
+            has its own line. By default, all keys are merged, and at most 500 points are plotted.
 
         Returns
         -------
         matplotlib axes
-            Times are in the time zone of the results. Windows that have not ended yet, or overlap expired windows, are
-            dotted. The line is interrupted if windows are missing.
+            Times are in the time zone of the results. The legend is at the right of the axes. Counts, sums and other
+            amounts begin at 0. Windows are dotted that have not ended yet, overlap expired windows, or in which the
+            data of the store begin or end. The line is interrupted if windows are missing. At most four quantiles and
+            ten keys are drawn, those with the largest values; the legend says how many are left out.
 
         Raises
         ------
         ValueError
-            If the measure does not exist or has no numbers, or if there are too many lines to distinguish.
+            If the measure does not exist or has no numbers.
         MissingExtra
             If matplotlib is not installed.
         """

@@ -1,14 +1,19 @@
-"""Plots of a store: a measure over time, on one or several levels, with matplotlib."""
+"""Plots of a store: a measure over time, on one or several levels, with matplotlib.
+
+colour = key or part     line style = quantile     shade = level     dotted = incomplete window
+"""
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from dataclasses import replace
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, replace
+from itertools import product
 from typing import Any
 
 import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
+from numpy.typing import NDArray
 
 from aggr import Measure
 from aggr.arguments import nearest, shown
@@ -18,54 +23,108 @@ from aggr.extras import MissingExtra
 from aggr.groups.groups import group_by
 from aggr.tables.by_key import key_column
 from aggr.time_zones import zone_of
+from tiltframe.instants import instants_of
 from tiltframe.names import END, LEVEL, PARTIAL, RESERVED, START
+from tiltframe.store.query.query import Query
+from tiltframe.store.view import StoreView
 
 _POINTS = 500  # the maximum number of points that a screen can show separately
-_MOST_LINES = 40  # the maximum number of lines that can be distinguished and listed in a legend
+_MOST_LINES = 16  # the maximum number of lines per level that can be distinguished
+_MOST_COLORS = 10
+_STYLES: tuple[Any, ...] = ("-", "--", "-.", (0, (7, 2, 1, 2, 1, 2)))  # of quantiles; incomplete windows are dotted
+_INCOMPLETE: Any = ":"
 
 
-def plot(store: Any, measure: str, quantiles: Sequence[float] | None = None, ax: Any = None, **options: Any) -> Any:
+@dataclass(frozen=True)
+class _Line:
+    """What one line shows: a column of results, of the rows of one key, in a colour and a line style."""
+
+    group: int
+    column: str
+    label: str
+    color: Any
+    style: Any
+
+
+@dataclass(frozen=True)
+class _Lines:
+    """The lines of a plot and the entries of its legend."""
+
+    lines: Sequence[_Line]
+    colors: Mapping[str, Any]  # label -> colour; empty if there is one
+    styles: Mapping[str, Any]  # quantile -> line style; empty if there are no quantiles
+    notes: Sequence[str]  # lines that are left out
+
+
+def plot(
+    store: Any,
+    measure: str,
+    quantiles: Sequence[float] | None = None,
+    ax: Any = None,
+    unit: str | None = None,
+    **options: Any,
+) -> Any:
     """Plot a measure of a store; see `tiltframe.FrameStore.plot`."""
     try:
         import matplotlib.pyplot as plt
     except ImportError as error:
         raise MissingExtra("a plot", "plot", error) from None
-    if measure not in store.frame.measures:
-        raise ValueError(f"the frame has no measure {shown(measure)}; {nearest(str(measure), store.frame.measures)}")
+    frame = store.frame
+    if measure not in frame.results:
+        raise ValueError(f"the frame has no measure {shown(measure)}; {nearest(str(measure), frame.results)}")
     if options.get("per") is None:
         options.setdefault("points", _POINTS)
-    shown_measure = _reading(store.frame.measures[measure], quantiles)
-    query = {"keys": [], **options, "flat": True, "measures": {measure: shown_measure}}
-    results = _with_parts(store.query(**query))
-    axes = plt.subplots()[1] if ax is None else ax
+    reading = _reading(frame.results[measure], quantiles)
+    query = {"keys": [], **options, "flat": True, "measures": {measure: reading}}
+    results = store.query(**query)
+    is_duration = pa.types.is_duration(results.schema.field(measure).type) if measure in results.column_names else False
+    results = _with_parts(results)
+    incomplete = _incomplete(store.at(), results)
     levels = list(dict.fromkeys(results.column(LEVEL).to_pylist()))
-    for number, level in enumerate(levels):
-        paler = 1.0 - 0.6 * (len(levels) - 1 - number) / max(len(levels) - 1, 1)
-        _draw(
-            axes, results.filter(pc.equal(results.column(LEVEL), level)), keys=query["keys"], level=level, alpha=paler
-        )
-    if pc.any(results.column(PARTIAL)).as_py():
-        axes.plot([], [], ":", color="gray", label="incomplete")
+    groups, first_rows = group_by([key_column(results.column(key)) for key in query["keys"]], results.num_rows)
+    names_of_keys = [results.column(key).take(pa.array(first_rows)).to_pylist() for key in query["keys"]]
+    key_texts = [" ".join(map(str, words)) for words in zip(*names_of_keys, strict=True)] or [""] * groups.n
+    drawn = _choose_lines(results, measure, ids=groups.ids, key_texts=key_texts, keys=query["keys"])
+    if ax is None:
+        axes = plt.subplots(figsize=(9, 4.5), layout="constrained")[1]
+    else:
+        axes = ax
+        if axes.figure.figure.get_layout_engine() is None:
+            axes.figure.figure.set_layout_engine("constrained")  # otherwise the legend would be outside of the figure
+    level_of_row = np.array(results.column(LEVEL).to_pylist(), object)
+    shades = {level: 1.0 - 0.6 * (len(levels) - 1 - i) / max(len(levels) - 1, 1) for i, level in enumerate(levels)}
+    for (level, shade), line in product(shades.items(), drawn.lines):
+        rows = np.flatnonzero((level_of_row == level) & (groups.ids == line.group))
+        _draw_line(axes, results.take(pa.array(rows)), line, level=level, alpha=shade, incomplete=incomplete[rows])
+    is_amount = isinstance(reading, Measure) and reading.function.is_amount
+    if is_amount:
+        _begin_at_zero(axes)
     _label_times(axes, results.schema.field(START).type.tz)
-    axes.set_ylabel(measure)
-    axes.legend()
+    axes.set_ylabel(_value_label(measure, reading, unit=unit or ("s" if is_duration else None), levels=levels))
+    _add_legend(axes, drawn, shades=shades, has_incomplete=bool(incomplete.any()))
     return axes
 
 
-def _reading(measure: Measure, quantiles: Sequence[float] | None) -> Measure:
+def _reading(measure: Measure | str, quantiles: Sequence[float] | None) -> Measure | str:
     if quantiles is None:
         return measure
-    if "quantiles" not in measure.function.parameters():
+    if isinstance(measure, str) or "quantiles" not in measure.function.parameters():
         raise ValueError(f"{measure!r} does not have quantiles; leave out quantiles={shown(quantiles)}")
     parameters = {**measure.function.parameters(), "quantiles": check_quantiles(quantiles)}
     return replace(measure, function=type(measure.function)(**parameters))
 
 
 def _with_parts(results: pa.Table) -> pa.Table:
-    """Replace maps and lists of numbers by a column for each key, ``m[key]``, or for each position, ``m[0]``."""
+    """Replace maps and lists of numbers by a column for each key, ``m[key]``, or for each position, ``m[0]``; and
+    durations by seconds.
+    """
     columns: dict[str, pa.ChunkedArray | pa.Array] = {}
     for field in results.schema:
         column = results.column(field.name)
+        if pa.types.is_duration(field.type):
+            microseconds = column.cast(pa.duration("us"), safe=False).cast(pa.int64())
+            columns[field.name] = pc.divide(microseconds.cast(pa.float64(), safe=False), 1e6)
+            continue
         if pa.types.is_map(field.type) and is_number(field.type.item_type):
             parts = _parts_of_map(column)
         elif pa.types.is_list(field.type) and is_number(field.type.value_type):
@@ -96,50 +155,180 @@ def _parts_of_list(column: pa.ChunkedArray) -> dict[str, pa.Array]:
     return parts
 
 
-def _draw(axes: Any, results: pa.Table, keys: Sequence[str], level: str, alpha: float) -> None:
+def _incomplete(view: StoreView, results: pa.Table) -> NDArray[np.bool_]:
+    """Return which results are partial, or are of windows in which the data of the store begin or end."""
+    incomplete: NDArray[np.bool_] = results.column(PARTIAL).to_numpy(zero_copy_only=False).astype(bool)
+    starts, window_ends = instants_of(results), instants_of(results, END)
+    level_of_row = np.array(results.column(LEVEL).to_pylist(), object)
+    for level in set(level_of_row):
+        rows = np.flatnonzero(level_of_row == level)
+        is_cut = _are_cut_off(view, level, starts[rows], window_ends[rows])
+        incomplete[rows[is_cut]] = True
+    return incomplete
+
+
+def _are_cut_off(
+    view: StoreView, per: str, starts: NDArray[np.int64], window_ends: NDArray[np.int64]
+) -> NDArray[np.bool_]:
+    """Return in which windows, of a level or a coarser window ``per``, the data of the store begin or end.
+
+    The next finer level shows it: its first window begins later than this one, or its last window ends earlier, by more
+    than the longest gap between its windows nearby. Windows of the finest level are not examined.
+    """
+    is_cut = np.zeros(len(starts), bool)
+    length = int((window_ends - starts).max(initial=0))
+    finer = [level.name for level in view.frame.levels if level.name != per and level.length < length]
+    finer = [name for name in finer if view.level(name).rows]
+    if not finer:
+        return is_cut
+    finer_windows = view.level(finer[-1])
+    assert finer_windows.first_start is not None
+    assert finer_windows.end is not None
+    begins = (
+        (starts < finer_windows.first_start)
+        & (finer_windows.first_start < window_ends)
+        & (not finer_windows.has_expired)
+    )
+    if begins.any():
+        gap = _longest_gap(view, finer[-1], (finer_windows.first_start, finer_windows.first_start + 2 * length))
+        is_cut |= begins & (finer_windows.first_start - starts > gap)
+    finishes = (starts < finer_windows.end) & (finer_windows.end < window_ends)
+    if finishes.any():
+        gap = _longest_gap(view, finer[-1], (finer_windows.end - 2 * length, finer_windows.end))
+        is_cut |= finishes & (window_ends - finer_windows.end > gap)
+    return is_cut
+
+
+def _longest_gap(view: StoreView, level: str, within: tuple[int, int]) -> int:
+    """Return the longest time between windows of a level that start in a range, in microseconds."""
+    bounds = tuple(np.datetime64(at, "us").astype(object) for at in within)
+    windows = view.windows(Query(per=level, within=bounds, keys=[], timezone="UTC")).table()
+    starts, window_ends = instants_of(windows), instants_of(windows, END)
+    return int((starts[1:] - window_ends[:-1]).max(initial=0))
+
+
+def _choose_lines(
+    results: pa.Table, measure: str, *, ids: NDArray[np.int64], key_texts: Sequence[str], keys: Sequence[str]
+) -> _Lines:
+    """Return a line for each key, or part of the results, and for each quantile; only as many as can be distinguished.
+
+    The keys with the largest values are shown, and the quantiles from the first to the last.
+    """
+    from matplotlib import rcParams
+
     columns = [name for name in results.column_names if name not in (*RESERVED, *keys)]
     numbers = [name for name in columns if is_number(results.schema.field(name).type)]
-    percentiles = [n for n in numbers if n.rpartition("_p")[2].replace("_", "").isdigit() and "_p" in n]
     if not numbers:
         raise ValueError(f"there are no numbers to plot in {', '.join(columns)}")
-    if len(numbers) > _MOST_LINES and not percentiles:
-        raise ValueError(f"the results have {len(numbers):,} parts, which would be as many lines; plot another measure")
-    groups, first_rows = group_by([key_column(results.column(key)) for key in keys], results.num_rows)
-    if groups.n * len(percentiles or numbers) > _MOST_LINES:
-        raise ValueError(
-            f"{groups.n:,} keys would be {groups.n * len(percentiles or numbers):,} lines; select fewer keys with where"
-        )
-    values = zip(*(results.column(key).take(pa.array(first_rows)).to_pylist() for key in keys), strict=True)
-    for group, words in enumerate(list(values) if keys else [()]):
-        line = results.filter(pa.array(groups.ids == group))
-        for name in percentiles or numbers:
-            _draw_line(axes, line, name=name, label=" ".join([name, "per", level, *map(str, words)]), alpha=alpha)
+    percentiles = [n for n in numbers if n.rpartition("_p")[2].replace("_", "").isdigit() and "_p" in n]
+    places = np.linspace(0, len(percentiles) - 1, min(len(percentiles), len(_STYLES))).round().astype(int)
+    shown_percentiles = [percentiles[place] for place in places]
+    left_out = [_percentile(name) for name in percentiles if name not in shown_percentiles]
+    notes = [f"without {', '.join(left_out)}"] if left_out else []
+    parts = [measure] if percentiles else numbers
+    cycle = list(dict.fromkeys(rcParams["axes.prop_cycle"].by_key().get("color", ["C0"])))
+    line_limit = min(len(cycle), _MOST_COLORS, _MOST_LINES // max(len(shown_percentiles), 1))
+    totals = {}
+    for part in parts:
+        values = _as_doubles(results.column(shown_percentiles[0] if percentiles else part))
+        sizes = np.where(np.isfinite(values), np.abs(values), 0.0)
+        for group, total in enumerate(np.bincount(ids, sizes, minlength=len(key_texts))):
+            totals[group, part] = total
+    series = [(group, part) for group, part in product(range(len(key_texts)), parts)]
+    chosen = sorted(sorted(series, key=totals.__getitem__, reverse=True)[:line_limit], key=series.index)
+    is_per_key = bool(keys) and len(parts) == 1
+    if is_per_key:
+        notes.append(", ".join(keys))
+    if len(chosen) < len(series):
+        notes.append(f"the {len(chosen)} largest of {len(series):,} {'keys' if is_per_key else 'lines'}")
+    colors, lines = {}, []
+    for (group, part), color in zip(chosen, cycle, strict=False):
+        text = " ".join(word for word in (part if len(parts) > 1 else "", key_texts[group]) if word)
+        colors[text or measure] = color
+        for name, style in zip(shown_percentiles or [part], _STYLES, strict=False):
+            label = " ".join([name, key_texts[group]]).strip()
+            lines.append(_Line(group, name, label=label, color=color, style=style))
+    styles = dict(zip(map(_percentile, shown_percentiles), _STYLES, strict=False))
+    return _Lines(lines, colors if len(series) > 1 or keys else {}, styles, notes)
 
 
-def _draw_line(axes: Any, results: pa.Table, name: str, label: str, alpha: float) -> None:
+def _percentile(column: str) -> str:
+    """Return the percentile in the name of a column, ``p99.9`` of ``latency_p99_9``."""
+    return f"p{column.rpartition('_p')[2].replace('_', '.')}"
+
+
+def _as_doubles(column: pa.ChunkedArray) -> NDArray[np.float64]:
+    values: NDArray[np.float64] = column.cast(pa.float64(), safe=False).to_numpy(zero_copy_only=False)
+    return values
+
+
+def _draw_line(
+    axes: Any, results: pa.Table, line: _Line, *, level: str, alpha: float, incomplete: NDArray[np.bool_]
+) -> None:
     """Draw steps from window to window. The line is interrupted if windows are missing, and dotted if they are
     incomplete.
     """
     starts, window_ends = (results.column(bound).cast(pa.timestamp("us")).to_numpy() for bound in (START, END))
-    values = results.column(name).cast(pa.float64(), safe=False).to_numpy(zero_copy_only=False)
-    partial = results.column(PARTIAL).to_numpy(zero_copy_only=False)
+    values = _as_doubles(results.column(line.column))
     # the last step before a gap, and the last step of all
     last = np.append(starts[1:] > window_ends[:-1], True)[: len(starts)]
     at = np.concatenate([starts, window_ends[last], window_ends[last]])
-    order, nothing, color = np.argsort(at, kind="stable"), np.full(int(last.sum()), np.nan), None
-    for rows, line, line_label in ((~partial, "-", label), (partial, ":", "_incomplete"))[: 1 + bool(partial.any())]:
+    order, nothing = np.argsort(at, kind="stable"), np.full(int(last.sum()), np.nan)
+    label = f"{line.column} per {level}{line.label.removeprefix(line.column)}"
+    variants = [(~incomplete, line.style, label)]
+    if incomplete.any():
+        variants.append((incomplete, _INCOMPLETE, "_incomplete"))
+    for rows, style, line_label in variants:
         steps = np.where(rows, values, np.nan)
         steps = np.concatenate([steps, steps[last], nothing])[order]
-        (drawn,) = axes.step(at[order], steps, line, where="post", color=color, alpha=alpha, label=line_label)
-        color = drawn.get_color()
+        axes.step(at[order], steps, linestyle=style, where="post", color=line.color, alpha=alpha, label=line_label)
+
+
+def _begin_at_zero(axes: Any) -> None:
+    """Extend the axis of values to 0, unless values are on both sides of it."""
+    values = np.concatenate([np.asarray(line.get_ydata(), float) for line in axes.get_lines()])
+    values = values[np.isfinite(values)]
+    if values.min(initial=0) >= 0:
+        axes.set_ylim(bottom=0)
+    elif values.max(initial=0) <= 0:
+        axes.set_ylim(top=0)
+
+
+def _value_label(measure: str, reading: Measure | str, *, unit: str | None, levels: Sequence[str]) -> str:
+    """Return the label of the axis of values: the measure with its unit, or with its call, whose column may name it."""
+    per = f" per {levels[0]}" if len(levels) == 1 else ""
+    if unit is not None:
+        return f"{measure} ({unit}){per}"
+    if isinstance(reading, str):
+        return f"{measure} = {reading}{per}"
+    return f"{measure}: {reading.function.name}({reading.column or ''}){per}"
+
+
+def _add_legend(axes: Any, drawn: _Lines, *, shades: Mapping[str, float], has_incomplete: bool) -> None:
+    """Add a legend at the right of the axes, unless there is one line to which it would add nothing."""
+    from matplotlib.lines import Line2D
+
+    handles = [Line2D([], [], color=color, label=label) for label, color in drawn.colors.items()]
+    is_one_color = not drawn.colors and drawn.lines
+    plain = drawn.lines[0].color if is_one_color else "0.3"
+    handles += [Line2D([], [], color=plain, linestyle=style, label=label) for label, style in drawn.styles.items()]
+    if len(shades) > 1:
+        handles += [Line2D([], [], color=plain, alpha=shade, label=f"per {level}") for level, shade in shades.items()]
+    if has_incomplete:
+        handles.append(Line2D([], [], color="gray", linestyle=_INCOMPLETE, label="incomplete"))
+    if handles or drawn.notes:
+        title = "\n".join(drawn.notes) or None
+        axes.legend(
+            handles=handles, title=title, loc="upper left", bbox_to_anchor=(1.0, 1.0), frameon=False, alignment="left"
+        )
 
 
 def _label_times(axes: Any, timezone: str) -> None:
     """Label the time axis in a time zone, with dates that are short enough not to overlap."""
     from matplotlib import dates
 
-    zone, ticks = zone_of(timezone), {"minticks": 3, "maxticks": 8}
+    zone, ticks = zone_of(timezone), {"minticks": 3, "maxticks": 6}
     locator = dates.AutoDateLocator(tz=zone, **ticks)  # type: ignore[no-untyped-call]
     axes.xaxis.set_major_locator(locator)
     axes.xaxis.set_major_formatter(dates.ConciseDateFormatter(locator, tz=zone))  # type: ignore[no-untyped-call]
-    axes.set_xlabel(timezone)
+    axes.set_xlabel(f"time ({timezone})")

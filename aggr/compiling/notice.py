@@ -1,0 +1,63 @@
+"""A notice of compiling: a program can tell its user once that it waits for the compiler."""
+
+from __future__ import annotations
+
+import threading
+import time
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+
+_NOTICE_AFTER = 1.0  # seconds of compiling per process
+
+
+class _Notice:
+    """The function to call, and the seconds that this process has waited for the compiler."""
+
+    def __init__(self) -> None:
+        self.announce: Callable[[], None] | None = None
+        self.waited = 0.0
+
+
+_notice = _Notice()
+
+
+def announce_compiling(announce: Callable[[], None]) -> None:
+    """Call a function once as soon as this process has waited for the compiler for a second, and is still waiting.
+
+    Parameters
+    ----------
+    announce : function
+        A function without arguments. It is called in another thread.
+
+    Examples
+    --------
+    >>> announce_compiling(lambda: print("compiling, once for this machine"))
+    """
+    _notice.announce = announce
+
+
+@contextmanager
+def waiting_for_compiler() -> Iterator[None]:
+    """Count the time of the block as waiting for the compiler.
+
+    >>> with waiting_for_compiler():
+    ...     pass
+    """
+    if _notice.announce is None:
+        yield
+        return
+    timer = threading.Timer(max(_NOTICE_AFTER - _notice.waited, 0.0), _call_once)
+    timer.daemon = True
+    begun = time.monotonic()
+    timer.start()
+    try:
+        yield
+    finally:
+        timer.cancel()
+        _notice.waited += time.monotonic() - begun
+
+
+def _call_once() -> None:
+    announce, _notice.announce = _notice.announce, None
+    if announce is not None:
+        announce()
