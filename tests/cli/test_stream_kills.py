@@ -20,7 +20,7 @@ from tiltframe import FrameStore
 pytestmark = [pytest.mark.long, pytest.mark.store]
 
 SEED = int(os.environ.get("TILTFRAME_SEED", random.randrange(10**6)))
-STOPS = int(os.environ.get("TILTFRAME_STOPS", "10"))
+STOPS = int(os.environ.get("TILTFRAME_STOPS", "4"))
 BEGIN = dt.datetime(2024, 5, 1, 10, tzinfo=dt.UTC)
 STREAM = [
     sys.executable,

@@ -23,6 +23,7 @@ from tiltframe.files import bad_rows
 from tiltframe.files.bad_rows import Line, before_first_bad
 
 SEED = int(os.environ.get("TILTFRAME_SEED", random.randrange(10**6)))
+KILLS = int(os.environ.get("KILLS", "6"))
 FRAME = ["--time", "ts", "--key", "host", "--measure", "n=count()", "--measure", "total=sum(ms)", "--levels", "10s,1m"]
 AFTER = '{"ts": "2024-05-02T00:00:00Z", "host": "a", "ms": 0}'
 BAD_JSON = [
@@ -85,7 +86,7 @@ def test_a_stream_of_which_each_tenth_line_is_bad_counts_all_others(tmp_path):
 @pytest.mark.slow
 @pytest.mark.store
 @pytest.mark.long
-def test_it_is_the_same_where_it_is_killed_twenty_times(tmp_path):
+def test_it_is_the_same_wherever_it_is_killed(tmp_path):
     draws = random.Random(SEED)
     lines, bad, total = drawn(draws, 10_000, "json")
     (tmp_path / "in").mkdir()
@@ -96,10 +97,10 @@ def test_it_is_the_same_where_it_is_killed_twenty_times(tmp_path):
     options = ["stream", "in", *FRAME, "--store", "st", "--state", "s", "--bad-rows", "bad.jsonl", "--once"]
     command = [sys.executable, "-c", "from tiltframe.cli import main; main()", *options]
     kills = 0
-    for _ in range(60):
+    for _ in range(3 * KILLS):
         with (tmp_path / "said").open("w") as output:
             process = subprocess.Popen(command, cwd=tmp_path, stderr=output, stdout=output)
-        if kills < 20:
+        if kills < KILLS:
             known_bytes = (tmp_path / "bad.jsonl").stat().st_size if (tmp_path / "bad.jsonl").exists() else 0
             while process.poll() is None:  # until it has read on a little
                 now = (tmp_path / "bad.jsonl").stat().st_size if (tmp_path / "bad.jsonl").exists() else 0
@@ -111,7 +112,7 @@ def test_it_is_the_same_where_it_is_killed_twenty_times(tmp_path):
             break
         assert process.returncode == -signal.SIGKILL, (tmp_path / "said").read_text()
     assert process.returncode == 0
-    assert kills >= 5  # the files may be through before the twentieth
+    assert kills >= KILLS // 4  # all files may have been read before the last one
     results = FrameStore(str(tmp_path / "st")).query(within="2024-05-01", keys=[]).to_pylist()
     assert [(row["n"], row["total"]) for row in results] == [(10_000 - len(bad), total)], SEED
     bad_rows = [json.loads(line) for line in (tmp_path / "bad.jsonl").read_text().splitlines()]

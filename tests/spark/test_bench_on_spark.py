@@ -178,13 +178,13 @@ def test_the_command_measures_a_table_on_a_local_cluster(files, tmp_path):
     out = tmp_path / "figures.json"
     table = f"parquet.`{files}`"
     status, printed, errors = run(
-        "max(ms)", "--table", table, "--key", "host", "--rounds", 1, "--master", "local-cluster[2,1,1024]",
+        "max(ms)", "--table", table, "--key", "host", "--rounds", 1, "--master", "local-cluster[1,1,1024]",
         "--conf", "spark.sql.shuffle.partitions=2", "--out", out, "--format", "json",
     )  # fmt: skip
     assert status == 0, errors
     report = Report.from_json(out.read_text())
     assert Report.from_json(printed) == report
-    assert report.about["master"] == "local-cluster[2,1,1024]"
+    assert report.about["master"] == "local-cluster[1,1,1024]"
     assert report.about["shuffle partitions"] == "2"
     assert ways(report) == ["su.aggregate", "su.group_by", "A.max", "SQL", "spark:max(ms)"]
     workers = {traffic.by: traffic.worker_bytes for traffic in report.traffic}
@@ -194,8 +194,8 @@ def test_the_command_measures_a_table_on_a_local_cluster(files, tmp_path):
 @pytest.mark.long
 def test_ctrl_c_writes_the_figures_so_far(tmp_path):
     out = tmp_path / "figures.json"
-    arguments = command("max(x)", "--rows", "2e6", "--rounds", 500, "--groups", "1", "--out", out, "--against", "none")
-    for seconds in (40, 80, 160):  # until the first figures were measured in this time
+    arguments = command("max(x)", "--rows", "2e4", "--rounds", 500, "--groups", "1", "--out", out, "--against", "none")
+    for seconds in (20, 40, 80, 160):  # until the first figures were measured in this time
         process = subprocess.Popen(arguments, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True)
         time.sleep(seconds)
         os.kill(process.pid, signal.SIGINT)
