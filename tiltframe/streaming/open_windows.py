@@ -493,8 +493,8 @@ class OpenWindows:
     def save(self) -> saved.Saved:
         """Return the state of `to_ipc` in blocks, so that only changed blocks need to be written.
 
-        The state, whose ``head`` is bytes, and whose ``blocks`` are a mapping by name. A block that was read and has
-        not changed is the same object.
+        The result has ``head``, bytes that describe the state, and ``blocks``, a mapping of names to blocks. A block
+        that was read and has not changed is the same object.
         """
         settings: dict[str, Any] = {"max_keys": self.max_keys, "beyond": self.beyond}
         settings |= {name: value for name, value in (("ahead", self.ahead), ("where", self.where)) if value is not None}
