@@ -144,7 +144,7 @@ def of_spark(spark: Any, folder: Path, kind: str = "classic") -> dict[str, dict[
 
 
 def expected(kind: str = "classic") -> dict[str, dict[str, str]]:
-    """Return the stored digests of those jobs that an engine of this kind can run."""
+    """Return the stored digests for the jobs that an engine of this kind can run."""
     stored: dict[str, dict[str, str]] = json.loads(DIGESTS.read_text())
     return {name: digests for name, digests in stored.items() if kind != "sail" or name != "su.read"}
 

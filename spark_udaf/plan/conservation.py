@@ -80,7 +80,7 @@ class Received:
     Parameters
     ----------
     shards_of_each : the number of shards in each partition of the shuffle, or None if the engine does not use Spark's
-        hash. The received partition may consist of several of these, because Spark joins small partitions.
+        hash. The received partition may consist of several planned partitions, because Spark joins small partitions.
     tasks : the number of tasks, None if it is unknown
     """
 

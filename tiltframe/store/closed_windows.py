@@ -295,8 +295,8 @@ class ClosedWindows:
         """Raise `CommitConflict` if another process has written to this stream since this process began."""
         if owner not in (self._owner, self.writer):
             raise CommitConflict(
-                f"another process writes the stream {self.stream!r} into {self.store.display_uri}, and only one process "
-                "can write a stream; end one of them, or name another stream"
+                f"another process writes the stream {self.stream!r} into {self.store.display_uri}, and only one "
+                "process can write a stream; end one of them, or name another stream"
             )
 
     def _closed_until(self, before: Mapping[str, Any]) -> dict[str, Any]:
