@@ -32,6 +32,7 @@ from tiltframe.instants import instants_of
 from tiltframe.level_chain import joined, labelled
 from tiltframe.merged_windows import merge_level
 from tiltframe.names import END, LEVEL, REASON, START
+from tiltframe.parameter_names import parameter
 from tiltframe.ranges import EVER, as_text
 from tiltframe.reducing import reduce_rows
 from tiltframe.store.changes.append import append_of_stream
@@ -449,7 +450,7 @@ def _checked_emit(emit: EmitPolicy | str) -> AfterClose:
     plain = AfterClose(delay=policy.delay, timeout=policy.timeout, mode=policy.mode)
     if policy != plain or policy.mode == "changelog":
         raise ValueError(
-            f"a store accepts only closed windows, so emit must be after_close, with no parameters but delay= and "
-            f"timeout=; got {policy}"
+            f"a store accepts only closed windows, so {parameter('emit')} must be after_close, with no parameters but "
+            f"delay= and timeout=; got {policy}"
         )
     return replace(plain, mode="discarding")

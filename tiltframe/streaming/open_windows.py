@@ -29,6 +29,7 @@ from tiltframe.instants import instants_of
 from tiltframe.level_chain import climb
 from tiltframe.merged_windows import merge_panes
 from tiltframe.names import END, LEVEL, START
+from tiltframe.parameter_names import parameter
 from tiltframe.ranges import LAST
 from tiltframe.reducing import columns_to_reduce, reduce_keyed, reduce_rows
 from tiltframe.streaming import saved
@@ -122,7 +123,7 @@ class OpenWindows:
         """Check the arguments. Create a stream without open windows."""
         self.frame = checked_type(frame, TiltFrame, "frame")
         self.emit, self.late = emit_policy(emit, self.frame), read_late(late).for_frame(self.frame)
-        self.max_keys = None if max_keys is None else checked_whole(max_keys, "max_keys", 1)
+        self.max_keys = None if max_keys is None else checked_whole(max_keys, parameter("max_keys"), 1)
         self._limit = KeyLimit(self.frame.keys, self.max_keys, beyond)
         self.beyond = beyond
         read_ahead(ahead)
