@@ -160,6 +160,7 @@ report: java $(VENV)/.bench $(VENV)/.mutation ## Measure all that docs/report.md
 	@$(BIN)/python -m benchmarks.report --run
 
 dist: $(READY) ## Build the sdist, and the wheel from it, into dist/, with their checksums in dist/SHA256SUMS
+	@rm -rf dist
 	@$(BIN)/python -m build --no-isolation
 	@cd dist && sha256sum *.tar.gz *.whl >SHA256SUMS && cat SHA256SUMS
 

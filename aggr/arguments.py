@@ -42,7 +42,7 @@ def nearest(name: str, candidates: Iterable[str], otherwise: str | None = None) 
 
     >>> nearest("hots", ["host", "bytes"]), nearest("x", ["host", "bytes"])
     ("did you mean 'host'?", 'there are host, bytes')
-    >>> nearest("HOST", ["host", "bytes"])  # names are told apart by case, unlike those of Spark
+    >>> nearest("HOST", ["host", "bytes"])  # names that differ by case are different, unlike in Spark
     "did you mean 'host'?"
     """
     import difflib  # imported here because only misspelt names need it

@@ -223,9 +223,9 @@ class Function(ABC):
         Parameters
         ----------
         n : int
-            How many.
+            The number of states.
         input_type : pa.DataType
-            The type of the column for which the states are.
+            The type of the column from which such states would be reduced.
 
         Returns
         -------

@@ -398,7 +398,7 @@ class State(ABC):
         return pa.concat_arrays([differences, zero]).take(pa.array(places))
 
     def row_counts(self, states: pa.StructArray) -> Whole:
-        """States without nulls.
+        """Return the number of rows of each state.
 
         Parameters
         ----------

@@ -1,10 +1,10 @@
-"""Digests that every engine and every version of Spark must give alike, for stored rows.
+"""Digests of results and states for stored rows, which must be equal on every engine and every version of Spark.
 
-python -m tests.same_bits write                                 write the rows and the digests that local code gives
+python -m tests.same_bits write                                 write the rows, and the digests of local code
 python -m tests.same_bits classic|connect|cluster|sail FOLDER   print the digests of an engine; stores are in FOLDER
 
-The digests are written once, so that versions are compared with each other, and not only with local code next to them.
-Write them again if a measure below is added or changed, and never to let a test pass.
+The stored digests do not change, so that all versions are compared with each other, and not only with the local code of
+the same version. Write them again only if a measure below is added or changed, and never to make a test pass.
 """
 
 from __future__ import annotations
@@ -30,7 +30,7 @@ from tiltframe import FrameStore, rollup
 GOLDEN = Path(golden.__file__).parent / "engines"
 ROWS, DIGESTS = GOLDEN / "rows.parquet", GOLDEN / "digests.json"
 KEYS = ["host", "shelf"]
-ANSWERS = {  # by any keys, without a frame and its time
+ANSWERS = {  # measures by any keys, without a frame and without event times
     "n": aggr.count("x"),
     "lo": aggr.min("word"),
     "hi": aggr.max("x"),
@@ -55,7 +55,7 @@ GROUPS = """
 
 
 def function_cases() -> dict[str, tuple[aggr.Measure, pa.Array]]:
-    """Return a measure of a column of its own, and the column, for each golden state of a function of one column."""
+    """Return a measure and its column for each golden state of a function with one input."""
     named = {name.replace("-", "_"): case for name, case in golden.CASES.items()}
     return {
         name: (aggr.Measure(function, name), values)
@@ -65,20 +65,22 @@ def function_cases() -> dict[str, tuple[aggr.Measure, pa.Array]]:
 
 
 def _columns(table: pa.Table, keys: list[str]) -> dict[str, str]:
-    """Digest each column but the keys, with the rows in the order of the keys."""
+    """Return the digest of each column except the keys. Rows are sorted by the keys."""
     ordered = table.sort_by([(key, "ascending") for key in keys])
     return {name: digest(ordered[name]) for name in ordered.column_names if name not in keys}
 
 
 def _values(table: pa.Table, keys: list[str], names: list[str]) -> dict[str, str]:
-    """Digest the values of columns as Python shows them: Spark and Arrow have other types for some results."""
+    """Return digests of the values of columns in Python's notation, because Spark and Arrow have different types for
+    some results.
+    """
     ordered = table.sort_by([(key, "ascending") for key in keys])
     shown = {name: repr(ordered[name].to_pylist()) for name in names}
     return {name: hashlib.sha256(text.encode()).hexdigest() for name, text in shown.items()}
 
 
 def _finished(rows: pa.Table, measures: Mapping[str, aggr.Measure], keys: list[str]) -> pa.Table:
-    """Return the results of rows by keys."""
+    """Aggregate rows by keys, and return the results."""
     key_columns = {key: key_column(rows[key]) for key in keys}
     states = {name: reduce_by(rows, key_columns, plan({name: measure})) for name, measure in measures.items()}
     columns = {name: measures[name].function.finish(table[name].combine_chunks()) for name, table in states.items()}
@@ -87,7 +89,7 @@ def _finished(rows: pa.Table, measures: Mapping[str, aggr.Measure], keys: list[s
 
 
 def of_local_code(folder: Path) -> dict[str, dict[str, str]]:
-    """Digest what local code gives."""
+    """Return the digests of the results of local code, by job."""
     rows = pq.read_table(ROWS)
     functions = function_cases()
     measures = {name: measure for name, (measure, _) in functions.items()}
@@ -112,7 +114,7 @@ def of_local_code(folder: Path) -> dict[str, dict[str, str]]:
 
 
 def of_spark(spark: Any, folder: Path, kind: str = "classic") -> dict[str, dict[str, str]]:
-    """Digest what an engine gives."""
+    """Return the digests of the results of an engine, by job."""
     import spark_udaf as su
     from spark_udaf.versions.arrow_tables import collect_arrow
 
@@ -142,13 +144,13 @@ def of_spark(spark: Any, folder: Path, kind: str = "classic") -> dict[str, dict[
 
 
 def expected(kind: str = "classic") -> dict[str, dict[str, str]]:
-    """Return the stored digests of the jobs that an engine of this kind runs."""
+    """Return the stored digests for the jobs that an engine of this kind can run."""
     stored: dict[str, dict[str, str]] = json.loads(DIGESTS.read_text())
     return {name: digests for name, digests in stored.items() if kind != "sail" or name != "su.read"}
 
 
 def differences(digests: Mapping[str, Mapping[str, str]], kind: str = "classic") -> list[str]:
-    """List the columns whose digests differ from the stored ones, by job."""
+    """List the jobs and columns whose digests differ from the stored ones."""
     stored = expected(kind)
     if digests.keys() != stored.keys():
         return sorted(digests.keys() ^ stored.keys())
@@ -161,7 +163,7 @@ def differences(digests: Mapping[str, Mapping[str, str]], kind: str = "classic")
 
 
 def main(kind: str, *words: str) -> None:
-    """Write the digests, or print those of an engine."""
+    """Write the digests of local code, or print the digests of an engine."""
     if kind == "write":
         import tempfile
 

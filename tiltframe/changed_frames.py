@@ -1,7 +1,8 @@
 """Changed frames: the columns of states of a frame that continues with the states of another frame.
 
-A column that a measure still needs stays, a measure that an existing column answers reads it, and other measures get
-new columns. Stores (`tiltframe.store.changes.evolution`) and saved streams (`tiltframe.streaming.saved`) use this rule.
+Existing columns stay if a measure still needs them. A measure reads an existing column if it can be computed from it,
+and otherwise gets a new column. Stores (`tiltframe.store.changes.evolution`) and saved streams
+(`tiltframe.streaming.saved`) use this rule.
 """
 
 from __future__ import annotations

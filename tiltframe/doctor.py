@@ -19,12 +19,17 @@ _MEMORY = 2 << 30  # the bytes of memory that a JVM and a Python worker need
 
 @dataclass(frozen=True)
 class Finding:
-    """The result of one check. ``do`` is the advice, or empty if ``ok`` is true."""
+    """The result of one check.
+
+    ``do`` is the advice, or empty if ``ok`` is true. ``required`` is false for the packages of extras, without which
+    the rest of tiltframe works.
+    """
 
     about: str
     ok: bool
     found: str
     do: str = ""
+    required: bool = True
 
 
 def examine() -> list[Finding]:
@@ -53,7 +58,8 @@ def _package(name: str, bounds: str, extra: str | None) -> Finding:
     except PackageNotFoundError:
         if extra is None:
             return Finding(name, False, "not installed", f"pip install '{name}{bounds}'")
-        return Finding(name, True, f"not installed; the extra {extra} has it: pip install 'tiltframe[{extra}]'")
+        advice = f"only for the extra {extra}: pip install 'tiltframe[{extra}]'"
+        return Finding(name, False, "not installed", advice, required=False)
     lowest = re.search(r">=([0-9.]+)", bounds)
     if lowest and _numbers(installed) < _numbers(lowest[1]):
         return Finding(name, False, installed, f"pip install --upgrade '{name}{bounds}'")

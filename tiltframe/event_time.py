@@ -12,6 +12,7 @@ from aggr.arguments import shown
 from aggr.arrow import compute as pc
 from aggr.arrow.normalize import normalize, one_array
 from aggr.iso8601 import read_times
+from tiltframe.parameter_names import by_caller
 from tiltframe.units_of_numbers import refuse_other_units
 
 
@@ -25,10 +26,8 @@ _DAY = 86_400_000_000
 _MICROS = {"s": 1_000_000, "ms": 1000, "us": 1}
 _WITH_OFFSET = r"(Z|[T ][0-9:.,]+ *[+-][0-9]{2}(:?[0-9]{2})?)$"
 _DATE_ALONE = r"^[0-9]{4}-?([0-9]{1,2}-?[0-9]{1,2}|W[0-9]{2}(-?[0-9])?)$"
-_FORMS = (
-    "use ISO 8601, such as 2024-05-01, 20240501T100000 or 2024-05-01T10:00:00.5+05:30, or declare the format: "
-    "--time-format '%d.%m.%Y %H:%M', ReadOptions(time_format=…) in Python"
-)
+_FORMS = "use ISO 8601, such as 2024-05-01, 20240501T100000 or 2024-05-01T10:00:00.5+05:30, or declare the format: "
+_OPTION = "--time-format '%d.%m.%Y %H:%M'"
 
 
 def event_times(
@@ -98,9 +97,14 @@ def check_clock(name: str, timezone: str, clock: str | None, example: str = "") 
         such = f", such as {shown(example)}," if example else ""
         raise NoClock(
             f"times in {shown(name)} have no zone{such} and the windows are in {timezone}; declare the zone of "
-            f"the times with --clock {timezone} or --clock UTC on the command line, ReadOptions(clock={timezone!r}) in "
-            "Python, or convert the column to a type with a time zone"
+            f"the times with --clock {timezone} or --clock UTC"
+            + by_caller("", f" on the command line, ReadOptions(clock={timezone!r}) in Python")
+            + ", or convert the column to a type with a time zone"
         )
+
+
+def _advice() -> str:
+    return _FORMS + by_caller(_OPTION, f"{_OPTION}, ReadOptions(time_format=…) in Python")
 
 
 def instants_of_clock(micros: NDArray[np.int64], zone: str) -> NDArray[np.int64]:
@@ -161,5 +165,5 @@ def _read_text(texts: pa.Array) -> pa.Array:
     times = read_times(texts)
     if times.null_count:
         first = pc.index(times.is_null(), True).as_py()
-        raise ValueError(f"cannot parse {shown(texts[first].as_py())} as a time; {_FORMS}")
+        raise ValueError(f"cannot parse {shown(texts[first].as_py())} as a time; {_advice()}")
     return times

@@ -24,6 +24,7 @@ from aggr.tables.state_plan import StateColumn, plan
 from tiltframe import provenance
 from tiltframe.event_time import INSTANT, check_clock
 from tiltframe.names import END, LEVEL, START, check_names
+from tiltframe.parameter_names import by_caller
 from tiltframe.text.html_table import html_table
 from windows import TimeWindow, as_window, check_timezone, read_windows, text_of
 from windows.level_range import is_level_range
@@ -630,7 +631,10 @@ class TiltFrame:
 
     def _check_names(self) -> None:
         if not self.measures:
-            raise ValueError("a frame needs at least one measure, such as measures={'requests': aggr.count()}")
+            raise ValueError(
+                "a frame needs at least one measure, such as "
+                + by_caller("requests=count()", "measures={'requests': aggr.count()}")
+            )
         check_names(self.keys, self.results)
 
 

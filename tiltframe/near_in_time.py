@@ -108,8 +108,8 @@ def _overlap(span: Span, other: Span) -> bool:
 
 
 def _part_of(times: NDArray[np.int64], span: Span) -> NDArray[np.intp]:
-    """Return the index of the equal range of ``span`` in which each time lies. Times outside ``span`` belong to the
-    first or the last range.
+    """Divide ``span`` into equal ranges, and return the index of the range of each time. Times outside ``span`` belong
+    to the first or the last range.
     """
     part = (times.astype(np.float64) - span[0]) * (PARTS / (span[1] - span[0]))
     return np.clip(part, 0, PARTS - 1, out=part).astype(np.intp)

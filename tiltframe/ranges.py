@@ -15,7 +15,7 @@ Range: TypeAlias = tuple[int, int]  # [from, to) of window starts, microseconds 
 
 _EPOCH = dt.datetime(1970, 1, 1)
 EVER: Range = (-(2**62), 2**62)
-# a year after the earliest possible window
+# the year after the first year of windows
 FIRST = (dt.datetime(3, 1, 1) - _EPOCH) // dt.timedelta(microseconds=1)
 LAST = (dt.datetime(9998, 1, 1) - _EPOCH) // dt.timedelta(microseconds=1)  # a time after the start of every window
 

@@ -46,7 +46,7 @@ def read_time_range(within: Within, timezone: str, now: int | None = None, open_
 
     - A complete year, month, day, hour, minute or second: ``2026``, ``2026-03``, ``2026-03-28``, ``2026-03-28 14``,
       ``2026-03-28 14:05 +01:00``; a `datetime.date`.
-    - The time since which it lasts until now: ``-24h``, in s, m, h, d (24 hours), w, and by the calendar mo, q and y.
+    - The time from a moment ago until now: ``-24h``, in s, m, h, d (24 hours), w, and by the calendar mo, q and y.
     - Two moments, as a tuple or list or as text ``START,END``: datetimes (`pandas.Timestamp` and `numpy.datetime64`
       too), dates, ISO 8601 text, each with an offset or in the zone; Unix milliseconds as a whole number or its digits,
       except that eight digits are a date; ``now``; a time ago: ``-24h,-1h``. If ends may be open, one of them may be
@@ -85,7 +85,9 @@ def closed(within: Range, bounds: Range) -> Range:
 
 
 def check_time_range(within: Within, timezone: str | None) -> None:
-    """Raise ``ValueError`` if a query's range cannot be read or, provided that the zone is known, is empty."""
+    """Raise ``ValueError`` if a query's range cannot be read. If the zone is known, also raise it for
+    an empty range.
+    """
     bounds = _bounds(within)
     if timezone is not None or isinstance(bounds, str):
         read_time_range(within, timezone or "UTC", open_ends=True)

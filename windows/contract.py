@@ -198,7 +198,7 @@ class TimeWindow(ABC):
     def is_made_of(self, finer: TimeWindow) -> bool:
         """Return whether every window consists of complete windows of ``finer``.
 
-        If windows overlap, their panes are compared instead: the shorter windows that rows are reduced to first.
+        For overlapping windows, the panes are compared. Panes are the shorter windows to which rows are reduced first.
 
         Parameters
         ----------

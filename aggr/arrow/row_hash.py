@@ -175,7 +175,7 @@ def _pieces(column: pa.Array) -> Words:
 
 
 def _joined(elements: Sequence[NDArray[np.unsignedinteger]], lengths: Whole) -> Words:
-    """Hash rows of elements, stored end to end, in both lanes."""
+    """Hash the elements of each row in both lanes. The elements of all rows are stored end to end."""
     return np.stack([_chained(elements[i], lengths, _BASIS[i], _PRIMES[i]) for i in range(_LANES)])
 
 

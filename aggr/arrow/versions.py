@@ -17,7 +17,7 @@ Rows = TypeVar("Rows", pa.Table, pa.RecordBatch)
 
 
 def _is_of_no_column(dtype: pa.DataType) -> bool:
-    """Return False: a pyarrow that lacks the predicate of a type lacks the type."""
+    """Return False. It replaces the test for a type that this pyarrow does not have, so that no column has the type."""
     return False
 
 

@@ -84,7 +84,7 @@ class Memory:
 
 @dataclass(frozen=True)
 class Traffic:
-    """The bytes that one run of a job on Spark moved and held. A size is null if it could not be measured.
+    """The resources that one run of a job on Spark used. If a number of bytes could not be measured, None takes its place.
 
     Parameters
     ----------

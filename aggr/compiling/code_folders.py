@@ -1,9 +1,9 @@
 """Folders of compiled code if numba's own folders cannot be written, as for executors in a container.
 
-Numba stores code in the folder of the source or in the cache folder of the user, and uses no code of a folder that it
-cannot write. This module adds two things. Without a writable folder, code is stored in a private folder for temporary
-files, so that the processes of one user on a machine share it. And code that was compiled in advance into a read-only
-folder, such as that of an image, is copied from there.
+Numba stores code in the folder of the source or in the cache folder of the user, and does not use the code in a folder
+that it cannot write. This module adds two things. Without a writable folder, code is stored in a private folder for
+temporary files, so that the processes of one user on a machine share it. And code that was compiled in advance into a
+read-only folder, such as that of an image, is copied from there.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ from contextlib import suppress
 from functools import cache
 from pathlib import Path
 
-_CODE = ("*.nbc", "*.nbi")  # The code first: an index names the files of its code.
+_CODE = ("*.nbc", "*.nbi")  # code is copied before its index, because the index names the files of the code
 
 
 @cache
@@ -40,7 +40,7 @@ def private_folder() -> str | None:
 
 @cache
 def copy_code(target: str, sources: tuple[str, ...]) -> None:
-    """Copy the compiled code of read-only folders that is not in the target; once per process.
+    """Copy compiled code from read-only folders to the target, unless the target has it. This is done once per process.
 
     Numba checks whether copied code belongs to the source. Files that cannot be read or written are left out.
     """

@@ -43,7 +43,7 @@ _LOAD_NUMBA = 0.6  # seconds that it takes to load numba and the code of a few l
 _LOAD_CODE = 0.02  # seconds per loop whose code is on disk
 _COMPILE_BYTE = 3e-4  # seconds of compiling per byte of bytecode, of a loop and the loops that it calls
 _PER_ELEMENT = 5e-6  # seconds of plain Python per element, for a loop that has not been measured yet
-_UNMEASURED = 1000  # the number of elements from which on the measured seconds outweigh `_PER_ELEMENT`
+_UNMEASURED = 1000  # the weight of `_PER_ELEMENT` in predictions, in measured elements
 
 
 class _Interpreter:
@@ -74,7 +74,7 @@ class _Interpreter:
         return of_loop <= _LOAD_CODE or (of_loop <= _COMPILE_BYTE * _bytecode_size(loop) and not _is_kept(loop))
 
     def predict(self, loop: Any, elements: int) -> float:
-        """Predict the seconds of interpreting a loop from the calls before."""
+        """Predict the seconds of interpreting a loop from earlier calls."""
         measured = self.spent.get(loop, 0.0) + _UNMEASURED * _PER_ELEMENT
         return elements * measured / (self.elements.get(loop, 0) + _UNMEASURED)
 

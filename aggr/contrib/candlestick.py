@@ -40,7 +40,7 @@ PRICES = Prices(
     {"products": "value·volume", "weights": "volume"},
     units={"value": "unit", "volume": "weight_unit"},
     special={"special": "value·volume", "weight_special": "volume"},
-    counted_by=(),  # the minimum and maximum of prices cannot be subtracted
+    counted_by=(),  # states cannot be subtracted, because they contain the minimum and maximum of prices
 )
 
 

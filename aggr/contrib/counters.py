@@ -23,6 +23,9 @@ _NEAR = 1.1
 class Increase(SeriesFunction):
     """Compute how much a counter grows from its first point to its last. If its value falls, it was reset to 0.
 
+    The growth between the last point of a window and the first point of the next is in neither. The increases of the
+    days of a month therefore do not add up to its increase, unless the query has ``edges``, which divides this growth.
+
     Parameters
     ----------
     extrapolate : str, optional

@@ -1,4 +1,4 @@
-"""mode, entropy: readings of counted values."""
+"""mode, entropy: results that are computed from the number of rows of each value."""
 
 from __future__ import annotations
 

@@ -1,9 +1,9 @@
 """exponential: OpenTelemetry's base-2 exponential histogram, which computes quantiles in bounded space and merges
 exactly.
 
-Its scale is the finest one at which the buckets of each sign, from the lowest to the highest, number at most
-``max_buckets``. This scale depends only on the rows, because a bucket of a scale is a union of buckets of every finer
-scale.
+Its scale is the finest one at which the range from the lowest to the highest bucket of each sign has at most
+``max_buckets`` buckets. This scale depends only on the rows, because a bucket of a scale is a union of buckets of every
+finer scale.
 
 Source: the data model of OpenTelemetry's metrics, "ExponentialHistogram".
 """
@@ -139,11 +139,11 @@ class ExponentialState(SketchState):
 class Exponential(SignedSketch):
     """Compute OpenTelemetry's exponential histogram: quantiles in bounded space, and exact count, sum, min, max, mean.
 
-    A state has the finest scale at which the buckets of each sign, from the lowest to the highest, number at most
-    ``max_buckets``. At scale s, ``|quantile − true| ≤ α·|true|`` with ``α = (b − 1) / (b + 1)`` and ``b = 2^(2^-s)``,
-    for numbers from 2.3e-308 on. The result contains s and α. The true quantile is the value at rank ``floor(q·(n −
-    1))``, numpy's "lower", unless ``method`` names another rule. NaN is counted separately. Infinities are the smallest
-    and the greatest values.
+    A state has the finest scale at which the range from the lowest to the highest bucket of each sign has at most
+    ``max_buckets`` buckets. At scale s, ``|quantile − true| ≤ α·|true|`` with ``α = (b − 1) / (b + 1)`` and ``b =
+    2^(2^-s)``, for numbers from 2.3e-308 on. The result contains s and α. The true quantile is the value at rank
+    ``floor(q·(n − 1))``, numpy's "lower", unless ``method`` names another rule. NaN is counted separately. Infinities
+    are the smallest and the greatest values.
 
     Parameters
     ----------
@@ -243,7 +243,7 @@ def _agree(states: pa.StructArray, shifts: Whole) -> bool:
         middle = has_finite & ~nearest & (counts[0] > 0)
         if (sizes[middle] != 0.0).any():
             return False
-        # without values of this sign and zeros, the lowest bucket of the other sign is the bound
+        # if no value is zero or has this sign, the lowest bucket of the other sign limits the extreme
         last = has_finite & ~nearest & ~middle
         for chosen, side, key, turned in ((has_finite & nearest, near, "high", 1.0), (last, far, "low", -1.0)):
             magnitudes = sizes[chosen] * turned

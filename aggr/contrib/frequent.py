@@ -40,7 +40,8 @@ from aggr.extend.hashes import NO_THRESHOLD
 from aggr.extend.lists import check_neighbours, check_set, checked_entries, entries_of, first_of_each, lists_of
 
 _LINES = 5  # the number of lines; the probability that a count exceeds its bound in all of them is at most e^-5
-_FINER = 10  # the cells per line, and the candidates, for each value that can have the share
+# the numbers of cells per line and of candidates are this multiple of the maximum number of frequent values
+_FINER = 10
 _LEAST_SHARE = 1e-4
 _NEAR = 4  # the rows per candidate that are examined first
 

@@ -1,9 +1,10 @@
 """Registers: the field of a state with the registers of HyperLogLog as bytes, or, for few values, with their coupons
 (32-bit hashes).
 
-    a value       a coupon: 26 bits of its hash, and the number of leading zeros of the other half, plus 1
-    few coupons   themselves, ascending, 4 bytes each, up to 3/32 of the registers
-    more          2^lg_k registers: the greatest number of zeros among the coupons that end in the register's number
+    value ──▶ coupon    26 bits of the value's hash, and 1 plus the number of leading zeros of the hash's other half
+    few coupons         are stored themselves, ascending, 4 bytes each, up to 3/32 of the number of registers
+    more coupons        are stored as 2^lg_k registers. Register i has the largest zero count of the coupons whose
+                        lowest bits are i.
 
 A set of coupons and a maximum of registers do not depend on the order of the values.
 
@@ -31,7 +32,7 @@ from aggr.histograms.leb128 import of_arrow, to_arrow
 from aggr.values import Values
 
 _COUPONS = 1 << 32  # the number of different coupons
-# the effective number of coupons, because values with equal address bits have equal coupons in a third of cases
+# the effective number of coupons: two values with equal address bits have equal coupons in a third of cases
 _APART = 3.0 * 2**26
 _CELLS = 1 << 20  # the registers that are estimated in one pass; each needs 8 bytes of temporary memory
 _SIZE = 4  # the bytes of a coupon

@@ -14,9 +14,9 @@ from aggr.arrays import Whole as Whole
 from aggr.compiling.jit import Int, compiled
 from aggr.histograms.leb128 import FAR, put_number
 
-# A line may have this many cells per entry. Up to `LINE` cells of 4 or 8 bytes, it may have many more. Used cells are
-# marked in words of 64 bits, so an empty cell costs 0.01 ns, while sorting costs 60 ns per entry (measured). The
-# entries of longer lines are sorted instead.
+# The maximum number of cells per entry in a line. Lines of up to `LINE` cells may have more: used cells are marked in
+# words of 64 bits, so an empty cell takes only 0.01 ns, while sorting takes 60 ns per entry (measured). The entries of
+# longer lines are sorted instead.
 SPARSE = 32
 EMPTY, LINE = 1 << 10, 1 << 20
 _BLOCK = 8  # the cells that are examined together

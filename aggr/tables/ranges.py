@@ -161,9 +161,7 @@ def _is_one_range_per_run(last: Places, n: int) -> bool:
 
 @compiled
 def _boundaries(first: Places, last: Places) -> Places:
-    """Select boundaries such that every range extends to the first one after its start, but not beyond the one after
-    that.
-    """
+    """Select boundaries so that every range contains or touches at least one boundary and crosses at most one."""
     boundaries, count, boundary = np.empty(len(first), np.int64), 0, np.int64(-1)
     for i in range(len(first)):
         if last[i] > first[i] and first[i] >= boundary:
@@ -257,7 +255,9 @@ def _levels(segments: Places) -> list[_Level]:
 
 
 def _climbed(column: pa.Array, levels: list[_Level], merge: Callable[[pa.Array, Groups], pa.Array]) -> pa.Array:
-    """Scan a column according to a plan: first the pairs, then the states between them."""
+    """Scan a column according to a plan. The merged pairs are scanned first, and the results for the other states
+    follow from them.
+    """
     if not levels:
         return column
     level = levels[0]

@@ -186,9 +186,9 @@ def plan_rollup(
 def _finished(
     contents: _Contents, frame: TiltFrame, alone: Span | None, then: Callable[[Levels], pa.Table]
 ) -> _Contents:
-    """Compute the levels of a partition within ``alone``, the range of times that only this partition has.
+    """Compute all levels of the windows within ``alone``, a range of times whose rows are all in this partition.
 
-    Yield the results, and the states that must still be merged with those of other partitions.
+    Yield the results of these windows, and the other states, which must be merged with those from other partitions.
     """
     head = list(islice(contents, 2))
     if alone is None or len(head) != 1 or head[0][0] is not Content.STATES:  # There may be several tables of windows.

@@ -57,7 +57,9 @@ def arrow_schema(df: DataFrame, read: Sequence[str] | None = None) -> pa.Schema:
 
 
 def _with_identity(schema: pa.Schema) -> pa.Schema:
-    """Copy the description of states to the column of levels, which lacks it if folders are named by levels."""
+    """Copy the description of states from the column of window starts to the column of levels, which has no metadata if
+    it was read from the names of folders.
+    """
     if LEVEL not in schema.names or START not in schema.names:
         return schema
     level, start = schema.field(LEVEL), schema.field(START)

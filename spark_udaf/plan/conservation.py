@@ -41,7 +41,9 @@ class Message(NamedTuple):
 
 
 def read_rows(message: Message, schema: pa.Schema) -> pa.RecordBatch:
-    """Read the rows of a message; raises `NotConserved` if they are not as many as its sender counted."""
+    """Return the rows of a message. Raise `NotConserved` if their number differs from the number that the sender
+    counted.
+    """
     batch = read_message(message.data, schema)
     if batch.num_rows != message.rows:
         raise NotConserved(
@@ -77,9 +79,9 @@ class Received:
 
     Parameters
     ----------
-    shards_of_each : number of shards per partition by Spark's hash; Spark may join partitions. None for other hash
-    functions
-    tasks : number of tasks; None if it is unknown
+    shards_of_each : the number of shards in each partition of the shuffle, or None if the engine does not use Spark's
+        hash. The received partition may consist of several planned partitions, because Spark joins small partitions.
+    tasks : the number of tasks, None if it is unknown
     """
 
     shards_of_each: int | None

@@ -1,4 +1,5 @@
-"""Engines: what runs the plans of a session. Spark is the default; distributions add engines that implement its API by
+"""Engines: the systems that run the plans of a session. Spark is the default; distributions add engines that implement
+its API by
 entry points of the group ``spark_udaf.engines``::
 
     [project.entry-points."spark_udaf.engines"]
@@ -23,7 +24,7 @@ GROUP = "spark_udaf.engines"
 
 
 class Feature(Enum):
-    """What an engine may lack of Spark."""
+    """Features of Spark that another engine may not have."""
 
     SHARDS = "a shuffle that spreads shards like Spark, and keeps the order of sorted partitions"
     ORDER = "a sort within partitions whose order reaches the next function"
@@ -41,7 +42,7 @@ def _spark_partitions() -> int:
 
 
 def _unknown_cores() -> None:
-    """Return None: Spark's executors may come and go."""
+    """Return None, because Spark may start and stop executors while a job runs."""
 
 
 @dataclass(frozen=True)

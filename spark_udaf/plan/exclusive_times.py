@@ -62,9 +62,9 @@ def span_of(groups: Iterable[RowGroup], time: str, dtype: pa.DataType, timezone:
 
     Parameters
     ----------
-    groups : row groups, those of a file together
+    groups : row groups, in the order of files
     time : name of the column of event times
-    dtype : the type it is read as
+    dtype : the type in which the column is read
     timezone : the zone of the windows, in which dates are days
     """
     if not (pa.types.is_timestamp(dtype) or pa.types.is_date(dtype) or pa.types.is_integer(dtype)):
@@ -82,7 +82,9 @@ def span_of(groups: Iterable[RowGroup], time: str, dtype: pa.DataType, timezone:
 def _row_group_times(
     file: ds.ParquetFileFragment, groups: Sequence[int], time: str, timezone: str
 ) -> NDArray[np.int64] | None:
-    """Return the least and the greatest time of each row group with rows, or None without statistics of one."""
+    """Return the earliest and the latest time of each row group that has rows, or None if a row group has no
+    statistics.
+    """
     metadata, place = file.metadata, file.physical_schema.get_field_index(time)
     # Nested columns before the time column may shift its position.
     if metadata.num_columns != len(file.physical_schema):

@@ -1,4 +1,6 @@
-"""Columns of fractions, which hdr cannot count without a unit: refused before a task meets a fraction."""
+"""Columns whose type has fractions, which hdr cannot count without a unit. They raise an error on the driver, before a
+task reads a fraction.
+"""
 
 from __future__ import annotations
 
@@ -23,7 +25,7 @@ def check_no_fractions(function: Function, dtype: pa.DataType, label: str) -> No
     ----------
     function : Function
     dtype : pa.DataType
-        Of the column.
+        The type of the column.
     label : str
         The measure or call, for the message.
     """

@@ -41,8 +41,8 @@ def _leaves(kind: pa.DataType) -> Iterator[pa.DataType]:
 
 
 def with_identity(schema: pa.Schema, states: Iterable[StateColumn]) -> pa.Schema:
-    """Add descriptions of states to the metadata of columns; for frames, copy the description of the column of levels
-    to the column of window starts.
+    """Add descriptions of states to the metadata of columns. For a frame, the column of levels already has the
+    description, which is copied to the column of window starts.
 
     Spark keeps the metadata of columns in tables, views and unions, but not of columns that become names of folders.
     """

@@ -80,7 +80,9 @@ def spread_messages(
 def _messages(
     pieces: Iterable[pa.RecordBatch], numbers: NDArray[np.int32], content: Content
 ) -> Iterator[pa.RecordBatch]:
-    """Yield batches of messages: the rows of each piece, for the shard with the number of the same place."""
+    """Yield batches of messages. The rows of ``pieces[i]`` become a message for the shard with the number
+    ``numbers[i]``.
+    """
     packed: list[pa.Buffer] = []
     rows: list[int] = []
     sent = size = 0

@@ -1,4 +1,5 @@
-"""Shards: the groups of states of a shuffle, computed in Python, equal in every worker.
+"""Shards: the groups of keys whose states a shuffle brings together. Python computes the shard of a key, with the same
+result in every worker.
 
 Numbers are hashed by their bits, texts by a polynomial over their bytes, and a finalizer mixes the result.
 """
@@ -73,7 +74,7 @@ def _spark_hash(numbers: NDArray[Any]) -> NDArray[np.int32]:
 
 
 def _mixed(words: Words) -> Words:
-    """Spread every bit over all (the finalizer of SplitMix64)."""
+    """Mix the bits of each word, so that each input bit affects all output bits (the finalizer of SplitMix64)."""
     words = (words ^ (words >> np.uint64(30))) * np.uint64(0xBF58476D1CE4E5B9)
     words = (words ^ (words >> np.uint64(27))) * np.uint64(0x94D049BB133111EB)
     return words ^ (words >> np.uint64(31))

@@ -152,7 +152,8 @@ class RawRows:
     Parameters
     ----------
     schema : schema of the shuffled rows: the columns to read
-    shard_rows : rows -> the rows that count, and their shard columns, equal to those of their states
+    shard_rows : rows -> the rows that count, and the columns that determine their shards, equal to those of their
+    states
     reduce : rows -> table of partial states
     """
 
@@ -341,7 +342,9 @@ def _second(plan: TwoPhases) -> Callable[[Batches], Batches]:
 
 
 def _with_shards(table: pa.Table | None, result: pa.Schema, messages: Sequence[Message]) -> pa.Table:
-    """Add the shards of the first row as a column; the row is null for shards without states."""
+    """Add a column that lists the shards of the messages in its first row. If there are no states, the table gets a row
+    of nulls.
+    """
     if table is None:
         table = pa.table({name: pa.nulls(1, result.field(name).type) for name in result.names if name != SHARDS})
     shards = [sorted({message.shard for message in messages}), *([[]] * (table.num_rows - 1))]

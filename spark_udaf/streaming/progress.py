@@ -91,7 +91,7 @@ def remember(query: StreamingQuery, store: FrameStore, stream: str) -> None:
 
 
 def _is_ours(numbers: Any) -> bool:
-    """Return whether a metric of Spark's progress is that of a stream of open windows."""
+    """Return whether a metric in Spark's progress belongs to a stream of open windows."""
     return numbers is not None and {"late_rows", "emitted_rows"} <= numbers.asDict().keys()
 
 

@@ -3,17 +3,20 @@
 from __future__ import annotations
 
 import hashlib
+import inspect
 import os
 import re
 import stat
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, fields
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 
 from tests.bad_inputs.world import World
+from tiltframe import FrameStore, Query, ReadOptions, TiltFrame
+from tiltframe.streaming import OpenWindows
 from windows import TimeWindow
 
 NOTHING = object()
@@ -94,3 +97,25 @@ def traces(folder: Path) -> dict[str, str]:
             regular = stat.S_ISREG(file.lstat().st_mode)
             trace_lines[str(file)] = hashlib.sha256(file.read_bytes()).hexdigest() if regular else "special"
     return trace_lines
+
+
+PYTHON_NAMES = {
+    *inspect.signature(TiltFrame).parameters,
+    *inspect.signature(OpenWindows).parameters,
+    *inspect.signature(FrameStore.evolve).parameters,
+    *(field.name for record in (Query, ReadOptions) for field in fields(record)),
+}
+_QUOTED = re.compile(r"'[^']*'|\"[^\"]*\"")
+_CALL = re.compile(r" takes [^;]*| with no parameters but [^;]*")  # the parameters of a CALL, which an option contains
+_ARGUMENTS = re.compile(rf"(?<![\w.-])({'|'.join(sorted(PYTHON_NAMES))})=")
+_WITH_UNDERSCORE = re.compile(rf"(?<![\w.-])({'|'.join(sorted(name for name in PYTHON_NAMES if '_' in name))})\b")
+
+
+def assert_names_options(sentence: str, argv: list[str]) -> None:
+    """Assert that a message of the command line names options, and no parameters of Python, unless the user has typed them."""
+    words = _CALL.sub("", _QUOTED.sub("''", sentence))
+    typed = " ".join(argv)
+    named = [name for name in _ARGUMENTS.findall(words) if f"{name}=" not in typed]
+    named += [name for name in _WITH_UNDERSCORE.findall(words) if name not in typed]
+    assert not named, f"{named} are names of Python in {sentence!r}"
+    assert not re.search(r"\b(ReadOptions|TiltFrame|OpenWindows|Query|FrameStore)\(", sentence), sentence

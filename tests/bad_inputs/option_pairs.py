@@ -38,7 +38,7 @@ CONTRADICTIONS = [
     line("rollup", "--time-format %d.%m.%Y --type ts=seconds", "--time-format", "--type"),
     line("rollup", "--retention 10s=1d --replace-within 2024-05-01T10:00:03,2024-05-02", "window"),
     line("query", "--key host --no-keys", "--key", "--no-keys"),
-    line("query", "--points 5", "per=", "points=5"),
+    line("query", "--points 5", "--per 1h and --points 5"),
     line("query", "--latest --fill", "fill", "latest"),
     line("query", "--edges 1h", "edges", "points"),
     line("query", "--no-keys --order-by host", "order", "host"),

@@ -24,7 +24,7 @@ from tests.bad_inputs import (
     store_api,
     windows_api,
 )
-from tests.bad_inputs.check import Bad, assert_sentence, traces
+from tests.bad_inputs.check import Bad, assert_names_options, assert_sentence, traces
 from tests.bad_inputs.world import make_world
 from tiltframe.cli.app import main
 
@@ -71,7 +71,7 @@ def test_line(line, world, capfd, monkeypatch):
         main(line.argv(world))
     out, err = capfd.readouterr()
     assert (end.value.code, out) == (2, "")
-    assert_line(err, line)
+    assert_line(err, line, world)
 
 
 @pytest.mark.long
@@ -81,13 +81,14 @@ def test_line_in_a_process(line, world):
     command = [sys.executable, "-m", "tiltframe.cli", *line.argv(world)]
     done = subprocess.run(command, capture_output=True, text=True, timeout=60)
     assert (done.returncode, done.stdout) == (2, "")
-    assert_line(done.stderr, line)
+    assert_line(done.stderr, line, world)
 
 
-def assert_line(err, line):
+def assert_line(err, line, world):
     assert err.startswith("tiltframe: ")
     assert err.endswith("\n")
     assert_sentence(err.removesuffix("\n"), Bad(line.name, main, line.says))
+    assert_names_options(err, line.argv(world))
 
 
 def test_the_list_is_long_and_its_names_are_unique():

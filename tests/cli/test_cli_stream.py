@@ -287,8 +287,8 @@ def test_a_folder_is_watched(tmp_path):
         ("--once", "--once applies only to a folder or a Spark source"),
         ("--name a", "--name, --durable and --stream apply only to a store; pass --store too"),
         ("--format rate", "--format, --option and --shards apply only to a Spark source"),
-        ("--store s --emit on_update", "emit must be after_close, with no parameters but delay="),
-        ("--store s --emit after_close(latest)", "emit must be after_close, with no parameters but delay="),
+        ("--store s --emit on_update", "--emit must be after_close, with no parameters but delay="),
+        ("--store s --emit after_close(latest)", "--emit must be after_close, with no parameters but delay="),
     ],
 )
 def test_options_that_do_not_go_together(options, message, capsys, tmp_path, monkeypatch):

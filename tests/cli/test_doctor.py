@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 import os
 import stat
-from importlib.metadata import metadata, requires
+from importlib.metadata import PackageNotFoundError, metadata, requires, version
 
 import pytest
 from packaging.requirements import Requirement
@@ -13,7 +13,7 @@ from packaging.requirements import Requirement
 from tests.command_line import call
 from tiltframe.doctor import examine
 
-PARTS = {"about", "ok", "found", "do"}
+PARTS = {"about", "ok", "found", "do", "required"}
 
 
 def finding(about):
@@ -34,6 +34,21 @@ def test_every_finding_has_the_same_parts(capfd, monkeypatch):
     out = call(capfd, "doctor")[1]
     assert "NO  Spark's Python workers: /nowhere/python does not run" in out
     assert "    set PYSPARK_PYTHON=" in out
+
+
+def test_a_package_of_an_extra_that_is_not_installed_is_neither_ok_nor_required(capfd, monkeypatch):
+    def installed(name):
+        if name in ("pysail", "sqlglot"):
+            raise PackageNotFoundError(name)
+        return version(name)
+
+    monkeypatch.setattr("tiltframe.doctor.version", installed)
+    lines = call(capfd, "doctor")[1].splitlines()
+    assert lines[lines.index("--  pysail: not installed") + 1] == (
+        "    only for the extra sail: pip install 'tiltframe[sail]'"
+    )
+    assert "NO  sqlglot: not installed" in lines
+    assert not [line for line in lines if line.startswith("ok") and "not installed" in line]
 
 
 @pytest.mark.slow

@@ -15,7 +15,7 @@ from pathlib import Path
 
 import pytest
 
-from tests.bad_inputs.check import Bad, assert_sentence, traces
+from tests.bad_inputs.check import Bad, assert_names_options, assert_sentence, traces
 from tests.bad_inputs.messy_files import COMMANDS, FILES, is_refused, json_text
 from tests.bad_inputs.option_pairs import CONTRADICTIONS, LINES, TWICE, both_wrong
 from tests.bad_inputs.world import make_world
@@ -42,6 +42,7 @@ def refused(capfd, name, argv, says=()):
     assert err.startswith("tiltframe: ")
     try:
         assert_sentence(err.removeprefix("tiltframe: ").removesuffix("\n"), Bad(name, main, says))
+        assert_names_options(err, argv)
     except AssertionError as error:
         raise AssertionError((name, argv, err)) from error
 

@@ -3,13 +3,14 @@
 python -m tests.docs.extras [EXTRA…]    those of docs/installing.md, or these; "installing" is the one without an extra
 
 Wheels of all that they need are collected once, in build/wheels; no environment asks an index. The section without an
-extra installs the source itself, and the others its wheel, which is built once.
+extra installs the source itself, and the others its wheel, which is built once, as `make dist` builds it.
 """
 
 from __future__ import annotations
 
 import os
 import re
+import shutil
 import subprocess
 import sys
 import tempfile
@@ -63,6 +64,17 @@ def collect_wheels() -> None:
             constraints.name,
         ]
         subprocess.run([sys.executable, "-m", "pip", "wheel", *sail, f"{ROOT}[demo-sail]"], check=True)
+    build_own_wheel()
+
+
+def build_own_wheel() -> None:
+    """Replace the wheel of the source by the one that `make dist` builds, from the sdist."""
+    own_wheel().unlink()
+    with tempfile.TemporaryDirectory() as folder:
+        command = [sys.executable, "-m", "build", "--no-isolation", "--outdir", folder, str(ROOT)]
+        subprocess.run(command, check=True, stdout=subprocess.DEVNULL)
+        (wheel,) = Path(folder).glob("*.whl")
+        shutil.copy(wheel, WHEELS)
 
 
 def own_wheel() -> Path:

@@ -11,6 +11,7 @@ import sysconfig
 import tarfile
 import tomllib
 import zipfile
+from importlib.metadata import version
 from pathlib import Path
 
 import pytest
@@ -31,6 +32,9 @@ GENERATED = (
     "metastore_db",
     "*.log",
 )
+PROJECT = tomllib.loads((ROOT / "pyproject.toml").read_text())
+VERSION = PROJECT["project"]["version"]
+ADDRESS = PROJECT["tool"]["tiltframe"]["address"]
 LINK = re.compile(r"\]\(([^)\s\"']+)\)")  # of Markdown; in code a bracket is followed by quotes, if at all
 
 
@@ -88,7 +92,7 @@ def test_the_sdist_holds_the_source_and_nothing_else(source, unpacked):
 def test_the_wheel_holds_the_packages_and_nothing_else(source, built):
     with zipfile.ZipFile(built[1]) as wheel:
         names = set(wheel.namelist())
-        points = wheel.read("tiltframe-0.1.0.dist-info/entry_points.txt").decode()
+        points = wheel.read(f"tiltframe-{VERSION}.dist-info/entry_points.txt").decode()
     package_files = {name for name in names if ".dist-info/" not in name}
     typed = {f"{package}/py.typed" for package in PACKAGES}
     code = {name for name in files(source) if name.startswith(PACKAGES) and name.endswith((".py", ".pyi"))}
@@ -97,7 +101,7 @@ def test_the_wheel_holds_the_packages_and_nothing_else(source, built):
     template = {name for name in files(source) if name.startswith("tiltframe/cli/function_template/")}
     data = {"aggr/bench/measured.json", "pyspark_tiltframe.py", "tiltframe_command.py"}
     assert package_files == code | typed | page | template | data
-    assert "tiltframe-0.1.0.dist-info/licenses/LICENSE" in names
+    assert f"tiltframe-{VERSION}.dist-info/licenses/LICENSE" in names
     assert "tiltframe = tiltframe_command:main" in points
     assert "demo = spark_udaf.demo:demo" in points
     assert built[1].stat().st_size < 1.5e6
@@ -105,13 +109,12 @@ def test_the_wheel_holds_the_packages_and_nothing_else(source, built):
 
 def test_what_an_index_shows(built, unpacked):
     with zipfile.ZipFile(built[1]) as wheel:
-        package_metadata = wheel.read("tiltframe-0.1.0.dist-info/METADATA")
+        package_metadata = wheel.read(f"tiltframe-{VERSION}.dist-info/METADATA")
     assert (unpacked / "PKG-INFO").read_bytes() == package_metadata
     metadata = Metadata.from_email(package_metadata, validate=True)
-    address = tomllib.loads((ROOT / "pyproject.toml").read_text())["tool"]["tiltframe"]["address"]
     urls = metadata.project_urls or {}
     assert set(urls) == {"Homepage", "Documentation", "Source", "Changelog"}
-    assert all(url == address or url.startswith(address + "/") for url in urls.values())
+    assert all(url == ADDRESS or url.startswith(ADDRESS + "/") for url in urls.values())
     assert (metadata.license_expression, metadata.description_content_type) == ("Apache-2.0", "text/markdown")
 
     links = LINK.findall(metadata.description or "")
@@ -121,11 +124,35 @@ def test_what_an_index_shows(built, unpacked):
         assert (unpacked / link.removeprefix(urls["Source"] + "/")).is_file(), link
 
 
-def test_the_citation_names_this_version_and_address():
-    project = tomllib.loads((ROOT / "pyproject.toml").read_text())
-    citation = (ROOT / "CITATION.cff").read_text()
-    assert f"\nversion: {project['project']['version']}\n" in citation
-    assert f'repository-code: "{project["tool"]["tiltframe"]["address"]}/source"' in citation
+def test_the_citation_and_the_changes_name_this_version():
+    citation, changes = (ROOT / "CITATION.cff").read_text(), (ROOT / "CHANGELOG.md").read_text()
+    assert f"\nversion: {VERSION}\n" in citation
+    (newest, *_) = re.findall(r"^## (.*)$", changes, re.MULTILINE)
+    assert re.fullmatch(rf"{re.escape(VERSION)} \((unreleased|\d{{4}}-\d\d-\d\d)\)", newest)
+    assert version("tiltframe") == VERSION
+
+
+def test_the_address_is_written_in_two_files_only(source):
+    """Before the first release, it is replaced in the places that CONTRIBUTING names."""
+    assert f'repository-code: "{ADDRESS}/source"' in (ROOT / "CITATION.cff").read_text()
+    name = ADDRESS.removeprefix("https://").encode()
+    texts = [path for path in source.rglob("*") if path.is_file() and name in path.read_bytes()]
+    assert sorted(path.name for path in texts) == ["CITATION.cff", "CONTRIBUTING.md", "pyproject.toml"]
+
+
+def test_the_classifiers_name_the_versions_that_are_tested():
+    (tested,) = re.findall(r"^PYTHONS \?= (.*)$", (ROOT / "Makefile").read_text(), re.MULTILINE)
+    oldest = PROJECT["project"]["requires-python"].removeprefix(">=")
+    prefix = "Programming Language :: Python :: 3."
+    named = [name.rpartition(" ")[2] for name in PROJECT["project"]["classifiers"] if name.startswith(prefix)]
+    assert named == [oldest, *tested.split()]
+
+
+def test_no_file_names_an_index(source):
+    """Readers configure the index of their organisation; a page or a script that names one would go around it."""
+    index = re.compile(rb"\b(?:test\.)?py" + rb"pi\.(?:org|io)|python" + rb"hosted\.org", re.IGNORECASE)
+    named = [path for path in source.rglob("*") if path.is_file() and index.search(path.read_bytes())]
+    assert [path.relative_to(source).as_posix() for path in named] == []
 
 
 @pytest.mark.long
@@ -155,7 +182,7 @@ def test_the_wheel_works_alone(built, tmp_path):
 
     imported = run(place / "bin" / "python", "-c", "import tiltframe; print(tiltframe.__file__)", cwd=tmp_path)
     assert imported.strip() == str(inside / "tiltframe" / "__init__.py")
-    assert tiltframe("--version") == "tiltframe, version 0.1.0\n"
+    assert tiltframe("--version") == f"tiltframe, version {VERSION}\n"
     assert "demo " in tiltframe("--help")
     levels, measures = ["--levels", "1m,1h"], ["--measure", "n=count()", "--measure", "s=sum(x)"]
     tiltframe("rollup", "rows.csv", "--time", "ts", *measures, *levels, "--store", "store")

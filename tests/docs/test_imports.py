@@ -106,6 +106,7 @@ LAYERS = [
     ["windows"],
     ["windows.testing"],
     ["windows.ordered"],
+    ["tiltframe.parameter_names"],
     [
         "tiltframe.metrics_text",
         "tiltframe.names",

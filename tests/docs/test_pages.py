@@ -64,6 +64,7 @@ def test_pages_without_spark():
         "how-to/serve-in-production.md",
         "how-to/stream-in-production.md",
         "how-to/second-month.md",
+        "how-to/after-the-query.md",
         "prometheus.md",
         "how-to/your-own-function.md",
         "how-to/benchmark-a-function.md",

@@ -1,4 +1,4 @@
-"""The prediction: states, bytes and work a day of each level, from a sample of rows."""
+"""The prediction: the states, bytes and work per day of each level, estimated from a sample of rows."""
 
 from __future__ import annotations
 

@@ -8,7 +8,7 @@ import re
 import sys
 from collections import Counter
 from collections.abc import Iterable
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, TypeGuard
 
 import click
 import pyarrow as pa
@@ -27,6 +27,7 @@ from tiltframe.cli.new_function import new_function
 from tiltframe.cli.query import query, watch
 from tiltframe.cli.rollup import rollup
 from tiltframe.cli.stream import stream
+from tiltframe.parameter_names import name_options, options_in_messages
 
 if TYPE_CHECKING:
     from importlib.metadata import EntryPoint
@@ -64,6 +65,7 @@ class _Commands(click.Group):
         """Raise an error if an option that takes one value occurs twice, because click would silently use the last."""
         name, command, arguments = super().resolve_command(ctx, args)
         if command is not None:
+            name_options({option.name: option.opts[0] for option in command.params if _is_named(option)})
             of_command = click.Context(command, parent=ctx, **command.context_settings)
             _, _, options = command.make_parser(of_command).parse_args(list(arguments))
             for option, count in Counter(options).items():
@@ -72,6 +74,10 @@ class _Commands(click.Group):
                         f"{option.opts[0]} takes one value and is passed {count} times; pass it once"
                     )
         return name, command, arguments
+
+
+def _is_named(option: click.Parameter) -> TypeGuard[click.Option]:
+    return isinstance(option, click.Option)
 
 
 def _loaded(point: EntryPoint) -> click.Command:
@@ -115,7 +121,7 @@ def main(args: list[str] | None = None) -> None:
     too_late_at_exit()
     from_now(NOTHING)
     try:
-        with never_swallowed():
+        with never_swallowed(), options_in_messages():
             cli.main(args, standalone_mode=False)
         if sys.stdout is not None:
             sys.stdout.flush()  # A full disk raises its error in this call.

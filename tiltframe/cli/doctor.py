@@ -5,11 +5,15 @@ from __future__ import annotations
 import json
 import sys
 from dataclasses import asdict
+from typing import TYPE_CHECKING
 
 import click
 
 import aggr
 from aggr.warming import warm as warm_functions
+
+if TYPE_CHECKING:
+    from tiltframe.doctor import Finding
 
 
 @click.command(epilog="\b\nExamples:\n  tiltframe doctor\n  tiltframe doctor --format json")
@@ -17,7 +21,8 @@ from aggr.warming import warm as warm_functions
 def doctor(form: str) -> None:
     """Check the requirements on this machine: Java, Spark, packages, workers, memory, the compiled loops' cache.
 
-    If a requirement is not met, print advice and exit with status 1. Starts no Spark.
+    If a requirement is not met, print advice and exit with status 1. A package of an extra that is not installed is
+    listed with -- and is not required. Starts no Spark.
     """
     from tiltframe.doctor import examine  # imported here, because only this command reads the installed packages
 
@@ -26,11 +31,17 @@ def doctor(form: str) -> None:
         if form == "json":
             click.echo(json.dumps(asdict(finding), ensure_ascii=False))
         else:
-            click.echo(f"{'ok ' if finding.ok else 'NO '} {finding.about}: {finding.found}")
+            click.echo(f"{_label(finding)}  {finding.about}: {finding.found}")
             if finding.do:
                 click.echo(f"    {finding.do}")
-    if not all(finding.ok for finding in findings):
+    if not all(finding.ok for finding in findings if finding.required):
         sys.exit(1)
+
+
+def _label(finding: Finding) -> str:
+    if finding.ok:
+        return "ok"
+    return "NO" if finding.required else "--"
 
 
 @click.command(epilog="\b\nExamples:\n  tiltframe warm\n  tiltframe warm dds hdr")

@@ -257,7 +257,7 @@ def replace_in(
     if not inside.num_rows:
         raise ValueError(
             f"the inputs have no rows in {range_text(span)}, so the range would become empty; pass files with "
-            "rows in this range, or, to empty it, use FrameStore.replace in Python"
+            "rows in this range; only FrameStore.replace, in Python, empties a range"
         )
     came = [known_file for known_file in once if seen.inside.get(known_file.file)]
     fresh = [known_file for known_file in came if not known_file.is_stored]

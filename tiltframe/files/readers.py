@@ -35,10 +35,11 @@ _READERS: dict[str, FileReader] = {}
 
 
 class FileReader(ABC):
-    """The reader of a file format in which every column has a type, such as ORC or Avro.
+    """The base class of readers for file formats in which every column has a type, such as ORC or Avro.
 
-    Its files are then accepted wherever Parquet is: `tiltframe rollup` and `tiltframe stream`, folders, standard input
-    with ``--input-format``, and paths in Python. Types are not guessed, as for Parquet.
+    Files of a registered format are accepted wherever Parquet files are: by `tiltframe rollup` and `tiltframe stream`,
+    in folders, from standard input with ``--input-format``, and as paths in Python. Types are not guessed, as for
+    Parquet.
 
     What a reader sets
     ------------------

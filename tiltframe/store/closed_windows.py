@@ -32,6 +32,7 @@ from tiltframe.instants import instants_of
 from tiltframe.level_chain import joined, labelled
 from tiltframe.merged_windows import merge_level
 from tiltframe.names import END, LEVEL, REASON, START
+from tiltframe.parameter_names import parameter
 from tiltframe.ranges import EVER, as_text
 from tiltframe.reducing import reduce_rows
 from tiltframe.store.changes.append import append_of_stream
@@ -295,8 +296,8 @@ class ClosedWindows:
         """Raise `CommitConflict` if another process has written to this stream since this process began."""
         if owner not in (self._owner, self.writer):
             raise CommitConflict(
-                f"another process writes the stream {self.stream!r} into {self.store.display_uri} since this "
-                "one began, but only one process can write a stream; end one of them, or name another stream"
+                f"another process writes the stream {self.stream!r} into {self.store.display_uri}, and only one "
+                "process can write a stream; end one of them, or name another stream"
             )
 
     def _closed_until(self, before: Mapping[str, Any]) -> dict[str, Any]:
@@ -449,7 +450,7 @@ def _checked_emit(emit: EmitPolicy | str) -> AfterClose:
     plain = AfterClose(delay=policy.delay, timeout=policy.timeout, mode=policy.mode)
     if policy != plain or policy.mode == "changelog":
         raise ValueError(
-            f"a store accepts only closed windows, so emit must be after_close, with no parameters but delay= and "
-            f"timeout=; got {policy}"
+            f"a store accepts only closed windows, so {parameter('emit')} must be after_close, with no parameters but "
+            f"delay= and timeout=; got {policy}"
         )
     return replace(plain, mode="discarding")

@@ -19,6 +19,7 @@ import pyarrow as pa
 from aggr.arguments import checked_name, checked_names, checked_truth, checked_type, nearest, shown
 from aggr.tables.column_uses import ColumnUses
 from tiltframe.frame import TiltFrame
+from tiltframe.parameter_names import by_caller
 from tiltframe.store.backends.open import absolute_uri, backend_at, check_options, checked_uri
 from tiltframe.store.backends.protocol import OWN, Backend, Vacuumed
 from tiltframe.store.changes import append as appending
@@ -1025,7 +1026,8 @@ class FrameStore:
             evolved = (
                 ""
                 if fixed
-                else ", or change the frame of the store: tiltframe evolve, or FrameStore(uri).evolve(frame) in Python"
+                else ", or change the frame of the store: tiltframe evolve"
+                + by_caller("", ", or FrameStore(uri).evolve(frame) in Python")
             )
             raise OtherFrame(
                 f"the store {self.display_uri} belongs to another frame: {difference}; choose another folder or "

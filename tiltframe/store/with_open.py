@@ -32,7 +32,7 @@ from tiltframe.store.log.writers import digests_of, fingerprint, last_commits
 from tiltframe.streaming import OpenWindows
 from tiltframe.streaming.saved import extension
 
-_LOOKS = 50  # how often to read a state again that is being saved
+_LOOKS = 50  # the maximum number of attempts to read a state while it is being saved
 _BETWEEN = 0.02  # seconds
 
 

@@ -12,6 +12,7 @@ from numpy.typing import NDArray
 from aggr.arguments import checked_whole, shown
 from aggr.groups.groups import Groups, group_by
 from aggr.tables.keys import key_column
+from tiltframe.parameter_names import parameter
 
 BEYOND = ("error", "drop")
 
@@ -27,7 +28,7 @@ class KeyLimit:
     def __post_init__(self) -> None:
         """Raise ``ValueError`` if an argument is invalid."""
         if self.max_keys is not None:
-            checked_whole(self.max_keys, "max_keys", 1)
+            checked_whole(self.max_keys, parameter("max_keys"), 1)
         if not isinstance(self.beyond, str) or self.beyond not in BEYOND:
             raise ValueError(f"beyond must be one of {', '.join(BEYOND)}; got {shown(self.beyond)}")
 

@@ -65,8 +65,8 @@ class OpenLevel:
         return self.with_held(merged(self.held, parts, self.window, rules.functions), rules) if len(parts) else self
 
     def cascading(self, until: int) -> tuple[OpenLevel, WindowTable]:
-        """Return a level whose windows that end by a moment count as merged into the next level, and the windows for
-        which this is new.
+        """Mark all windows that end by a moment as merged into the next level. Return the marked level, and the windows
+        that were not marked before.
         """
         end_times = self.held.ends
         closing = self.held.filter((end_times > self.cascaded_until) & (end_times <= until))

@@ -29,6 +29,7 @@ from tiltframe.instants import instants_of
 from tiltframe.level_chain import climb
 from tiltframe.merged_windows import merge_panes
 from tiltframe.names import END, LEVEL, START
+from tiltframe.parameter_names import parameter
 from tiltframe.ranges import LAST
 from tiltframe.reducing import columns_to_reduce, reduce_keyed, reduce_rows
 from tiltframe.streaming import saved
@@ -122,7 +123,7 @@ class OpenWindows:
         """Check the arguments. Create a stream without open windows."""
         self.frame = checked_type(frame, TiltFrame, "frame")
         self.emit, self.late = emit_policy(emit, self.frame), read_late(late).for_frame(self.frame)
-        self.max_keys = None if max_keys is None else checked_whole(max_keys, "max_keys", 1)
+        self.max_keys = None if max_keys is None else checked_whole(max_keys, parameter("max_keys"), 1)
         self._limit = KeyLimit(self.frame.keys, self.max_keys, beyond)
         self.beyond = beyond
         read_ahead(ahead)
@@ -493,8 +494,8 @@ class OpenWindows:
     def save(self) -> saved.Saved:
         """Return the state of `to_ipc` in blocks, so that only changed blocks need to be written.
 
-        The state, whose ``head`` is bytes, and whose ``blocks`` are a mapping by name. A block that was read and has
-        not changed is the same object.
+        The result has ``head``, bytes that describe the state, and ``blocks``, a mapping of names to blocks. A block
+        that was read and has not changed is the same object.
         """
         settings: dict[str, Any] = {"max_keys": self.max_keys, "beyond": self.beyond}
         settings |= {name: value for name, value in (("ahead", self.ahead), ("where", self.where)) if value is not None}

@@ -107,8 +107,8 @@ def label_values(metrics: Metrics, label: str, matches: list[str], listing: List
 def columns_in_promql(name: str, view: StoreView, measure: str) -> dict[str, dict[str, Any]]:
     """Return PromQL expressions for a measure's plain columns: ``aggregation by (keys) (function(metric[range]))``.
 
-    The expression of a quantile column is ``histogram_quantile`` of the measure's expression. A column that PromQL
-    cannot compute by merging states has no expression, nor have those of an expression over results.
+    The expression of a quantile column is ``histogram_quantile`` of the measure's expression. Columns that PromQL
+    cannot compute by merging states have no expression, and neither have expressions over results.
     """
     if measure in view.frame.expressions:
         return {}

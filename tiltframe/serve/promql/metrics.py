@@ -2,9 +2,9 @@
 
 count() as requests         requests_total                    a counter
 sum, min, max, avg, …       bytes                             a gauge, by the measure's name
-dds, hdr as latency         latency                           a histogram, and of its quantiles a summary
-                            latency_bucket                    counters of the rows up to bounds
-                            latency_count, latency_sum, …     its other parts
+dds, hdr as latency         latency                           a histogram, or its quantiles as a summary
+                            latency_bucket                    counters of the rows up to each bound
+                            latency_count, latency_sum, …     the other parts of the histogram
 """
 
 from __future__ import annotations

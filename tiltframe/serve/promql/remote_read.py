@@ -1,9 +1,10 @@
 """Remote read: the samples of the series that match, sent as protobuf with snappy, or streamed in chunks.
 
-A count or a sum, also of the rows up to a bound, is a counter: the running total of its windows, read from the coarsest
-that Prometheus cannot distinguish. Other measures are read from the finest windows, unless these have expired or are
-too many, and coarser windows have the values that the function needs. The time of a sample is the end of its window,
-or, for the last value of a window, the time of its event.
+Counts and sums, including the counts of rows up to a bound, are counters: running totals over windows. They are read
+from the coarsest windows that give Prometheus the same result as finer ones. Other measures are read from the finest
+windows. If these have expired or are too many, coarser windows are read, provided that they have the values that the
+function needs. The time of a sample is the end of its window. For the last value of a window, it is the time of the
+event.
 
 Source: ``prompb/remote.proto`` and ``prompb/types.proto`` of prometheus/prometheus.
 """

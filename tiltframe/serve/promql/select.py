@@ -45,7 +45,8 @@ class Evaluation:
     moments: Instants  # ascending
     step: int | None  # the time between moments; None for a single moment
     budget: Budget  # the limits of the cost of each read
-    # the maximum age of the newest window's end, at least the window's length; with 0, it ends at the moment
+    # the maximum time between the end of the newest window and the moment, at least the length of a window; 0 requires
+    # that the window ends at the moment
     lookback: int = LOOKBACK
     deadline: Deadline = field(default_factory=Deadline)
     warnings: dict[str, None] = field(default_factory=dict)  # messages about missing data, to which the evaluation adds

@@ -18,8 +18,9 @@ from numpy.typing import NDArray
 from aggr.extend import compiled
 
 SAMPLES = 120  # the samples of a chunk, as in Prometheus
-_NO_WINDOW = 255  # the value in place of a number of leading zeros, before an XOR has been written
-_CHANGES = ((14, 0b10, 2), (17, 0b110, 3), (20, 0b1110, 4))  # the bits of a change, and its prefix with its bits
+_NO_WINDOW = 255  # stands for the number of leading zeros until the first XOR is written
+# the number of bits of a change, its prefix, and the number of bits of the prefix
+_CHANGES = ((14, 0b10, 2), (17, 0b110, 3), (20, 0b1110, 4))
 _CASTAGNOLI = 0x82F63B78
 
 Words = NDArray[np.uint64]

@@ -21,6 +21,7 @@ from tiltframe.changed_frames import states_after_change
 from tiltframe.event_time import INSTANT
 from tiltframe.frame import TiltFrame
 from tiltframe.names import START
+from tiltframe.parameter_names import by_caller
 from tiltframe.ranges import EVER, first_whole
 from tiltframe.store.backends.protocol import EXPIRED, KNOWN, Backend, Part, Snapshot
 from tiltframe.store.changes.on_frame import run_on_frame
@@ -172,9 +173,12 @@ def _state_type(column: StateColumn, rows: pa.Schema | None) -> pa.DataType:
     measure = column.measure
     if rows is None and measure.inputs:
         raise ValueError(
-            f"the types of {', '.join(measure.columns())} determine the states of {column.name!r}; pass them "
-            f"with --type COL=TYPE on the command line, or in Python evolve(frame, row_schema=SCHEMA), with the "
-            "schema of future rows"
+            f"the types of {', '.join(measure.columns())} determine the states of {column.name!r}; "
+            + by_caller(
+                "pass them with --type COL=TYPE",
+                "pass them with --type COL=TYPE on the command line, or in Python evolve(frame, row_schema=SCHEMA), "
+                "with the schema of future rows",
+            )
         )
     if rows is not None:
         check_rows(rows, {}, [column], INSTANT)

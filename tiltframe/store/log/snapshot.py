@@ -23,7 +23,7 @@ class Part:
     first_start, last_start : int
         The starts of the first and the last window, in microseconds UTC.
     rows, bytes : int
-        The stored size in bytes, or an estimate.
+        The number of rows, and the stored size in bytes or an estimate of it.
     name : str
         A name that is unique in the store: a file name, or an identifier in a database.
     """

@@ -52,7 +52,7 @@ class DerivedKey(ABC):
 
     @abstractmethod
     def check(self, name: str) -> None:
-        """Raise ``ValueError`` unless it can compute a key of some name.
+        """Raise ``ValueError`` if the derived key cannot compute a key with this name.
 
         Parameters
         ----------

@@ -100,9 +100,8 @@ def _moments(rows: pa.Table, moment: Any, open_end: int, *, zone: str, now: int)
 def _read_column(
     rows: pa.Table, name: str, read: Callable[[Any], tuple[int, ...]]
 ) -> tuple[Positions, NDArray[np.bool_]]:
-    """Return what ``read`` makes of the values of a column, one row each, and which rows are not null.
-
-    Each distinct value is read once.
+    """Apply ``read`` to the values of a column, once per distinct value. Return one row of results per value, and a
+    mask of the values that are not null.
     """
     column = _in_microseconds(one_array(rows.column(name)))
     groups, row_of_group = group_by([column], rows.num_rows)
@@ -177,7 +176,7 @@ def _of_united_ranges(join: Join, per: Any, numbers: Positions, low: Positions, 
         return
     order = np.argsort(low, kind="stable")
     latest_end = np.maximum.accumulate(high[order])
-    lengths = high.astype(np.float64) - low  # open ranges are longer than int64 holds
+    lengths = high.astype(np.float64) - low  # as floats, because the length of an open range may exceed int64
     is_new = low[order][1:] - latest_end[:-1] > np.mean(lengths)
     for members in np.split(order, np.flatnonzero(is_new) + 1):
         query = _query(join, per, int(low[members].min()), int(high[members].max()))

@@ -19,8 +19,8 @@ _YEARS = (0, 2_145_916_800_000_000)  # the years 1970 to 2037, for queries witho
 
 
 def is_made_of(target: TimeWindow, level: TimeWindow, within: Range) -> bool:
-    """Return whether windows consist of complete windows of a level in a range. The result may differ between years
-    with the offsets of the zones.
+    """Return whether each target window in a range consists of complete windows of a level. The result may depend on
+    the years, because the UTC offsets of zones change.
     """
     pane = target.pane
     if None in (pane.timezone, level.timezone) or pane.timezone == level.timezone:

@@ -16,6 +16,7 @@ from aggr.tables.result_expressions import results_in
 from aggr.tables.state_plan import holder
 from tiltframe.frame import TiltFrame, window_in
 from tiltframe.names import END, FILLED, LEVEL, START, check_names
+from tiltframe.parameter_names import argument, parameter
 from tiltframe.ranges import EVER, Range
 from tiltframe.store.query.derived_keys import DerivedKey
 from tiltframe.store.query.other_zone import is_made_of
@@ -126,7 +127,8 @@ def plan_queries(
         if same is not None:
             names = listed([window.name for window in windows])
             raise ValueError(
-                f"per contains a level twice, {names}: {same.name} and {window.name} are the same; name each level once"
+                f"{parameter('per')} contains a level twice, {names}: {same.name} and {window.name} are the same; name "
+                "each level once"
             )
     every = [name for name in frame.results if not _keys_read(name, frame).difference(_keys(frame, query))]
     requested: Mapping[str, Any] = dict(zip(every, every, strict=True))
@@ -146,7 +148,10 @@ def plan_queries(
         if edges is not None:
             _check_edges(plan)
         if query.running and (plan.whole or plan.window.max_overlap > 1):
-            raise ValueError(f"running needs windows that follow each other, such as per='1h'; got {shown(plan.per)}")
+            raise ValueError(
+                f"{parameter('running')} needs windows that follow each other, such as {argument('per', '1h')}; "
+                f"got {shown(plan.per)}"
+            )
     return plans
 
 
@@ -155,11 +160,14 @@ def _check_edges(plan: QueryPlan) -> None:
     neighbouring windows.
     """
     if plan.whole or plan.window.max_overlap > 1:
-        raise ValueError(f"edges needs windows that follow each other, such as per='1h'; got {shown(plan.per)}")
+        raise ValueError(
+            f"{parameter('edges')} needs windows that follow each other, such as {argument('per', '1h')}; "
+            f"got {shown(plan.per)}"
+        )
     if not plan.read_to_edges:
         raise ValueError(
-            f"edges is for measures of points over the frame's time, such as time_weighted_avg or increase; "
-            f"{_list(plan.measures)} do not use them; leave out edges"
+            f"{parameter('edges')} is for measures of points over the frame's time, such as time_weighted_avg or "
+            f"increase; {_list(plan.measures)} do not use them; leave out {parameter('edges')}"
         )
     _window(plan.frame, plan.window, plan.timezone, plan.with_edges().within)  # raises an error if no level fits
 

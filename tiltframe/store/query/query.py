@@ -12,6 +12,7 @@ from typing import Any, Concatenate, ParamSpec, TypeAlias, TypeVar
 from aggr import Measure, from_description, sql
 from aggr.arguments import checked_mapping, checked_names, checked_truth, checked_whole, is_name, nearest, shown
 from aggr.duration import read_length
+from tiltframe.parameter_names import argument, parameter
 from tiltframe.store.query.derived_keys import DerivedKey, checked_keys, restored_key
 from tiltframe.time_range import check_time_range, moment_text, range_text
 from windows import TimeWindow, as_window, check_timezone, read_window
@@ -123,18 +124,22 @@ class Query:
         """Check all members, and convert each to a canonical form."""
         checked: dict[str, Any] = {
             "fill": _checked_fill(self.fill),
-            **{name: checked_truth(getattr(self, name), name) for name in ("flat", "latest", "closed", "running")},
+            **{
+                name: checked_truth(getattr(self, name), parameter(name))
+                for name in ("flat", "latest", "closed", "running")
+            },
         }
         if self.fill and self.latest:
             raise ValueError(
-                "fill adds windows without events, and latest selects only windows with events; leave out one of them"
+                f"{parameter('fill')} adds windows without events, and {parameter('latest')} selects only windows with "
+                "events; leave out one of them"
             )
         if self.edges is not None:
-            read_length(self.edges, "length of edges")
+            read_length(self.edges, f"length of {parameter('edges')}")
             if self.running:
                 raise ValueError(
-                    f"edges={shown(self.edges)} reads points of single windows, and running merges windows; leave out "
-                    "one of them"
+                    f"{argument('edges', self.edges)} reads points of single windows, and {parameter('running')} "
+                    "merges windows; leave out one of them"
                 )
         if self.timezone is not None:
             object.__setattr__(self, "timezone", check_timezone(self.timezone))
@@ -144,30 +149,31 @@ class Query:
             check_time_range(self.within, self.timezone)
             checked["within"] = range_text(self.within)
         checked["per"] = self._checked_per()
-        _check_condition("a condition", "host = 'a'", self.where)
+        _check_condition(None, "host = 'a'", self.where)
         _check_condition("having", "requests > 100", self.having)
         if self.measures is not None:
             checked["measures"] = _checked_measures(self.measures)
         if self.keys is not None:
             checked["keys"] = _checked_keys(self.keys)
         order_by = [self.order_by] if isinstance(self.order_by, str) else self.order_by
-        checked["order_by"] = checked_names(order_by, "order_by", "columns to order by")
+        checked["order_by"] = checked_names(order_by, parameter("order_by"), "columns to order by")
         if self.limit is not None:
-            checked["limit"] = checked_whole(self.limit, "limit")
+            checked["limit"] = checked_whole(self.limit, parameter("limit"))
         for name, value in checked.items():
             object.__setattr__(self, name, value)
         _ = self.order  # raises an error if a name occurs twice
 
     def _checked_per(self) -> Per:
         if self.points is not None:
-            object.__setattr__(self, "points", checked_whole(self.points, "points", 1))
+            object.__setattr__(self, "points", checked_whole(self.points, parameter("points"), 1))
             if self.per is not None:
                 raise ValueError(
-                    f"per={shown(self.per)} and points={self.points} contradict each other; pass only one of them"
+                    f"{argument('per', self.per)} and {argument('points', self.points)} contradict each other; pass "
+                    "only one of them"
                 )
         several = tuple(None if window is None else self._written(window) for window in self.sizes)
         if not several:
-            raise ValueError("per must name at least one level; got an empty list")
+            raise ValueError(f"{parameter('per')} must name at least one level; got an empty list")
         return several if len(several) > 1 else several[0]  # type: ignore[return-value]
 
     def _written(self, per: str | TimeWindow) -> str | TimeWindow:
@@ -200,7 +206,7 @@ class Query:
             if not name or way.lower() not in ("asc", "desc"):
                 name, way = text.strip(), "asc"
             if name.strip() in order:
-                raise ValueError(f"order_by contains {shown(name.strip())} twice; name it once")
+                raise ValueError(f"{parameter('order_by')} contains {shown(name.strip())} twice; name it once")
             order[name.strip()] = "descending" if way.lower() == "desc" else "ascending"
         return list(order.items())
 
@@ -362,31 +368,38 @@ def _checked_keys(keys: Any) -> Any:
         if any(isinstance(key, DerivedKey) for key in keys.values()):
             return keys
         keys = list(keys)
-    return checked_names(keys, "keys")
+    return checked_names(keys, parameter("keys"))
 
 
 def _checked_fill(fill: object) -> str | bool:
     if not isinstance(fill, str):
-        return "null" if checked_truth(fill, "fill") else False
+        return "null" if checked_truth(fill, parameter("fill")) else False
     if fill not in FILLS:
-        raise ValueError(f"fill must be True or False, or one of {', '.join(FILLS)}; got {shown(fill)}")
+        raise ValueError(f"{parameter('fill')} must be True or False, or one of {', '.join(FILLS)}; got {shown(fill)}")
     return fill
 
 
-def _check_condition(what: str, example: str, condition: object) -> None:
+def _check_condition(name: str | None, example: str, condition: object) -> None:
     if condition is None:
         return
     if not is_name(condition):
-        kind = "a condition on results" if what == "having" else "text"
+        kind = "text" if name is None else "a condition on results"
+        what = "a condition" if name is None else parameter(name)
         raise ValueError(f"{what} must be {kind}, such as {example!r}; got {shown(condition)}")
     sql.columns_of(str(condition))
 
 
 def _checked_measures(measures: Any) -> dict[str, Measure | str]:
     if not isinstance(measures, Mapping):
-        measures = {name: name for name in checked_names(measures, "measures", "names, or a dict of new ones by name")}
+        measures = {
+            name: name
+            for name in checked_names(measures, parameter("measures"), "names, or a dict of new ones by name")
+        }
     if not measures:
-        raise ValueError("measures is empty; name at least one measure, or leave out measures for all of them")
+        raise ValueError(
+            f"{parameter('measures')} is empty; name at least one measure, or leave out {parameter('measures')} for "
+            "all of them"
+        )
     for name, measure in measures.items():
         if not isinstance(measure, Measure | str):
             raise ValueError(

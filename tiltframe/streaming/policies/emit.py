@@ -212,7 +212,7 @@ class EmitPolicy(Policy):
         ----------
         windows : HeldWindows
         watermark, now : int, optional
-            The arrival time in microseconds; None if unknown.
+            The watermark and the arrival time in microseconds; None if unknown.
 
         Returns
         -------
@@ -315,8 +315,7 @@ class Periodic(ByClock):
     Parameters
     ----------
     every : duration
-        The length of a period. The length of a period. Periods end at multiples of this length since 1970, measured by
-        ``clock``.
+        The length of a period. Periods end at multiples of this length since 1970, measured by ``clock``.
     repeat : bool
         Whether to emit open windows even if they have not changed.
     clock, delay, timeout, mode, having, latest, changed : as in `ByClock`
