@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 import tempfile
+import weakref
 from collections.abc import Callable, Sequence
 from pathlib import Path
-from typing import Any, ClassVar
+from typing import Any
 
 import pyarrow as pa
 import pyarrow.parquet as pq
@@ -29,7 +30,6 @@ class SparkPeer(Peer):
 
     name = "spark"
     package = "pyspark"
-    _cached: ClassVar[DataFrame | None] = None  # the rows of the peer that was prepared last
 
     def check(self) -> None:
         """Raise an error if Spark cannot start."""
@@ -44,11 +44,14 @@ class SparkPeer(Peer):
             pq.write_table(rows, file)
             df = spark.read.parquet(str(file)).cache()
             df.count()  # the rows are read now, before the file is removed
-        if SparkPeer._cached is not None:
-            SparkPeer._cached.unpersist()  # otherwise later peers would have less memory
-        SparkPeer._cached = df
         answers = aggregated(df, self.expression, [GROUP])
-        return lambda: collect_arrow(answers)
+
+        def run() -> pa.Table:
+            return collect_arrow(answers)
+
+        # Peers of the same rows alternate, so each keeps its own until it is no longer used.
+        weakref.finalize(run, df.unpersist).atexit = False
+        return run
 
     def results(self, answer: Any) -> Sequence[Any]:
         """Sort the results by group."""

@@ -20,7 +20,7 @@ from aggr.sql import columns_of, rows_where, to_expression
 from tests.random_conditions import Conditions, for_duckdb, table
 from tiltframe import TiltFrame, finish, rollup
 
-TRIALS = int(os.environ.get("TRIALS", "4000"))
+TRIALS = int(os.environ.get("TRIALS", "1500"))
 SEED = int(os.environ.get("TILTFRAME_SEED", random.randrange(10**6)))
 MOST_REFUSED = 0.05
 BATCH = 20

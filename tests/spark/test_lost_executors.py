@@ -70,7 +70,7 @@ def stages_of(folder, what):
     return {int(mark.name.split("-")[1]) for mark in Path(folder).glob(f"{what}-*")}
 
 
-LOST = ["store,0,kill,0", "store,1,kill,end"]
+LOST = ["store,1,kill,end"]
 if EVERY:
     LOST = [f"{what},{stage},kill,{at}" for what in ("states", "store") for stage in (0, 1) for at in (0, 1, "end")]
 

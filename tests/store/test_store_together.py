@@ -28,7 +28,7 @@ MAX_ROUNDS = 4  # times the rounds: with so many turns a worker is killed, so th
 
 @pytest.mark.slow
 @pytest.mark.parametrize(
-    ("kind", "expiring", "rounds"), [("folder", False, 3), ("folder", True, 1), ("postgres", True, 2)]
+    ("kind", "expiring", "rounds"), [("folder", False, 2), ("folder", True, 1), ("postgres", True, 1)]
 )
 @pytest.mark.long
 def test_who_works_together_loses_nothing(kind, expiring, rounds, tmp_path, request):

@@ -15,7 +15,7 @@ from tiltframe import TiltFrame, finish, rollup
 from tiltframe.streaming import Drop, OpenWindows
 
 SECOND = 1_000_000
-TRIALS = int(os.environ.get("TRIALS", "60"))
+TRIALS = int(os.environ.get("TRIALS", "25"))
 MEASURES = {"n": aggr.count(), "total": aggr.sum("i"), "last": aggr.last("i")}
 KEYS = ["a", "b", None]
 

@@ -21,7 +21,7 @@ from tiltframe.streaming.ordered_stream import OrderedStream
 from windows import ordered
 
 SEED = int(os.environ.get("TILTFRAME_SEED", random.randrange(10**6)))
-CASES = int(os.environ.get("TILTFRAME_CASES", "30"))
+CASES = int(os.environ.get("TILTFRAME_CASES", "12"))
 NAMES = ["idle", "user", "7"]
 LEVELS = [
     ["250ms", "1s", "10s"],

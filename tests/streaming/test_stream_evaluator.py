@@ -16,7 +16,7 @@ from tiltframe.streaming import OpenWindows
 
 SECOND = 1_000_000
 SEED = int(os.environ.get("TILTFRAME_SEED", random.randrange(10**6)))
-CASES = int(os.environ.get("TILTFRAME_CASES", "12"))  # of each policy
+CASES = int(os.environ.get("TILTFRAME_CASES", "6"))  # of each policy
 LEVELS = {
     "1s": Level("1s", SECOND, SECOND),
     "2s": Level("2s", 2 * SECOND, 2 * SECOND),
