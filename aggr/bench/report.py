@@ -84,7 +84,7 @@ class Memory:
 
 @dataclass(frozen=True)
 class Traffic:
-    """The resources that one run of a job on Spark used. If a number of bytes could not be measured, None takes its place.
+    """The resources that one run of a job on Spark used. None stands for bytes that could not be measured.
 
     Parameters
     ----------
