@@ -2,7 +2,7 @@
 
 The state of a function is a struct of fields. Each field defines one operation, such as add, minimum, maximum, bitwise
 or, an exact sum, the buckets of a sketch, or the earliest or latest event. A function that declares its fields
-therefore needs no merge of its own.
+therefore does not implement a merge.
 """
 
 from __future__ import annotations

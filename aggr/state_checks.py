@@ -171,7 +171,7 @@ def _validate(state: Layout, states: pa.Array | pa.ChunkedArray) -> bool:
 def check_states(state: Layout, states: pa.StructArray, reading: Reading, is_named: bool, *, in_full: bool) -> None:
     """Raise an error for states (without nulls) that cannot be merged and read. Names are checked unless ``is_named``.
 
-    Without ``in_full``, the only checks of fields are those that neither the checked merge nor the reader makes.
+    Without ``in_full``, only fields that neither the checked merge nor the reader checks are checked.
     """
     fields = state.fields
     parameters = state.parameter_columns(1)

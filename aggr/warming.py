@@ -25,7 +25,7 @@ def warm(functions: Sequence[str] | None = None) -> list[str]:
     """
     chosen = [get(name)() for name in (names() if functions is None else functions)]
     reduced = []
-    for values in _samples():  # the loops that most jobs need are compiled first, those of results last
+    for values in _samples():  # loops that most jobs need are compiled first, and loops that compute results last
         for function in chosen:
             try:
                 function.check_input(_input(function, values).type)

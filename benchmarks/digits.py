@@ -108,8 +108,8 @@ def spark(rows: Sequence[Pair]) -> Results:
 
 
 def duckdb(rows: Sequence[Pair]) -> Results:
-    """Return the statistics that DuckDB computes for each pair. Skewness is left out, because DuckDB's is that of a
-    sample.
+    """Return the statistics that DuckDB computes for each pair. Skewness is left out, because DuckDB computes the
+    skewness of a sample.
     """
     import duckdb as engine
 

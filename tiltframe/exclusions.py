@@ -65,7 +65,9 @@ class Exclusions:
         return bool(self._states)
 
     def count_values(self, states: pa.Table) -> None:
-        """Count the refused values in states whose windows do not overlap, such as those of one level, or its panes."""
+        """Count the refused values in states whose windows do not overlap, such as the states of one level or of its
+        panes.
+        """
         for name, state in self._states_in(states):
             self._values[name] += sum_excluded(state, states.column(name))[1]
 

@@ -368,7 +368,7 @@ class TiltFrame:
         return pa.schema([*own_fields, *(computed.schema.field(name) for name in self.results)])
 
     def with_expressions(self, results: pa.Table) -> pa.Table:
-        """Return the results of measures with those of the expressions, in the order of ``results``.
+        """Return the results of measures and of expressions, in the order of ``results``.
 
         Parameters
         ----------

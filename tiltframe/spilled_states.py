@@ -69,7 +69,9 @@ class Slices:
             pa.default_memory_pool().release_unused()  # Return freed memory to the system.
 
     def narrowed(self, frame: TiltFrame) -> Slices:
-        """Return the slices with fewer columns of states, those of a frame with the same levels and keys."""
+        """Return the slices with only the columns of states that another frame needs. The frame has the same levels and
+        keys.
+        """
         names = frame.states_columns[1:]
         schema = pa.schema([self.schema.field(name) for name in names])
         in_memory = None if self.in_memory is None else self.in_memory.select(names)

@@ -84,7 +84,7 @@ class Memory:
 
 @dataclass(frozen=True)
 class Traffic:
-    """The resources that one run of a job on Spark used. A number of bytes that could not be measured is None.
+    """The resources that one run of a job on Spark used. None stands for bytes that could not be measured.
 
     Parameters
     ----------

@@ -68,8 +68,8 @@ def steps_of(series: Series, at: Ids, counter: bool) -> Floats:
 
 
 def count_falls(series: Series, first: Whole, until: Whole) -> Whole:
-    """Count the points of each group, from ``first`` to before ``until``, whose value is smaller than that of the
-    previous point.
+    """Count the points of each group, from ``first`` to before ``until``, whose value is smaller than the previous
+    value.
     """
     falls = _falls_within(series, first, until)
     counts: Whole = np.bincount(series.groups.ids[falls], minlength=len(first))
@@ -77,7 +77,7 @@ def count_falls(series: Series, first: Whole, until: Whole) -> Whole:
 
 
 def _falls_within(series: Series, first: Whole, until: Whole) -> Ids:
-    """Return the points whose value is less than that of the previous point of the group."""
+    """Return the points whose value is smaller than the previous value of the group."""
     values = series.floats if pa.types.is_floating(series.values.type) else _order_of(series)
     fallen: Flags = np.zeros(len(values), np.bool_)
     fallen[1:] = values[1:] < values[:-1]

@@ -15,7 +15,7 @@ from aggr.extend.lists import DEFAULT_MAX, ERROR, Counted, most_frequent_first
 class Mode(Counted):
     """Return the most frequent value of a column. Among equally frequent values, the smallest is returned.
 
-    Both zeros count as one value. All NaN count as one, which is the greatest. The state is that of `value_counts`.
+    Both zeros count as one value. All NaN count as one, which is the greatest. `value_counts` has the same state.
 
     Parameters
     ----------
@@ -56,7 +56,7 @@ class Entropy(Counted):
     """Compute the entropy of a column in bits, which measures how evenly its rows are distributed over its distinct
     values.
 
-    The entropy is 0 for one value, and ``log2(n)`` for n equally frequent values. The state is that of `value_counts`.
+    The entropy is 0 for one value, and ``log2(n)`` for n equally frequent values. `value_counts` has the same state.
 
     Parameters
     ----------

@@ -17,7 +17,7 @@ from aggr.extend.lists import ORDERED_AT_TIMES, Series, SeriesFunction, lists_of
 class Points(SeriesFunction):
     """List the values of a column with their event times, ordered by time and then by value.
 
-    The state is that of `collect`. Rates, averages over time and other functions can be computed from it.
+    `collect` has the same state. Rates, averages over time and other functions can be computed from it.
 
     Parameters
     ----------

@@ -32,7 +32,8 @@ from aggr.extend import (
 from aggr.extend.columns import Floats, Whole
 from aggr.extend.exact import NAN, NEGATIVE, PLACES, POSITIVE, binary_logarithm, power_of_two
 
-_LEAST, _GREATEST = -1074, 1023  # the exponents of doubles; those of a damaged sum may be outside this range
+# the range of the exponents of doubles, which the exponents of a damaged sum may exceed
+_LEAST, _GREATEST = -1074, 1023
 _ZERO = NEGATIVE  # the flag for a zero, whose logarithm is -inf
 
 

@@ -1,4 +1,4 @@
-"""Possible sums: check that a count, an exact sum and a sum of squares can be those of the same numbers."""
+"""Possible sums: check that a count, an exact sum and a sum of squares can come from the same numbers."""
 
 from __future__ import annotations
 

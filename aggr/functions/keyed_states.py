@@ -106,8 +106,8 @@ class KeyedStates(Field):
         return null_lists(column.field("entries"))
 
     def excluded_counts(self, column: pa.StructArray) -> ExcludedCounts:
-        """Return the excluded counts of each map: one group if the map is beyond its limit, plus the counts of the
-        states of its keys.
+        """Return, for each map, the numbers of excluded groups and values. A map beyond its limit counts as one group.
+        The numbers in the states of its keys are added.
         """
         beyond = self.beyond_limit(column)
         by_kind: list[list[Whole]] = [[] if beyond is None else [beyond.astype(np.int64)], []]

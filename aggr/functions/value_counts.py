@@ -152,7 +152,7 @@ class ExactQuantiles(Counted):
 
     The quantile q of n values is the value at rank ``floor(q·(n − 1))``, numpy's "lower", as in `dds`, unless
     ``method`` names another rule. A method that interpolates returns float64, computed in double arithmetic. The state
-    is that of `value_counts`.
+    is the same as for `value_counts`.
 
     Parameters
     ----------

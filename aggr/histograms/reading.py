@@ -34,8 +34,8 @@ class Packed(NamedTuple):
     """``n`` histograms in the encoding of a column. Each histogram is checked while its keys are read.
 
     ``low`` and ``high`` are the lowest and the highest keys, and ``totals`` the numbers of values, shape (n,). The
-    counts of row ``i`` are ``data[places[i]:places[i + 1]]``. ``bounds`` are those of `check_histograms`, and ``name``
-    is the name of the field in error messages.
+    counts of row ``i`` are ``data[places[i]:places[i + 1]]``. ``bounds`` are the bounds that `check_histograms` takes,
+    and ``name`` is the name of the field in error messages.
     """
 
     low: NDArray[np.int32]

@@ -21,7 +21,7 @@ from aggr.interchange.bucket_summary import check_fit, derived, filled
 SIGNS = ("positive", "negative")
 MOST = 2**63 - 1
 
-Side = tuple[Whole, Whole]  # ascending keys, numbered like those of `exponential_mapping`, and their counts
+Side = tuple[Whole, Whole]  # ascending keys, numbered as in `exponential_mapping`, and their counts
 
 
 @dataclass(frozen=True)

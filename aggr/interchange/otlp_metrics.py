@@ -24,7 +24,7 @@ from aggr.extend.arguments import MissingExtra, shown
 from aggr.interchange.otlp import bucket_values, from_otlp
 
 _ALL_BUCKETS = Exponential(max_buckets=2**31 - 1)  # keeps the scale of each message
-_DELTA, _NO_VALUE = 1, 1  # the values AGGREGATION_TEMPORALITY_DELTA and those of DataPointFlags
+_DELTA, _NO_VALUE = 1, 1  # the value of AGGREGATION_TEMPORALITY_DELTA, and the flag of a data point without a value
 _EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
 
 

@@ -80,7 +80,7 @@ class ColumnUses:
         """Return measures that share a state although one needs a column as text and another as numbers.
 
         The result is empty if there are none. ``arg_max('x', by='x')`` is not a conflict, because it has two inputs:
-        the values are text, but the order is that of numbers.
+        the values are returned as text, and the order compares numbers.
         """
         for group in self.measures:
             for same_input in zip(*(measure.input_uses() for measure in group), strict=True):

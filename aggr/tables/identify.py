@@ -93,14 +93,14 @@ def _takes(function: type[Function], dtype: pa.DataType) -> bool:
 
 
 def _has_layout(function: type[Function], fields: frozenset[str]) -> bool:
-    """Return whether fields are those of a function's states, with or without its optional parameters."""
+    """Return whether a struct has the fields of a function's states, with or without the optional parameters."""
     required, optional = _fields_of(function)
     return required <= fields <= required | optional
 
 
 @lru_cache(maxsize=256)
 def _fields_of(function: type[Function]) -> tuple[frozenset[str], frozenset[str]]:
-    """Return the fields that all states of a function have, and those that only some have."""
+    """Return the fields that all states of a function have, and the fields that only some states have."""
     state = function().own_state
     optional = frozenset({*state.optional_parameters, *state.optional_fields})
     return frozenset({FUNCTION, VERSION, *state.parameters, *state.fields}), optional

@@ -117,7 +117,9 @@ def checked_keys(keys: object, what: str = "keys") -> dict[str, str]:
 
 
 def described_keys(keys: Keys) -> list[Any]:
-    """Describe keys as plain data: names, and for other keys one dict each. `read_keys` restores them."""
+    """Describe keys as plain data. A key that is a column of the same name is described by its name, and any other key
+    by a dict. `read_keys` restores the keys.
+    """
     return [name if name == text else {name: text} for name, text in keys.items()]
 
 
@@ -240,7 +242,9 @@ def _is_column(name: str, text: str, names: Collection[str]) -> bool:
 
 
 def names_with_keys(keys: Keys, names: Collection[str]) -> list[str]:
-    """Return the names of columns that measures may read: those of the data, of keys, and of the entries of records."""
+    """Return the names of all columns that measures may read: columns of the data, keys, and columns with the entries
+    of records.
+    """
     own = [name for name, text in keys.items() if name != text and name not in names]
     entries = [entry_column(record, name) for name, record in records_of_keys(keys, names).items()]
     return [*names, *own, *entries]
@@ -372,8 +376,8 @@ def _plain_lists(column: pa.Array | pa.ChunkedArray) -> pa.Array:
 
 
 def _elements_of(text: str, rows: pa.Table, timezone: str) -> Elements:
-    """Return the elements by which rows are repeated: those of a list, the keys of a record, or the ``key`` field of a
-    list of records.
+    """Return the elements for which rows are repeated. These are the elements of a list, the keys of a record, or the
+    ``key`` fields of a list of records.
     """
     names = rows.column_names
     record = _record_in(text, names)

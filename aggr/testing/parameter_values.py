@@ -27,7 +27,7 @@ def variants(function: Function, name: str, parameters: Parameters) -> list[tupl
     Returns
     -------
     list of (value, function)
-        The values are those of the author, and guesses that the function accepts.
+        The values are the author's values, and guesses that the function accepts.
 
     Raises
     ------

@@ -89,7 +89,7 @@ def bench(
     folder: str | Path | None = None,
     progress: Callable[[int, int, str], None] | None = None,
 ) -> Report:
-    """Measure the time of measures on Spark, and the bytes that jobs move and hold, next to Spark's own functions.
+    """Compare measures on Spark with Spark's own functions: time, shuffled and spilled bytes, and memory.
 
     Parameters
     ----------

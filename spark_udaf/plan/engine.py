@@ -1,6 +1,5 @@
-"""Engines: the systems that run the plans of a session. Spark is the default; distributions add engines that implement
-its API by
-entry points of the group ``spark_udaf.engines``::
+"""Engines: the systems that run the plans of a session. Spark is the default. Other engines that implement Spark's API
+are added by entry points of the group ``spark_udaf.engines``::
 
     [project.entry-points."spark_udaf.engines"]
     sail = "spark_udaf.sail:SAIL"

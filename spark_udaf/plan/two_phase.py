@@ -253,7 +253,7 @@ def as_states(tables: Iterator[pa.Table]) -> Iterator[tuple[Content, pa.Table]]:
 
 
 def as_contents(tables: Iterator[tuple[bool, pa.Table]]) -> Iterator[tuple[Content, pa.Table]]:
-    """Yield pairs of the content, states or rows, and a table, from those of `adaptive_states`."""
+    """Yield pairs of a `Content` and a table from the pairs that `adaptive_states` yields."""
     return ((Content(reduced), table) for reduced, table in tables)
 
 

@@ -33,7 +33,9 @@ class TiltframeSource(DataSource):
         return SOURCE_NAME
 
     def schema(self) -> StructType:
-        """Return the schema of the results or of the states, with stored types for those that Spark lacks."""
+        """Return the schema of the results or of the states. Types that Spark lacks are replaced by the types that
+        stores use for them.
+        """
         query, _ = from_options(self.options)
         return result_schema(query)
 

@@ -238,7 +238,9 @@ class _Rewritten:
         return text_of(clause.transform(replaced))
 
     def _aggregate(self, call: exp.AggFunc) -> str:
-        """Return the column of an aggregate, and add its measure, whose meaning and type are those of Spark."""
+        """Return the column of an aggregate, and add a measure that has the same meaning and type as
+        Spark's aggregate.
+        """
         calls = _CALLS if self.exact else _CALLS | {exp.Avg: aggr.avg}
         column, make = call.this, calls.get(type(call))
         counts_rows = type(call) is exp.Count and isinstance(column, exp.Star | exp.Literal) and not call.expressions

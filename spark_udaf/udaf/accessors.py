@@ -262,7 +262,7 @@ def union(left: Column | str, right: Column | str) -> Column:
     Returns
     -------
     Column of states
-        Null if either is null. Other states, and those of another k, fail the job with an error that names the
+        Null if either is null. States of another function or with another k fail the job with an error that names the
         function.
     """
     return _operate("union", left, right)

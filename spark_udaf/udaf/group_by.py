@@ -230,7 +230,7 @@ class Grouped:
         return getattr(self.df, self.totals or "groupBy")(*map(_in_spark, self.keys))
 
     def _joined(self, answers: DataFrame, built_in: Mapping[str, Column]) -> DataFrame:
-        """Join results with those of Spark's own aggregates, which have the same groups."""
+        """Join results with the results of Spark's own aggregates for the same groups."""
         sets = [F.grouping_id()] if self.totals is not None else []
         names = answers.columns[: len(answers.columns) - len(sets)]  # the number of the grouping set is the last column
         keys, results = names[: len(self.keys)], names[len(self.keys) :]
@@ -494,7 +494,7 @@ def _grouped_by(df: DataFrame, keys: Sequence[Expression], *aggregates: Column) 
 
 
 def _named(calls: Sequence[Any], measures: Mapping[str, Any]) -> list[tuple[str | None, Call | Measure | Column]]:
-    """Return pairs of a name and a call; Spark's own aggregates without a name have None."""
+    """Return pairs of a name and a call. Spark's own aggregates that were passed without a name get None."""
     named: list[tuple[str | None, Call | Measure | Column]] = []
     for name, call in [*((None, call) for call in calls), *measures.items()]:
         attached_call = call_of(call)

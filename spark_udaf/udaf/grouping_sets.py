@@ -18,7 +18,7 @@ from spark_udaf.batch.running import quoted_column
 
 
 def rollup_sets(keys: int) -> list[int]:
-    """Return the numbers of the grouping sets of a rollup, which are those of Spark's ``grouping_id``: one bit for each
+    """Return the numbers of the grouping sets of a rollup. A number equals Spark's ``grouping_id``: one bit for each
     omitted key, with the last key as the lowest bit.
 
     >>> rollup_sets(2)

@@ -109,7 +109,7 @@ def _starts_of_results(tokens: Sequence[Token]) -> set[int]:
 
 
 def _ends_result(tokens: Sequence[Token], end: int) -> bool:
-    """Return whether a result ends with the text before this position, without a name of its own."""
+    """Return whether a result ends at this position without an alias."""
     following = next((token for token in tokens if token.start >= end), None)
     return following is None or following.token_type in (TokenType.COMMA, TokenType.FROM, *_CLOSING)
 

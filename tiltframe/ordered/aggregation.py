@@ -103,7 +103,7 @@ class RunningAggregation(OrderedAggregator):
         return self._step(batch, False, until)
 
     def finish(self, batch: pa.Table | pa.RecordBatch | None = None, end: int | None = None) -> pa.Table:
-        """Process the last batch, and return the results that it triggers and those that the end of the data triggers.
+        """Process the last batch, and return all results that the batch and the end of the data trigger.
 
         The end of the data triggers the results at ticks up to the end, and with ``emit="final"`` the final results.
 

@@ -99,7 +99,7 @@ class OrderedQuery:
         check_inputs(self.reads, schema)
 
     def with_expressions(self, results: pa.Table) -> pa.Table:
-        """Return results with those of the expressions. The columns that are not measures come first."""
+        """Return the table with the results of the expressions added. The columns that are not measures come first."""
         return with_expressions(results, self.expressions, self.timezone, self.results)
 
     def describe(self) -> dict[str, Any]:

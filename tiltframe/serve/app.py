@@ -64,9 +64,9 @@ def app_of(
     metrics: Metrics | None = None,
     buckets: BucketBounds = DEFAULT_BOUNDS,
 ) -> Starlette:
-    """Return the app. Scripts of pages at ``origins`` may query it, and ``writable`` stores accept events.
+    """Return the application. Scripts of pages at ``origins`` may query it. It accepts events if ``writable`` is true.
 
-    Classic histograms of the Prometheus API have ``buckets``.
+    ``buckets`` are the bounds of classic histograms in the Prometheus API.
     """
     metrics = Metrics() if metrics is None else metrics
     budget, answers = Budget(limits, metrics), Answers(pool, limits, metrics)

@@ -64,8 +64,8 @@ def _is_column(name: str, frame: TiltFrame) -> bool:
 
 
 def _schema(values: dict[str, list[Any]], store: FrameStore) -> pa.Schema:
-    """Return the types of columns: those of the store's keys and states, otherwise those in the messages; text if types
-    are mixed.
+    """Return the types of columns. They come from the store's keys and states, or otherwise from the messages. A column
+    of mixed types is text.
     """
     frame = store.frame
     fields = [pa.field(name, _TIME if name == frame.time else _type_of(column)) for name, column in values.items()]

@@ -57,7 +57,7 @@ class OpenLevel:
     )
 
     def with_held(self, windows: WindowTable, rules: StreamRules) -> OpenLevel:
-        """Replace the windows, leaving out those that are past their retention."""
+        """Replace the windows in memory by others, without windows that are past their retention."""
         return replace(self, held=windows.filter(~rules.expired(windows.ends, self.watermark)))
 
     def with_parts(self, parts: WindowTable, rules: StreamRules) -> OpenLevel:
@@ -95,11 +95,11 @@ class OpenLevel:
         return touching & rules.closed(new.ends, self.watermark)
 
     def joins_forgotten(self, keys: Mapping[str, pa.Array], times: Instants, rules: StreamRules) -> Mask:
-        """Return a mask of the rows that would join a session that is no longer kept, or are too old for this to be
-        determined.
+        """Return a mask of the late rows: rows that would join a session that is no longer kept, and rows so old that
+        the sessions of their time are not remembered.
 
-        All kept sessions of a key begin after the end of its last session that is no longer kept. A row therefore joins
-        a session that is no longer kept if it is not after that end, unless it lies in a kept session.
+        All kept sessions of a key begin after the end of its last forgotten session. A row at or before that end
+        therefore joins a forgotten session, unless it lies in a kept one.
         """
         count = len(times)
         old = times <= rules.remembered_since(self.watermark)

@@ -1,4 +1,4 @@
-"""The watermark of several sources: the earliest of their watermarks, without those of idle sources."""
+"""The watermark of several sources: the earliest watermark of the sources that are not idle."""
 
 from __future__ import annotations
 

@@ -364,7 +364,7 @@ def check(
 
 
 def _check_far_years(window: TimeWindow, oracle: Oracle | None, rounds: int, seed: int) -> None:
-    """Check years far from today, those of leap days that calendars leave out, and the end of 32-bit seconds."""
+    """Check years far from today, years without a leap day at the end of a century, and the end of 32-bit seconds."""
     for turn, year in enumerate(FAR_YEARS[: max(rounds, 1)]):
         times = times_about(window, year, 40, seed + turn)
         try:

@@ -41,7 +41,7 @@ def bounds_of(numbers: Iterable[float]) -> Bounds:
 
 @dataclass(frozen=True)
 class BucketBounds:
-    """The bounds of the buckets of measures: the bounds for all of them, and those of some measures."""
+    """The bounds of the buckets of measures: default bounds for all measures, and bounds of single measures."""
 
     all: Bounds = field(default_factory=lambda: bounds_of(Histogram().edges))
     by_measure: Mapping[str, Bounds] = field(default_factory=dict)
@@ -72,7 +72,7 @@ class BucketBounds:
                 raise ValueError(f"no store has the measure {shown(name)} of --buckets; {nearest(name, existing)}")
 
     def for_measure(self, measure: str, function: Function) -> Bounds:
-        """Return the bounds of a measure; those of ``histogram`` are its edges."""
+        """Return the bounds of a measure. For the function ``histogram``, these are its edges."""
         if isinstance(function, Histogram):
             return bounds_of(function.edges)
         return self.by_measure.get(measure, self.all)

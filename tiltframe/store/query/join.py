@@ -69,7 +69,7 @@ class Join:
 
     @classmethod
     def from_dict(cls, described: Mapping[str, Any]) -> Join:
-        """Return the join that plain data describes, with the arguments of a join and those of `Query`.
+        """Return the join that plain data describes. The members are arguments of a join or of `Query`.
 
         Parameters
         ----------

@@ -1,4 +1,4 @@
-"""Ranges of a join: the range of each row, and the queries whose results contain those of all rows.
+"""Ranges of a join: the range of each row, and the queries that return the results for all rows.
 
     rows                      within = ("start", "end"), per = "1h"        queries
     10:00–12:00  ──▶ read each distinct value once ──▶ [10, 12) ──▶ ranges that overlap ──▶ [10, 13)
@@ -7,7 +7,7 @@
 
 A window has the same result in every range that contains its start. So one query answers all ranges that overlap, and
 a row takes the windows of its own range from it. Some results depend on the range: one result over all of it, filled
-windows, the latest window. Then each distinct range is a query of its own.
+windows, the latest window. Then each distinct range needs a separate query.
 """
 
 from __future__ import annotations

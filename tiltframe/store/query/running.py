@@ -19,7 +19,8 @@ from tiltframe.store.query.plan import QueryPlan
 
 
 def running_states(states: pa.Table, plan: QueryPlan) -> pa.Table:
-    """Return merged states of windows, each merged with those of the earlier windows of its key, in the same order.
+    """Return the merged states of windows in the same order. Each state is merged with all states of earlier windows of
+    its key.
 
     A state after an unknown one, which is null, is unknown as well.
     """

@@ -1,7 +1,7 @@
 """Late policies determine how long a closed window is kept for late events, and how events are treated after that.
 
-Lateness is decided for each window: an event that is late for one window still counts in those of its windows that are
-kept. An event is late only if none of its windows, on any level, is kept. `Buffer` is modelled on Siddhi's
+Lateness is decided for each window: an event that is late for one of its windows still counts in its other windows if
+these are kept. An event is late only if none of its windows, on any level, is kept. `Buffer` is modelled on Siddhi's
 ``@BufferSize`` and ``@IgnoreEventsOlderThanBuffer``.
 """
 

@@ -57,8 +57,8 @@ class Sliding(OrderedWindow):
     def ranges(self, rows: Rows, carry: Carry) -> tuple[Ranges, Carry]:
         key, position = rows.keys, positions(rows, carry)
         resets = np.flatnonzero(self._resets(rows))
-        # all positions at which ranges may begin, sorted by key: those of the carry, and then those after the resets of
-        # this batch
+        # All positions at which a range may begin, sorted by key: first the positions in the carry, then the positions
+        # after the resets in this batch.
         owner = np.concatenate([np.repeat(np.arange(len(carry.counts)), carry.counts), key[resets]])
         order = np.argsort(owner, kind="stable")
         begins = np.concatenate([carry.open_starts, position[resets] + 1])[order]

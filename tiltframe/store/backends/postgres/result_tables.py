@@ -37,7 +37,9 @@ def results_of(frame: TiltFrame, schema: pa.Schema, measure: str) -> dict[str, s
 
 
 def columns_of(frame: TiltFrame, schema: pa.Schema) -> dict[str, str]:
-    """Return the columns of a plain table with PostgreSQL's types, without those of measures if flat names clash."""
+    """Return the columns of a plain table with PostgreSQL's types. If flat names clash, the columns of measures are
+    left out.
+    """
     moments = dict.fromkeys((START, END), sql_type(pa.timestamp("us", "UTC"), START))
     keys = {column_name(key): sql_type(stored_type(schema.field(key).type), key) for key in frame.keys}
     columns_by_measure = [results_of(frame, schema, measure) for measure in frame.results]
