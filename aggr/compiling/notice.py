@@ -1,4 +1,4 @@
-"""A notice of compiling: a program can tell its user once that it waits for the compiler."""
+"""A notice of compiling: a program can show its user once that it waits for the compiler."""
 
 from __future__ import annotations
 

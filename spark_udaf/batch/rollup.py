@@ -188,7 +188,7 @@ def _finished(
 ) -> _Contents:
     """Compute all levels of the windows within ``alone``, a range of times whose rows are all in this partition.
 
-    Yield the results of these windows, and the other states, which must be merged with those from other partitions.
+    Yield their results, and the other states, which must be merged with those from other partitions.
     """
     head = list(islice(contents, 2))
     if alone is None or len(head) != 1 or head[0][0] is not Content.STATES:  # There may be several tables of windows.
