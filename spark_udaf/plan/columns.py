@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any
 
 import pyarrow as pa
 from pyspark.sql import functions as F
-from pyspark.sql.types import StructField
+from pyspark.sql.types import DataType, StructField
 
 from aggr import Function
 from aggr.arrow import versions
@@ -82,6 +82,11 @@ def _field(field: StructField, read: bool) -> pa.Field:
         f"the column {field.name!r} has the type {field.dataType.simpleString()}, which Spark cannot send to "
         "Python; cast it to another type such as string, or leave it out"
     )
+
+
+def is_collated(dtype: DataType) -> bool:
+    """Return whether Spark compares strings of a type by a collation other than UTF8_BINARY."""
+    return _collation(dtype) is not None
 
 
 def check_collation(field: StructField) -> None:

@@ -13,11 +13,13 @@ from typing import Any
 import pyarrow as pa
 import sqlglot
 from pyspark.sql import SparkSession
+from pyspark.sql.types import StructField
 from sqlglot import exp
 
 import aggr
 from aggr.errors import with_text
 from aggr.function import WEIGHT, Function
+from spark_udaf.plan.columns import collation_message, compares_text, is_collated
 from spark_udaf.udaf.aggregate_function import error_label
 from spark_udaf.udaf.list_sql import LIST
 from spark_udaf.udaf.sql import Family, further_inputs
@@ -63,9 +65,12 @@ def check_calls(
         if name not in functions or name.endswith("_merge") or name == f"aggr_{aggr.Count.name}":
             continue
         call = _read(name, node, functions[name])
-        types = None if call is None else _types(spark, _probe(call, node, tree), functions)
-        if call is None or types is None:
+        fields = None if call is None else _fields(spark, _probe(call, node, tree), functions)
+        types = None if fields is None else _arrow_types(fields)
+        if call is None or fields is None or types is None:
             continue
+        if compares_text(functions[name]) and any(is_collated(field.dataType) for field in fields):
+            raise TypeError(collation_message(name))
         function = makers[name].udfs()[f"{name}{LIST}"].function
         dtype = types[0] if len(types) == 1 else pa.struct(list(zip(call.rows, types, strict=True)))
         try:
@@ -129,18 +134,26 @@ def _queries_before(clause: exp.With, node: exp.Expression) -> exp.With | None:
     return exp.With(expressions=[query.copy() for query in clause.expressions[:end]]) if end else None
 
 
-def _types(
+def _fields(
     spark: SparkSession, probe: exp.Select | None, functions: Mapping[str, Function]
-) -> list[pa.DataType] | None:
-    """Return the types of the columns of a query from `_probe`, or None if Spark cannot analyze this query.
+) -> list[StructField] | None:
+    """Return the columns of a query from `_probe`, or None if Spark cannot analyze this query.
 
     A query that calls functions of this library cannot be analyzed, because they are not registered yet.
     """
     if probe is None or any(call.name.lower() in functions for call in probe.find_all(exp.Anonymous)):
         return None
     try:
-        return [to_arrow_type(field.dataType) for field in spark.sql(probe.sql("spark")).schema.fields]
+        return spark.sql(probe.sql("spark")).schema.fields
     except Exception:  # Spark raises several classes; the query itself is analyzed next, and raises its own error
+        return None
+
+
+def _arrow_types(fields: Sequence[StructField]) -> list[pa.DataType] | None:
+    """Convert types of Spark, or return None if one of them has no counterpart."""
+    try:
+        return [to_arrow_type(field.dataType) for field in fields]
+    except TypeError:
         return None
 
 
