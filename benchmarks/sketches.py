@@ -130,7 +130,7 @@ class DDSketchPackage(Sketch):
         return len(protobuf(sketch).SerializeToString())
 
     def quantiles(self, sketch: Any, quantiles: Sequence[float]) -> list[float]:
-        """Ask one by one."""
+        """Return the quantiles, with one call of the package per quantile."""
         return [sketch.get_quantile_value(q) for q in quantiles]
 
 
@@ -162,7 +162,7 @@ class HdrHistogramPackage(Sketch):
         return len(sketch.encode())
 
     def quantiles(self, sketch: Any, quantiles: Sequence[float]) -> list[float]:
-        """Ask one by one."""
+        """Return the quantiles, with one call of the package per quantile."""
         return [sketch.get_value_at_percentile(q * 100.0) * UNIT for q in quantiles]
 
 
@@ -197,7 +197,7 @@ class Apache(Sketch):
         return len(sketch.serialize())
 
     def quantiles(self, sketch: Any, quantiles: Sequence[float]) -> list[float]:
-        """Ask one by one."""
+        """Return the quantiles, with one call of the package per quantile."""
         return [float(sketch.get_quantile(q)) for q in quantiles]
 
 

@@ -257,7 +257,7 @@ def _seconds(micros: int) -> str:
 
 
 def _start_time(starts: Micros) -> list[str]:
-    """Return the line with the start time of a log, which an empty log does not have."""
+    """Return the line with the start time of a log as a list. The list is empty for a log without intervals."""
     if not len(starts):
         return []
     first = int(starts.min())

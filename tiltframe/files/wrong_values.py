@@ -113,7 +113,9 @@ def first_unread(
 
 
 def no_numbers(file: Path, name: str, reading: ReadOptions) -> ValueError | None:
-    """Return an error with the first value that makes a column text, or None if there is another cause."""
+    """Return an error that names the first value of a column that is not a number. Return None if all values are
+    numbers, the type of the column is declared, or the file is not CSV.
+    """
     if kind_of(file) not in ("csv", "tsv") or name in reading.declared:
         return None
     return wrong_value(file, {name: pa.float64()}, reading)

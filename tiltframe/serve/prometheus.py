@@ -57,8 +57,8 @@ def routes(
 ) -> list[Route]:
     """Return the routes of the API. For each request, ``now`` returns the current views of the stores.
 
-    Raise ``ValueError`` if two measures or two keys of a store would have the same valid name, or ``buckets`` names a
-    measure that no store has.
+    Raise ``ValueError`` if two measures or two keys of a store would have the same name in PromQL, which allows fewer
+    characters. Also raise it if ``buckets`` names a measure that no store has.
     """
     metrics_of(now())
     buckets.check([measure for view in now().values() for measure in view.frame.measures])

@@ -754,8 +754,8 @@ class FrameStore:
         return self.created_for(self.check_states(states))
 
     def settled(self, schema: pa.Schema, of_numbers: bool = False, guessed: Collection[str] = ()) -> pa.Schema:
-        """Return a schema of rows in which columns without values get types from which the store's types of states
-        follow.
+        """Return a schema of rows in which columns without values have types. The types are chosen so that the rows are
+        reduced to states of the types in the store.
 
         Parameters
         ----------

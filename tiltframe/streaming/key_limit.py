@@ -33,8 +33,8 @@ class KeyLimit:
             raise ValueError(f"beyond must be one of {', '.join(BEYOND)}; got {shown(self.beyond)}")
 
     def exceeding(self, indices: Sequence[pa.Table], panes: pa.Table) -> NDArray[np.bool_]:
-        """Return a mask of the panes whose keys exceed the limit, counted after the keys of open windows; or raise an
-        error for them. A pane is the short window to which rows are reduced first.
+        """Return a mask of the panes whose keys exceed the limit, or raise an error for such panes. Keys of open
+        windows count first. A pane is the short window to which rows are reduced first.
         """
         none = np.zeros(panes.num_rows, np.bool_)
         if self.max_keys is None:

@@ -129,8 +129,8 @@ def check_size(n: object, function: str) -> None:
 
 @compiled
 def _closing(weights, heads, lengths, ahead, surplus, size):  # type: ignore[no-untyped-def]
-    """Return a mask of the rows that close a window, and the remaining weight of each key: a number of complete
-    windows, and a surplus.
+    """Return a mask of the rows that close a window, and two numbers per key for its remaining weight: the number of
+    complete windows that no row has closed yet, and the weight of the incomplete window.
 
     A row closes at most one window. ``ahead`` is the number of windows whose weight is complete and which wait for a
     row. Windows and surplus are separate numbers, so that sums of weights do not overflow.
