@@ -65,6 +65,7 @@ class _Commands(click.Group):
         """Raise an error if an option that takes one value occurs twice, because click would silently use the last."""
         name, command, arguments = super().resolve_command(ctx, args)
         if command is not None:
+            ctx.with_resource(options_in_messages())
             name_options({option.name: option.opts[0] for option in command.params if _is_named(option)})
             of_command = click.Context(command, parent=ctx, **command.context_settings)
             _, _, options = command.make_parser(of_command).parse_args(list(arguments))
@@ -121,7 +122,7 @@ def main(args: list[str] | None = None) -> None:
     too_late_at_exit()
     from_now(NOTHING)
     try:
-        with never_swallowed(), options_in_messages():
+        with never_swallowed():
             cli.main(args, standalone_mode=False)
         if sys.stdout is not None:
             sys.stdout.flush()  # A full disk raises its error in this call.
