@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import fcntl
 import json
 import multiprocessing
 import os
@@ -21,9 +22,23 @@ from prometheus_client.parser import text_string_to_metric_families
 import tiltframe.cli as cli
 from tests.cli.test_stream_service import PIPES, STREAM, line, one_by_one, run_command
 from tiltframe import FrameStore
+from tiltframe.cli.stream_sources import wait_for_input
 from tiltframe.streaming import OpenWindows
 
 STEPS = 20
+
+
+def test_descriptors_may_be_greater_than_select_takes():
+    reader, writer = os.pipe()
+    greater = fcntl.fcntl(reader, fcntl.F_DUPFD, 1100)
+    try:
+        assert greater >= 1100
+        assert not wait_for_input([greater], 0.01)
+        os.write(writer, b"a line\n")
+        assert wait_for_input([greater], 10)
+    finally:
+        for descriptor in (reader, writer, greater):
+            os.close(descriptor)
 
 
 @pytest.mark.long

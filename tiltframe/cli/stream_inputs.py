@@ -4,13 +4,12 @@ from __future__ import annotations
 
 import os
 import re
-import select
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any, TypeAlias
 
-from tiltframe.cli.stream_sources import PAUSE, Arrivals, Arrived, Lines
+from tiltframe.cli.stream_sources import PAUSE, Arrivals, Arrived, Lines, wait_for_input
 from tiltframe.files.formats import kind_of
 from tiltframe.streaming.source_watermarks import SourceWatermarks
 
@@ -116,4 +115,4 @@ class Inputs:
     def _wait(self, running: dict[str, Iterator[Arrived]]) -> None:
         """Wait until a pipe has lines, but no longer than the interval at which folders are listed again."""
         pipes = [rows.descriptor for name in running if isinstance(rows := self.rows[name], Lines)]
-        select.select(pipes, [], [], PAUSE)
+        wait_for_input(pipes, PAUSE)

@@ -265,17 +265,30 @@ def _parsed(data: bytes, known_schema: pa.Schema, beside: str) -> pa.Table:
     return rows
 
 
+def wait_for_input(descriptors: Sequence[int], seconds: float) -> bool:
+    """Wait until a file descriptor can be read, but no longer than ``seconds``, and return whether one can be read.
+
+    ``select`` refuses descriptors from 1,024 on, which a process with many open files has; Windows has no ``poll``.
+    """
+    if not hasattr(select, "poll"):
+        return bool(select.select(descriptors, [], [], seconds)[0])
+    poll = select.poll()
+    for descriptor in descriptors:
+        poll.register(descriptor, select.POLLIN)
+    return bool(poll.poll(seconds * 1000))
+
+
 def _gathered(source: int, stopped: list[int], pause: float) -> Iterator[bytes]:
     """Yield complete lines as they arrive, many together if many are available. Yield empty bytes at intervals if none
     arrive.
     """
     incomplete = b""
     while not stopped:
-        if not select.select([source], [], [], pause)[0]:
+        if not wait_for_input([source], pause):
             yield b""
             continue
         parts, size, ended = [incomplete], len(incomplete), False
-        while size < _GATHERED and select.select([source], [], [], 0)[0]:
+        while size < _GATHERED and wait_for_input([source], 0):
             part = os.read(source, _GATHERED)
             ended = not part
             if ended:
