@@ -74,7 +74,8 @@ def cells_of(column: pa.ChunkedArray, convert: Callable[[Any], Any] = lambda val
     if not (pa.types.is_list(column.type) and pa.types.is_struct(column.type.value_type)):
         return [convert(value) for value in column.to_pylist()]
     lists = one_array(column)
-    records = pa.Table.from_struct_array(lists.flatten())
+    batch = pa.RecordBatch.from_struct_array(lists.flatten())  # pyarrow 14 has no such method of tables
+    records = pa.Table.from_batches([batch])
     entries = flattened(records) if records.num_columns else records
     cells: list[SmallTable | None] = []
     begin = 0
