@@ -21,17 +21,18 @@ class _Notice:
 _notice = _Notice()
 
 
-def announce_compiling(announce: Callable[[], None]) -> None:
+def announce_compiling(announce: Callable[[], None] | None) -> None:
     """Call a function once as soon as this process has waited for the compiler for a second, and is still waiting.
 
     Parameters
     ----------
-    announce : function
-        A function without arguments. It is called in another thread.
+    announce : function, optional
+        A function without arguments. It is called in another thread. None removes the function of an earlier call.
 
     Examples
     --------
     >>> announce_compiling(lambda: print("compiling, once for this machine"))
+    >>> announce_compiling(None)
     """
     _notice.announce = announce
 

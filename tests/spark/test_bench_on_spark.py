@@ -194,7 +194,8 @@ def test_the_command_measures_a_table_on_a_local_cluster(files, tmp_path):
 @pytest.mark.long
 def test_ctrl_c_writes_the_figures_so_far(tmp_path):
     out = tmp_path / "figures.json"
-    arguments = command("max(x)", "--rows", "2e4", "--rounds", 500, "--groups", "1", "--out", out, "--against", "none")
+    options = ["--rows", "2e4", "--rounds", "500", "--groups", "1", "--against", "none"]
+    arguments = command("max(x)", *options, "--out", out)
     for seconds in (40, 120):  # until the first figures were measured in this time
         process = subprocess.Popen(arguments, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True)
         time.sleep(seconds)
