@@ -11,7 +11,7 @@ Whole = NDArray[np.int64]
 Floats = NDArray[np.float64]
 Flags = NDArray[np.bool_]
 Bytes = NDArray[np.uint8]
-Ids = NDArray[np.intp]  # the number of each row, or the number of its group
+Ids = NDArray[np.intp]  # indices of rows, or for each row the index of its group
 T = TypeVar("T", bound=np.generic)
 
 

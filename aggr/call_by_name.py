@@ -28,8 +28,8 @@ _WORDS = {  # the parameters that several calls share, with their descriptions
     "where": "Aggregate only the rows for which this SQL condition is true.",
     "distinct": "Aggregate each distinct value of a group once. The state then contains these values, at most ``max`` "
     "per group.",
-    WEIGHT: """The column with the number of rows that each row represents: whole numbers from 0, of any numeric type.
-    Rows with a weight of 0 or null are skipped. The state is bit-identical to the state of rows repeated that
+    WEIGHT: """The column with the number of rows that each row represents: whole numbers, at least 0, of any numeric
+    type. Rows with a weight of 0 or null are skipped. The state is bit-identical to the state of rows repeated that
     often.""",
 }
 _COLUMN_WORDS = {False: "str", True: "str or sequence of str"}
@@ -110,7 +110,10 @@ def _record_of(function: type[Function], columns: object) -> str:
 
 
 def _is_estimate(beyond: object) -> bool:
-    """Return whether numbers of values above ``max`` are estimated; raises ``ValueError`` for an unknown word."""
+    """Return whether ``beyond`` is "estimate", which replaces exact counts by estimates.
+
+    Raises ``ValueError`` for an unknown word.
+    """
     check_beyond(beyond, (*REACTIONS, _ESTIMATE))
     return beyond == _ESTIMATE
 

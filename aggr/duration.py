@@ -25,7 +25,7 @@ UNITS = {alias: unit for unit, aliases in _NAMES.items() for alias in aliases}
 LENGTH = {"us": 1, "ms": 1000, "s": SECOND, "m": 60 * SECOND, "h": 3600 * SECOND, "d": DAY, "w": 7 * DAY}
 MONTHS = {"mo": 1, "q": 3, "y": 12}
 SHORTEST_MONTH = 28 * DAY
-# the maximum length of a text, because a longer one is a typing error; the limit of durations is in microseconds
+# The longest duration that is accepted from text, in microseconds. A longer one is taken for a typing error.
 LONGEST = 1000 * 366 * DAY
 
 

@@ -23,8 +23,8 @@ def load_group(
 ) -> None:
     """Register the objects of a group of entry points. If one fails, a warning names ``what`` and the entry point.
 
-    ``register_tested`` registers objects of this distribution without checks that its tests make; by default,
-    ``register`` does.
+    ``register_tested``, if it is passed, registers the objects of this distribution in place of ``register``. It omits
+    checks that the tests of this distribution make.
     """
     from importlib.metadata import entry_points  # imported here because it loads email and zipfile
 

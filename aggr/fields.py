@@ -78,7 +78,7 @@ class Field(ABC):
         Parameters
         ----------
         values : Values
-            None null.
+            Values without nulls.
 
         Returns
         -------
@@ -192,9 +192,7 @@ class Add(Field):
 
 
 class Counts(Add):
-    """Counts, which add up and are never negative; the identity is 0. Whether the field counts the rows of the state,
-    rather than some of them.
-    """
+    """Counts, which add up and are never negative; the identity is 0. `reduce` counts the rows of each group."""
 
     def reduce(self, values: Values) -> pa.Array:
         return pa.array(values.counts)

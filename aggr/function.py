@@ -238,7 +238,7 @@ class Function(ABC):
         """
         several = len(self.inputs) > 1 and pa.types.is_struct(input_type)
         plain = pa.struct([(f.name, normalized_type(f.type)) for f in input_type]) if several else input_type
-        # before Arrow is asked to create values of a type that it does not support
+        # checked first, because Arrow cannot create an array of every type that a function refuses
         self.check_input(normalized_type(plain))
         return self.reduce(pa.array([], normalized_type(plain)), Groups.of([], n))
 
@@ -253,12 +253,12 @@ class Function(ABC):
         Parameters
         ----------
         values : array, shape (rows,)
-            Nulls are skipped. The input column. For a function with several inputs, arrays in the order of `inputs`, or
-            a struct of them; a row with a null in any of them is skipped. `Values` are accepted too. Functions that
-            receive the same object share the quantities that are computed from it.
+            The input column. Nulls are skipped. For a function with several inputs, arrays in the order of `inputs`, or
+            a struct of them; a row with a null in any of them is skipped. A `Values` object is accepted too. Functions
+            that receive the same `Values` share the quantities that are computed from it.
         groups : Groups
             The groups, with as many rows as ``values``.
-        weights : array of whole numbers from 0, shape (rows,), optional
+        weights : array of whole numbers of at least 0, shape (rows,), optional
             The number of rows that each row represents; a row with 0 or null is skipped. Only for a function that
             `takes_weights`.
 
@@ -507,7 +507,7 @@ class Function(ABC):
 
 
 def restore_readable(cls: type[Function], reader: str) -> None:
-    """Restore the default of `Function.is_always_readable` if a class defines the method ``reader``, but not this one.
+    """Restore the default of `Function.is_always_readable` for a class that defines ``reader``, but not this method.
 
     Parameters
     ----------

@@ -77,7 +77,8 @@ def read_times(texts: pa.Array) -> pa.Array:
     """
     times = pc.utf8_upper(pc.utf8_trim_whitespace(texts))
     with suppress(pa.ArrowInvalid):
-        _read_plain(times[:1])  # checked first, because Arrow fails only after it has parsed the complete column
+        # One text is tried first, because Arrow raises an error only after it has parsed the complete column.
+        _read_plain(times[:1])
         return _read_plain(times)
     for written, extended in (_PLAIN[1], *_TO_EXTENDED):
         times = pc.replace_substring_regex(times, written, extended)

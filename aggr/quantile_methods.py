@@ -22,7 +22,7 @@ from aggr.asked_quantiles import capped_ranks, percentile
 
 LOWER, HDR_HISTOGRAM = "lower", "hdrhistogram"
 
-# a function of a quantile and of numbers of values that returns positions from 0
+# A function of a quantile and of the numbers of values, shape (n,). It returns positions, counted from 0, shape (n,).
 _Indices = Callable[[float, Floats], Floats]
 
 
@@ -36,8 +36,9 @@ def _spread(q: float, counts: Floats) -> Floats:
 
 
 def _at_least(q: float, counts: Floats) -> Floats:
-    """Return the position of the first value for which a share of q is at or below it. One ulp is subtracted to prevent
-    rounding up.
+    """Return the position, counted from 0, of the smallest value that is not below a share of q of the values.
+
+    One ulp is subtracted from 100·q, so that rounding cannot give the next position.
     """
     return np.ceil(max(math.nextafter(percentile(q), -math.inf), 0.0) * counts / 100.0) - 1.0
 

@@ -548,7 +548,10 @@ class PlainState(State):
 
 
 def _check_equal(states: pa.StructArray, subtracted: pa.StructArray, rows: Ids) -> None:
-    """Raise `CannotSubtract` if all rows are subtracted but the states differ. Errors name the states by ``rows``."""
+    """Raise `CannotSubtract` if states differ from the states to subtract, although these have equally many rows.
+
+    ``rows`` are the row numbers of the states in the error.
+    """
     if not same_bits(states, subtracted):
         first = next(i for i in range(len(rows)) if not same_bits(states.slice(i, 1), subtracted.slice(i, 1)))
         raise CannotSubtract(int(rows[first]), NOT_THERE)

@@ -52,6 +52,9 @@ def _texts(column: pa.Array, text: pa.Buffer) -> bool:
 
 
 def _repeats(content: pa.Buffer, pattern: pa.Buffer) -> bool:
-    """Return whether bytes repeat a pattern. Each byte is compared with the byte one pattern length before it."""
+    """Return whether bytes consist of repetitions of a pattern.
+
+    Each byte is compared with the byte that precedes it by the length of the pattern.
+    """
     width = pattern.size
     return bool(content[:width] == pattern and content[width:] == content[: content.size - width])

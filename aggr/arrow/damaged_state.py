@@ -26,7 +26,7 @@ def field_of_type(column: pa.Array, dtype: pa.DataType) -> pa.Array:
 
 
 def refuse_nulls(column: pa.Array) -> None:
-    """Raise `DamagedState` if a field has nulls. Only a complete state may be null."""
+    """Raise `DamagedState` if a field has nulls. A state may be null, but not a single field of it."""
     if column.null_count:
         raise DamagedState("contains null in some states")
 

@@ -25,7 +25,7 @@ def normalize(values: pa.Array | pa.ChunkedArray) -> pa.Array:
         normalized_type(values.type)
         return normalize(values.storage)
     if pa.types.is_dictionary(values.type):
-        # Arrow cannot select rows from views, the type of strings that polars writes
+        # Arrow cannot select rows from string views, the type in which polars passes strings.
         plain = normalize(values.dictionary)
         return normalize(pa.DictionaryArray.from_arrays(values.indices, plain).dictionary_decode())
     if pa.types.is_run_end_encoded(values.type):
@@ -35,8 +35,9 @@ def normalize(values: pa.Array | pa.ChunkedArray) -> pa.Array:
 
 
 def filterable(table: pa.Table | pa.RecordBatch) -> pa.Table | pa.RecordBatch:
-    """Convert types whose rows Arrow cannot select to plain types. These are views, also in dictionaries, and
-    run-length encodings.
+    """Convert columns whose rows Arrow cannot select to plain types.
+
+    These are columns of string views, binary views or run-length encodings, and dictionaries of such values.
     """
     tests = (versions.is_string_view, versions.is_binary_view, pa.types.is_run_end_encoded)
     for place, field in enumerate(table.schema):

@@ -17,7 +17,7 @@ Rows = TypeVar("Rows", pa.Table, pa.RecordBatch)
 
 
 def _is_of_no_column(dtype: pa.DataType) -> bool:
-    """Return False. It replaces the test for a type that this pyarrow does not have, so that no column has the type."""
+    """Return False. It replaces the test for a type that the installed pyarrow lacks, so that no column has it."""
     return False
 
 
@@ -113,7 +113,10 @@ def rename_columns(batch: pa.RecordBatch, names: Sequence[str]) -> pa.RecordBatc
 
 
 def open_stream(data: Any) -> pa.RecordBatchReader:
-    """Read an object with ``__arrow_c_stream__``; polars returns views unless it converts the columns itself."""
+    """Read an object with ``__arrow_c_stream__``.
+
+    With pyarrow 14, the method ``to_arrow`` of polars is used, because the stream of polars contains string views.
+    """
     if hasattr(pa.RecordBatchReader, "from_stream"):  # pyarrow 15
         return pa.RecordBatchReader.from_stream(data)
     if type(data).__module__.startswith("polars."):

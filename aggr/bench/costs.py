@@ -87,7 +87,7 @@ class MeasureCase:
         return self.measure.reduce(self.rows, groups, self._times())
 
     def answers(self) -> pa.Array:
-        """Compute the groups from their column, reduce and finish, as for a table without groups."""
+        """Compute the results from the rows: number the groups by the column `GROUP`, reduce and finish."""
         groups, _ = group_by([self.rows.column(GROUP).chunk(0)], len(self.rows))
         return self.measure.function.finish(self.measure.reduce(self.rows, groups, self._times()))
 

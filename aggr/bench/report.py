@@ -49,8 +49,9 @@ class Timing:
 
 @dataclass(frozen=True)
 class Size:
-    """The bytes of one state, or of one serialized sketch of a peer, after a number of rows. None if that number was
-    rejected.
+    """The bytes of one state, or of one serialized sketch of a peer, that was reduced from a number of rows.
+
+    A function that rejects this number of rows has None in place of the bytes.
     """
 
     measure: str

@@ -22,8 +22,8 @@ from aggr.bench.timing import Call, alternate, circumstances
 from aggr.measure import Measure
 
 ERROR_GROUPS = 5  # the number of groups whose errors are compared, for each distribution
-ERROR_ROWS = 20_000  # the rows of each such group
-FEWEST_ERROR_ROWS = 100  # the rows of each such group if the user's data is small
+ERROR_ROWS = 20_000  # the number of rows in each group whose errors are compared
+FEWEST_ERROR_ROWS = 100  # the minimum number of rows in such a group; small data is divided into fewer groups
 AUTO = "auto"
 
 

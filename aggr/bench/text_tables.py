@@ -110,7 +110,7 @@ def _changes(report: Report, earlier: Report) -> str:
 
 
 def _table(title: str, lines: Sequence[Sequence[str]]) -> str:
-    """Align the columns: text to the left, and figures, which follow the names, to the right."""
+    """Write a table with aligned columns: names to the left, and the figures after them to the right."""
     if len(lines) == 1:
         return ""
     widths = [max(len(line[i]) for line in lines) for i in range(len(lines[0]))]

@@ -56,7 +56,7 @@ def _files_of_code(folder: Path) -> Iterable[Path]:
 
 
 def _copy(file: Path, target: Path) -> None:
-    """Copy a file unless the target exists. Other processes never find a part of it."""
+    """Copy a file unless the target exists. Other processes never see an incomplete file."""
     if not target.exists():
         partial = target.with_name(f"{target.name}.{os.getpid()}")
         try:

@@ -32,7 +32,8 @@ def hold_interrupts() -> Iterator[None]:
     try:
         yield
     finally:
-        if signal.getsignal(signal.SIGINT) is hold:  # otherwise the block has installed its own handler, as Spark does
+        # If another handler is installed now, code in the block has installed it, as Spark does; it stays.
+        if signal.getsignal(signal.SIGINT) is hold:
             signal.signal(signal.SIGINT, handler)
         if frames:
             handler(signal.SIGINT, frames[0])

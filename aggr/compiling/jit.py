@@ -58,7 +58,7 @@ class _Interpreter:
 
     def takes(self, loop: Any, arguments: list[Any]) -> bool:
         """Return whether a loop over these arguments should be interpreted. Numba is loaded to find out whether the
-        code is on disk, unless the loop and the earlier ones take less time than that.
+        code is on disk, unless the loop and the earlier loops take less time than loading numba.
         """
         if self.most <= 0 or self.forbidden:
             return False

@@ -18,11 +18,15 @@ import numpy as np
 from aggr.extend.columns import Floats, Whole
 from aggr.extend.exact import exp2
 
-FINEST, COARSEST = 20, -11  # keys of doubles are within ±1.13e9 at FINEST; at COARSEST there are two keys
+# The largest and the smallest scale; a scale has 2^scale buckets per power of two. At FINEST, the keys of doubles are
+# within ±1.13e9. At COARSEST, there are only two keys.
+FINEST, COARSEST = 20, -11
 REACH = (-1074 << FINEST) - 1, (1024 << FINEST) - 1  # the range of the keys of doubles at the finest scale
 
 _STEPS = 1 << FINEST  # the number of buckets from one power of two to the next
-_NEAR = 1e-7  # a fraction of a step: an error of 8 units in the last place of a logarithm is 1e-9 of a step
+# The distance from a bucket's bound, in steps, within which the key is computed exactly. It is larger than the error of
+# a logarithm: 8 units in the last place are 1e-9 of a step.
+_NEAR = 1e-7
 
 
 def finest_keys(sizes: Floats) -> Whole:

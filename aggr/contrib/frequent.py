@@ -43,7 +43,7 @@ _LINES = 5  # the number of lines; the probability that a count exceeds its boun
 # the numbers of cells per line and of candidates are this multiple of the maximum number of frequent values
 _FINER = 10
 _LEAST_SHARE = 1e-4
-_NEAR = 4  # the rows per candidate that are examined first
+_NEAR = 4  # the expected number of rows per candidate in the first pass, which examines only the smallest hashes
 
 
 @dataclass(frozen=True)
@@ -63,7 +63,8 @@ class Candidates(Field):
     def _trim(self, values: pa.Array, hashes: Whole, groups: Groups) -> pa.ListArray:
         keyed, first_rows = group_by([pa.array(groups.ids), values], len(values))
         least_hashes, owners = extreme_by_group(hashes, keyed, False), Groups(groups.ids[first_rows], groups.n)
-        by_hash = np.lexsort((least_hashes, owners.ids))  # the sort is stable, and values are already in order
+        # The values are in order, and the sort is stable, so values with equal hashes stay in order.
+        by_hash = np.lexsort((least_hashes, owners.ids))
         order = first_of_each(by_hash, owners, self.max_values)
         columns = [pa.array(least_hashes[order]), values.take(pa.array(first_rows[order]))]
         entries = pa.StructArray.from_arrays(columns, names=["hash", "value"])

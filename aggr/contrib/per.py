@@ -274,7 +274,7 @@ def _checked_measures(measures_by_name: Any) -> Measures:
 
 
 def of_states(measures: Measures) -> Measures:
-    """Return the measures, in which parameters that affect only results have their defaults."""
+    """Return measures with the same states, whose parameters that affect only results have their defaults."""
     return Measures({name: measure.of_states() for name, measure in measures.items()})
 
 

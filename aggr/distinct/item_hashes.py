@@ -18,8 +18,9 @@ from aggr.histograms.leb128 import of_arrow
 from aggr.input_types import InputTypes
 from aggr.values import Values
 
-HASHES, INTEGERS, DOUBLES = 0, 1, 2  # kinds of words, the inputs of the hash
-_COUPONS = 4  # added to the kind if coupons, the 32-bit hashes of HyperLogLog, are computed
+# What a 64-bit word contains: a finished hash, an integer, or the bits of a double.
+HASHES, INTEGERS, DOUBLES = 0, 1, 2
+_COUPONS = 4  # added to this number if coupons, the 32-bit hashes of HyperLogLog, are computed
 _MAGNITUDE = np.int64(np.iinfo(np.int64).max)  # the mask of a double's magnitude bits
 _INFINITY, _NAN = np.int64(0x7FF << 52), np.int64(0xFFF << 51)
 
@@ -38,8 +39,10 @@ HASHABLE = InputTypes(
 
 
 def words_by_group(values: Values, coupons: bool = False) -> tuple[Whole, int]:
-    """Convert values of a type that `HASHABLE` allows to words for `item_hash`. Return the words by group, and their
-    kind.
+    """Convert values of a type that `HASHABLE` allows to 64-bit words for `item_hash`.
+
+    Return the words sorted by group, and their kind: `HASHES`, `INTEGERS` or `DOUBLES`. If integers or doubles are to
+    be hashed to coupons, 4 is added to the kind.
 
     >>> from aggr.groups.groups import Groups
     >>> words, kind = words_by_group(Values(pa.array([3, 1, 2], pa.int8()), Groups.of([1, 0, 1], 2)))

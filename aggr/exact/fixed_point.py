@@ -48,7 +48,11 @@ def sum_near(numbers: Numbers, squares: bool) -> pa.StructArray | None:
 
 @compiled
 def _add(bits: Whole, offsets: Whole, low: Whole, level: Whole, origin: Whole) -> Whole:
-    """Add the numbers of each group. ``level`` is the level of the lowest digit."""
+    """Add the numbers of each group; return the digits of all sums.
+
+    A digit of level n counts multiples of 2^(32·n), up to a constant shift. ``level`` contains the level of the lowest
+    digit of each group, and ``low`` the lowest exponent of its numbers.
+    """
     digits = np.zeros(origin[-1], np.int64)
     for group in range(len(low)):
         group_bits, lowest = bits[offsets[group] : offsets[group + 1]], low[group]
@@ -64,7 +68,7 @@ def _add(bits: Whole, offsets: Whole, low: Whole, level: Whole, origin: Whole) -
 
 @compiled
 def _add_squares(bits: Whole, offsets: Whole, low: Whole, level: Whole, origin: Whole) -> Whole:
-    """Add the squares of each group's numbers. ``level`` is the level of the lowest digit."""
+    """Add the squares of each group's numbers, as `_add` adds the numbers."""
     digits = np.zeros(origin[-1], np.int64)
     for group in range(len(low)):
         group_bits, lowest = bits[offsets[group] : offsets[group + 1]], low[group]

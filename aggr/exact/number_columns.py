@@ -32,7 +32,7 @@ _WORD = np.uint64(0xFFFFFFFF)
 
 
 def kept_type(dtype: pa.DataType) -> pa.DataType | None:
-    """Return the type of ``unit`` in a state for a type of numbers, or None for other types."""
+    """Return the type in which a state stores the unit of a numeric column; None for a type that is not numeric."""
     if pa.types.is_integer(dtype):
         return pa.int64()
     if pa.types.is_floating(dtype):
@@ -43,7 +43,7 @@ def kept_type(dtype: pa.DataType) -> pa.DataType | None:
 
 
 def unit_of(dtype: pa.DataType, n: int) -> pa.Array:
-    """Return one unit of a kept type, repeated ``n`` times."""
+    """Return a column with one unit of a type from `kept_type`, such as 0.01, repeated ``n`` times."""
     return pa.repeat(_one_unit(dtype)[0], n)
 
 
@@ -55,12 +55,12 @@ def _one_unit(dtype: pa.DataType) -> pa.Array:
 
 
 def scale_of(dtype: pa.DataType) -> int:
-    """Return the number of decimal places of a kept type."""
+    """Return the number of decimal places of a type from `kept_type`."""
     return int(dtype.scale) if pa.types.is_decimal(dtype) else 0
 
 
 def check_unit(units: pa.Array) -> None:
-    """Raise ``ValueError`` if states were cast to another scale after they were reduced."""
+    """Raise ``ValueError`` for the units of states that were cast to another scale after they were reduced."""
     expected = _one_unit(units.type)
     if is_constant(units, expected):
         return

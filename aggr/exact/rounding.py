@@ -49,9 +49,9 @@ def quotient(limbs: Limbs, *divisors: Whole, scale: int = 0, root: bool = False)
     limbs : Limbs
         The digits of ``n`` numbers, which must not be negative for the root.
     *divisors : arrays of int64, shape (n,)
-        Positive.
+        Positive numbers.
     scale : int
-        From 0.
+        The number of decimal places of the numbers in ``limbs``, at least 0.
     root : bool
         Whether to return the square root of the quotient.
     """

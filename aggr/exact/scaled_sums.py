@@ -25,7 +25,9 @@ from aggr.exact.superaccumulator import (
 )
 from aggr.groups.groups import Groups
 
-SPAN = 256  # levels of sums and of squares are from -68 to 68
+# The step of the field `exponent` per decimal place. It is larger than the range of levels, which are from -68 to 68
+# for sums and for sums of squares.
+SPAN = 256
 _HALF = SPAN // 2
 _MOST_PLACES = 76
 

@@ -26,7 +26,7 @@ BITS = 32
 HALF = np.int64(1 << (BITS - 1))
 EXACT_TYPE = pa.struct([("exponent", pa.int16()), ("limbs", pa.list_(pa.int32()))])
 
-_NONE = 1 << 40  # larger than every level
+_NONE = 1 << 40  # the lowest level of a group without digits, larger than every level
 _MOST_DIGITS = 2**31 - 1  # the maximum of Arrow's 32-bit offsets
 _FIELDS = list(EXACT_TYPE)
 _LEVELS = 34  # doubles range from 2^-1074 to 2^1024, and 2^63 of them add up to 2^1087, which are the levels -34 to 33

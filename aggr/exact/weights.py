@@ -1,4 +1,4 @@
-"""Weights: the number of rows that each row represents, a whole number from 0."""
+"""Weights: the number of rows that each row represents, a whole number of at least 0."""
 
 from __future__ import annotations
 

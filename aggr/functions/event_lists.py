@@ -138,7 +138,7 @@ class Series:
 
     @cached_property
     def outside(self) -> tuple[Flags, Flags]:
-        """Whether the first and whether the last point of each group lies outside the window, shape (n,)."""
+        """A mask of groups whose first point lies outside their window, and the same for the last point, shape (n,)."""
         if self.window is None:
             return (none := np.zeros(len(self.lengths), np.bool_)), none
         (first, last), has_points = self.at_ends(self.times), self.lengths > 0

@@ -50,4 +50,4 @@ def check_extreme_points(states: pa.StructArray) -> None:
         keys = order_keys(pa.concat_arrays([point.drop_null().field(part) for point in points.values()]))
         rows = dict(zip(points, keys.reshape(len(points), -1), strict=True))
         if any((rows[low] > row).any() or (rows[high] < row).any() for row in rows.values()):
-            raise DamagedState(f"the {part} of a point is not between those of its {low} and its {high}")
+            raise DamagedState(f"the {part} of a point is not between the {part}s of its {low} and {high} points")

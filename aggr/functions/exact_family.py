@@ -150,7 +150,7 @@ class SumsState(State):
         flags = {tuple(product.split(_TIMES)): name for name, product in self.special.items()}
         for name, inputs in monomials.items():
             if name in squares.values() and squares[name] is None:
-                continue  # was already checked together with its square root
+                continue  # a sum of squares is checked together with the sum of the numbers that are squared
             special = states.field(flags[inputs]).to_numpy() if inputs in flags else np.zeros(len(states), np.int8)
             square = None if squares[name] is None else digits_of(states.field(squares[name]))
             fractions = any(pa.types.is_floating(states.field(self.units[input_name]).type) for input_name in inputs)
@@ -198,11 +198,11 @@ class ExactSums(Function):
             _check_inputs(cls)
 
     def least_count(self) -> int:
-        """The minimum number of rows of a result, which is null for fewer rows."""
+        """The minimum number of rows from which a result is computed. For fewer rows, the result is null."""
         return 1
 
     def result(self, sums: Sums) -> Floats:
-        """Compute one number per state, or NaN for null. A subclass may implement `finish_states` instead.
+        """Compute one number per state; NaN stands for a null result. A subclass may implement `finish_states` instead.
 
         Implementations need not handle special values: if rows have NaN or infinities, the result is NaN.
         """
@@ -251,8 +251,10 @@ def _check_declaration(state: SumsState) -> None:
 
 
 def _check_inputs(function: type[ExactSums]) -> None:
-    """Raise ``TypeError`` unless a state has units only for the function's inputs, and its sums support weights if the
-    function takes them.
+    """Raise ``TypeError`` if the state of a function does not fit the function.
+
+    This is so if ``own_state.units`` names something that is not an input of the function, or if the function takes
+    weights although one of the sums is a product of several inputs.
     """
     name, state = function.__name__, function.own_state
     inputs = ", ".join(function.inputs)

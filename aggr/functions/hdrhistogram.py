@@ -51,7 +51,7 @@ _FRACTION = "hdr counts whole numbers; got {}; pass unit, such as unit=0.001, to
 
 @dataclass(frozen=True)
 class Layout:
-    """A conversion of whole numbers from 0 on to indices of HdrHistogram's counts array, and back.
+    """The conversion of whole numbers, at least 0, to indices of HdrHistogram's counts array, and back.
 
     >>> Layout(3).index(np.array([1, 2047, 2048, 2049, 2050]))
     array([   1, 2047, 2048, 2048, 2049])
@@ -206,8 +206,8 @@ class HdrState(BucketState):
             self._check_floats(x.array, x.min_max)
             ordered = x.sorted_by_group if values.weights is None else x.array
             keys = _indices(ordered, self.unit or 1.0, self.layout.half_magnitude)
-            # rounding to units keeps the order, so the minimum in units follows from that of the floats, which other
-            # functions need too
+            # Rounding to units keeps the order, so the minimum in units is the rounded minimum of the floats. The
+            # latter is shared with other functions.
             minima, maxima = (self._in_units(field.of_numbers(x)) for field in (LEAST, GREATEST))
         if values.weights is None:
             buckets = Buckets().count(keys, values.groups, self._key_ranges(minima, maxima))
@@ -217,7 +217,11 @@ class HdrState(BucketState):
 
     @property
     def _exact_unit(self) -> Fraction:
-        """The unit as a decimal number: for 0.1 it is exactly one tenth, because results divide by 10."""
+        """The unit as an exact fraction.
+
+        If the unit is the double nearest to 1/n for an integer n, such as 0.1, the fraction is 1/n, because results
+        are computed as units / n. Otherwise it is the double itself.
+        """
         unit = self.unit or 1.0
         parts = round(1.0 / unit)
         return Fraction(1, parts) if parts > 1 and 1.0 / parts == unit else Fraction(unit)

@@ -88,9 +88,7 @@ class KeyedStates(Field):
         return self.pack(keyed, [states.states for states in merged])
 
     def finish(self, column: pa.StructArray) -> tuple[pa.StructArray, Groups]:
-        """Return the results of all keys, end to end as structs, and the number of the state that each key belongs
-        to.
-        """
+        """Return the results of all keys, end to end as structs, and the state of each key."""
         entries, owners = entries_of(column.field("entries"), Groups.each(len(column)))
         results = {name: function.finish(made_here(entries.field(name))) for name, function in self.functions}
         columns = {_KEY: entries.field(_KEY), **results}

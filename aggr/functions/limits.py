@@ -25,7 +25,7 @@ from aggr.groups.groups import Groups
 ERROR, NULL = "error", "null"
 REACTIONS = (ERROR, NULL)
 BEYOND = "beyond"  # the parameter of functions and states with a limit
-STORED: Mapping[str, pa.DataType] = {BEYOND: pa.string()}  # stored only if exceeding the limit is irreversible
+STORED: Mapping[str, pa.DataType] = {BEYOND: pa.string()}  # a parameter of states, unless it is "error"
 
 
 @dataclass(frozen=True)
@@ -80,8 +80,9 @@ def check_beyond(beyond: object, allowed: Sequence[str] = REACTIONS) -> None:
 
 
 def stored_reaction(beyond: str) -> Mapping[str, pa.DataType]:
-    """Return the parameter that a state with a limit stores. For the default reaction the state stores none, so that
-    its layout is the same as without a limit.
+    """Return the type of the parameter `BEYOND` that states store, by its name.
+
+    The result is empty for the default, "error", so that the layout of such states is the same as without a limit.
     """
     return {} if beyond == ERROR else STORED
 

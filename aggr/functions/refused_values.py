@@ -23,7 +23,7 @@ from aggr.values import Values
 SKIP = "skip"
 REACTIONS = (ERROR, SKIP)
 REFUSED = "refused"  # the field with the number of refused values, weighted
-STORED: Mapping[str, pa.DataType] = {"bad_values": pa.string()}  # only in states that count refused values
+STORED: Mapping[str, pa.DataType] = {"bad_values": pa.string()}  # a parameter of states that count refused values
 
 
 def check_bad_values(bad_values: object) -> None:
@@ -33,12 +33,12 @@ def check_bad_values(bad_values: object) -> None:
 
 
 def stored_reaction(bad_values: str) -> Mapping[str, pa.DataType]:
-    """Return the parameter of a state that may count refused values."""
+    """Return the type of the parameter ``bad_values`` that states store, by its name; empty unless it is "skip"."""
     return STORED if bad_values == SKIP else {}
 
 
 def count_field(bad_values: str) -> Mapping[str, Field]:
-    """Return the field of a state that may count refused values."""
+    """Return the field that counts refused values, by its name; empty if ``bad_values`` is not "skip"."""
     return {REFUSED: COUNT} if bad_values == SKIP else {}
 
 

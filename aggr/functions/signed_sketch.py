@@ -61,13 +61,14 @@ class SketchState(BucketState):
 
     @abstractmethod
     def values_at(self, keys: Whole, states: pa.StructArray) -> Floats:
-        """Return the value that represents each bucket; ``keys`` are bucket numbers, with the states along the last
-        axis.
+        """Return the value that represents each bucket.
+
+        ``keys`` are the keys of the buckets. Their last axis has one entry per state.
         """
 
     @abstractmethod
     def edges(self, keys: Whole, rows: Whole, states: pa.StructArray) -> tuple[Floats, Floats]:
-        """Return the lower and the upper edge of buckets, each given by its key and the state in its row."""
+        """Return the lower and the upper edge of buckets. Bucket i has the key ``keys[i]`` in the state ``rows[i]``."""
 
     @property
     def fields(self) -> Mapping[str, Field]:
@@ -86,7 +87,7 @@ class SketchState(BucketState):
         columns["min"] = LEAST.of_numbers(ordered.floats)
         columns["max"] = GREATEST.of_numbers(ordered.floats)
         places = scale_of(values.array.type)
-        # raises an error for counts beyond int64
+        # `values.counts` raises an error for counts beyond int64
         columns["sum"] = with_places(values.exact_sum, places, values.counts > 0)
         return columns | self.count_finite(finite)
 

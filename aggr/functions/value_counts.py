@@ -87,8 +87,9 @@ class Counted(Function):
         return CountsState(self.max, self.beyond)
 
     def counted_values(self, states: pa.StructArray) -> tuple[pa.Array, Whole, Groups]:
-        """Return the values of all states, end to end in ascending order, their counts, and the number of the state of
-        each value.
+        """Return the values of all states, their counts, and the state of each value.
+
+        The values are sorted by state, and ascend within a state.
         """
         results, owners = self.own_state.map.finish(states.field("values"))
         return results.field("key"), results.field("count").to_numpy(), owners

@@ -394,8 +394,10 @@ def _ranks(column: pa.DictionaryArray) -> tuple[NDArray[np.int64], int]:
 
 
 def _whole_codes(values: NDArray[np.int64]) -> tuple[NDArray[np.int64], int]:
-    """Return codes of whole numbers and an upper bound of the codes. A code is a multiple of a common step above the
-    minimum, or the number of a run.
+    """Return codes in the order of whole numbers, and an upper bound of the codes. Equal numbers have equal codes.
+
+    A code is the number of steps from the minimum, if all distances are multiples of a step that keeps codes small.
+    Otherwise, it is the rank among the distinct numbers.
     """
     low, high = _value_range(values)
     table_size = 4 * len(values)  # the bound up to which `_dense` uses a table
@@ -459,8 +461,9 @@ def _dense(codes: NDArray[np.int64], bound: int) -> tuple[NDArray[np.intp], NDAr
 
 
 def _look_up(table: NDArray[np.int64], places: NDArray[np.integer]) -> NDArray[np.int64]:
-    """Return the number in a table at each place. A loop is used for many places, because numpy would convert them to
-    64 bits.
+    """Return the entries of a table at the indices ``places``.
+
+    A loop is used for many indices, because numpy would first convert them to 64 bits.
     """
     if len(places) < _LITTLE:
         numbers: NDArray[np.int64] = table[places]

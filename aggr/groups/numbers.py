@@ -56,7 +56,7 @@ def sorted_exponents(bits: Whole, offsets: Whole) -> tuple[Whole, Whole]:
 
 
 _SURE = 1 << 62
-_INFINITY = np.int64(0x7FF << 52)  # as bits; larger bits are NaN
+_INFINITY = np.int64(0x7FF << 52)  # the bits of infinity; the bits of NaN, without its sign, are a larger integer
 
 
 def sum_by_group(values: Whole, groups: Groups) -> Whole:

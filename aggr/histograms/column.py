@@ -60,7 +60,7 @@ class Histograms(NamedTuple):
         return column_of(low, high, totals, leb128.write(low, *self))
 
     def rows(self) -> Ids:
-        """The number of the histogram that each bucket belongs to."""
+        """For each bucket, the index of its histogram."""
         return np.repeat(np.arange(len(self.sizes)), self.sizes)
 
     def dense(self, widest: int = FAR) -> Iterator[tuple[int, Whole]]:
@@ -177,10 +177,10 @@ def within(low: Int, high: Int, total: Int, size: Int, max_keys: Int, lowest_key
 def is_sound(
     low: Int, high: Int, total: Int, data: Bytes, at: Int, end: Int, ranks: Whole, row: Int, keys: Whole
 ) -> bool:
-    """Return whether the counts between two places are encoded correctly, from the lowest to the highest key.
+    """Return whether the bytes ``data[at:end]`` encode correct counts for the keys from ``low`` to ``high``.
 
     The keys at the ``ranks`` of this row are written to ``keys``. Eight bytes are read at a time if each of them is a
-    number and none of the ranks lies in them.
+    complete number and none of the ranks lies in them.
     """
     key, seen, rank_index, alone = np.int64(low), np.uint64(0), 0, at
     wrong, before = np.uint64(0), np.uint64(1)  # as if after a gap, because the first number must be a count

@@ -80,7 +80,7 @@ def of_arrow(rows: pa.BinaryArray) -> tuple[Bytes, Whole]:
 
 @compiled
 def put_number(data: Bytes, at: Int, number: Int) -> Int:
-    """Write a number at a place; return the place after the number."""
+    """Write a number at the byte offset ``at``; return the offset after the number."""
     word = np.uint64((number << 1) ^ (number >> 63))
     last = at + LONGEST - 1
     while word > _SEVEN_BITS and at < last:
@@ -93,8 +93,9 @@ def put_number(data: Bytes, at: Int, number: Int) -> Int:
 
 @compiled
 def get_number(data: Bytes, at: Int, end: Int) -> tuple[Int, Int]:
-    """Read the number at a place before ``end``. Return the number and the place after it, or -1 if
-    it is incomplete.
+    """Read the number at the byte offset ``at``, which is below ``end``.
+
+    Return the number and the offset after it. The offset is -1 if the number is incomplete.
     """
     word, shift = np.uint64(0), np.uint64(0)
     more: Any = True

@@ -83,8 +83,9 @@ def room(cells: Int) -> Line:
 
 @compiled
 def write_cells(cells: NDArray[np.integer], line: Line, data: Bytes, at: Int) -> Int:
-    """Write the cells of a group, whose first and last cell must be used, and clear them; return the place after the
-    histogram.
+    """Write the cells of a group as a histogram at the byte offset ``at`` of ``data``, and clear the cells.
+
+    The first and the last cell must not be 0. Return the offset after the histogram.
     """
     keys, counts = line
     size, blocks_end = np.int64(0), len(cells) - len(cells) % _BLOCK
@@ -102,8 +103,9 @@ def write_cells(cells: NDArray[np.integer], line: Line, data: Bytes, at: Int) ->
 
 @compiled
 def write_marked(cells: NDArray[np.integer], marks: NDArray[np.uint64], span: Int, data: Bytes, at: Int) -> Int:
-    """Write the cells of a group whose used cells are marked, and clear cells and marks; return the place after the
-    histogram.
+    """Write the marked cells of a group at the byte offset ``at`` of ``data``, and clear the cells and the marks.
+
+    Return the offset after the histogram.
 
     If most cells are empty, this takes half the time of `write_cells`, which examines all of them.
     """
@@ -134,7 +136,10 @@ def write_marked(cells: NDArray[np.integer], marks: NDArray[np.uint64], span: In
 
 @compiled
 def _list_cell(cells: NDArray[np.integer], cell: Int, keys: Whole, counts: Whole, size: Int) -> Int:
-    """Clear a cell, and list its key and count. If the cell is empty, the next call overwrites the entry."""
+    """Write a cell's key and count at position `size` of the lists, clear the cell, and return the new size.
+
+    An empty cell does not increase the size, so the next call overwrites its entry.
+    """
     keys[np.uint64(size)], counts[np.uint64(size)] = cell, cells[cell]
     size += cells[cell] != 0
     cells[cell] = 0
@@ -143,7 +148,10 @@ def _list_cell(cells: NDArray[np.integer], cell: Int, keys: Whole, counts: Whole
 
 @compiled
 def write_keys(keys: Whole, counts: Whole, size: Int, data: Bytes, at: Int) -> Int:
-    """Write ascending keys and their counts, at least one; return the place after the histogram."""
+    """Write ascending keys with their counts at the byte offset ``at`` of ``data``; return the offset after them.
+
+    There must be at least one key.
+    """
     last = keys[0] - 1
     for i in range(size):
         count, missing = counts[np.uint64(i)], keys[np.uint64(i)] - last - 1
@@ -160,7 +168,7 @@ def write_keys(keys: Whole, counts: Whole, size: Int, data: Bytes, at: Int) -> I
 
 @compiled
 def _write_count(missing: Int, count: Int, data: Bytes, at: Int) -> Int:
-    """Write a count and the empty keys before it; return the place after the count."""
+    """Write a count and the number of ``missing`` keys before it; return the byte offset after the count."""
     if missing:
         at = put_number(data, at, -missing if missing > 1 else np.int64(0))
     return put_number(data, at, count)

@@ -40,8 +40,8 @@ def add_two(
     data: Bytes,
     at: Int,
 ) -> Int:
-    """Write the sum of the histograms in two rows that are not empty; return the place after the sum, or -1 if one is
-    damaged.
+    """Write the sum of the histograms in two rows that are not empty; return the byte offset after the sum, or -1 if
+    one of them is damaged.
     """
     keys_1, counts_1, keys_2, counts_2, keys, counts = lists
     n = listed(low[first], high[first], bytes_of_rows, places[first], places[first + 1], keys_1, counts_1)

@@ -207,7 +207,10 @@ def _up_to(low: NDArray[np.int32], data: Bytes, places: Whole, last: Whole) -> W
 
 @compiled
 def next_number(data: Bytes, at: Int, end: Int) -> tuple[Int, Int]:
-    """Read the number at a place of undamaged counts; return it and the place after it."""
+    """Decode the signed LEB128 number at the byte offset ``at`` of checked data.
+
+    Return the number and the offset of the next number.
+    """
     number: Int = np.int64(data[at])
     if number < 128:  # most numbers have one byte
         return (number >> 1) ^ -(number & 1), at + 1

@@ -67,7 +67,7 @@ def filled(parts: dict[str, pa.Array], columns: dict[str, pa.Array | None], vali
     for name in ("min", "max"):  # an empty sketch has no min and max
         filled_parts[name] = pc.if_else(parts[name].is_valid(), filled_parts[name], None)
     for name, other, within in (("min", "max", pc.min_element_wise), ("max", "min", pc.max_element_wise)):
-        if other in supplied:  # a computed min or max must not exceed a supplied one
+        if other in supplied:  # lower a computed min to the supplied max, and raise a computed max to the supplied min
             is_supplied = supplied[name].is_valid() if name in supplied else pa.scalar(False)
             is_final = pc.or_(is_supplied, filled_parts[name].is_null())
             filled_parts[name] = pc.if_else(

@@ -211,5 +211,6 @@ _READ: Mapping[type[exp.Expr], Callable[[list[Any]], Bound]] = {
     exp.EQ: Bound.of_values,
     **dict.fromkeys((exp.LT, exp.LTE), lambda values: Bound(high=values[0])),
     **dict.fromkeys((exp.GT, exp.GTE), lambda values: Bound(low=values[0])),
-    exp.NullSafeEQ: lambda values: Bound.of_values(values),  # unlike Bound.of_values, there is no bound for null
+    # not `Bound.of_values` itself, for which `_bounded` also returns a bound if the constant is NULL
+    exp.NullSafeEQ: lambda values: Bound.of_values(values),
 }

@@ -28,7 +28,7 @@ _NAMES = {name.upper(): rule for rule in TABLE.values() for name in rule.names}
 _OWN_NODES = {
     name.upper(): node for node, rule in TABLE.items() for name in rule.names if node.__module__.startswith(__package__)
 }
-_BY_KEYWORD = {"to", "negate", "position", "safe", "typed", "ignore_nulls"}  # arguments that functions do not have
+_BY_KEYWORD = {"to", "negate", "position", "safe", "typed", "ignore_nulls"}  # not written in a call's parentheses
 _TIME_AT = {"DATE_TRUNC": 1, **dict.fromkeys((kind.key.upper() for kind in times.CLOCK_PARTS), 0)}
 _ESCAPED = set("0bnrtZ%_u'\"\\") | set("1234567")  # the characters that may follow a backslash in a string
 _MOST_CHARACTERS = 10_000_000

@@ -103,7 +103,7 @@ def literal_as(term: Term, kind: pa.DataType, through: pa.DataType) -> pa.Scalar
         if value is None:
             of_date = pa.types.is_timestamp(kind) and pa.types.is_date32(scalar.type)
             near = caster(scalar.type, kind)(scalar) if of_date else scalar.cast(kind)
-            # the constant is more than a day
+            # A timestamp that is not the start of a day has no equal date, so it cannot be compared as a date.
             return near if pa.types.is_timestamp(kind) or near.cast(scalar.type) == scalar else None
         if pa.types.is_integer(kind) and value == int(value):
             return pa.scalar(int(value), kind)

@@ -124,7 +124,10 @@ def _compared(node: exp.Expr) -> Use:
 
 
 def _literals(node: exp.Expr) -> set[bool]:
-    """Return whether the constants among a node's arguments are texts. Constants in its conditions are ignored."""
+    """Return True in the set for a text, and False for a number, among the constants in a node's arguments.
+
+    Constants in the conditions of CASE are ignored.
+    """
     is_text = set[bool]()
     for child in node.iter_expressions():
         inner = child.unnest()

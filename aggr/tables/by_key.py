@@ -110,8 +110,9 @@ def merge_by(
 def _with_key(
     error: Exception, keys: Arrays, row_of_group: pa.Array, group: int | None, measure: str | None = None
 ) -> Exception:
-    """Add the window and the keys of a group to an error. The error names the measure, or the measure is put before
-    it.
+    """Return an error whose message also contains the window and the keys of a group.
+
+    With ``measure``, its name is put before the message. Leave it out if the message already names the measure.
     """
     text = str(error) if measure is None else f"{measure}: {error}"
     if group is not None and keys:

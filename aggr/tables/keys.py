@@ -403,8 +403,9 @@ def _with_columns(rows: pa.Table, columns: Mapping[str, pa.Array], needed: Colle
 def _combined(
     lists: Mapping[str, Elements], rows: int
 ) -> tuple[np.ndarray[Any, Any], dict[str, pa.Array], dict[str, np.ndarray[Any, Any]]]:
-    """Return all combinations of the elements of rows. For each list, return the row of each combination, its element
-    and the element's number.
+    """Combine each element of a row in one list with each element of the row in the other lists.
+
+    Return the row of each combination and, by the name of each list, its element and the index of that element.
     """
     places, numbers = np.arange(rows), dict[str, np.ndarray[Any, Any]]()
     for place, (name, elements) in enumerate(lists.items()):

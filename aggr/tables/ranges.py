@@ -148,7 +148,7 @@ def _growing(first: Places, last: Places) -> bool:
 
 
 def _starts(first: Places, last: Places, n: int) -> Places:
-    """Return the segment of each run, which is the number of the last range that begins at or before the run."""
+    """Return the segment of each run. A segment begins at each run at which a range begins."""
     starts = np.zeros(n, np.int64)
     starts[first[last > first]] = 1
     return np.cumsum(starts)
@@ -213,14 +213,14 @@ def scan(function: Function, states: pa.StructArray, segments: Places) -> pa.Str
 
 
 class _Level(NamedTuple):
-    """One level of a scan: which states are paired, and where each scanned state comes from."""
+    """One level of a scan: the pairs of adjacent states, and the origin of each result."""
 
-    pairs: Groups
-    even: Places  # the first state of each pair is merged with its predecessor, unless it is the first of a segment
-    before: Places
-    both: Groups
+    pairs: Groups  # the pair of each state
+    even: Places  # the first states of pairs, without the first states of segments
+    before: Places  # for each state in `even`, the previous pair, whose result is merged with the state
+    both: Groups  # groups each state in `even` with the result of the previous pair
     alone: Places  # the first state of each segment
-    source: Places
+    source: Places  # the index of each result among those of the pairs, of `even` and of `alone`, end to end
 
 
 def _levels(segments: Places) -> list[_Level]:
@@ -237,7 +237,7 @@ def _levels(segments: Places) -> list[_Level]:
         pair = np.repeat(earlier, lengths) + place // 2
         count = int(pair[-1]) + 1
         even, alone = np.flatnonzero((place % 2 == 0) & (place > 0)), np.flatnonzero(place == 0)
-        source = pair.copy()  # the second state of a pair ends where the pair ends
+        source = pair.copy()  # the result for the second state of a pair is that of the pair
         source[even] = count + np.arange(len(even))
         source[alone] = count + len(even) + np.arange(len(alone))
         both = Groups(np.tile(np.arange(len(even)), 2), len(even))

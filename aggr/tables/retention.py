@@ -21,8 +21,9 @@ def retention(states: pa.Array, later: pa.Array) -> pa.Array:
 
     Parameters
     ----------
-    states, later : columns of states of `per`, or of functions with the state of `value_counts`, shape (n,) States of
-    different windows. In each row, both states belong to the same keys of the table.
+    states, later : columns of states, shape (n,)
+        States of `per`, or of functions with the state of `value_counts`, in different windows. In each row, both
+        states belong to the same keys of the table.
 
     Returns
     -------

@@ -128,10 +128,10 @@ def jaccard(left: pa.Array, right: pa.Array) -> pa.Array:
 def _chosen(left: pa.Array, right: pa.Array, common: bool) -> pa.Array:
     function, pair, valid = _paired(left, right)
     left_sketches, right_sketches = _sketches(pair)
-    nothing = left_sketches.are_empty | (
-        right_sketches.are_empty & common
-    )  # an empty set is known exactly, whatever the other theta is
-    thetas = np.where(nothing, NO_THRESHOLD, np.minimum(left_sketches.thetas, right_sketches.thetas))
+    # If an empty operand makes the result empty, the result is exact: its theta is 1, whatever the theta of the other
+    # operand.
+    is_empty = left_sketches.are_empty | (right_sketches.are_empty & common)
+    thetas = np.where(is_empty, NO_THRESHOLD, np.minimum(left_sketches.thetas, right_sketches.thetas))
     chosen = _among(left_sketches, right_sketches, thetas, common)
     return with_nulls(function.own_state.pack({"sketch": chosen.to_arrow()}, len(thetas)), valid)
 

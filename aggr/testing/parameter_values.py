@@ -67,8 +67,8 @@ def check_parameters(function: Function, parameters: Parameters) -> None:
         tried = variants(function, name, parameters)
         if not tried or not (guessable or parameters.get(name)):
             raise ValueError(
-                f"no other value of the parameter {name!r} of {function.name} is known to the check; pass some with "
-                f"check(…, parameters={{{name!r}: […]}})"
+                f"the check needs a value of the parameter {name!r} of {function.name} that differs from "
+                f"{getattr(function, name)!r}, and cannot guess one; pass some: check(…, parameters={{{name!r}: […]}})"
             )
 
 

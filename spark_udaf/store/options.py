@@ -19,7 +19,7 @@ STORAGE = "storage."
 _TRUTHS = ("flat", "latest", "closed", "running")
 _TEXTS = ("per", "within", "where", "keys", "measures", "having", "points", "timezone", "now", "fill", "edges")
 _QUERY_FIELDS = (*_TEXTS, *_TRUTHS)
-_STATES_FIELDS = ("per", "within", "where", "now")  # Functions that are allowed in queries of states.
+_STATES_FIELDS = ("per", "within", "where", "now")  # The query options that are allowed with states=true.
 WARN = "warn"
 OPTIONS = ("path", *_QUERY_FIELDS, "states", "name", "rows_per_task", WARN)
 ROWS_PER_TASK = 50_000  # The number of states per task. States of some kilobytes take some hundred megabytes.

@@ -35,10 +35,13 @@ _SHARD_STATE = StructType().add("shards", "integer").add("timer", "long").add("h
 
 
 class ShardWindows(SentWithVersion, StatefulProcessor):
-    """The open or ordered windows of the shards of a task."""
+    """Spark's processor of the shards of a task.
+
+    The state of a shard is an `OpenWindows`, or an `OrderedStream` if the job is an `OrderedJob`.
+    """
 
     def __init__(self, job: ShardJob | OrderedJob, timers: str) -> None:
-        """Store the job, and Spark's name for the clock of timers. Spark sends both to the tasks."""
+        """Store the job, and Spark's name for the clock of timers. Spark sends the processor to the tasks."""
         self._job, self._timers = job, timers
 
     def init(self, handle: StatefulProcessorHandle) -> None:

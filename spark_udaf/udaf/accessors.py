@@ -115,8 +115,8 @@ def stdev(states: Column | str, ddof: int = 1) -> Column:
     Raises
     ------
     ValueError
-        If ``ddof`` is not an integer from 0. States of a function without a deviation fail the job with an error that
-        names the function.
+        If ``ddof`` is not an integer of at least 0. States of a function without a standard deviation fail the job
+        with an error that names the function.
     """
     return _read("double", states, accessors.stdev, Stdev(ddof).ddof)
 

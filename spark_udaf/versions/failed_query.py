@@ -1,7 +1,10 @@
-"""Information about a query that failed: its DataFrame, its plan as text, and the group whose list has the most values.
+"""Information about a query that failed: its DataFrame and its plan as text.
+
+If the query collects the values of groups into lists (``collect_list``), `largest_group` returns the group with the
+most values. This group is unknown on Spark Connect, which does not provide plans as objects, and for a plan that cannot
+be read.
 
 PySpark raises an error inside the method of the DataFrame that ran the action, so the stack contains the DataFrame.
-Only classic Spark provides plans as objects. Without them, and for a plan that cannot be read, the group is unknown.
 """
 
 from __future__ import annotations

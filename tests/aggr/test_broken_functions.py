@@ -115,7 +115,7 @@ def test_the_sound_functions_that_they_spoil_pass(name):
 
 @pytest.mark.parametrize("name", ["UndeclaredText", "UndeclaredTuple"])
 def test_a_parameter_that_cannot_be_guessed_must_come_from_the_author(name):
-    with pytest.raises(ValueError, match="is known to the check; pass some with check"):
+    with pytest.raises(ValueError, match="cannot guess one; pass some: check"):
         check(getattr(broken, name)())
 
 

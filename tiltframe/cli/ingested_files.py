@@ -35,7 +35,10 @@ class KnownFile:
 
     @property
     def is_path_recorded(self) -> bool:
-        """Whether the record of the path is up to date."""
+        """Whether the store's record for this path has the digest of the current bytes.
+
+        Always true for standard input, whose path is not recorded.
+        """
         return self.piped or self.recorded_content == self.content
 
     @property

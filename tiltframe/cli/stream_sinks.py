@@ -164,7 +164,7 @@ class IntoStore(Sink):
 
 @contextmanager
 def side_output(file: Path | None) -> Iterator[Callable[[pa.Table], None]]:
-    """Yield a function that appends rows to a file as JSON lines, or None if there is no file."""
+    """Yield a function that appends rows to a file as JSON lines. Without a file, it ignores the rows."""
     if file is None:
         yield lambda rows: None
         return

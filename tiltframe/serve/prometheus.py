@@ -179,7 +179,10 @@ class _Api:
         return self._listed(label_values(metrics, name, matches, self._listing(form, deadline)), form)
 
     def _listing(self, form: Form, deadline: Deadline) -> Listing:
-        """Return the range in which series are listed, which is open at an end that the request does not name."""
+        """Return the time range in which series are listed.
+
+        If the request names no start or no end, the range is not limited on that side.
+        """
         start, end = (read_bound(form[name][-1], name) if form.get(name) else None for name in ("start", "end"))
         if start is not None and end is not None and end < start:
             raise BadData("the end of the range is before its start; exchange them")

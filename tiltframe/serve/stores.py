@@ -19,10 +19,12 @@ _DATABASES = ("postgres", "postgresql")
 
 
 class ServedStore:
-    """A store and its name. The address is a folder, a URI, or ``NAME=ADDRESS``; a store in a database has its own
-    name.
+    """A store under the name by which it is served.
 
-    Raise ``ValueError`` if a name is not allowed in a path, and `StoreError` if a store cannot be opened.
+    ``place`` is a folder, a URI or ``NAME=URI``. Without ``NAME``, the name is the last part of the folder or URI, or
+    for a database the name of the store in it. With a database, ``NAME`` selects the store.
+
+    Raise ``ValueError`` if the name cannot be part of a URL, and `StoreError` if the store cannot be opened.
     """
 
     def __init__(self, place: str, durable: bool = False) -> None:
@@ -36,12 +38,15 @@ class ServedStore:
         folder = os.path.basename(uri.rstrip("/") if "://" in uri else os.path.abspath(uri))
         self.name = named[1] if named else store.name if in_database else folder
         if not re.fullmatch(_NAME, self.name):
-            raise ValueError(f"{shown(self.name)} cannot be a name in a path; write NAME={shown(uri)[1:-1]}")
+            raise ValueError(
+                f"the store name {shown(self.name)} cannot be part of a URL, which allows only letters, digits, '_', "
+                f"'.' and '-'; give it another name: NAME={shown(uri)[1:-1]}"
+            )
         self.store = store
         self._described = store.at().snapshot.manifest
 
     def read_with_open(self, saved: str) -> None:
-        """From now on, read the store together with the open windows in the state file of a stream."""
+        """Read the store from now on together with the open windows in ``saved``, the state file of a stream."""
         self.store = self.store.with_open(saved)
         self.now()
 
@@ -52,8 +57,8 @@ class ServedStore:
     def now(self) -> StoreView:
         """Return the current view of the store. If its frame has changed, the store is opened again.
 
-        The time of the view is the last microsecond of the finest window that is open. The same windows are complete at
-        all times within that window, so that equal versions of the store give equal answers.
+        The view's time is rounded up to the last microsecond of the current window of the finest level. No window ends
+        in between, so two requests within this window get the same answer if the store has not changed.
         """
         view = self.store.at()
         if view.snapshot.manifest != self._described:
@@ -66,7 +71,7 @@ class ServedStore:
 
 
 class Stores(Mapping[str, FrameStore]):
-    """Served stores by name, each at its current version. Unknown names raise an error with a message."""
+    """Served stores by name, each at its current version. An unknown name raises `Refused` with status 404."""
 
     def __init__(self, places: Iterable[str], durable: bool = False, with_open: Iterable[str] = ()) -> None:
         """Open all stores; ``with_open`` contains state files of streams, as FILE or NAME=FILE.
