@@ -68,7 +68,7 @@ _CONTINUOUS: dict[str, _Indices] = {
     "median_unbiased": _plotting_position(1 / 3, 1 / 3),
     "normal_unbiased": _plotting_position(3 / 8, 3 / 8),
 }
-_MEANS: dict[str, _Indices] = {  # the choice between the two values next to a position; a whole position has one value
+_MEANS: dict[str, _Indices] = {  # methods that return the mean of the two values next to a position that is not whole
     "midpoint": _spread,
     "averaged_inverted_cdf": lambda q, counts: _averaged(_product(q, counts)),
 }

@@ -24,7 +24,8 @@ _QUANTILES = (
     "quantile quantiles percentile percentiles percentile_approx approx_percentile percentile_cont approxquantile"
 )
 _DISTINCT = "nunique n_unique countdistinct distinct approx_distinct theta_sketch_agg hll_sketch_agg"
-_ELSEWHERE = {  # a name in other tools, in lower case, and the name here
+# Names of functions in other tools, in lower case, each with the function to use here.
+_ELSEWHERE = {
     **dict.fromkeys(_QUANTILES.split(), "dds(x, quantiles=[0.9, 0.99]), or hdr"),
     **dict.fromkeys(_DISTINCT.split(), "count_distinct(x), which is exact, or approx_count_distinct(x)"),
     "median": "dds(x, quantiles=[0.5])",

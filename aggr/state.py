@@ -80,7 +80,7 @@ class State(ABC):
     optional_fields: ClassVar[tuple[str, ...]] = ()
     versions: ClassVar[tuple[int, ...]] = (1,)
     merges_by_field: ClassVar[bool] = True
-    # a state is normally read only from its own columns; see `aggr.Function.reads`
+    # states from whose columns this state can be read too; see `aggr.Function.reads`
     reads: ClassVar[tuple[State, ...]] = ()
 
     # The attributes and methods that a state declares.
@@ -304,7 +304,7 @@ class State(ABC):
         if column.null_count:
             groups = groups.filter(column.is_valid().to_numpy(zero_copy_only=False))
             column = column.drop_null()
-        # a single state is the result of its merge
+        # merging a single state does not change it
         is_single = len(groups) == groups.n and bool((groups.counts() == 1).all())
         if not is_checked:
             check_states(self, column, reading, is_named, in_full=is_single)

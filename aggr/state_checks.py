@@ -54,7 +54,7 @@ class Layout(Protocol):
 
     @property
     def name(self) -> str:
-        """The word that is stored in each row."""
+        """The name of the state, which is stored in each row."""
 
     @property
     def version(self) -> int:

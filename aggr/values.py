@@ -32,7 +32,7 @@ class Values:
         The column in a plain type, or a struct if the function has several inputs.
     groups : Groups
         The groups, with as many rows as ``array``.
-    weights : array of int64 from 1, shape (rows,), or None
+    weights : array of int64, each at least 1, shape (rows,), or None
         The number of rows that each row represents; None if all weights are 1.
     refused : array of int64, shape (groups.n,), or None
         The number of rows of each group that were left out because their weight was refused; None if there are none.
@@ -59,7 +59,7 @@ class Values:
     @property
     def present(self) -> Values:
         """The values that are not null."""
-        # the object is not cached in itself, because such a reference would keep it alive
+        # not cached, because an object that refers to itself is freed only by the garbage collector
         return self._valid if self.array.null_count else self
 
     @cached_property

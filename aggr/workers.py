@@ -15,7 +15,8 @@ from typing import TYPE_CHECKING, TypeVar
 from aggr.arguments import checked_whole
 
 if TYPE_CHECKING:
-    from concurrent.futures import Future, ThreadPoolExecutor  # slow to import, and only needed for several threads
+    # not imported at run time until several threads are used, because the import is slow
+    from concurrent.futures import Future, ThreadPoolExecutor
 
 MOST_JOBS = 4  # more threads would wait for the calling thread, which reads and merges, and need more memory
 T = TypeVar("T")

@@ -56,7 +56,7 @@ def pairs() -> list[Pair]:
 
 
 def table_of(rows: Sequence[Pair]) -> pa.Table:
-    """Return a table of y and x with the number of their pair, for all pairs in order."""
+    """Return a table of the columns y and x of all pairs, end to end, with the index of the pair of each row."""
     numbers = np.repeat(np.arange(len(rows)), [len(y) for _, y, _ in rows])
     y, x = (np.concatenate([pair[side] for pair in rows]) for side in (1, 2))
     return pa.table({"pair": numbers, "y": y, "x": x})

@@ -167,7 +167,8 @@ def main(quick: bool, out: Path | None) -> None:
     for name, values in data_sets(rows):
         table = pa.table({"x": values})
         first, *more = measures(values)
-        for sketches, packages in ([first], peers(values)), (more, ()):  # the other packages are measured once
+        # The other packages do not depend on the sketch, so they are measured only with the first one.
+        for sketches, packages in ([first], peers(values)), (more, ()):
             report = bench(sketches, against=packages, data=table, groups=(1,), rounds=1, memory=False)
             click.echo(f"{name}\n{as_text(report)}\n")
             errors += errors_in(name, report)

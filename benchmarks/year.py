@@ -92,7 +92,7 @@ def built(folder: Path, days: int) -> dict[str, float]:
     return seconds
 
 
-# the arguments of the query, the groups in SQL, and whether it is for one day
+# for each query: its arguments, the groups in SQL, and whether it asks for a single day
 QUESTIONS: dict[str, tuple[dict[str, Any], str, bool]] = {
     "a day of one key by the minute": ({"per": "1m", "where": "host = 'host-0500'"}, "ts, host", True),
     "a day by the hour, of every key": ({"per": "1h"}, "date_trunc('hour', ts), host", True),
@@ -104,8 +104,9 @@ QUESTIONS: dict[str, tuple[dict[str, Any], str, bool]] = {
 
 
 def in_sql(table: str, words: dict[str, Any], grouped: str, day: int | None) -> str:
-    """Return the same query in SQL over the minutes. It returns sums of results, which do not depend on the order of
-    rows.
+    """Return a query of the store as SQL over the results per minute.
+
+    The SQL returns sums of the results, which do not depend on the order of rows.
     """
     conditions = [words["where"]] if "where" in words else []
     if day is not None:

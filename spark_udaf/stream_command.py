@@ -116,7 +116,7 @@ def run(
             )
         left = "open windows were not emitted; use --state FOLDER to keep them"
         from_now(f"stopped; {left if state is None else 'it continues from its checkpoint when it is run again'}")
-        # after Ctrl-C Spark ends with this process; the batch is repeated later, and counts once
+        # Ctrl-C also ends Spark. The next run repeats the interrupted batch, which then counts once.
         LateRows(query, has_disorder=delay > 0).await_end()
 
 

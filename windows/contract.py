@@ -332,7 +332,9 @@ class TimeWindow(ABC):
             starts = np.sort(starts)
             starts = starts[np.append(True, starts[1:] != starts[:-1])]
             next_starts = self.ends(starts)[:-1]
-            missing = next_starts[next_starts != starts[1:]]  # a window may be shorter than a step
+            # Windows that are shorter than a step may lie between two steps. A window is missing if the end of the
+            # previous window is not the next start.
+            missing = next_starts[next_starts != starts[1:]]
             if not len(missing):
                 listed: Instants = starts[starts >= start]
                 return listed

@@ -1,4 +1,4 @@
-"""Ranges of levels: ``1s ... 1y`` and ``sec ... year`` are the seconds, minutes, hours, days, months and years."""
+"""Ranges of levels: ``1s ... 1y`` or ``sec ... year`` stands for seconds, minutes, hours, days, months and years."""
 
 from __future__ import annotations
 

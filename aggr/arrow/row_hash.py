@@ -28,7 +28,8 @@ Words = NDArray[np.uint64]
 NO_THRESHOLD = np.iinfo(np.int64).max  # the threshold of a sample of all rows; every hash of `hash64` is smaller
 _LANES = 2
 _NULL = np.uint64(0x9E3779B97F4A7C15)  # 2^64 divided by the golden ratio, the increment of SplitMix64
-_BASIS = (np.uint64(0xCBF29CE484222325), np.uint64(0x84222325CBF29CE4))  # FNV's 64-bit basis, and its halves swapped
+# FNV's 64-bit basis, and the same number with exchanged halves
+_BASIS = (np.uint64(0xCBF29CE484222325), np.uint64(0x84222325CBF29CE4))
 _PRIMES = (np.uint64(0x100000001B3), np.uint64(0x9E3779B97F4A7C55))  # FNV's 64-bit prime, and another odd number
 # the multipliers in the finalizers of SplitMix64 and MurmurHash3
 _FACTORS = (
@@ -50,8 +51,7 @@ def row_hashes(columns: Sequence[pa.Array | pa.ChunkedArray]) -> Words:
 
 
 def hash64(*columns: pa.Array) -> Whole:
-    """Hash the rows of columns without nulls to uniformly distributed numbers from 0 to below `NO_THRESHOLD`, for
-    sampling.
+    """Hash the rows of columns without nulls, for sampling. Hashes are uniformly distributed in [0, `NO_THRESHOLD`).
 
     >>> a, b, again = hash64(pa.array(["a", "b", "a"])).tolist()
     >>> a == again, a == b

@@ -14,8 +14,10 @@ _EXACT = 1e-17  # zero errors are drawn at this value, because the axis is logar
 
 
 def plot(report: Report, file: str | Path) -> None:
-    """Draw a report into a file: the speed from rows to results by groups, and, if there are any, the errors by bytes
-    and the shuffled bytes by groups.
+    """Draw a report into a file.
+
+    One plot shows the speed from rows to results over the number of groups. If the report has such figures, further
+    plots show the errors over the bytes of a state, and the shuffled bytes over the number of groups.
 
     Parameters
     ----------

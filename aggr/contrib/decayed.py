@@ -59,7 +59,7 @@ from aggr.extend.exact import (
 )
 from aggr.extend.lists import check_neighbours, checked_entries, entries_of, lists_of
 
-_HALVINGS = 32  # the half-lives per span, so that consecutive spans differ by one digit of an exact sum
+_HALVINGS = 32  # the half-lives per span; weights of consecutive spans differ by 2^32, one digit of an exact sum
 _SPANS = 4
 _LATER = 200  # after this many spans, every sum has decayed to 0
 _LONGEST = 100 * 366 * DAY

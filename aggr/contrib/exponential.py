@@ -233,7 +233,7 @@ def _agree(states: pa.StructArray, shifts: Whole) -> bool:
         if not np.array_equal(extremes.is_valid().to_numpy(zero_copy_only=False), finite | endless | other):
             return False
         sizes = field_of_type(pc.fill_null(extremes, 0.0), pa.float64()).to_numpy() * sign
-        alone = ~finite & ~endless  # all values are infinities of the other sign
+        alone = ~finite & ~endless  # states in which all values, if there are any, are infinities of the other sign
         if (sizes[endless] != np.inf).any() or (sizes[alone & other] != -np.inf).any():
             return False
         has_finite = finite & ~endless
@@ -243,7 +243,7 @@ def _agree(states: pa.StructArray, shifts: Whole) -> bool:
         middle = has_finite & ~nearest & (counts[0] > 0)
         if (sizes[middle] != 0.0).any():
             return False
-        # if no value is zero or has this sign, the lowest bucket of the other sign limits the extreme
+        # If all finite values have the other sign, the extreme lies in the lowest bucket of that sign.
         last = has_finite & ~nearest & ~middle
         for chosen, side, key, turned in ((has_finite & nearest, near, "high", 1.0), (last, far, "low", -1.0)):
             magnitudes = sizes[chosen] * turned

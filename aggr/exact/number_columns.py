@@ -102,7 +102,7 @@ def as_floats(values: pa.Array) -> Floats:
         floats = values.to_numpy().astype(np.float64, copy=False)
         return floats
     parts, scale = _decimal_parts(values), values.type.scale
-    if len(parts) == 1 and scale <= EXACT_POWER:  # both are exact, so the division rounds once
+    if len(parts) == 1 and scale <= EXACT_POWER:  # dividend and divisor are exact, so only the division rounds
         floats = parts[0] / 10.0**scale
         return floats
     one_row_groups = Groups.each(len(values))

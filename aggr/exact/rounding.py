@@ -108,7 +108,8 @@ def ratio(top: int, exponent: int, bottom: int = 1) -> float:
 
 def root_of(top: int, exponent: int, bottom: int = 1) -> float:
     """Return the correctly rounded square root of ``top · 2^exponent / bottom``."""
-    shift = max(0, 140 + bottom.bit_length() - top.bit_length())  # at least 140 bits, so that the root has 70 bits
+    # for a quotient of at least 140 bits, whose root has 70 bits
+    shift = max(0, 140 + bottom.bit_length() - top.bit_length())
     shift += (exponent - shift) % 2
     quotient, remainder = divmod(top << shift, bottom)
     root = math.isqrt(quotient)
@@ -168,7 +169,7 @@ def _digits(digits: NDArray[np.int32], places: Whole, low: Whole) -> tuple[Float
     for i in range(n):
         first, top = places[i], places[i + 1] - 1
         total, error, scale = 0.0, 0.0, 2.0 ** (3 * BITS)
-        exact[i] = top - first < 3  # at most 96 bits: 53 in the total, and 43 in its errors
+        exact[i] = top - first < 3  # three digits have 96 bits, and two doubles have 2 · 53 bits
         for step in range(4):
             if top - step >= first:
                 added = digits[top - step] * scale

@@ -26,7 +26,7 @@ from aggr.groups.numbers import MIN_EXPONENT, Numbers, exponent_range
 _MANTISSA = (1 << 52) - 1
 _HIDDEN = 1 << 52
 _WORD = (1 << 32) - 1
-_NONE = 1 << 20  # the minimum exponent of a group without numbers, larger than every exponent
+_NONE = 1 << 20  # the lowest exponent of a group without numbers, larger than every exponent
 _ROWS_OF_PARTS = 1 << 20  # the rows per pass for numbers of three and four parts, whose fourth powers have 400 products
 _UWORD, _UBITS = np.uint64(_WORD), np.uint64(32)
 _PLACE_1, _PLACE_2, _PLACE_3, _PLACE_4 = (np.uint64(place) for place in (1, 2, 3, 4))

@@ -93,7 +93,7 @@ class DdsState(SketchState):
         return buckets.count_weighted(mapping._keys_within(sizes.array, sizes.min_max), weights, sizes.groups)
 
     def _key_ranges(self, x: Numbers) -> tuple[Whole, Whole] | None:
-        """Return the lowest and the highest key of each group of positive numbers; 1 and 0 for an empty group."""
+        """Return the lowest and the highest key of each group of positive numbers. An empty group has 1 and 0."""
         extremes = x.extremes
         if extremes is None:
             return None

@@ -240,8 +240,9 @@ class HdrState(BucketState):
         return units.astype(np.int64)
 
     def _key_ranges(self, minima: pa.Array, maxima: pa.Array) -> tuple[Whole, Whole]:
-        """Return the lowest and the highest index of each group from its minimum and maximum; 1 and 0 for an empty
-        group.
+        """Return the lowest and the highest index of each group from its minimum and maximum.
+
+        An empty group has the indices 1 and 0.
         """
         empty = minima.is_null().to_numpy(zero_copy_only=False)
         low, high = (self.layout.index(pc.fill_null(end, 0).to_numpy()) for end in (minima, maxima))

@@ -378,7 +378,8 @@ def _ranks(column: pa.DictionaryArray) -> tuple[NDArray[np.int64], int]:
     """Return the rank of each value in a dictionary column, from the order of its dictionary, and an upper bound of the
     ranks.
     """
-    values = normalize(column.dictionary).dictionary_encode(null_encoding="encode")  # each value only once
+    # The dictionary is encoded again, because it may contain a value several times.
+    values = normalize(column.dictionary).dictionary_encode(null_encoding="encode")
     order = pc.sort_indices(values.dictionary).to_numpy()
     rank = np.empty(len(order) + 1, np.int64)
     rank[order] = np.arange(len(order))

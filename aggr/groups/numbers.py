@@ -16,7 +16,7 @@ from aggr.groups.groups import Groups, check_lengths
 
 MIN_EXPONENT = -1074  # the exponent of the smallest positive double
 _EXPONENT = 0x7FF
-_NONE = 1 << 20  # larger than every exponent
+_NONE = 1 << 20  # the lowest exponent of a group without numbers, larger than every exponent
 
 
 @compiled

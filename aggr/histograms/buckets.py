@@ -85,8 +85,8 @@ class Buckets(Field):
     ) -> pa.StructArray:
         """Count the keys of each group. Keys must fit int32 and be sorted by group.
 
-        ``key_ranges`` are the lowest and the highest key of each group, if they are known; 1 and 0 for a group without
-        keys.
+        ``key_ranges`` are the lowest and the highest key of each group, if they are known. For a group without keys,
+        they are 1 and 0.
         """
         check_lengths(len(keys), groups, "keys")
         if not len(keys):
@@ -245,7 +245,7 @@ def _merged(
         lowest_key: Int
         highest_key: Int
         lowest_key, highest_key, size = FAR, -FAR, 0
-        several, first, last = 0, np.int64(-1), np.int64(-1)  # the rows whose count is above 0
+        several, first, last = 0, np.int64(-1), np.int64(-1)  # of the rows that are not empty: number, first and last
         for i in range(until[group], until[group + 1]):
             row = np.int64(rows[i])
             bytes_of = places[row + 1] - places[row]
@@ -303,7 +303,8 @@ def _merged(
         if size:
             lows[group], highs[group] = folded, highest_key
         offsets[group + 1] = at
-    written = data[:at] if 4 * at > 3 * len(data) else data[:at].copy()  # copying takes as long as merging
+    # Unused memory is freed only if it is at least a quarter, because copying the data takes as long as merging.
+    written = data[:at] if 4 * at > 3 * len(data) else data[:at].copy()
     return (lows, highs, totals, written, offsets), sparse, broken, overflown
 
 

@@ -20,7 +20,7 @@ from aggr.extend.lists import Registers
 from aggr.extend.tables import checked
 from aggr.histograms.leb128 import of_arrow, to_arrow
 
-_VERSION, _FAMILY, _EIGHT_BITS = 1, 7, 8  # the last one contains the mode bits for 8-bit registers
+_VERSION, _FAMILY, _EIGHT_BITS = 1, 7, 8  # the format's version, the family HLL, and the mode of 8-bit registers
 _LIST, _SET, _REGISTERS = 0, 1, 2
 _EMPTY, _COMPACT, _OUT_OF_ORDER = 4, 8, 16
 _LISTED = 7  # the maximum number of coupons that are written as a list; more are written as a set

@@ -32,7 +32,8 @@ _COMPACT = 3  # the number of the sketch family that is written
 _SEED_HASH = 0x93CC  # the hash of DataSketches' default seed 9001
 # the flags read-only, compact and ordered, which are set in all written sketches
 _BIG_ENDIAN, _EMPTY, _FLAGS = 1, 4, 2 | 8 | 16
-_LONG, _LONGS = 8, 0x3F  # the bytes of a long; the mask in the first byte for the number of longs in the preamble
+# the bytes of a long; the bits of the first byte that contain the number of longs in the preamble
+_LONG, _LONGS = 8, 0x3F
 _PLAIN, _PACKED = 3, 4  # versions
 
 
@@ -133,7 +134,7 @@ def _read(column: pa.BinaryArray, rows: Ids) -> Sketches:
     _refuse(rows, ~packed & (version != _PLAIN), "not in version 3 or 4 of the format, which are the supported ones")
     _refuse(rows, flags & _BIG_ENDIAN != 0, "in big-endian order; write it in little-endian order")
     _refuse(rows, full & (_numbers(data, starts + 6, 2) != _SEED_HASH), "hashed with a seed other than 9001")
-    shortest = 1 + ~packed  # the longs of a preamble without theta
+    shortest = 1 + ~packed  # the number of longs in a preamble without theta
     counts = np.where(
         longs < shortest, 1, _numbers(data, starts + np.where(packed, longs, 1) * _LONG, np.where(packed, width, 4))
     )

@@ -68,7 +68,7 @@ def _builder(name: str) -> Builder:
         if at is not None and len(args) == at + 2:
             in_zone = exp.AtTimeZone(this=args[at], zone=args[at + 1])
             in_zone.meta[times.OF_A_FUNCTION] = True
-            args[at:] = [in_zone]  # in place, because the parser counts the arguments later
+            args[at:] = [in_zone]  # The list itself is changed, because the parser counts its elements later.
         if len(args) > max_arguments:
             raise ValueError(
                 f"{name.lower()} takes at most {max_arguments} argument{'s' * (max_arguments > 1)}; got {len(args)}"

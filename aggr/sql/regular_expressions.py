@@ -88,7 +88,8 @@ def _atom(regex: str, position: int) -> tuple[int, int]:
         return escaped.end(), _UNICODE_STEPS if escaped[0][1] in "pP" else 1
     if regex[position] == "[":
         characters = _CLASS.match(regex, position)
-        if characters is None:  # without its end, the rest is not read again for each further bracket
+        if characters is None:
+            # A class without an end extends to the end of the text. Otherwise, each further bracket would search again.
             return len(regex), len(regex) - position
         return characters.end(), _UNICODE_STEPS if re.search(r"\\[pP]|\[\^", characters[0]) else 1
     return position + 1, 1

@@ -31,7 +31,7 @@ from aggr.sql.regular_expressions import check_size
 from aggr.sql.term import Term, Value, apply
 from aggr.sql.types import coerce
 
-# not equal to any other part of a pattern, because those are single characters
+# Two characters each, so that they differ from all other parts of a pattern, which are single characters.
 _ANY_TEXT, _ANY_CHARACTER = "\0%", "\0_"
 _STRING = pa.string()
 _SOUGHT, _PUT = written("what {} looks for"), written("what {} puts")

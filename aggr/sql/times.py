@@ -22,7 +22,9 @@ _PARTS: dict[str, Kernel] = {
     "DOW": partial(pc.day_of_week, week_start=7),
     "ISODOW": partial(pc.day_of_week, count_from_zero=False),
 }
-OF_A_FUNCTION = "of_a_function"  # marks a zone that is a function's last argument, in which its times are interpreted
+OF_A_FUNCTION = (
+    "of_a_function"  # Marks the time zone that follows the other arguments of a function, as in hour(ts, 'UTC').
+)
 _CLOCK_UNITS = ("HOUR", "MINUTE", "SECOND")
 _TRUNCATED = ("YEAR", "QUARTER", "MONTH", "WEEK", "DAY", *_CLOCK_UNITS)
 _PER_SECOND = {"s": 1, "ms": 10**3, "us": 10**6, "ns": 10**9}

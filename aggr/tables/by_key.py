@@ -59,7 +59,8 @@ def reduce_by(
     reduced = {}
     for column in states:
         measure = column.measure
-        # these may include the numeric columns that were read from text columns
+        # The names of the columns are part of the key, because a measure may read a text column or its column of
+        # numbers, depending on the table.
         read = measure.reads, measure.columns(rows.column_names)
         if read not in values:
             values[read] = measure.values(rows, groups, times, timezone)
@@ -281,7 +282,8 @@ def columns_read(keys: Keys, states: Sequence[StateColumn], names: Collection[st
     Raises ``ValueError`` for a column that does not exist, or a text that is ambiguous.
     """
     _check_there(plain_keys(keys), names)
-    columns_of_keys = key_columns(keys, names)  # checked first, because its errors are about keys
+    # before the measures, so that an unknown name in a key is reported for the key
+    columns_of_keys = key_columns(keys, names)
     needed = [name for name in columns_reduced(keys, states, names) if name in names]
     return tuple(dict.fromkeys([*columns_of_keys, *needed]))
 

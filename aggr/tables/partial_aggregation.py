@@ -14,9 +14,8 @@ import pyarrow as pa
 from aggr.workers import Workers
 
 REDUCE_ROWS = 1 << 19  # the rows per call of reduce: enough to amortize the call, and few enough to fit into the cache
-_MOST_ROWS = (
-    1 << 20
-)  # the rows per call if groups have few rows, because merging would then cost more than the cache saves
+# the maximum of rows per call, for groups with few rows: merging more tables would cost more time than the cache saves
+_MOST_ROWS = 1 << 20
 _MANY = 32  # groups with at least this many rows count as large
 MAX_RATIO = 0.7  # partial states are merged if at most this share of them would remain
 _UNSEEN = 7  # after a table with nearly as many groups as rows, this many tables are passed on without counting groups
@@ -122,7 +121,7 @@ def adaptive_states(
                 size, room = 0, least_room
     if partials:
         partials = [_joined(partials, merge)]
-        yield True, partials.pop()  # popped, so that only the consumer has a reference to the table
+        yield True, partials.pop()  # removed from the list, so that only the consumer has a reference to the table
 
 
 def _keep_freed_memory() -> None:

@@ -114,8 +114,8 @@ def draw_accepted(function: Function, kind: pa.DataType, size: int, seed: int) -
     Returns
     -------
     array of the type, shape (size,), or None
-        The first kind of values that the function accepts: all edge cases, finite numbers, numbers from 0, small
-        integers. None if it rejects all of them.
+        Values of the first kind that the function accepts. The kinds are tried in this order: all edge cases, finite
+        numbers, numbers of at least 0, small integers. None if the function rejects all kinds.
     """
     for draw in _sources(kind):
         if _accepts(function, draw(size, seed)):

@@ -18,7 +18,7 @@ from aggr.testing.cases import draw_accepted, input_types, refuses, same
 from aggr.testing.harness import LawBroken
 
 _ROWS = 60
-_GROUPS = 36  # 30 groups have one row, five have six rows, and the last has no rows
+_GROUPS = 36  # 30 groups with one row each, five with six rows each, and one without rows
 
 
 def keep_states(function: Function, path: str | Path, input_type: pa.DataType | None = None) -> None:

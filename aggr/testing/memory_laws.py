@@ -24,7 +24,7 @@ def neighbours(case: Case) -> None:
     """Reducing does not change the arrays that other measures share: values, doubles, groups and weights."""
     _check_untouched(case, case.function.grouped(case.values, case.groups))
     present = case.function.drop_null(case.function.grouped(case.values, case.groups))
-    _check_untouched(case, present)  # without nulls, because with nulls the function would receive a copy
+    _check_untouched(case, present)  # also without nulls, because the function receives a copy of a column with nulls
     if case.function.takes_weights:
         weights = pa.array(case.rng.integers(1, 2**10, len(case.values)))
         _check_untouched(case, case.function.drop_null(case.function.grouped(case.values, case.groups, weights)))

@@ -21,7 +21,8 @@ from aggr.function import Function
 from aggr.groups.groups import Groups
 
 _SEED = "20240501"  # any seed of hashes that differs from the one of this process
-_ZONES = "Pacific/Apia", "America/Caracas"  # time zones; the process has another one than this process
+# Two time zones. The other process has the first one that differs from the zone of this process.
+_ZONES = "Pacific/Apia", "America/Caracas"
 _PROGRAM = """
 import pickle, sys
 from aggr.arrow.bit_equality import digest

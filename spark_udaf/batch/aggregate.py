@@ -153,7 +153,9 @@ def plan_states(
 
     def groups(rows: pa.Table) -> int:
         _, places, key_columns = keyed(rows, keys, ())
-        if places is not None or not columns:  # rows of lists, and rows without columns, cannot be shuffled
+        # 0 lets rows be reduced. Rows that are repeated for the elements of a list, and rows without columns, cannot
+        # be shuffled in the place of states.
+        if places is not None or not columns:
             return 0
         return group_by(list(key_columns.values()), rows.num_rows)[0].n
 
@@ -331,7 +333,7 @@ def results_schema(
 
 
 def _has_metadata(states: DataFrame | ParquetScan) -> bool:
-    """Return whether states have the metadata of their columns: scans read none, and not every engine keeps it."""
+    """Return whether the columns of states have metadata. Scans do not read metadata, and some engines drop it."""
     if isinstance(states, ParquetScan) or not hasattr(states, "sparkSession"):
         return False
     return engine_of(states.sparkSession).has(Feature.METADATA)

@@ -128,16 +128,17 @@ def plan_rollup(
     *,
     finishes: bool = True,
 ) -> TwoPhases:
-    """Plan a rollup of rows of a schema; ``then`` receives the states of levels in tasks, complete windows at a time.
+    """Plan a rollup of rows of a schema.
 
-    If ``finishes``, it receives windows whose rows are in one partition before the shuffle.
+    In the tasks, ``then`` converts the states of the levels, which always belong to complete windows, to rows of
+    ``result``. If ``finishes`` is true, windows whose rows are all in one partition are converted before the shuffle.
     """
     check_fractions(frame, input_schema)
     panes = [field for field in frame.states_schema(input_schema) if field.name != LEVEL]
     together = [COARSE] * frame.disjoint
     nested = frame.disjoint and frame.panes.contiguous
     alone = source.exclusive_times(frame.time, frame.timezone) if finishes and nested else None
-    climbed = [] if alone is None else [pa.field(LEVEL, pa.int8())]  # The number of the level of states.
+    climbed = [] if alone is None else [pa.field(LEVEL, pa.int8())]  # the index of each state's level
     partial = pa.schema([*(pa.field(name, INSTANT) for name in together), *climbed, *panes])
 
     def reduce(batches: Batches, number: int) -> _Contents:
@@ -149,7 +150,8 @@ def plan_rollup(
 
     def shard_rows(rows: pa.Table) -> tuple[pa.Table, list[pa.Array]]:
         coarse = []
-        if together:  # each row is in one window of one shard; if windows overlap, a shard has complete keys
+        # The shard depends on the coarsest window of a row. If windows overlap, it depends on the keys alone.
+        if together:
             windows = frame.levels[-1].assign(event_times(rows.column(frame.time), frame.time, frame.timezone))
             rows, coarse = take_rows(rows, windows.rows), [pa.array(windows.starts).cast(INSTANT)]
         return rows, [*coarse, *keys_as_in_states(keyed(rows, frame.keyed_by, (), frame.timezone).keys)]
@@ -193,7 +195,7 @@ def _finished(
     head = list(islice(contents, 2))
     if alone is None or len(head) != 1 or head[0][0] is not Content.STATES:  # There may be several tables of windows.
         every = chain(head, contents)
-        del head  # This frees the memory of the first two.
+        del head  # so that the first two tables can be freed while the others are processed
         for content, table in every:
             yield content, _numbered(table, 0) if content is Content.STATES else table
         return
@@ -229,7 +231,7 @@ def with_times(rows: Any, time: str, on_null_time: str | Observation, metric: st
             raise ValueError(
                 "on_null_time='skip' works only with a DataFrame; each row of files that tasks read must have a time"
             )
-        return rows  # later checks refuse other objects, and DataFrames without the column
+        return rows  # objects that are not DataFrames, and DataFrames without the column, are refused by later checks
     if time not in rows.columns:
         return rows
     column = rows[f"`{time.replace('`', '``')}`"]

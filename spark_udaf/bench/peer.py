@@ -49,7 +49,7 @@ class SparkPeer(Peer):
         def run() -> pa.Table:
             return collect_arrow(answers)
 
-        # Peers of the same rows alternate, so each keeps its own until it is no longer used.
+        # The rows stay cached until `run` is no longer used, because peers with the same rows run alternately.
         weakref.finalize(run, df.unpersist).atexit = False
         return run
 

@@ -34,7 +34,7 @@ from spark_udaf.versions.arrow_tables import collect_arrow
 
 AUTO = "auto"
 PACKAGES = ("tiltframe", "pyspark", "numpy", "pyarrow", "numba")
-_OPTIONAL_WAYS = ("A.", "SQL")  # not every function can be used in these ways; the report then gives the reason
+_OPTIONAL_WAYS = ("A.", "SQL")  # The report contains the reason if a function cannot be used in such a way.
 _COMPARED_GROUPS = 10_000  # results are compared bit by bit up to this number of groups
 
 
@@ -287,7 +287,7 @@ def _checked_ways(measure: Measure, against: str | Sequence[str], empty: DataFra
     left_out: list[str] = []
     rows = Rows(empty, None)
     for name, build in ways_of(measure, grouping):
-        if name.endswith(OF_FILES):  # it has the same plan as the way that reads a DataFrame, which is checked
+        if name.endswith(OF_FILES):  # not checked: its plan is that of the way that reads a DataFrame, which is checked
             own[name] = build
             continue
         try:

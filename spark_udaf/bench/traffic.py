@@ -111,7 +111,8 @@ def largest_worker(spark: SparkSession) -> int | None:
 
 def _stages(scheduler: Any, java_context: Any, group: str) -> Iterator[Any]:
     """Yield Spark's metrics for each stage of a job group."""
-    java_context.listenerBus().waitUntilEmpty()  # Spark reports the metrics of a job after its results
+    # Spark may report the metrics of a job some time after the job has returned its results.
+    java_context.listenerBus().waitUntilEmpty()
     tracker = scheduler.statusTracker()
     numbers = {
         int(stage)

@@ -153,9 +153,8 @@ def map_columns(
         def without_columns(batches: Batches) -> Batches:
             return function(batch.select([]) for batch in batches)
 
-        without_columns.__name__ = getattr(
-            function, "__name__", "read_rows"
-        )  # Spark names the stage after the function.
+        # Spark shows the name of the function as the name of the stage.
+        without_columns.__name__ = getattr(function, "__name__", "read_rows")
         return rows.mapInArrow(TaskFunction(without_columns), spark_schema(schema))
     available = df.columns
     if _plain(names, available):

@@ -24,7 +24,8 @@ from numpy.typing import NDArray
 
 from spark_udaf.plan.shard_messages import MESSAGE, Content, read_message
 
-_RECEIPT = struct.Struct("<qq")  # The number of a task, and the number of messages that it sent to a shard.
+# The layout of a receipt: the index of a task, and the number of messages that the task sent to a shard.
+_RECEIPT = struct.Struct("<qq")
 
 
 class NotConserved(RuntimeError):
@@ -89,7 +90,10 @@ class Received:
     shards: int = 0
 
     def check(self, messages: Sequence[Message]) -> None:
-        """Raise ``NotConserved`` if messages or receipts of complete, ordered shards are missing or repeated."""
+        """Raise ``NotConserved`` if messages or receipts are missing or repeated.
+
+        ``messages`` are all messages of some shards, ordered by shard.
+        """
         for shard, its in groupby(messages, attrgetter("shard")):
             receipts: list[Message] = []
             data_messages: list[Message] = []

@@ -23,7 +23,7 @@ from numpy.typing import NDArray
 from tiltframe.event_time import event_times
 from windows import MAX_INSTANT, MIN_INSTANT
 
-RowGroup: TypeAlias = tuple[ds.ParquetFileFragment, int]  # a file, and the number of a row group in it
+RowGroup: TypeAlias = tuple[ds.ParquetFileFragment, int]  # a file, and the index of a row group in it
 Span: TypeAlias = tuple[int, int]  # microseconds UTC, the end exclusive
 
 

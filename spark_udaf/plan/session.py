@@ -102,7 +102,7 @@ def interruptible(spark: SparkSession) -> Iterator[None]:
             quieten = threading.Thread(target=scheduler.setLogLevel, args=("OFF",))
             quieten.start()  # Cancel in another thread, because the main thread may be waiting for the JVM.
             quieten.join()
-        if callable(before):  # The handler of Spark, which cancels its jobs.
+        if callable(before):  # the previous handler, with which Spark cancels its jobs
             before(number, frame)
 
     is_main = threading.current_thread() is threading.main_thread()  # other threads cannot set handlers

@@ -50,7 +50,8 @@ if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
 
 MOST_BYTES = 1 << 26  # The size of the states that a task holds before it sends them: 64 MiB for each core of a worker.
-_MIN_SHARDS = 64  # With this number of shards, the states of a shard fit into memory for any number of partitions.
+# The minimum number of shards, so that the states of one shard fit into memory even if there are few partitions.
+_MIN_SHARDS = 64
 SHARDS = "shards"  # The column of the shards from which results were merged.
 _ROWS_PER_BATCH = 2000  # The number of states that are passed to the JVM at once. They take some megabytes.
 
@@ -81,7 +82,7 @@ class Source(Protocol):
     ) -> DataFrame:
         """Run a function over each partition's batches, with only the named columns, including keys.
 
-        The function also receives the number of the partition, or 0 if ``partitions`` is None.
+        The function also receives the index of the partition, or 0 if the number of partitions is unknown.
         """
 
 
@@ -113,7 +114,7 @@ class Rows:
     ) -> DataFrame:
         """Pass only the named columns to Python."""
 
-        def reduce_rows(batches: Batches) -> Batches:  # Spark names the stage after it
+        def reduce_rows(batches: Batches) -> Batches:  # Spark shows this name as the name of the stage
             return function(batches, 0)
 
         return map_columns(self.df, columns, reduce_rows, schema)
@@ -176,8 +177,8 @@ class TwoPhases:
     source : Source
     columns : names of the columns to read
     keys : names of the key columns
-    reduce : batches and number of a partition -> pairs of the content and the table: partial states; rows, if
-        ``unreduced`` is set; merged states that no other partition contributes to, if ``finishes``
+    reduce : batches and index of a partition -> pairs of a `Content` and a table, which contains partial states; or
+        rows, if ``unreduced`` is set; or results of states that no other partition contributes to, if ``finishes``
     partial : schema of the partial states
     shard_by : columns of ``partial``; rows with equal values are in one call of ``merge``
     merge : table of partial states -> table of merged states
@@ -220,7 +221,8 @@ class TwoPhases:
     def then(self, read: Callable[[pa.Table], pa.Table], result: pa.Schema) -> TwoPhases:
         """Return the plan that applies ``read`` to the result in the same tasks."""
         before, states = self.read, self.result
-        sharded = None if self.finishes else self.sharded  # The results of the other plan are final.
+        # With `finishes`, the shuffle of this plan contains its results, to which `read` was not applied.
+        sharded = None if self.finishes else self.sharded
 
         def read_further(merged: pa.Table) -> pa.Table:
             return read(as_schema(before(merged), states))
@@ -337,7 +339,7 @@ def _second(plan: TwoPhases) -> Callable[[Batches], Batches]:
                 yield from unsliced_batches(as_schema(table, result), _ROWS_PER_BATCH)
         received.check_end()
 
-    second.__name__ = "merge_states"  # Spark names the stage after it
+    second.__name__ = "merge_states"  # Spark shows this name as the name of the stage
     return second
 
 

@@ -47,9 +47,8 @@ def from_options(options: Mapping[str, str]) -> tuple[PlannedQuery, int]:
 
     Raises ``ValueError`` and `StoreError` as `tiltframe.FrameStore` does.
     """
-    if (
-        options.keys() >= _TABLE
-    ):  # Spark passes only the columns to its reader (PySpark 4.3, PythonDataSourceV2.getTable)
+    # For a table of its catalog, Spark passes only columns to the reader (PySpark 4.3, PythonDataSourceV2.getTable).
+    if options.keys() >= _TABLE:
         raise ValueError(
             "Spark's catalog loses the options of a table; use CREATE TEMPORARY VIEW … USING tiltframe OPTIONS "
             "(path '…', per '…'), or su.read"

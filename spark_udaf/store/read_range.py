@@ -20,7 +20,7 @@ _BATCH_ROWS = 10_000  # The number of results that are passed to the JVM at once
 def read_range(query: PlannedQuery, within: Range, schema: pa.Schema) -> Iterator[pa.RecordBatch]:
     """Read the results, or states, of the windows that start in a range, as batches of a schema."""
     tune_worker()
-    results = query.read(within)  # The column `partial` marks expired windows.
+    results = query.read(within)  # without warnings of expired windows, which the column `partial` marks
     yield from unsliced_batches(as_schema(results, schema), _BATCH_ROWS)
 
 

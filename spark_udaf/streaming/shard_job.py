@@ -37,7 +37,7 @@ from tiltframe.streaming.stream_rules import CHANGE, DROPPED
 
 NUMBER = "number"  # The column of messages that contains the newest window of a batch, or the order of messages.
 IN = MESSAGE.append(pa.field(NUMBER, pa.int64()))  # the schema of messages to a shard
-OUT = "message"  # the column with the messages that a shard emits, in addition to its metrics
+OUT = "message"  # the output column with the emitted messages of a shard; further columns contain its metrics
 
 _MESSAGE_BYTES = 1 << 24  # The maximum size of a message with emitted states.
 OBSERVED = "tiltframe"  # the name of a stream's metrics in Spark's progress

@@ -42,7 +42,7 @@ _PROVIDER = "spark.sql.streaming.stateStore.providerClass"
 _ROCKS = "org.apache.spark.sql.execution.streaming.state.RocksDBStateStoreProvider"
 _CHANGELOG = "spark.sql.streaming.stateStore.rocksdb.changelogCheckpointing.enabled"
 _ROWS_PER_BATCH = 2000  # The number of emitted rows that are passed to the JVM at once.
-_numbers = itertools.count(1)  # Numbers for the streams of this process.
+_numbers = itertools.count(1)  # Numbers from which the names of the streams of this process are formed.
 _WATERMARK = "spark.watermarkDelayMs"  # The key in a column's metadata that contains the delay of its watermark.
 
 

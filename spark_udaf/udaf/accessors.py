@@ -239,7 +239,7 @@ def read_accessor(states: Column | str, accessor: str, *arguments: Any, function
     def read(values: pa.Array) -> pa.Array:
         return accessors.read_accessor(values, accessor, *arguments)
 
-    read.__name__ = accessor  # Spark names the column after it
+    read.__name__ = accessor  # Spark uses this name in the name of the result column
     return scalar_function(read, from_arrow_type(dtype))(column(states))
 
 
@@ -247,7 +247,7 @@ def _read(dtype: DataType | str, states: Column | str, accessor: Callable[..., p
     def read(values: pa.Array) -> pa.Array:
         return accessor(values, *arguments)
 
-    read.__name__ = accessor.__name__  # Spark names the column after it
+    read.__name__ = accessor.__name__  # Spark uses this name in the name of the result column
     return scalar_function(read, dtype)(column(states))
 
 
@@ -324,7 +324,7 @@ def set_operation(name: str) -> Callable[[pa.Array, pa.Array], pa.Array]:
         with error_label(name):
             return OPERATIONS[name](left, right)
 
-    operation.__name__ = name  # Spark names the column after it
+    operation.__name__ = name  # Spark uses this name in the name of the result column
     return operation
 
 

@@ -153,7 +153,10 @@ class UdafSpec:
         return pa.StructArray.from_arrays(parts, names=list(names), mask=values.is_null())
 
     def _same_result(self, values: pa.Array) -> bool:
-        """Return whether numbers give a result of this type without a cast."""
+        """Return whether the result for ``values`` has the type `result`, although they are not cast to ``dtype``.
+
+        If ``dtype`` is only a default, it is sufficient that they are numbers.
+        """
         first = values if len(self.function.inputs) == 1 else values.field(self.function.inputs[0])
         dtype = normalized_type(first.type)
         if self.assumed:
@@ -296,7 +299,7 @@ def grouped_udaf(reading: UdafSpec) -> Callable[[Column, WindowSpec], Column]:
     def aggregate(values: pa.Array) -> pa.Scalar:
         return reading.of_columns(values)[0]
 
-    aggregate.__name__ = reading.function.name  # Spark names the column after it
+    aggregate.__name__ = reading.function.name  # Spark uses this name in the name of the result column
     return window_function(aggregate, from_arrow_type(reading.result))
 
 

@@ -126,8 +126,9 @@ def _probe(call: _Call, node: exp.Expression, tree: Any) -> exp.Select | None:
 
 
 def _queries_before(clause: exp.With, node: exp.Expression) -> exp.With | None:
-    """Return the queries of a WITH clause that a call can read: the queries before the one that contains the call, or
-    all.
+    """Return the queries of a WITH clause whose results a call can read.
+
+    For a call within a query of the clause, these are the previous queries; for any other call, these are all queries.
     """
     inside = (place for place, query in enumerate(clause.expressions) if any(part is node for part in query.walk()))
     end = next(inside, len(clause.expressions))

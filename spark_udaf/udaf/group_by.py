@@ -362,7 +362,7 @@ class _Columns:
         self._inputs: list[str] = []
         self._texts: dict[str, str] = {}  # the text of an input -> its column
         read = {name for call in calls if isinstance(call, Measure) for name in _names_in_condition(call)}
-        self._read = read.intersection(df.columns)  # Columns that keep their names.
+        self._read = read.intersection(df.columns)  # columns that conditions in SQL name, so they are not renamed
 
     def keys(self, keys: Sequence[Expression]) -> list[_Key]:
         """Evaluate the keys. Structs are evaluated first, because their fields become columns, and so are windows,

@@ -216,5 +216,5 @@ def _split_inputs(arguments: Sequence[str], inputs: Sequence[str]) -> tuple[list
 
 
 def _bound(name: str, row: str, most_values: int) -> str:
-    """Return an aggregate in SQL that fails if a group has more than this number of values."""
+    """Return an aggregate in SQL that fails if a group has more than about ``most_values`` values."""
     return f"sum(IF(({row}) IS NOT NULL, {interval_step(name, most_values)}, INTERVAL '0' SECOND))"

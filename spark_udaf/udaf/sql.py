@@ -222,7 +222,7 @@ def _family(name: str, function: Function, dtype: pa.DataType | None) -> dict[st
     states = UdafSpec(function, f"{name}_state", dtype, states=True)
     result, state = sql_type(plain.result), states.result
     inputs = len(function.inputs)
-    # The inputs are in the order of the call.
+    # in the order in which the call of `aggr` accepts them
     parameters = [f.name for f in sorted(fields(function), key=lambda f: bool(f.kw_only))]
     shaping = [parameter for parameter in function.own_state.parameters if parameter in parameters]
     reads = [parameter for parameter in parameters if parameter not in shaping]

@@ -35,10 +35,11 @@ _BY_ARROW_ID = {dtype.id: kind for kind, dtype in reversed(_SIMPLE_TYPES) if not
     pa.large_binary().id: T.BinaryType,
     pa.binary(1).id: T.BinaryType,
 }
+# Names of types that are looked up here, because Spark's parser takes long to start.
 _PLAIN_NAMES: dict[str, type[T.DataType]] = {
     "bigint": T.LongType,
     "string": T.StringType,
-}  # not parsed, because Spark's parser takes long to start
+}
 _TIMESTAMP_TYPE, _INSTANTS = "spark.sql.timestampType", "TIMESTAMP_LTZ"
 _VARIANT = pa.struct(
     [
@@ -124,5 +125,5 @@ def parse_type(text: str) -> T.DataType:
     else:
         session = SparkSession.getActiveSession() or SparkSession.builder.getOrCreate()
         schema = session.createDataFrame([], f"x {text}").schema
-    (field,) = schema.fields  # "int, y int" is not a type
+    (field,) = schema.fields  # raises an error for a text such as "int, y int", which describes two columns
     return cast(T.DataType, field.dataType)

@@ -103,17 +103,18 @@ def has_to_arrow() -> bool:
 
 
 def refuse(feature: str, since: str, alternative: str) -> NoReturn:
-    """Raise ``ValueError`` with a sentence that names the feature, the version of PySpark that lacks it, and the
-    alternative.
+    """Raise ``ValueError`` for a feature that the installed PySpark lacks.
+
+    The message names the feature, the first version of PySpark that has it, the installed version and an alternative.
 
     Parameters
     ----------
     feature : str
-        A noun with its verb, such as ``"su.stream"``.
+        The subject of the message, such as ``"su.stream"``.
     since : str
         The first version of PySpark that has the feature, such as ``"4.0"``.
     alternative : str
-        An imperative that works with this version.
+        An instruction that works with the installed version, such as ``"use su.rollup"``.
     """
     raise ValueError(refusal(feature, since, alternative))
 

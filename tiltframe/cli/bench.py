@@ -25,7 +25,7 @@ if TYPE_CHECKING:
 
     from aggr.bench import Report
 
-_GROUP = "tiltframe.benchmarks"  # the entry points of other places to measure
+_GROUP = "tiltframe.benchmarks"  # the group of entry points for benchmarks outside of this process, such as on Spark
 _ONLY_ON_SPARK = ("master", "settings", "table", "keys", "time", "levels", "skewed", "folder")
 _ONLY_HERE = ("memory", "all_cores")
 _WRITTEN = "interrupted; the figures so far were written"
@@ -186,7 +186,7 @@ def _progress() -> Iterator[Callable[[int, int, str], None]]:
 
 
 def _check_place(context: click.Context, is_on_spark: bool) -> None:
-    """Raise an error for an option that the chosen place does not have."""
+    """Raise an error for an option that cannot be used on Spark, or that can be used only on Spark."""
     for name in _ONLY_HERE if is_on_spark else _ONLY_ON_SPARK:
         if context.get_parameter_source(name) == ParameterSource.COMMANDLINE:
             option = next(parameter.opts[0] for parameter in context.command.params if parameter.name == name)

@@ -45,7 +45,7 @@ _MORE_PER_THREAD = 10  # the increase of this multiple for each additional threa
 _SWITCH_INTERVAL = 0.0005  # seconds; with Python's 5 ms, the merging thread often waits for threads that write
 _WHOLE_FILES = "with every file that has rows in it"
 _Reduced = TypeVar("_Reduced")
-_Check: TypeAlias = Callable[[pa.Table], object]  # raises an error if a function rejects rows
+_Check: TypeAlias = Callable[[pa.Table], object]  # a function that raises an error if a measure rejects the rows
 
 
 @click.command(
@@ -105,8 +105,8 @@ def rollup(
 
     \b
     KEY is a column, or NAME=EXPRESSION such as route=lower(route); tag=each(tags) counts a row once per element.
-    TYPE is text, int64, uint64, float64, decimal(digits, fraction), bool, date or timestamp; of whole numbers in the
-    time column seconds, milliseconds, microseconds or nanoseconds.
+    TYPE is text, int64, uint64, float64, decimal(digits, fraction), bool, date or timestamp. For a time column of
+    whole numbers, it is seconds, milliseconds, microseconds or nanoseconds.
     """
     bad = read_bad_rows(bad_rows)
     retained = read_retention(retention)

@@ -142,7 +142,7 @@ def _save_first(safe: Output | IntoStore, state: Path | None, notes: Mapping[str
         if safe.windows.progress.rows:
             click.echo("tiltframe: the following error loses the open windows; use --state FILE to keep them", err=True)
         return
-    with suppress(Exception):  # report the first error, not this one
+    with suppress(Exception):  # an error while saving must not replace the first error, which is reported
         safe.settle(state, notes, ended=True)
         click.echo(f"tiltframe: the rows before the following error are saved in {state}", err=True)
 

@@ -47,7 +47,7 @@ from tiltframe.streaming.ahead import first_ahead
 from tiltframe.units_of_numbers import refuse_other_units
 from windows.timezone import Instants
 
-Attempt: TypeAlias = Callable[[pa.Table], object]  # raises an error if a function rejects rows
+Attempt: TypeAlias = Callable[[pa.Table], object]  # a function that raises an error if a measure rejects the rows
 PAUSE = 0.2  # seconds to wait for more rows of a batch, and seconds between empty batches
 _GATHERED = 1 << 20  # the maximum bytes of a batch of lines; a pause of the input ends a batch earlier
 _STANDARD_INPUT = "standard input"

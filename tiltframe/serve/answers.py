@@ -60,7 +60,8 @@ class Answers:
         self._kept: OrderedDict[str, _Begun] = OrderedDict()
         self._running: dict[str, asyncio.Task[_Begun]] = {}  # by tag; used by the event loop alone
         self._bytes = 0
-        self._most_bytes = limits.memory // 2  # the other half is for the files that stores keep open
+        # the maximum bytes of cached answers; the other half of the limit is for the files that stores keep open
+        self._most_bytes = limits.memory // 2
 
     async def to(self, request: Request, ask: Callable[[], Question]) -> Response:
         """Return the response to a request. ``ask`` runs in a worker thread and returns the question to answer."""
@@ -87,7 +88,7 @@ class Answers:
         try:
             begun = await asyncio.shield(running)
         except asyncio.CancelledError:
-            if not running.cancelled():  # this request was cancelled, and not the one that computes
+            if not running.cancelled():  # this request was cancelled, not the task that computes the answer
                 raise
             return await self._computed_once(question, tag, packing)
         if begun.remaining is None:

@@ -50,7 +50,7 @@ _FOLDER = Path(__file__).parent / "page"
 _KINDS = {".html": "text/html", ".js": "text/javascript", ".css": "text/css", ".txt": "text/plain"}
 _NAMES = sorted(str(path.relative_to(_FOLDER)) for path in _FOLDER.rglob("*.*"))
 _FILES = {"/": "index.html", **{f"/page/{name}": name for name in _NAMES if Path(name).suffix in _KINDS}}
-PATHS = frozenset({*_FILES, "/api", "/openapi.json"})  # these paths return no data of stores, so they need no token
+PATHS = frozenset({*_FILES, "/api", "/openapi.json"})  # paths without data of stores, which need no token
 _GRACE = 5  # seconds that running answers may take after a signal to stop
 
 

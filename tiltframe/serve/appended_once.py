@@ -22,7 +22,7 @@ from tiltframe.store import CommitConflict, FrameStore, PreparedRows
 
 _DIGITS = 24  # the hexadecimal digits of a digest
 _REMEMBERED = 40  # the digests in a record
-_ATTEMPTS = 100  # the maximum; another attempt is needed if another body of the same record was added first
+_ATTEMPTS = 100  # the maximum number; an attempt is repeated if another body of the same record was added first
 
 
 def append_once(

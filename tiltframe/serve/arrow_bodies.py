@@ -110,10 +110,10 @@ def _expanded_bytes(column: pa.Array) -> int:
 
 
 class _Table:
-    """A table of a flatbuffer. Its vtable maps the number of each field to the field's place; fields may be absent."""
+    """A table of a flatbuffer. Its vtable maps the numbers of fields to their offsets. Fields may be absent."""
 
     def __init__(self, data: bytes, place: int) -> None:
-        """Find the vtable of the table at a place."""
+        """Find the vtable of the table at the byte offset ``place``."""
         self._data, self._place = data, place
         self._vtable = place - struct.unpack_from("<i", data, place)[0]
         (self._vtable_bytes,) = struct.unpack_from("<H", data, self._vtable)

@@ -17,9 +17,9 @@ from typing import Any
 from uvicorn.protocols.http.h11_impl import H11Protocol
 
 _HEADER_SECONDS = 10.0  # the maximum seconds from the first byte of a request, or of a new connection, to its headers
-_BODY_MARGIN_SECONDS = (
-    2.0  # A route that reads a body that arrives too slowly sends an answer; then the connection is closed.
-)
+# Added to the time limit of a body before the connection is closed, so that the route that reads the body can answer
+# with status 408 first.
+_BODY_MARGIN_SECONDS = 2.0
 _MOST_CONNECTIONS = 1000
 _OTHER_FILES = 200  # file descriptors of the process that are not connections
 
@@ -40,7 +40,7 @@ class BoundedConnection(H11Protocol):
             next(iter(self.reading)).transport.abort()
 
     def connection_lost(self, exc: Exception | None) -> None:
-        """End the time."""
+        """Stop the timer of the connection."""
         self._end_waiting()
         super().connection_lost(exc)
 

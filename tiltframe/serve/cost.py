@@ -17,7 +17,7 @@ QUERY_BYTES = 1 << 20  # the maximum bytes of a request that reads
 
 @dataclass(frozen=True)
 class Limits:
-    """The limits of a query, which are whole numbers from 1; other values raise ``ValueError``."""
+    """The limits of a query, which are whole numbers of at least 1; other values raise ``ValueError``."""
 
     rows: int = 10_000_000  # the maximum rows of states to read, estimated from the parts of the store in the range
     windows: int = 100_000  # the maximum windows in the range, for all requested kinds of windows together

@@ -34,7 +34,7 @@ class Session(TimeWindow):
     Raises
     ------
     ValueError
-        If the gap is not a whole number from 1, or exceeds a thousand years.
+        If the gap is not a whole number of at least 1, or exceeds a thousand years.
 
     Examples
     --------
@@ -107,8 +107,9 @@ def session(gap: str) -> Session:
 
 
 def _running_ends(same_key: NDArray[np.bool_], interval_ends: Instants) -> Instants:
-    """Return the greatest end among each interval and the previous intervals of its key. The intervals are sorted by
-    key.
+    """For each interval, return the greatest end among it and the previous intervals of its key.
+
+    The intervals are sorted by key.
     """
     if (same_key <= (np.diff(interval_ends) >= 0)).all():
         return interval_ends

@@ -211,7 +211,7 @@ def window(size: str | Tumbling, timezone: str = "UTC", offset: str | None = Non
     Parameters
     ----------
     size : str
-        A whole number from 1 and a unit; the number may be omitted if it is 1. ``m`` is a minute, ``mo`` a month.
+        A whole number of at least 1 and a unit; the number 1 may be omitted. ``m`` is a minute, ``mo`` a month.
     timezone : str
         An IANA name.
     offset : str, optional

@@ -204,7 +204,7 @@ def _edge_in_other_years(window: TimeWindow) -> str | None:
             try:
                 where = edge_inside(coarse.pane, fine.pane, np.arange(*_CENTURIES, step))
             except ValueError:
-                continue  # the kind does not cover all these years
+                continue  # the kind of window does not cover every year that is tested
             if where is not None:
                 return f"{coarse.name} is accepted as a multiple of {fine.name}, but {where}; define nesting_problem"
     return None

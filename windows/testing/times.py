@@ -31,7 +31,7 @@ def times_of(window: TimeWindow, size: int, seed: int) -> Instants:
     Raises
     ------
     ValueError
-        If ``window`` is not a window, or a number is not an integer from 0.
+        If ``window`` is not a window, or ``size`` or ``seed`` is not an integer of at least 0.
 
     Examples
     --------

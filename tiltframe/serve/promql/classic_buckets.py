@@ -23,7 +23,7 @@ from aggr.state_checks import made_here
 from tiltframe.serve.promql.histogram_counts import counts_up_to, histogram_buckets
 
 LE = "le"
-Bounds = Mapping[str, float]  # by the text of the label ``le``, ascending
+Bounds = Mapping[str, float]  # the bound for each text of the label ``le``, ascending
 
 _MOST_BOUNDS = 1000
 _EXAMPLE = "--buckets 0.1,0.5,2.5 or, for one measure, --buckets latency=0.1,0.5,2.5"

@@ -194,7 +194,7 @@ def chosen(texts: Mapping[str, pa.Array], matchers: Iterable[Matcher], rows: int
 def valued(
     states: pa.StructArray, reader: Function, path: Sequence[str], kind: str
 ) -> tuple[NDArray[np.bool_], pa.Array | None]:
-    """Return a mask of the states that have a value, and the reader's results if the mask required them."""
+    """Return a mask of the states that have a value, and the reader's results if they were computed for the mask."""
     if kind in (HISTOGRAM, BUCKETS) and isinstance(reader, Hdr | SignedSketch):
         results = None  # The minimum is null exactly if the result is null, and needs no quantiles.
         valid = states.field("min").is_valid()

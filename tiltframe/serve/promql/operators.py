@@ -61,7 +61,8 @@ def _matched(operate: Operation, left: Vector, right: Vector, *, filters: bool, 
     ids, groups = grouping.groups([*left.series, *right.series])
     on_left = ids[: len(left.series)]
     on_right = ids[len(left.series) :]
-    asked_moments = left.present.any(axis=0)  # other moments have no matches
+    # There are matches only at moments at which a left value exists.
+    asked_moments = left.present.any(axis=0)
     right = Vector(right.series, right.values, right.present & asked_moments)
     _check_one(right, on_right, groups, "right")
     right_values, right_present = right.by_group(on_right, len(groups))

@@ -171,7 +171,7 @@ def _frames(vectors: Sequence[tuple[Vector, NDArray[np.int64]]], index: int, dea
 def _chunks(
     vectors: Sequence[tuple[Vector, NDArray[np.int64]]], places: Sequence[tuple[int, int]]
 ) -> list[list[dict[str, Any]]]:
-    """Return the chunks of each series, whose place is the number of its vector and its row."""
+    """Return the chunks of each series. ``places`` has the index of its vector, and its row in the vector."""
     chunks: list[list[dict[str, Any]]] = [[] for _ in places]
     present = [vectors[v][0].present[i] for v, i in places]
     values = np.concatenate([vectors[v][0].values[i][row] for (v, i), row in zip(places, present, strict=True)])
@@ -293,7 +293,8 @@ def _levels(metric: Metric, query: _ReadQuery, *, is_total: bool) -> list[TimeWi
     if query.function == "series":  # a list of series, whose samples do not matter
         return list(frame.levels)
     finest = frame.levels[0]
-    longest = query.span // 10 or LOOKBACK  # without a range, the next sample must come before one is stale
+    # Without a range, Prometheus uses the last sample of the lookback period, so there must be one in each period.
+    longest = query.span // 10 or LOOKBACK
     moments = [query.start + (query.span or LOOKBACK)]
     moments += [] if query.step else [query.end]
 

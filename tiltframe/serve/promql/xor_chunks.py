@@ -36,7 +36,7 @@ def encode_chunks(times: Counts, values: NDArray[np.float64], series: Counts) ->
         Times in milliseconds, between the years 5 and 9987, ascending in each series.
     values : array of float64, shape (samples,)
     series : array of int64, shape (samples,)
-        The number of each sample's series, ascending.
+        The index of each sample's series, ascending.
 
     Returns
     -------
@@ -90,7 +90,7 @@ def _write_times(times: Counts, lengths: Counts, fields: Words, widths: Counts) 
 
 
 def _varints(numbers: Counts) -> tuple[Words, Counts]:
-    """Return whole numbers from 0, below 2^56, as varints: the bytes as one number, and their bits."""
+    """Encode whole numbers in [0, 2^56) as varints. Return the bytes of each as one number, and the number of bits."""
     left = numbers.astype(np.uint64)
     result = left & np.uint64(127)
     sizes = np.ones(len(numbers), np.int64)
@@ -151,7 +151,7 @@ def _pack(fields: Words, widths: Counts, last_widths: Counts) -> list[bytes]:
     is_used = widths > 0
     values, sizes, places = fields[is_used], widths[is_used], offsets[is_used]
     words = np.zeros(int(words_of_rows.sum()) + 1, np.uint64)
-    room = 64 - places % 64  # the bits of the first word
+    room = 64 - places % 64  # for each field, the number of free bits in the word in which it begins
     overflow = np.maximum(sizes - room, 0)
     shifted = np.where(
         sizes <= room,

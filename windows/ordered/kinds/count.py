@@ -82,7 +82,7 @@ def count(n: int) -> Count:
     Raises
     ------
     ValueError
-        If ``n`` is not an integer from 1.
+        If ``n`` is not an integer of at least 1.
 
     Examples
     --------
@@ -111,7 +111,7 @@ def weighted_count(n: int, weight: str) -> WeightedCount:
     Raises
     ------
     ValueError
-        If ``n`` is not an integer from 1, or ``weight`` is not a name.
+        If ``n`` is not an integer of at least 1, or ``weight`` is not a name.
 
     Examples
     --------
@@ -122,7 +122,7 @@ def weighted_count(n: int, weight: str) -> WeightedCount:
 
 
 def check_size(n: object, function: str) -> None:
-    """Raise ``ValueError`` unless a size is a whole number from 1."""
+    """Raise ``ValueError`` unless a size is a whole number of at least 1."""
     if isinstance(n, bool) or not isinstance(n, int) or not 1 <= n <= _MAX_SIZE:
         raise ValueError(f"{function} needs a whole number of rows from 1 to {_MAX_SIZE:,}; got {shown(n)}")
 

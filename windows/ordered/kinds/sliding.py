@@ -106,7 +106,7 @@ def running(*, min_rows: int = 0) -> Sliding:
     Raises
     ------
     ValueError
-        If ``min_rows`` is not an integer from 0.
+        If ``min_rows`` is not an integer of at least 0.
 
     Examples
     --------
@@ -137,7 +137,8 @@ def since(*resets: str | Tick, min_rows: int = 0) -> Sliding:
     Raises
     ------
     ValueError
-        If there is neither a condition nor a tick, or two of them; if ``min_rows`` is not an integer from 0.
+        If there is neither a condition nor a tick, or there are two of one kind; if ``min_rows`` is not an integer of
+        at least 0.
 
     Examples
     --------
@@ -174,7 +175,8 @@ def sliding(n: int, *resets: str | Tick, min_rows: int = 0) -> Sliding:
     Raises
     ------
     ValueError
-        If ``n`` is not an integer from 1, there are two conditions or ticks, or no window can have ``min_rows``.
+        If ``n`` is not an integer of at least 1, there are two conditions or two ticks, or no window can have
+        ``min_rows`` rows.
 
     Examples
     --------
