@@ -1,18 +1,30 @@
 """Settings with which Sphinx builds the documentation site from these pages: ``make docs``."""
 
+import sys
 from importlib.metadata import version as installed
+from pathlib import Path
+
+sys.path.insert(0, str(Path(__file__).with_name("extensions")))
 
 project = "tiltframe"
 copyright = "the authors of tiltframe"  # the name that Sphinx requires
 version = release = installed("tiltframe")
 
-extensions = ["myst_parser", "sphinx.ext.autodoc", "sphinx.ext.napoleon", "sphinx_click", "sphinx_copybutton"]
+extensions = [
+    "myst_parser",
+    "sphinx.ext.autodoc",
+    "sphinx.ext.napoleon",
+    "sphinx_click",
+    "sphinx_copybutton",
+    "search_summaries",
+]
 smartquotes = False  # otherwise the two dashes of an option would become one
 html_theme = "furo"
 html_title = "tiltframe"
 html_static_path = ["_static"]
 html_css_files = ["site.css"]
 html_show_sourcelink = True
+html_show_search_summary = False  # search_summaries shows them
 html_theme_options = {"top_of_page_buttons": ["view"]}
 
 myst_heading_anchors = 4  # links such as store.md#maintenance, in the form that GitHub uses

@@ -90,7 +90,7 @@ def _run_python(block: Block, names: dict[str, Any], at: str) -> None:
     for packages in Path(os.environ.get("VIRTUAL_ENV", sys.prefix)).glob("lib/python*/site-packages"):
         site.addsitedir(str(packages))
     test = doctest.DocTestParser().get_doctest(block.text, names, at, None, 0)
-    runner, messages = doctest.DocTestRunner(verbose=False), []
+    runner, messages = doctest.DocTestRunner(verbose=False, optionflags=doctest.ELLIPSIS), []
     runner.run(test, out=messages.append, clear_globs=False)
     names.update(test.globs)
     if runner.failures:

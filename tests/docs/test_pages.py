@@ -16,7 +16,10 @@ from pathlib import Path
 
 import pytest
 
+import aggr
 from benchmarks import report
+from tiltframe import TiltFrame
+from tiltframe.streaming import OpenWindows
 
 ROOT = Path(__file__).parents[2]
 FOLLOW = ROOT / "tests" / "docs" / "pages.py"
@@ -65,6 +68,7 @@ def test_pages_without_spark():
         "how-to/stream-in-production.md",
         "how-to/second-month.md",
         "how-to/after-the-query.md",
+        "how-to/levels-and-retention.md",
         "prometheus.md",
         "how-to/your-own-function.md",
         "how-to/benchmark-a-function.md",
@@ -124,13 +128,16 @@ def test_the_picture_is_what_its_script_draws():
     "package", ["aggr", "aggr.contrib", "windows", "windows.ordered", "tiltframe", "tiltframe.streaming"]
 )
 def test_the_reference_has_every_public_name(package):
-    page = (DOCS / "reference" / f"{package.split('.')[0]}.md").read_text()
-    includes_all_members = re.search(rf"automodule:: {re.escape(package)}\n   :members:\n", page)
-    documented = set(re.findall(r"auto(?:function|class|exception):: (\w+)", page))
+    top = package.split(".")[0]
+    pages = [DOCS / "reference" / f"{top}.md", *sorted((DOCS / "reference" / top).glob("*.md"))]
+    text = "".join(page.read_text() for page in pages)
+    includes_all_members = re.search(rf"automodule:: {re.escape(package)}\n   :members:\n", text)
+    documented = set(re.findall(r"auto(?:function|class|exception):: (\w+)", text))
     assert includes_all_members or set(importlib.import_module(package).__all__) <= documented
 
 
-MODULES = sorted(re.findall(r"automodule:: (\S+)", "".join(page.read_text() for page in DOCS.glob("reference/*.md"))))
+REFERENCE = sorted(DOCS.glob("reference/**/*.md"))
+MODULES = sorted(re.findall(r"automodule:: (\S+)", "".join(page.read_text() for page in REFERENCE)))
 
 
 @pytest.mark.parametrize("module", MODULES)
@@ -142,6 +149,51 @@ def test_code_in_the_reference_stands_in_blocks(module):
         indented = paragraph.startswith("    ")
         assert not indented or before.startswith("    ") or before.endswith("::"), paragraph
         assert indented or not re.match(r"(import|from) \w|\w+\.\w+\(", paragraph), paragraph
+
+
+def entries_of(page):
+    """List the entries of each caption of a page's navigation, as paths of pages."""
+    blocks = re.findall(r"^```\{toctree\}\n(.*?)^```", page.read_text(), flags=re.M | re.S)
+    return {
+        (re.search(r":caption: (.*)", block) or ["", ""])[1]: [
+            (page.parent / f"{line}.md").resolve() for line in block.splitlines() if line and not line.startswith(":")
+        ]
+        for block in blocks
+    }
+
+
+def test_the_navigation_has_five_tasks_and_at_most_ten_entries_per_list():
+    captions = entries_of(DOCS / "index.md")
+    assert list(captions) == ["Start", "Guides", "Reference", "Extending", "Internals"]
+    assert sum(map(len, captions.values())) <= 10
+    for page in DOCS.rglob("*.md"):
+        assert sum(map(len, entries_of(page).values())) <= 10, page
+    for hub in (*DOCS.glob("guides/*.md"), *(DOCS / f"{name}.md" for name in ("reference", "extending", "internals"))):
+        (entries,) = entries_of(hub).values()
+        rows = re.findall(r"^\| .+ \| \[.+\]\((.+)\) \|$", hub.read_text(), flags=re.M)
+        assert [(hub.parent / row).resolve() for row in rows] == entries, hub
+
+
+def test_every_page_is_in_the_navigation_once():
+    pages = list(DOCS.rglob("*.md"))
+    listed = [entry for page in pages for entries in entries_of(page).values() for entry in entries]
+    assert sorted(listed) == sorted(page.resolve() for page in pages if page.name != "index.md")
+
+
+def test_code_of_the_front_page_is_narrow():
+    """At 1280 px, a line of the front page has room for 105 letters."""
+    blocks = re.findall(r"^```\w+\n(.*?)^```", (DOCS / "index.md").read_text(), flags=re.M | re.S)
+    lines = [line for block in blocks for line in block.splitlines()]
+    assert len(lines) > 10
+    assert max(map(len, lines)) <= 105
+
+
+def test_policies_of_the_page_can_be_used():
+    rows = re.findall(r"^\| [^|`]+ \| `([^`|]+)` \| `([^`|]+)` \|$", (DOCS / "policies.md").read_text(), flags=re.M)
+    assert len(rows) == 8
+    for emit, late in rows:
+        levels = ["all"] if emit.startswith("after_key_expire") else ["10s", "1m"]
+        OpenWindows(TiltFrame(levels, time="ts", keys=["user"], measures={"n": aggr.count()}), emit=emit, late=late)
 
 
 def test_columns_of_the_site_shrink_before_text_is_cut():
