@@ -126,7 +126,7 @@ class StreamMetrics:
         return "\n".join(lines) + "\n"
 
     def _commits(self) -> int:
-        return self.sink.closed.number if isinstance(self.sink, IntoStore) else 0
+        return self.sink.closed.commit_number if isinstance(self.sink, IntoStore) else 0
 
 
 def _of_input(name: str) -> dict[str, str]:

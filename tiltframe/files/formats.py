@@ -183,7 +183,8 @@ def read(
     own_reader = reader_of(file)
     if own_reader is not None:
         yield from read_batches(own_reader, file, columns)
-    elif kind_of(file) == "parquet":  # Types are widened later.
+    # read in the file's own types; `_widened` of `tiltframe/files/inputs.py` casts the batches to the common types
+    elif kind_of(file) == "parquet":
         data = _parquet(file, [name for name in columns if pa.types.is_dictionary(types.field(name).type)])
         yield from data.to_batches(columns=list(columns), batch_size=REDUCE_ROWS, batch_readahead=4)
     elif kind_of(file) == "json":

@@ -32,7 +32,7 @@ Choose = Callable[[Ranges], Flags | None]
 
 class WindowState(NamedTuple):
     """The state between batches: the window's `Carry`, and for each column of states one state per open start of each
-    key.
+    key. An open start is a position at which a later range may begin (see `Carry.open_starts`).
     """
 
     carry: Carry

@@ -24,12 +24,13 @@ from tiltframe.ranges import as_text
 from windows import TimeWindow
 
 
-def checked(states: pa.Table, frame: TiltFrame) -> pa.Table:
+def checked_levels(states: pa.Table, frame: TiltFrame) -> pa.Table:
     """Check states from `tiltframe.rollup`; return the merged states of all levels in stored types.
 
-    If a window and key occur several times, their states are merged. A null state means that rows of the window are
-    unknown for a measure. Raise ``ValueError`` if the states do not belong to the frame (the message names the
-    difference), if the finest level is missing, or if a coarser level differs from the merged states of the finest.
+    If a window and key occur several times, their states are merged. A null state means that the measure is unknown for
+    some rows of the window, because it was added to the frame later. Raise ``ValueError`` if the states do not belong
+    to the frame (the message names the difference), if the finest level is missing, or if a coarser level differs from
+    the merged states of the finest.
     """
     frame.check_states(states.schema, exactly=True)
     states_by_level = _by_level(states, frame)
@@ -51,29 +52,30 @@ def checked(states: pa.Table, frame: TiltFrame) -> pa.Table:
 
 
 def check_readable(states: pa.Table | CheckedStates, frame: TiltFrame) -> None:
-    """Raise an error if a result cannot be computed from the states. The message names the measure, the level (if
-    passed), the window and the keys.
+    """Raise an error if a result cannot be computed from the states. The message names the measure, the level (if the
+    states have a column of levels), the window and the keys.
     """
     measures = {name: (frame.state_of(name), measure) for name, measure in frame.measures.items()}
     level = [LEVEL] if LEVEL in arrow_of(states).column_names else []
     finish_by(states, (*level, START, *frame.keys), measures)
 
 
-def doubtful_frame(states: pa.Schema, frame: TiltFrame) -> TiltFrame | None:
-    """Return the frame with only the measures whose results may be unreadable, or None if there are no such measures.
+def frame_of_fallible_measures(states: pa.Schema, frame: TiltFrame) -> TiltFrame | None:
+    """Return the frame with only the measures whose results might fail to compute from correct states, such as weighted
+    counts above int64; None if there are no such measures.
 
-    The states must be reduced from rows of the frame. For example, counts of weighted rows can exceed int64.
+    The states must have been reduced from rows with this frame.
     """
-    doubtful = {
+    fallible = {
         name: measure
         for name, measure in frame.measures.items()
         if measure.weight is not None
         or not measure.function.is_always_readable(states.field(frame.state_of(name)).type)
     }
-    if not doubtful:
+    if not fallible:
         return None
-    columns = [column for column in frame.states if doubtful.keys() & set(column.serves)]
-    narrow = TiltFrame(frame.levels, frame.time, doubtful, keys=frame.keyed_by, timezone=frame.timezone)
+    columns = [column for column in frame.states if fallible.keys() & set(column.serves)]
+    narrow = TiltFrame(frame.levels, frame.time, fallible, keys=frame.keyed_by, timezone=frame.timezone)
     return narrow.keeping(columns)
 
 
@@ -94,6 +96,7 @@ def _by_level(states: pa.Table, frame: TiltFrame) -> dict[str, pa.Table]:
 
 
 def _check_windows(states: pa.Table, level: TimeWindow, timezone: str) -> None:
+    """Raise ``ValueError`` if the level does not have a window with the start and the end of one of the states."""
     starts, window_ends = (checked_instants(states, name) for name in (START, END))
     wrong = np.flatnonzero(level.starts(starts) != starts)
     if len(wrong):
@@ -132,10 +135,11 @@ def _check_made_of(states: pa.Table, derived: pa.Table, frame: TiltFrame, level:
 
 
 def _hashes(states: pa.Table, frame: TiltFrame) -> NDArray[np.uint64]:
+    """Return hashes of each row's window, keys and states, one column per row."""
     return row_hashes([states.column(name) for name in [START, *frame.keys, *(c.name for c in frame.states)]])
 
 
 def _bytes_of(table: pa.Table) -> pa.Buffer:
-    """Return each row as bytes. Equal bytes mean equal rows, but equal rows may have different bytes."""
+    """Serialize a table. Equal bytes mean equal tables, but equal tables may have different bytes."""
     columns = [one_array(column) for column in table.columns]
     return pa.RecordBatch.from_arrays(columns, schema=table.schema).serialize()

@@ -3,9 +3,9 @@
     rows ──▶ OpenWindows ── closed ──▶ outgoing ── state is saved, outgoing included ──▶ commit (writer, number)
 
 This order makes the stream exact: the states of a commit are in the saved state before they are in the store, and a
-store accepts a number of a writer only once. A process that is killed between the two steps repeats the same commit.
-Late rows become separate states, which a store merges when it is read, so closed windows need not be kept in memory for
-them.
+store accepts each commit number of a writer only once. A process that is killed between the two steps repeats the same
+commit. Late rows become separate states, which queries of the store merge with the other states of the window.
+Therefore closed windows need not stay in memory for late rows.
 """
 
 from __future__ import annotations
@@ -58,8 +58,8 @@ class ClosedWindows:
     Parameters
     ----------
     store : FrameStore
-        The store, which derives coarser levels. The store may not exist yet, and others may write to it at the same
-        time.
+        The store to write to. The stream computes the coarser levels of its windows at each commit. The store may not
+        exist yet, and other writers may write to it at the same time.
     stream : str
         The name of the stream, which must be unique among all streams into this store.
     emit : AfterClose or str
@@ -75,7 +75,8 @@ class ClosedWindows:
     Raises
     ------
     ValueError
-        For another emit policy, a condition, or a mode, because a store accepts each window only once and complete.
+        If ``emit`` is not ``after_close``, or has arguments other than ``delay`` and ``timeout``, because a store
+        accepts each window only once and complete.
     StoreError
         If the store cannot be read.
 
@@ -83,8 +84,8 @@ class ClosedWindows:
     ---------
     Suppose that `to_ipc` is always called before `commit`, and a restarted stream continues from the last saved state
     with the rows that came after it. Then, after any failure, the states in the store are bit-for-bit those of a rollup
-    of all rows. Without a saved state, the stream continues from the store: rows of finest windows that were committed
-    are ignored.
+    of all rows. Without a saved state, the stream continues from the store: rows whose window of the finest level is
+    already in the store are ignored.
 
     Examples
     --------
@@ -110,32 +111,32 @@ class ClosedWindows:
         compact_every: int | None = COMPACT_EVERY,
         **bounds: Any,
     ) -> None:
-        """Check the arguments, and read the record of the stream's committed windows from the store."""
+        """Check the arguments, and read from the store until when the stream's windows are committed."""
         self.store, self.stream = store, stream
         check_writer(checked_name(stream, "stream, the name of the stream,"), 0)
         self._emit, self._late = _checked_emit(emit), read_late(late)
         self._compact_every = None if compact_every is None else checked_whole(compact_every, "compact_every", 1)
         self._frame = finest_frame(store.frame)
-        self._kept_late = Drop() if self._late == TrueWindow() else self._late
-        self.writer, self.number = f"{stream} {uuid.uuid4()}", 0
+        self._window_late_policy = Drop() if self._late == TrueWindow() else self._late
+        self.writer, self.commit_number = f"{stream} {uuid.uuid4()}", 0
         self.outgoing: pa.Table | None = None
         self._has_ended = False
-        records = store.recorded([_owner(stream), WATERMARKS])
-        self._owner = records.get(_owner(stream))
-        self._recorded: int | None = records.get(WATERMARKS, {}).get(stream)
+        records = store.recorded([_owner_record_name(stream), WATERMARKS])
+        self._owner = records.get(_owner_record_name(stream))
+        self._recorded_watermark: int | None = records.get(WATERMARKS, {}).get(stream)
         self.excluded = Exclusions(store.frame)  # the exclusions in all commits of this process
         self.committed = committed_before(store, stream)
         if self.committed is None:
-            self.windows = OpenWindows(self._frame, self._emit, self._kept_late, **bounds)
+            self.windows = OpenWindows(self._frame, self._emit, self._window_late_policy, **bounds)
         else:
             none = _no_states(store, self._frame)
             self.windows = OpenWindows.from_committed(
-                none, self.committed, frame=self._frame, emit=self._emit, late=self._kept_late, **bounds
+                none, self.committed, frame=self._frame, emit=self._emit, late=self._window_late_policy, **bounds
             )
 
     def add_rows(self, rows: pa.Table) -> pa.Table:
-        """Add a batch of rows in the order of their arrival, like `OpenWindows.add_rows`; return the rows that are
-        dropped.
+        """Add a batch of rows, like `OpenWindows.add_rows`; return the rows that are dropped. Batches must be added in
+        the order of their arrival.
         """
         self._has_ended = False
         if self._late != TrueWindow() or self.windows.closed_before is None:
@@ -181,10 +182,15 @@ class ClosedWindows:
         return twin
 
     def to_ipc(self, notes: Mapping[str, Any] | None = None) -> bytes:
-        """Return the open windows, the closed windows that wait for a commit, and notes such as the position in the
-        input, as bytes for `from_ipc`.
+        """Return the open windows and the closed windows that wait for a commit, as bytes for `from_ipc`. `notes` are
+        values of the caller that are saved with them, such as the position in the input.
         """
-        description = {"stream": self.stream, "writer": self.writer, "number": self.number, "notes": dict(notes or {})}
+        description = {
+            "stream": self.stream,
+            "writer": self.writer,
+            "number": self.commit_number,
+            "notes": dict(notes or {}),
+        }
         more = {"committed": self.committed, "owner": self._owner}
         return extended(self.windows.to_ipc(), description | more, self.outgoing)
 
@@ -223,8 +229,10 @@ class ClosedWindows:
                 "the state of this stream"
             )
         restored = cls(store, description["stream"], emit, late, compact_every=compact_every)
-        restored.windows = OpenWindows.from_ipc(data, restored._frame, restored._emit, restored._kept_late, **bounds)
-        restored.writer, restored.number, restored.committed = (
+        restored.windows = OpenWindows.from_ipc(
+            data, restored._frame, restored._emit, restored._window_late_policy, **bounds
+        )
+        restored.writer, restored.commit_number, restored.committed = (
             description["writer"],
             description["number"],
             description["committed"],
@@ -234,13 +242,14 @@ class ClosedWindows:
         return restored
 
     def commit(self, note: Note | None = None) -> bool:
-        """Write the waiting closed windows to the store under the next number; save `to_ipc` before.
+        """Write the closed windows that wait to the store, under the next commit number. The caller must have saved
+        `to_ipc()` before.
 
         The commit also records the watermark, less the delay and the lateness, for queries of closed windows. If no
-        windows wait, the watermark is recorded as soon as it closes windows of coarser levels. Return whether the
-        number is new. Raise `StoreError` if the store cannot be written, or has other states under the number because
-        the stream has continued from an outdated state. ``note`` receives the messages that `FrameStore.append`
-        describes; by default they are warnings.
+        windows wait, the watermark is recorded as soon as it closes windows of coarser levels. Return True if states
+        were added, and False if nothing waited or the store already had this commit. Raise `StoreError` if the store
+        cannot be written, or has other states under this commit number because the stream has continued from an
+        outdated state. ``note`` receives the messages that `FrameStore.append` describes; by default they are warnings.
         """
         watermark = self._watermark()
         if self.outgoing is None:
@@ -252,37 +261,41 @@ class ClosedWindows:
             below = merge_level(made_here(below), self.store.frame, level, unknown=True)
             levels.append((level, below))
         states = joined(levels, self.store.frame)
-        before = self.store.recorded([_record(self.stream), _owner(self.stream)])
-        self._check_owner(before.get(_owner(self.stream)))
-        recorded = {**self._closed_until(before), _owner(self.stream): self.writer}
+        before = self.store.recorded([_closed_record_name(self.stream), _owner_record_name(self.stream)])
+        self._check_owner(before.get(_owner_record_name(self.stream)))
+        recorded = {**self._closed_record(before), _owner_record_name(self.stream): self.writer}
         try:
             added = append_of_stream(
                 self.store,
                 states,
                 self.writer,
-                self.number,
+                self.commit_number,
                 recorded=recorded,
                 replacing=before,
                 watermark=watermark,
                 note=note,
             )
         except CommitConflict:
-            self._check_owner(self.store.recorded([_owner(self.stream)]).get(_owner(self.stream)))
+            self._check_owner(
+                self.store.recorded([_owner_record_name(self.stream)]).get(_owner_record_name(self.stream))
+            )
             raise
         self._owner = self.writer
         if watermark is not None:
-            self._recorded = watermark.closed_before
+            self._recorded_watermark = watermark.closed_before
         finest, closed = levels[0]  # a coarser window may be in several commits
         self.excluded.count_groups(finest.name, closed)
         self.excluded.count_values(closed)
-        self.outgoing, self.number = None, self.number + 1
-        if self._compact_every is not None and self.number % self._compact_every == 0:
+        self.outgoing, self.commit_number = None, self.commit_number + 1
+        if self._compact_every is not None and self.commit_number % self._compact_every == 0:
             compact_or_warn(self.store)
         return added
 
     def _record_alone(self, watermark: StreamWatermark) -> None:
-        """Record the watermark in a commit without windows, unless another process now writes this stream."""
-        owner = _owner(self.stream)
+        """Record the watermark in a commit without windows. Raise `CommitConflict` if another process now writes this
+        stream.
+        """
+        owner = _owner_record_name(self.stream)
 
         def attempt(transaction: Attempt) -> None:
             transaction.read(owner)
@@ -290,7 +303,7 @@ class ClosedWindows:
             watermark.record(transaction)
 
         run(self.store.backend, attempt, [WATERMARKS, owner])
-        self._recorded = watermark.closed_before
+        self._recorded_watermark = watermark.closed_before
 
     def _check_owner(self, owner: str | None) -> None:
         """Raise `CommitConflict` if another process has written to this stream since this process began."""
@@ -300,41 +313,46 @@ class ClosedWindows:
                 "process can write a stream; end one of them, or name another stream"
             )
 
-    def _closed_until(self, before: Mapping[str, Any]) -> dict[str, Any]:
-        """Return the record of the time before which all rows are in the store. This time never decreases."""
-        until, name = self.windows.closed_before, _record(self.stream)
+    def _closed_record(self, before: Mapping[str, Any]) -> dict[str, Any]:
+        """Return the record to write, name → time before which all rows are in the store, or {} if the stored time is
+        not earlier. `before` has the records that are in the store.
+        """
+        until, name = self.windows.closed_before, _closed_record_name(self.stream)
         return {} if until is None or until <= before.get(name, EVER[0]) else {name: until}
 
     def _watermark_after(self, end: int) -> int:
-        """Return the watermark that closes the windows which end at a time or before."""
+        """Return the watermark, in microseconds UTC, that closes all windows whose end is not later than `end`."""
         watermark = end + self._emit.delay_micros
-        if not self._kept_late.closes_by_events:
+        if not self._window_late_policy.closes_by_events:
             return watermark
         finest = self._frame.levels[0]
         boundary = finest.ends(finest.starts(np.array([watermark - 1])))
-        newest = self._kept_late.newest_at(finest, int(boundary[0]))
+        newest = self._window_late_policy.newest_at(finest, int(boundary[0]))
         return watermark if newest is None else newest
 
     def _watermark(self) -> StreamWatermark | None:
-        """Return the watermark to record, or None if no window has closed yet."""
+        """Return the watermark to record, or None if no window has closed yet. After the end of the stream, return a
+        watermark without a time, which removes the stream's watermark from the store.
+        """
         if self._has_ended:
             return StreamWatermark(self.stream, None)
         until = self.windows.closed_before
         if until is None:
             return None
-        return StreamWatermark(self.stream, until - (self._kept_late.lateness_micros or 0))
+        return StreamWatermark(self.stream, until - (self._window_late_policy.lateness_micros or 0))
 
     def _closes_windows(self, watermark: StreamWatermark) -> bool:
-        """Return whether a watermark closes windows of coarser levels that the recorded one leaves open.
+        """Return whether a watermark closes windows of coarser levels that the recorded watermark leaves open.
 
-        These may be windows of another stream, which an outdated watermark of this stream would keep open. The finest
-        level is ignored, because its windows are committed when they close.
+        The watermark is recorded for this reason even without windows of this stream: queries of closed windows use
+        the watermarks of all streams, so an old one would keep windows open. The finest level is ignored, because its
+        windows are committed when they close.
         """
         until = watermark.closed_before
-        if self._recorded is None or until is None:
-            return self._recorded is not None
+        if self._recorded_watermark is None or until is None:
+            return self._recorded_watermark is not None
         levels = self.store.frame.levels
-        times = np.array([self._recorded, max(until, self._recorded)])
+        times = np.array([self._recorded_watermark, max(until, self._recorded_watermark)])
         return any(len(set(level.starts(times).tolist())) > 1 for level in levels[1:] or levels)
 
     def _send(self, states: pa.Table) -> None:
@@ -356,14 +374,14 @@ def compact_or_warn(store: FrameStore) -> None:
 
 
 def committed_before(store: FrameStore, stream: str | None = None) -> int | None:
-    """Return the time, in microseconds UTC, before which the rows of a stream are in a store, or None if there are no
-    rows.
+    """Return the time, in microseconds UTC, before which all rows of a stream are in a store, or None if the store has
+    no rows of the stream.
 
-    ``stream`` is the name that was passed to `ClosedWindows`. Without ``stream``, all rows count, and the result is the
-    end of the last window of the finest level. Raise `StoreError` if the store cannot be read.
+    ``stream`` is the name that was passed to `ClosedWindows`. Without ``stream``, all rows of the store count, and the
+    result is the end of the last window of the finest level. Raise `StoreError` if the store cannot be read.
     """
     if stream is not None:
-        return store.recorded([_record(stream)]).get(_record(stream))
+        return store.recorded([_closed_record_name(stream)]).get(_closed_record_name(stream))
     if store.schema is None:
         return None
     finest = store.frame.levels[0]
@@ -386,13 +404,13 @@ def recovered(
     emit, late, **bounds : optional
         See `OpenWindows`.
     stream : str, optional
-        The name of the stream whose commits record the time before which rows are in the store; see `committed_before`.
+        The name of the stream to continue. By default, all rows of the store count; see `committed_before`.
 
     Returns
     -------
     OpenWindows
-        The open windows, on all levels of the store. Rows of finest windows that are in the store are ignored if they
-        arrive again; ``progress.committed_rows`` counts them.
+        The open windows, on all levels of the store. Rows whose window of the finest level is in the store are ignored
+        if they arrive again; ``progress.committed_rows`` counts them.
 
     Raises
     ------
@@ -421,7 +439,8 @@ def recovered(
         raise MissingStore(
             f"the store {store.display_uri} contains nothing{of_stream} to continue from; begin with OpenWindows"
         )
-    spans = {}  # for each level, the range of windows within those windows of the next level that may still be open
+    # for each level but the coarsest: from the start of the last-but-one window of the next level to `committed`
+    spans = {}
     for level, coarser in zip(store.frame.levels, store.frame.levels[1:], strict=False):
         low = int(coarser.starts(coarser.starts(np.array([committed])) - 1)[0])
         spans[level.name] = (as_text(low), as_text(committed))
@@ -430,22 +449,25 @@ def recovered(
     return OpenWindows.from_committed(states, committed, frame=store.frame, emit=emit, late=late, **bounds)
 
 
-def _record(stream: str) -> str:
+def _closed_record_name(stream: str) -> str:
+    """Return the name of the record of the time before which all rows of the stream are in the store."""
     return f"{stream} closed"
 
 
-def _owner(stream: str) -> str:
+def _owner_record_name(stream: str) -> str:
     """Return the name of the record that identifies the process that last wrote to the stream."""
     return f"{stream} writer"
 
 
 def _no_states(store: FrameStore, frame: TiltFrame) -> pa.Table:
+    """Return a table of states without rows, with the types of the store."""
     assert store.schema is not None
     empty = store.schema.empty_table().append_column(END, pa.array([], INSTANT))
     return labelled(empty, frame, frame.levels[0]).select([LEVEL, START, END, *store.schema.names[1:]])
 
 
 def _checked_emit(emit: EmitPolicy | str) -> AfterClose:
+    """Read the emit policy of a stream into a store; raise ``ValueError`` if a store does not accept its windows."""
     policy = read_emit(emit)
     plain = AfterClose(delay=policy.delay, timeout=policy.timeout, mode=policy.mode)
     if policy != plain or policy.mode == "changelog":

@@ -36,7 +36,7 @@ from tiltframe.store.changes import (
 from tiltframe.store.changes.commit import check_unchanged
 from tiltframe.store.changes.evolution import evolve, retain
 from tiltframe.store.changes.progress import Progress, check_progress
-from tiltframe.store.checked_states import checked
+from tiltframe.store.checked_states import checked_levels
 from tiltframe.store.log.carried_functions import Carried, carried_functions, register_carried
 from tiltframe.store.log.errors import MissingStore, OtherFrame
 from tiltframe.store.log.manifest import Manifest, check_levels, check_name, check_types, checked_retention, schema_of
@@ -82,14 +82,16 @@ def _of_view(method: Callable[Concatenate[StoreView, P], T]) -> Callable[Concate
 class FrameStore:
     """A store for the states of a tilt frame, in a folder or object store (Delta Lake) or in PostgreSQL.
 
-    A store is append-only: a commit adds states, which may belong to windows that the store already has. Reading merges
-    the states of a window. Each commit becomes visible completely and exactly once, even if its writer fails.
+    A commit normally only adds states, which may belong to windows that the store already has; `replace`, `retract` and
+    `expire` remove states. A query merges all states of a window. Each commit becomes visible completely and exactly
+    once, even if its writer fails.
 
     Parameters
     ----------
     uri : str, path or Backend
         A folder, the URI of an object store such as ``s3://bucket/path``, or ``postgresql://user@host/database``.
-        Alternatively an own backend (see `tiltframe.store.testing`); ``storage_options`` are then not allowed.
+        Or a backend of your own (see `tiltframe.store.testing`); ``storage_options`` and ``durable`` are then not
+        allowed.
     frame : TiltFrame, optional
         The frame of the store; optional if the store exists. Nothing is written before the first commit, because the
         types of states depend on the rows, unless ``row_schema`` is passed.
@@ -103,7 +105,7 @@ class FrameStore:
         Options of the object store, with the names that deltalake uses.
     durable : bool
         Whether commits to a folder are written to the disk (``fsync``) before they are acknowledged, so that they
-        survive a power failure. Without it, commits survive the end of the process, but not a power failure. Object
+        survive a power failure. If False, commits survive the end of the process, but not a power failure. Object
         stores and databases are durable without this option.
     row_schema : schema, optional
         The schema of future rows. If the store does not exist, it is created at once, so that readers find it.
@@ -115,7 +117,7 @@ class FrameStore:
     OtherFrame
         If the store has another frame than the one passed; the message names the difference.
     DamagedStore, UnreachableStore
-        If the store is damaged, or its place cannot be read.
+        If the store is damaged, or its folder, object store or database cannot be read.
     StoreError
         If the store was written by a newer release, or a package that its backend needs is not installed.
 
@@ -175,8 +177,8 @@ class FrameStore:
             self.ensure_created(self.frame.states_schema(checked_type(row_schema, pa.Schema, "row_schema")))
 
     def _read_manifest(self, name: str | None = None) -> Manifest | None:
-        """Read the manifest of the store, or return None if the store does not exist; raise `OtherFrame` for another
-        name.
+        """Read and return the manifest of the store, or return None if the store does not exist. Raise `OtherFrame` if
+        the store has another name than `name`.
         """
         snapshot = self._backend.snapshot()
         if snapshot is None:
@@ -265,8 +267,8 @@ class FrameStore:
         -------
         table
             A table with the columns level, window_start, window_end, keys, one column per measure or per field of its
-            records, and ``partial``: whether the window has not ended yet, or overlaps expired windows of its level.
-            Starts and ends are in the time zone of the query, or of the frame.
+            records, and ``partial``. ``partial`` is true if the window has not ended yet, or overlaps expired windows
+            of its level. Starts and ends are in the time zone of the query, or of the frame.
 
         Raises
         ------
@@ -277,10 +279,11 @@ class FrameStore:
 
         Guarantee
         ---------
-        The function warns with `Expired` if windows in the range have expired on the level that is read, with
-        `NotKnown` if a measure was added later, and with `Unmapped` if a derived key has no value for some keys.
+        The method warns with `Expired` if windows in the range have expired on the level that is read, with `NotKnown`
+        if a measure was added after some rows in the range, and with `Unmapped` if a derived key has no value for some
+        keys.
         """
-        return pa.concat_tables(self._noting(self._warned(self.ask(query))))
+        return pa.concat_tables(self._slices_warning_of_unmapped(self._warning_of_missing(self.ask(query))))
 
     @asking(Query)
     def query_slices(self, query: Query) -> Iterator[pa.Table]:
@@ -298,8 +301,8 @@ class FrameStore:
         Returns
         -------
         iterator of tables
-            There is at least one table, which may have no rows. All tables describe the store at one moment, except for
-            rows that are merged while they are read.
+            There is at least one table, which may have no rows. All tables describe the store at one moment, except
+            that, if a compaction replaces parts while they are read, the new parts are read instead.
 
         Raises
         ------
@@ -316,7 +319,7 @@ class FrameStore:
         >>> sum(table.num_rows for table in store.query_slices(per="1m"))
         3
         """
-        return self._noting(self._warned(self.ask(query)))
+        return self._slices_warning_of_unmapped(self._warning_of_missing(self.ask(query)))
 
     def join(
         self,
@@ -335,17 +338,21 @@ class FrameStore:
         ----------
         rows : table, DataFrame, stream or path
         on : str, list of str, or key -> expression
-            The condition that matches keys of the store with the rows. It is a list of names that both have,
-            ``["symbol"]``; equalities of a key and an expression of the rows, ``ticker = symbol AND upper(venue) =
-            market``, with ``row.`` and ``store.`` before names that both have; or a mapping of keys to expressions,
-            ``{"symbol": "ticker"}``. Null is not equal to any value.
+            The condition that matches keys of the store with the rows, in one of three forms:
+
+            - the names of keys that are also columns of the rows: ``["symbol"]``;
+            - equalities of a key and an expression of the rows: ``ticker = symbol AND upper(venue) = market``. A name
+              that both the rows and the store have needs ``row.`` or ``store.`` before it;
+            - a mapping of keys to expressions of the rows: ``{"symbol": "ticker"}``.
+
+            Null is not equal to any value.
         within : range, column, or pair of moments or columns, optional
-            A range in the form that `Query` accepts. Text that is the name of a column of the rows refers to this
-            column: a column of ranges or, in a pair, of moments. Rows for which such a column is null have no results.
+            A range in the form that `Query` accepts. The name of a column of the rows stands for the column's value in
+            each row: a range, or in a pair a moment. A row in which this value is null has no results.
         per : windows or column, optional
             Windows in a form that `Query` accepts, or the name of a column of the rows that contains windows as text.
         how : "left" or "inner"
-            Whether rows without results are returned with nulls, or left out.
+            "left" returns rows without results with nulls, and "inner" leaves them out.
         prefix : str
             Text to prepend to the names of all result columns, for rows that have columns of the same names.
         options : values by name
@@ -367,9 +374,9 @@ class FrameStore:
         Guarantee
         ---------
         The results of a row are bit-for-bit those of `query` with the row's range and windows and a condition on its
-        keys. The store is queried once for all rows whose ranges overlap. Results that depend on the range itself need
-        one query for each different range: one window over the whole range, hopping windows, ``fill``, ``latest``,
-        ``edges`` and windows of another zone. All results are for the same version of the store.
+        keys. The store is queried once for all rows whose ranges overlap. One query per different range is needed for:
+        one window over the whole range, hopping windows, ``fill``, ``latest``, ``edges`` and windows of another zone,
+        because their results depend on the range itself. All results are for the same version of the store.
 
         Examples
         --------
@@ -394,7 +401,7 @@ class FrameStore:
         return pa.concat_tables(joined.slices)
 
     def plan_join(self, rows: pa.Schema, join: Join) -> PlannedJoin:
-        """Plan a join of rows that other processes have, such as tasks of Spark.
+        """Plan a join that runs in other processes, such as tasks of Spark, which have the rows.
 
         Parameters
         ----------
@@ -406,7 +413,8 @@ class FrameStore:
         Returns
         -------
         PlannedJoin
-            The plan, which can be pickled. ``joined(tables)`` joins tables of rows with the store at one moment.
+            The plan, which can be pickled. Its method ``joined(tables)`` joins tables of rows with the store at one
+            moment.
 
         Raises
         ------
@@ -460,7 +468,7 @@ class FrameStore:
         Returns
         -------
         int
-            If the version has not changed, neither have the answers to queries that specify their ``now``.
+            As long as the version is the same, a query with a ``now`` of its own returns the same results.
         """
         return self.at().version
 
@@ -472,7 +480,7 @@ class FrameStore:
         per : str or TimeWindow
             A level of the frame.
         within : (start, end) or str, optional
-            The range of the starts of windows, in the form that `query` accepts.
+            The range in which the windows start, in the form that `query` accepts.
         where : str, optional
             An SQL condition on the keys.
 
@@ -490,7 +498,7 @@ class FrameStore:
             If the store does not exist or is damaged.
         """
         query = Query(self.frame.level(per), within, where)
-        return self._warned(self.at().states(query)).table()
+        return self._warning_of_missing(self.at().states(query)).table()
 
     def plot(self, measure: str, quantiles: Sequence[float] | None = None, **options: Any) -> Any:
         """Plot a measure over time as steps, one per window. Each key has a colour and each quantile a line style; if
@@ -504,17 +512,19 @@ class FrameStore:
         quantiles : numbers from 0 to 1, optional
             The quantiles to plot instead of the measure's own.
         options : keyword arguments
-            ``ax`` to draw on; ``unit``, a text for the axis of values, such as ``"ms"``; and arguments of `query`:
-            ``per`` (one or several), ``within``, ``where``, ``points``. With ``keys``, each combination of key values
-            has its own line. By default, all keys are merged, and at most 500 points are plotted.
+            ``ax``, the matplotlib axes to draw on; ``unit``, a text for the axis of values, such as ``"ms"``; and
+            arguments of `query`: ``per`` (one or several), ``within``, ``where``, ``points``, ``keys``. With ``keys``,
+            each combination of key values has its own line. By default, all keys are merged, and at most 500 points
+            are plotted.
 
         Returns
         -------
         matplotlib axes
-            Times are in the time zone of the results. The legend is at the right of the axes. Counts, sums and other
-            amounts begin at 0. Windows are dotted that have not ended yet, overlap expired windows, or in which the
-            data of the store begin or end. The line is interrupted if windows are missing. At most four quantiles and
-            ten keys are drawn, those with the largest values; the legend says how many are left out.
+            Times are in the time zone of the results. The legend is at the right of the axes. For counts, sums and
+            other amounts, the axis of values includes 0. A window is dotted if it has not ended yet, if it overlaps
+            expired windows, or if the data of the store begin or end in it. The line is interrupted if windows are
+            missing. At most four quantiles are drawn, and at most ten keys, those with the largest values. The legend
+            lists omissions.
 
         Raises
         ------
@@ -528,11 +538,11 @@ class FrameStore:
         return plot(self, measure, quantiles, **options)
 
     @staticmethod
-    def _noting(answer: Answer) -> Iterator[pa.Table]:
+    def _slices_warning_of_unmapped(answer: Answer) -> Iterator[pa.Table]:
         return answer.noting_unmapped(lambda sentence: warnings.warn(sentence, Unmapped, stacklevel=5)).slices
 
     @staticmethod
-    def _warned(answer: Answer) -> Answer:
+    def _warning_of_missing(answer: Answer) -> Answer:
         warn_of_missing(answer.expired, answer.unknown, stacklevel=4)
         return answer
 
@@ -556,17 +566,19 @@ class FrameStore:
     copy_to = copying.copy_to
 
     def has_commit(self, writer: str, commit: int) -> bool:
-        """Return whether the store has a certain commit.
+        """Return whether a writer's last commit number is ``commit`` or greater, so that this commit is in the store.
 
         Parameters
         ----------
         writer : str
+            The name of the writer.
         commit : int
             The number of the commit.
 
         Returns
         -------
         bool
+            False if the store has no commit of this writer.
 
         Raises
         ------
@@ -642,17 +654,18 @@ class FrameStore:
         return {int(number): by_column for number, by_column in counts.items()}
 
     def recorded(self, names: Iterable[str]) -> dict[str, Any]:
-        """Return the records that commits have stored with the states.
+        """Return the values that commits have recorded with the states, by name.
 
         Parameters
         ----------
         names : names
-            The names that were passed to `append` or `replace`. Any number of names needs only one lookup.
+            The names under which values were recorded by `append`, `replace` or `record`. The store is read once for
+            all names.
 
         Returns
         -------
         dict of name -> plain data
-            Names without a record are left out.
+            Names without a recorded value are left out.
 
         Raises
         ------
@@ -666,19 +679,21 @@ class FrameStore:
         return {} if snapshot is None else values_of(snapshot.texts, requested)
 
     def record(self, recorded: Mapping[str, Any], replacing: Mapping[str, Any] | None = None) -> None:
-        """Store records in a separate commit without states.
+        """Record values by name in a commit without states.
 
         Parameters
         ----------
-        recorded, replacing : name -> plain data
-            See `append`.
+        recorded : name -> plain data
+            The values to record, as in `append`.
+        replacing : name -> plain data, optional
+            The values that are expected in the store now, as in `append`.
 
         Raises
         ------
         ValueError
             If a name or a value cannot be recorded.
         CommitConflict
-            If another writer has written a record of the same name.
+            If another writer has recorded another value under one of the names.
         StoreError
             If the store does not exist or cannot be written.
         """
@@ -693,10 +708,10 @@ class FrameStore:
         run(self._backend, attempt, unchanged)
 
     def end_stream(self, stream: str) -> None:
-        """Remove the watermark of a stream that does not continue, so that it no longer keeps windows open.
+        """Remove the watermark of a stream that does not continue, so that this watermark no longer keeps windows open.
 
-        A stream that closes its windows at its end, such as ``tiltframe stream --drain``, does this itself. The states
-        of the stream stay in the store. If the stream commits again, it records its watermark again.
+        A stream that closes its windows at its end, such as ``tiltframe stream --drain``, removes its watermark itself.
+        The states of the stream stay in the store. If the stream commits again, it records its watermark again.
 
         Parameters
         ----------
@@ -754,24 +769,25 @@ class FrameStore:
         return self.created_for(self.check_states(states))
 
     def settled(self, schema: pa.Schema, of_numbers: bool = False, guessed: Collection[str] = ()) -> pa.Schema:
-        """Return a schema of rows in which columns without values have types. The types are chosen so that the rows are
-        reduced to states of the types in the store.
+        """Return the schema of rows with the null types replaced by types for which the measures produce states of the
+        store's types.
 
         Parameters
         ----------
         schema : pa.Schema
-            The schema of the rows.
+            The schema of the rows. A column without values has the type null.
         of_numbers : bool
-            Whether columns of numbers also get such a type if they would lead to other states. For example, a few rows
-            may have only whole numbers in a column that has fractions elsewhere.
+            Whether the types of number columns may change too, if the states would otherwise have other types than in
+            the store. For example, a few rows may have only whole numbers in a column that has fractions elsewhere.
         guessed : names
-            Columns that were read as numbers because a text file has digits in them; in the store they may be text.
+            Columns of a text file that contain only digits, and were therefore read as numbers. In the store, they may
+            be text.
 
         Returns
         -------
         pa.Schema
-            The schema is unchanged if the store has no states yet. A column is unchanged if no type leads to the
-            store's types of states.
+            The schema is unchanged if the store has no states yet. A column is unchanged if no type produces states of
+            the store's types.
         """
         if self.schema is None:
             return schema
@@ -793,7 +809,8 @@ class FrameStore:
         Raises
         ------
         ValueError
-            If the store does not have a level, or if a level would be kept for a shorter time than a finer one.
+            If the store does not have one of the levels, or if a level would be kept for a shorter time than a finer
+            one.
         """
         return checked_retention(retention, self.frame)
 
@@ -803,6 +820,7 @@ class FrameStore:
         Parameters
         ----------
         states : pa.Schema
+            The schema that `check_states` has returned.
 
         Returns
         -------
@@ -835,7 +853,7 @@ class FrameStore:
         Returns
         -------
         pa.Schema
-            The schema in the types that the store uses.
+            The schema with the types that the store uses.
 
         Raises
         ------
@@ -845,20 +863,20 @@ class FrameStore:
             If the store has states of other types.
         """
         checked_type(states, pa.Schema, "the schema of states")
-        states = checked(states.empty_table(), self.frame).schema
+        states = checked_levels(states.empty_table(), self.frame).schema
         if self._manifest is not None:
             check_types(self._manifest, states, self.display_uri)
         return states
 
     def with_open(self, saved: bytes | str | os.PathLike[str]) -> FrameStore:
-        """Return the store together with the windows that a stream into it has not written yet. Each row counts exactly
-        once.
+        """Return a read-only store that also contains the windows that a stream has not written into this store yet.
+        Each row counts exactly once.
 
         Parameters
         ----------
         saved : path or bytes
-            The file of ``tiltframe stream --state``, which is read again after it has changed, or the bytes from
-            ``to_ipc`` of `tiltframe.store.closed_windows.ClosedWindows`.
+            The saved state of the stream: the file of ``tiltframe stream --state``, which is read again after it has
+            changed, or the bytes from ``to_ipc`` of `tiltframe.store.closed_windows.ClosedWindows`.
 
         Returns
         -------
@@ -871,8 +889,8 @@ class FrameStore:
         TypeError
             If ``saved`` is neither a path nor bytes.
         StoreError
-            When the result is read: if ``saved`` is not a saved state of a stream into this store, or is older than the
-            store.
+            When the result is queried: if ``saved`` is not a saved state of a stream into this store, or was saved
+            before the stream's last commit.
 
         Guarantee
         ---------
@@ -904,9 +922,9 @@ class FrameStore:
         Parameters
         ----------
         frame : TiltFrame
-            The new frame. Keys, time zone and column of times must be the same. All existing levels must stay; coarser
-            ones may be added. A measure with the name of an existing one must be equal to it, except for parameters
-            that only affect reading, such as quantiles.
+            The new frame. Its keys, time zone and column of times must be those of the old frame. It must have all
+            existing levels, and may have coarser ones. A measure with the name of an existing one must be equal to the
+            existing one, except for parameters that do not change the states, such as quantiles.
         row_schema : schema, optional
             The schema of future rows. The schema is required if a new measure reads columns from which the store has no
             states.
@@ -924,9 +942,9 @@ class FrameStore:
         The change is one commit: readers see either the old or the new frame. Stored states do not change. Other
         programs may read and write at the same time. Programs that opened the store before the change continue to read
         with the old frame. If such a program writes, it gets an error that asks it to open the store again. An added
-        measure that cannot be computed from the stored states is null in every window that has older rows. The states
-        of a dropped measure are removed when their parts are compacted. New levels are derived from all windows that
-        the coarsest level still has.
+        measure that cannot be computed from the stored states is null in every window that has rows from before the
+        change. The states of a dropped measure are removed when compaction rewrites their parts. New levels are derived
+        from all windows that the coarsest level still has.
 
         Examples
         --------
@@ -947,21 +965,21 @@ class FrameStore:
         self.frame = self._manifest.frame
 
     def vacuum(self, older_than: str = "1d") -> Vacuumed:
-        """Remove files, or rows of a database, that were replaced, retracted or expired, or were never committed.
+        """Remove files, or rows of a database, whose states were replaced, retracted or expired, or never committed.
 
         Parameters
         ----------
         older_than : str
-            The minimum age, a duration such as ``1d``, which must be longer than any query or commit takes. ``0s``
-            removes all of them, for erasure. No other process may then read or write at the same time, because its
-            files are removed too.
+            The minimum age of removed files or rows, a duration such as ``1d``, which must be longer than any query or
+            commit takes. With ``0s``, all such files or rows are removed, for erasure. No other process may then read
+            or write at the same time, because the files that it uses are removed too.
 
         Returns
         -------
         Vacuumed
-            The number of removed files, or rows of a database, an int. Its attribute ``kept`` is the number of
-            unreadable files or rows that are too recent to remove, and ``kept_until`` is the time, in seconds since
-            1970, from which on the same call would remove them.
+            An int: the number of removed files, or rows of a database. Its attribute ``kept`` is the number of such
+            files or rows that are too recent to remove, and ``kept_until`` is the time, in seconds since 1970, after
+            which the same call would remove them.
 
         Raises
         ------
@@ -981,11 +999,13 @@ class FrameStore:
         Parameters
         ----------
         progress : callable of (rows checked, rows to check), optional
+            It is called after each part of the work.
 
         Returns
         -------
         VerifyReport
-            A report with ``ok``, and ``problems``, a message for each damage or loss.
+            A report with ``ok``, which is true if no problem was found, and ``problems``, a message for each damage or
+            loss.
 
         Raises
         ------
@@ -998,16 +1018,16 @@ class FrameStore:
         return verify_store(self._backend, self.manifest, progress)
 
     def inspect(self) -> Report:
-        """Return a report of the store with range, rows, bytes, parts, gaps and retention of each level."""
+        """Return a report with the time range, rows, bytes, parts, gaps and retention of each level of the store."""
         return inspect(self._backend, self.manifest)
 
     def waiting_parts(self) -> dict[str, int]:
-        """Return the number of parts that compaction will merge once their windows are closed; the result is empty if
-        the store does not exist.
+        """Return the number of parts that compaction will merge once their windows are closed, by level.
 
         Returns
         -------
         dict of level name -> int
+            All numbers are 0 if the store does not exist.
 
         Raises
         ------
@@ -1022,10 +1042,10 @@ class FrameStore:
         assert self._manifest is not None
         difference = frame.difference(self._manifest.frame)
         if difference:
-            fixed = difference.startswith(("time", "keys"))  # the parts of a frame that evolve cannot change
+            is_fixed = difference.startswith(("time", "keys"))  # `evolve` cannot change the time or the keys
             evolved = (
                 ""
-                if fixed
+                if is_fixed
                 else ", or change the frame of the store: tiltframe evolve"
                 + by_caller("", ", or FrameStore(uri).evolve(frame) in Python")
             )
@@ -1054,6 +1074,8 @@ def _opened(
     options: Mapping[str, str],
     durable: bool,
 ) -> FrameStore:
-    """Open a store that was pickled. Its manifest may name functions that are not registered in this process."""
+    """Open a store that was pickled, after registering the functions of its manifest (`carried`), because they may not
+    be registered in this process.
+    """
     register_carried(carried)
     return FrameStore(uri, frame, name=name, storage_options=options, durable=durable)

@@ -1,7 +1,7 @@
 """An opened store: those members of `tiltframe.FrameStore` that the operations in `tiltframe.store.changes` need.
 
-The operations are also methods of `tiltframe.FrameStore`, whose module imports them. They therefore cannot import this
-class.
+`tiltframe.FrameStore` has these operations as methods, and its module imports them. Their modules therefore cannot
+import `tiltframe.FrameStore`, and use this protocol as the type of their first argument.
 """
 
 from __future__ import annotations
@@ -30,19 +30,19 @@ class OpenedStore(Protocol):
         """The manifest; raises `MissingStore` before the first commit."""
 
     def recorded(self, names: Iterable[str]) -> dict[str, Any]:
-        """Return some of the records."""
+        """Return the values that commits have recorded under some names."""
 
     def last_commit(self, writer: str) -> int | None:
         """Return the last commit number of a writer."""
 
     def settled(self, schema: pa.Schema, of_numbers: bool = False, guessed: Collection[str] = ()) -> pa.Schema:
-        """Return a schema of rows with the types that lead to the states of the store."""
+        """Return the schema with types for which rows are reduced to states of the store's types."""
 
     def check_states(self, states: pa.Schema) -> pa.Schema:
-        """Raise an error if states of a schema cannot be added."""
+        """Raise an error if states of a schema cannot be added; return the schema with the types of the store."""
 
     def ensure_created(self, states: pa.Schema) -> Manifest:
-        """Create the store, if it does not exist, for states of a schema."""
+        """Create the store if it does not exist, and check that it accepts states of a schema."""
 
     def created_for(self, states: pa.Schema) -> Manifest:
-        """Create the store, if it does not exist, for states of a checked schema."""
+        """Create the store, if it does not exist, for states with a schema that `check_states` has returned."""

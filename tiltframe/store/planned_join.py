@@ -1,4 +1,4 @@
-"""A planned join: rows that arrive in other processes, in pieces, are joined with a store there."""
+"""A planned join: other processes have the rows, in several tables, and join them with a store."""
 
 from __future__ import annotations
 
@@ -18,8 +18,8 @@ from tiltframe.time_range import moment_or_now
 
 @dataclass(frozen=True)
 class PlannedJoin:
-    """A join of rows that are not known yet; `tiltframe.FrameStore.plan_join` returns it. The plan can be pickled for
-    the tasks that have the rows.
+    """A join that is planned from the schema of the rows; `tiltframe.FrameStore.plan_join` returns it. The plan can be
+    pickled for the tasks that have the rows.
 
     Parameters
     ----------
@@ -29,7 +29,7 @@ class PlannedJoin:
     row_schema : pa.Schema
         The schema of the rows.
     result_schema : pa.Schema
-        The schema of joined rows, with the types of the store.
+        The schema of the joined rows, before result columns are converted to their stored types.
     """
 
     backend: Backend
@@ -40,13 +40,15 @@ class PlannedJoin:
 
     @property
     def schema(self) -> pa.Schema:
-        """The schema of joined rows. Results have the types that backends store, which Delta Lake and Spark have."""
+        """The schema of joined rows. Result columns have their stored types, which Delta Lake and Spark support (for
+        example decimal instead of uint64).
+        """
         fields = list(self.result_schema)
-        row_count = len(self.row_schema)
-        return pa.schema([*fields[:row_count], *stored_schema(pa.schema(fields[row_count:]))])
+        row_column_count = len(self.row_schema)
+        return pa.schema([*fields[:row_column_count], *stored_schema(pa.schema(fields[row_column_count:]))])
 
     def joined(self, tables: Iterable[pa.Table]) -> Iterator[pa.Table]:
-        """Join tables of rows, one after another, with the store at the moment of the first one.
+        """Join tables of rows, one after another, with the store at the moment of the first table.
 
         Parameters
         ----------
@@ -74,6 +76,6 @@ class PlannedJoin:
 
     def _in_stored_types(self, table: pa.Table) -> pa.Table:
         """Return joined rows with the stored types of the results; the columns of the rows are unchanged."""
-        row_count = len(self.row_schema)
-        results = [stored(one_array(column)) for column in table.columns[row_count:]]
-        return pa.table([*table.columns[:row_count], *results], names=table.column_names)
+        row_column_count = len(self.row_schema)
+        results = [stored(one_array(column)) for column in table.columns[row_column_count:]]
+        return pa.table([*table.columns[:row_column_count], *results], names=table.column_names)

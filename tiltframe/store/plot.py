@@ -1,6 +1,6 @@
 """Plots of a store: a measure over time, on one or several levels, with matplotlib.
 
-colour = key or part     line style = quantile     shade = level     dotted = incomplete window
+colour = key, or entry of a map or list     line style = quantile     shade = level     dotted = incomplete window
 """
 
 from __future__ import annotations
@@ -37,9 +37,9 @@ _INCOMPLETE: Any = ":"
 
 @dataclass(frozen=True)
 class _Line:
-    """What one line shows: a column of results, of the rows of one key, in a colour and a line style."""
+    """One line: a column of the results for one key, with its colour and line style."""
 
-    group: int
+    group: int  # the index of the key
     column: str
     label: str
     color: Any
@@ -51,9 +51,9 @@ class _Lines:
     """The lines of a plot and the entries of its legend."""
 
     lines: Sequence[_Line]
-    colors: Mapping[str, Any]  # label -> colour; empty if there is one
+    colors: Mapping[str, Any]  # label -> colour; empty if all lines have the same colour
     styles: Mapping[str, Any]  # quantile -> line style; empty if there are no quantiles
-    notes: Sequence[str]  # lines that are left out
+    notes: Sequence[str]  # sentences about lines that are left out
 
 
 def plot(
@@ -74,11 +74,11 @@ def plot(
         raise ValueError(f"the frame has no measure {shown(measure)}; {nearest(str(measure), frame.results)}")
     if options.get("per") is None:
         options.setdefault("points", _POINTS)
-    reading = _reading(frame.results[measure], quantiles)
-    query = {"keys": [], **options, "flat": True, "measures": {measure: reading}}
+    plotted_measure = _plotted_measure(frame.results[measure], quantiles)
+    query = {"keys": [], **options, "flat": True, "measures": {measure: plotted_measure}}
     results = store.query(**query)
     is_duration = pa.types.is_duration(results.schema.field(measure).type) if measure in results.column_names else False
-    results = _with_parts(results)
+    results = _with_entries(results)
     incomplete = _incomplete(store.at(), results)
     levels = list(dict.fromkeys(results.column(LEVEL).to_pylist()))
     groups, first_rows = group_by([key_column(results.column(key)) for key in query["keys"]], results.num_rows)
@@ -96,16 +96,16 @@ def plot(
     for (level, shade), line in product(shades.items(), drawn.lines):
         rows = np.flatnonzero((level_of_row == level) & (groups.ids == line.group))
         _draw_line(axes, results.take(pa.array(rows)), line, level=level, alpha=shade, incomplete=incomplete[rows])
-    is_amount = isinstance(reading, Measure) and reading.function.is_amount
+    is_amount = isinstance(plotted_measure, Measure) and plotted_measure.function.is_amount
     if is_amount:
         _begin_at_zero(axes)
     _label_times(axes, results.schema.field(START).type.tz)
-    axes.set_ylabel(_value_label(measure, reading, unit=unit or ("s" if is_duration else None), levels=levels))
+    axes.set_ylabel(_value_label(measure, plotted_measure, unit=unit or ("s" if is_duration else None), levels=levels))
     _add_legend(axes, drawn, shades=shades, has_incomplete=bool(incomplete.any()))
     return axes
 
 
-def _reading(measure: Measure | str, quantiles: Sequence[float] | None) -> Measure | str:
+def _plotted_measure(measure: Measure | str, quantiles: Sequence[float] | None) -> Measure | str:
     if quantiles is None:
         return measure
     if isinstance(measure, str) or "quantiles" not in measure.function.parameters():
@@ -114,9 +114,9 @@ def _reading(measure: Measure | str, quantiles: Sequence[float] | None) -> Measu
     return replace(measure, function=type(measure.function)(**parameters))
 
 
-def _with_parts(results: pa.Table) -> pa.Table:
-    """Replace maps and lists of numbers by a column for each key, ``m[key]``, or for each position, ``m[0]``; and
-    durations by seconds.
+def _with_entries(results: pa.Table) -> pa.Table:
+    """Replace maps of numbers by a column for each key, ``m[key]``, and lists of numbers by a column for each position,
+    ``m[0]``. Replace durations by seconds.
     """
     columns: dict[str, pa.ChunkedArray | pa.Array] = {}
     for field in results.schema:
@@ -126,37 +126,39 @@ def _with_parts(results: pa.Table) -> pa.Table:
             columns[field.name] = pc.divide(microseconds.cast(pa.float64(), safe=False), 1e6)
             continue
         if pa.types.is_map(field.type) and is_number(field.type.item_type):
-            parts = _parts_of_map(column)
+            entries = _entries_of_map(column)
         elif pa.types.is_list(field.type) and is_number(field.type.value_type):
-            parts = _parts_of_list(column)
+            entries = _entries_of_list(column)
         else:
             columns[field.name] = column
             continue
-        columns |= {f"{field.name}[{name}]": part for name, part in parts.items()}
+        columns |= {f"{field.name}[{name}]": entry for name, entry in entries.items()}
     return pa.table(columns)
 
 
-def _parts_of_map(column: pa.ChunkedArray) -> dict[str, pa.ChunkedArray]:
+def _entries_of_map(column: pa.ChunkedArray) -> dict[str, pa.ChunkedArray]:
     keys = {key for chunk in column.chunks for key in pc.unique(chunk.keys).to_pylist()}
     return {str(key): pc.map_lookup(column, pa.scalar(key, column.type.key_type), "first") for key in sorted(keys)}
 
 
-def _parts_of_list(column: pa.ChunkedArray) -> dict[str, pa.Array]:
+def _entries_of_list(column: pa.ChunkedArray) -> dict[str, pa.Array]:
     """Return a column for each position in the lists; it is null if a list has fewer values."""
     lists = one_array(column)
     parents = pc.list_parent_indices(lists).to_numpy()
     places = np.arange(len(parents)) - np.searchsorted(parents, parents)
     values = lists.flatten().cast(pa.float64(), safe=False).to_numpy(zero_copy_only=False)
-    parts = {}
+    entries = {}
     for place in range(int(places.max(initial=-1)) + 1):
-        part = np.full(len(lists), np.nan)
-        part[parents[places == place]] = values[places == place]
-        parts[str(place)] = pa.array(part, mask=np.isnan(part))
-    return parts
+        entry = np.full(len(lists), np.nan)
+        entry[parents[places == place]] = values[places == place]
+        entries[str(place)] = pa.array(entry, mask=np.isnan(entry))
+    return entries
 
 
 def _incomplete(view: StoreView, results: pa.Table) -> NDArray[np.bool_]:
-    """Return which results are partial, or are of windows in which the data of the store begin or end."""
+    """Return a mask of the results that are partial, or whose window is the first or last with data in the store and
+    not complete.
+    """
     incomplete: NDArray[np.bool_] = results.column(PARTIAL).to_numpy(zero_copy_only=False).astype(bool)
     starts, window_ends = instants_of(results), instants_of(results, END)
     level_of_row = np.array(results.column(LEVEL).to_pylist(), object)
@@ -170,10 +172,11 @@ def _incomplete(view: StoreView, results: pa.Table) -> NDArray[np.bool_]:
 def _are_cut_off(
     view: StoreView, per: str, starts: NDArray[np.int64], window_ends: NDArray[np.int64]
 ) -> NDArray[np.bool_]:
-    """Return in which windows, of a level or a coarser window ``per``, the data of the store begin or end.
+    """Return a mask of the windows in which the data of the store begin or end. `per` is a level or a coarser window.
 
-    The next finer level shows it: its first window begins later than this one, or its last window ends earlier, by more
-    than the longest gap between its windows nearby. Windows of the finest level are not examined.
+    A window is cut off if the first window of the next finer level begins inside it, later than its start by more than
+    the longest gap between nearby finer windows; the same holds for the end. Windows of the finest level are never cut
+    off.
     """
     is_cut = np.zeros(len(starts), bool)
     length = int((window_ends - starts).max(initial=0))
@@ -200,7 +203,7 @@ def _are_cut_off(
 
 
 def _longest_gap(view: StoreView, level: str, within: tuple[int, int]) -> int:
-    """Return the longest time between windows of a level that start in a range, in microseconds."""
+    """Return the longest gap between consecutive windows of a level that start in a range, in microseconds."""
     bounds = tuple(np.datetime64(at, "us").astype(object) for at in within)
     windows = view.windows(Query(per=level, within=bounds, keys=[], timezone="UTC")).table()
     starts, window_ends = instants_of(windows), instants_of(windows, END)
@@ -210,9 +213,11 @@ def _longest_gap(view: StoreView, level: str, within: tuple[int, int]) -> int:
 def _choose_lines(
     results: pa.Table, measure: str, *, ids: NDArray[np.int64], key_texts: Sequence[str], keys: Sequence[str]
 ) -> _Lines:
-    """Return a line for each key, or part of the results, and for each quantile; only as many as can be distinguished.
+    """Return a line for each key, or each number in the results, and for each quantile; at most as many lines as can be
+    distinguished.
 
-    The keys with the largest values are shown, and the quantiles from the first to the last.
+    The keys with the largest sums of values are shown, and at most four quantiles, evenly chosen including the first
+    and the last.
     """
     from matplotlib import rcParams
 
@@ -225,27 +230,27 @@ def _choose_lines(
     shown_percentiles = [percentiles[place] for place in places]
     left_out = [_percentile(name) for name in percentiles if name not in shown_percentiles]
     notes = [f"without {', '.join(left_out)}"] if left_out else []
-    parts = [measure] if percentiles else numbers
+    entries = [measure] if percentiles else numbers
     cycle = list(dict.fromkeys(rcParams["axes.prop_cycle"].by_key().get("color", ["C0"])))
     line_limit = min(len(cycle), _MOST_COLORS, _MOST_LINES // max(len(shown_percentiles), 1))
     totals = {}
-    for part in parts:
-        values = _as_doubles(results.column(shown_percentiles[0] if percentiles else part))
+    for entry in entries:
+        values = _as_doubles(results.column(shown_percentiles[0] if percentiles else entry))
         sizes = np.where(np.isfinite(values), np.abs(values), 0.0)
         for group, total in enumerate(np.bincount(ids, sizes, minlength=len(key_texts))):
-            totals[group, part] = total
-    series = [(group, part) for group, part in product(range(len(key_texts)), parts)]
+            totals[group, entry] = total
+    series = [(group, entry) for group, entry in product(range(len(key_texts)), entries)]
     chosen = sorted(sorted(series, key=totals.__getitem__, reverse=True)[:line_limit], key=series.index)
-    is_per_key = bool(keys) and len(parts) == 1
+    is_per_key = bool(keys) and len(entries) == 1
     if is_per_key:
         notes.append(", ".join(keys))
     if len(chosen) < len(series):
         notes.append(f"the {len(chosen)} largest of {len(series):,} {'keys' if is_per_key else 'lines'}")
     colors, lines = {}, []
-    for (group, part), color in zip(chosen, cycle, strict=False):
-        text = " ".join(word for word in (part if len(parts) > 1 else "", key_texts[group]) if word)
+    for (group, entry), color in zip(chosen, cycle, strict=False):
+        text = " ".join(word for word in (entry if len(entries) > 1 else "", key_texts[group]) if word)
         colors[text or measure] = color
-        for name, style in zip(shown_percentiles or [part], _STYLES, strict=False):
+        for name, style in zip(shown_percentiles or [entry], _STYLES, strict=False):
             label = " ".join([name, key_texts[group]]).strip()
             lines.append(_Line(group, name, label=label, color=color, style=style))
     styles = dict(zip(map(_percentile, shown_percentiles), _STYLES, strict=False))
@@ -270,7 +275,7 @@ def _draw_line(
     """
     starts, window_ends = (results.column(bound).cast(pa.timestamp("us")).to_numpy() for bound in (START, END))
     values = _as_doubles(results.column(line.column))
-    # the last step before a gap, and the last step of all
+    # true for the window before each gap, and for the last window
     last = np.append(starts[1:] > window_ends[:-1], True)[: len(starts)]
     at = np.concatenate([starts, window_ends[last], window_ends[last]])
     order, nothing = np.argsort(at, kind="stable"), np.full(int(last.sum()), np.nan)
@@ -294,18 +299,20 @@ def _begin_at_zero(axes: Any) -> None:
         axes.set_ylim(top=0)
 
 
-def _value_label(measure: str, reading: Measure | str, *, unit: str | None, levels: Sequence[str]) -> str:
-    """Return the label of the axis of values: the measure with its unit, or with its call, whose column may name it."""
+def _value_label(measure: str, plotted_measure: Measure | str, *, unit: str | None, levels: Sequence[str]) -> str:
+    """Return the label of the axis of values: the measure with its unit or, if no unit is known, with its function and
+    column, because the column's name may contain the unit.
+    """
     per = f" per {levels[0]}" if len(levels) == 1 else ""
     if unit is not None:
         return f"{measure} ({unit}){per}"
-    if isinstance(reading, str):
-        return f"{measure} = {reading}{per}"
-    return f"{measure}: {reading.function.name}({reading.column or ''}){per}"
+    if isinstance(plotted_measure, str):
+        return f"{measure} = {plotted_measure}{per}"
+    return f"{measure}: {plotted_measure.function.name}({plotted_measure.column or ''}){per}"
 
 
 def _add_legend(axes: Any, drawn: _Lines, *, shades: Mapping[str, float], has_incomplete: bool) -> None:
-    """Add a legend at the right of the axes, unless there is one line to which it would add nothing."""
+    """Add a legend at the right of the axes, unless there is only one line, whose label is already on the axes."""
     from matplotlib.lines import Line2D
 
     handles = [Line2D([], [], color=color, label=label) for label, color in drawn.colors.items()]

@@ -18,7 +18,7 @@ from tiltframe.store.log.stream_watermarks import watermarks_of
 from tiltframe.store.query.merging import mergeable, pieces_of
 from tiltframe.text.html_table import html_table
 
-_UNTOLD = ("schema", "checksum", "dropped", "earlier")  # the members that only programs read
+_NOT_REPORTED = ("schema", "checksum", "dropped", "earlier")  # entries of the manifest that users do not need
 
 
 @dataclass(frozen=True)
@@ -31,7 +31,8 @@ class LevelReport:
     first, end : int or None
         The start of the first window and the end of the last one, in microseconds UTC; None if there are no windows.
     windows, rows, parts, bytes : int
-        The number of windows with events, rows of states, and parts, and the approximate size of the parts.
+        The number of windows with events, the number of rows of states, the number of parts, and the approximate size
+        of the parts.
     waiting : int
         The number of parts that compaction will merge once their windows are closed.
     gaps : ranges
@@ -65,8 +66,8 @@ class Report:
     manifest : Manifest
     levels : tuple of LevelReport
     known_from : measure -> int
-        For each added measure, the time from which on it is known, in microseconds UTC. Earlier results are null.
-        Measures that are known in all windows have no entry.
+        For each measure that was added to the store later, the time in microseconds UTC before which its results are
+        null. Measures that are known in all windows have no entry.
     watermarks : stream -> int
         For each stream into the store that has recorded a watermark, the time before which it has closed its
         windows, in microseconds UTC.
@@ -88,7 +89,7 @@ class Report:
 
     def to_json(self) -> str:
         """Return the report as JSON, with times in microseconds UTC."""
-        described = {key: value for key, value in self.manifest.to_dict().items() if key not in _UNTOLD}
+        described = {key: value for key, value in self.manifest.to_dict().items() if key not in _NOT_REPORTED}
         levels = [asdict(level) for level in self.levels]
         members = {"known_from": self.known_from, "watermarks": self.watermarks, "levels": levels}
         return json.dumps({"uri": self.uri, **described, **members}, indent=1)
@@ -115,8 +116,8 @@ def _levels(backend: Backend, manifest: Manifest) -> list[LevelReport]:
         parts = snapshot.of(level.name)
         starts = np.unique(instants_of(backend.read(pieces_of(parts, [EVER]), [])))
         window_ends = level.ends(starts)
-        open_ends = window_ends[:-1] < starts[1:]
-        gaps = zip(window_ends[:-1][open_ends].tolist(), starts[1:][open_ends].tolist(), strict=True)
+        before_gap = window_ends[:-1] < starts[1:]
+        gaps = zip(window_ends[:-1][before_gap].tolist(), starts[1:][before_gap].tolist(), strict=True)
         reports.append(
             LevelReport(
                 level=level.name,

@@ -1,4 +1,4 @@
-"""Types from the store: columns without values get the types from which the store's types of states follow."""
+"""Types from the store: choose types for columns without values so that their states have the types of the store."""
 
 from __future__ import annotations
 
@@ -26,33 +26,35 @@ def settled(
     of_numbers: bool = False,
     guessed: Collection[str] = (),
 ) -> pa.Schema:
-    """Return a schema like `tiltframe.FrameStore.settled`, for the schema of a store's states."""
+    """Implement `tiltframe.FrameStore.settled`. `stored_schema` is the schema of the store's states."""
     for name in frame.columns_in(schema.names):
         at = schema.get_field_index(name)
-        before = schema.field(at).type
+        given_type = schema.field(at).type
         is_key = name in plain_keys(frame.keyed_by)
-        is_time = is_key and pa.types.is_string(before) and pa.types.is_temporal(stored_schema.field(name).type)
-        may_change = (of_numbers and is_number(before)) or (name in guessed and (is_guess(before) or is_time))
+        is_time = is_key and pa.types.is_string(given_type) and pa.types.is_temporal(stored_schema.field(name).type)
+        may_change = (of_numbers and is_number(given_type)) or (name in guessed and (is_guess(given_type) or is_time))
         misfit = may_change and not _fits(schema, frame, stored_schema, name)
-        if not (misfit or pa.types.is_null(before)):
+        if not (misfit or pa.types.is_null(given_type)):
             continue
         kinds = [key_type(stored_schema.field(name).type)] if is_key else list(_KINDS)
-        choices = [schema.set(at, pa.field(name, kind)) for kind in kinds if not (misfit and _narrows(before, kind))]
-        if name in guessed and is_guess(before):
+        choices = [
+            schema.set(at, pa.field(name, kind)) for kind in kinds if not (misfit and _narrows(given_type, kind))
+        ]
+        if name in guessed and is_guess(given_type):
             texts = schema.set(at, pa.field(name, pa.string()))
-            kinds = [kind for kind in dict.fromkeys([before, *_NUMBERS]) if not _narrows(before, kind)]
+            kinds = [kind for kind in dict.fromkeys([given_type, *_NUMBERS]) if not _narrows(given_type, kind)]
             choices += [with_numbers(texts, {name: kind}) for kind in kinds]
         schema = next((choice for choice in choices if _fits(choice, frame, stored_schema, name)), schema)
     return schema
 
 
-def _narrows(before: pa.DataType, kind: pa.DataType) -> bool:
-    """Return whether a type excludes fractions although the guessed type allows them."""
-    return bool(pa.types.is_floating(before) and pa.types.is_integer(kind))
+def _narrows(given_type: pa.DataType, kind: pa.DataType) -> bool:
+    """Return whether `kind` is an integer type although the type that was guessed from the file allows fractions."""
+    return bool(pa.types.is_floating(given_type) and pa.types.is_integer(kind))
 
 
 def _fits(schema: pa.Schema, frame: TiltFrame, stored_schema: pa.Schema, name: str) -> bool:
-    """Return whether a column's states have the stored types."""
+    """Return whether the states that are reduced from a column have the types of the store."""
     try:
         states = frame.states_schema(schema)
     except (TypeError, ValueError):

@@ -38,7 +38,7 @@ class VerifyReport:
     levels : tuple of str
         The levels that were checked.
     parts, rows : int
-        The numbers of parts and rows that were read and decoded.
+        The number of parts and the number of rows that were read and decoded.
     problems : tuple of str
         A message for each problem; empty if the store is sound.
     """
@@ -61,21 +61,25 @@ class VerifyReport:
 
 
 def verify_store(backend: Backend, manifest: Manifest, progress: Progress = lambda done, total: None) -> VerifyReport:
-    """Read a complete store without changing it. If the log is damaged, report only the problems of the log."""
+    """Verify a complete store without changing it; return a report. If the log is damaged, the report contains only the
+    problems of the log.
+    """
     names = tuple(level.name for level in manifest.frame.levels)
     problems, parts, rows = backend.verify(), 0, 0
     if not problems:
         try:
             snapshot = snapshot_of(backend)
             parts, rows = len(snapshot.parts), sum(part.rows for part in snapshot.parts)
-            problem_texts = _problems(backend, manifest, snapshot, _Counter(2 * rows, progress))
+            problem_texts = _problems(backend, manifest, snapshot, _ProgressCounter(2 * rows, progress))
             problems = list(dict.fromkeys(problem_texts))
         except StoreError as error:
             problems = [str(error)]
     return VerifyReport(backend.display_uri, names, parts=parts, rows=rows, problems=tuple(problems))
 
 
-class _Counter:
+class _ProgressCounter:
+    """Counts the rows that are done, and passes the count to a function."""
+
     def __init__(self, total: int, progress: Progress) -> None:
         self.done, self.total, self.progress = 0, total, progress
 
@@ -84,7 +88,7 @@ class _Counter:
         self.progress(self.done, self.total)
 
 
-def _problems(backend: Backend, manifest: Manifest, snapshot: Snapshot, counter: _Counter) -> Iterator[str]:
+def _problems(backend: Backend, manifest: Manifest, snapshot: Snapshot, counter: _ProgressCounter) -> Iterator[str]:
     levels, is_intact = manifest.frame.levels, True
     for level in levels:
         for part in snapshot.of(level.name):
@@ -109,7 +113,7 @@ def _part_problems(backend: Backend, manifest: Manifest, level: TimeWindow, part
         return
     starts = instants_of(states)
     if len(starts) != part.rows or starts.min() != part.first_start or starts.max() != part.last_start:
-        yield f"{where}: it has other windows than its log describes"
+        yield f"{where}: its windows differ from those that the store's log records for it"
     elif (level.starts(starts) != starts).any():
         yield f"{where}: it has windows that do not begin where those of {level.name} do"
     else:
@@ -118,7 +122,9 @@ def _part_problems(backend: Backend, manifest: Manifest, level: TimeWindow, part
 
 
 def _state_problems(states: pa.Table, manifest: Manifest) -> Iterator[str]:
-    """Merge each state by itself, which must restore its bits, and compute its result; yield the problems."""
+    """Merge each state alone, which must return the same bits; then compute its result. Yield a message for each
+    problem.
+    """
     for column in manifest.frame.states:
         states_known = one_array(states.column(column.name).drop_null())  # null means an unknown state
         try:
@@ -127,7 +133,10 @@ def _state_problems(states: pa.Table, manifest: Manifest) -> Iterator[str]:
             yield f"states of {column.name} cannot be read: {error}"
             continue
         if digest(merged) != digest(states_known):
-            yield f"states of {column.name} are not in the normal form of merged states"
+            yield (
+                f"merging states of {column.name} alone changes their bits, so they were not written by a merge of "
+                "this function"
+            )
     try:
         check_readable(states, manifest.frame)
     except (ValueError, TypeError, OverflowError, pa.ArrowException) as error:
@@ -135,7 +144,12 @@ def _state_problems(states: pa.Table, manifest: Manifest) -> Iterator[str]:
 
 
 def _level_problems(
-    backend: Backend, manifest: Manifest, snapshot: Snapshot, fine: TimeWindow, coarse: TimeWindow, counter: _Counter
+    backend: Backend,
+    manifest: Manifest,
+    snapshot: Snapshot,
+    fine: TimeWindow,
+    coarse: TimeWindow,
+    counter: _ProgressCounter,
 ) -> Iterator[str]:
     """Compare a level with the next finer level in ranges that both still have, a few windows at a time."""
     levels = (fine, coarse)
@@ -160,11 +174,13 @@ def _level_problems(
 
 
 def _held_by_both(snapshot: Snapshot, fine: TimeWindow, coarse: TimeWindow) -> Range:
+    """Return the range of coarse windows that have not expired on either level."""
     first_held = max(held_from(snapshot, level.name) for level in (fine, coarse))
     return EVER if first_held == EVER[0] else (first_whole(first_held, coarse), EVER[1])
 
 
 def _merged(backend: Backend, manifest: Manifest, parts: Sequence[Part], span: Range, coarse: TimeWindow) -> pa.Table:
+    """Read the states of parts in a range, and merge them into coarse windows."""
     rows = backend.read(pieces_of(parts, [span]), manifest.schema.names[1:])
     return merge_level(rows, manifest.frame, coarse, unknown=True)
 

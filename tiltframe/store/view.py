@@ -1,7 +1,7 @@
-"""A view: a store at one moment, with all ways to query it.
+"""A view: a store at one moment, with the methods that query it.
 
-An answer depends only on the manifest, a snapshot, the backend and a time. `tiltframe.FrameStore`, the server, the
-command line and Spark all query views.
+The results of a query depend only on the manifest, a snapshot, the backend and a time. `tiltframe.FrameStore`, the
+server, the command line and Spark all query views.
 """
 
 from __future__ import annotations
@@ -43,18 +43,19 @@ from tiltframe.time_range import read_moment, read_time_range
 
 @dataclass(frozen=True)
 class HeldLevel:
-    """The range of windows that a store has of a level. It is computed from the level's parts without reading states.
+    """The windows of one level in a store: their first and last times and the number of rows. These values are computed
+    from the list of the level's parts, without reading states.
 
     Parameters
     ----------
     first_start, last_start : int or None
         The starts of the first and the last window, in microseconds UTC; None if the level has no windows.
     end : int or None
-        The end of the last window.
+        The end of the last window, in microseconds UTC; None if the level has no windows.
     rows : int
         The number of rows of states.
     held_from : int
-        The time from which on the level has windows, in microseconds UTC.
+        The time before which windows of the level have expired, in microseconds UTC; the smallest time if none have.
     has_expired : bool
         Whether windows of the level were removed because of their retention or a replacement.
     """
@@ -130,23 +131,27 @@ class StoreView:
 
     @property
     def version(self) -> int:
-        """The version of the store. Equal versions give equal answers to queries that specify ``now``."""
+        """The version of the store. As long as the version is the same, a query with a ``now`` of its own returns the
+        same results.
+        """
         return self.snapshot.version
 
     @property
     def seen(self) -> Seen:
-        """The contents of the store, to pass to `changes` of a later view."""
+        """The version and the parts of the store. Pass it to `changes` of a later view to get the windows that have
+        changed in between.
+        """
         return Seen(self.snapshot.version, self.snapshot.parts)
 
     @property
     def known_from(self) -> Mapping[str, int]:
-        """For each measure that was added later, the time from which on it has values, in microseconds UTC."""
+        """For each measure that was added later, the time in microseconds UTC before which its results are null."""
         starts = known_from(self.snapshot)
         columns = {name: self.frame.state_of(name) for name in self.frame.measures}
         return {name: starts[column] for name, column in columns.items() if column in starts}
 
     def ask(self, query: Query) -> Answer:
-        """Answer a query.
+        """Plan a query and return an answer, whose results are computed while they are read.
 
         Parameters
         ----------
@@ -155,8 +160,8 @@ class StoreView:
         Returns
         -------
         Answer
-            The schema, an iterator of tables, the cost, and messages about expired windows, which are not issued as
-            warnings.
+            The schema, an iterator of tables, the estimated cost, and messages about expired windows. The messages are
+            not emitted as warnings.
 
         Raises
         ------
@@ -181,12 +186,13 @@ class StoreView:
         return replace(answer, derived_keys=query.derived_keys)
 
     def _results(self, readings: list[Reading], query: Query) -> Iterator[pa.Table]:
+        """Yield the results of all kinds of windows in a query, one kind after another."""
         now = self._now(query)
         for reading in readings:
             yield from finished(read_states(self.backend, self.manifest, reading), reading, query, now)
 
     def states(self, query: Query) -> Answer:
-        """Read the merged states of windows, labelled like the result of a rollup.
+        """Read the merged states of windows, in tables with the columns of a rollup.
 
         Parameters
         ----------
@@ -237,15 +243,16 @@ class StoreView:
         ----------
         query : Query
         as_states : bool
-            Whether to return the states of a level instead of results.
+            If true, the plan returns the states of a level instead of results.
         stored_types : bool
-            Whether to return the types that backends store instead of types that Delta Lake and Spark lack.
+            If true, columns whose types Delta Lake and Spark lack have their stored types, such as decimal instead of
+            uint64.
 
         Returns
         -------
         PlannedQuery
-            The plan, which can be pickled. ``partitions(rows)`` splits its range, and ``read(partition)`` returns the
-            results of one partition.
+            The plan, which can be pickled. Its method ``partitions(rows)`` splits the range of the query into
+            partitions, and ``read(partition)`` returns the results of one partition.
 
         Raises
         ------
@@ -364,7 +371,7 @@ class StoreView:
         return self.ask(query).cost
 
     def key_values(self, key: str, within: object = None) -> pa.Array:
-        """Return the values of a key.
+        """Return the different values of a key in the store.
 
         Parameters
         ----------
@@ -399,8 +406,9 @@ class StoreView:
         Returns
         -------
         Changes
-            Changes with ``windows``, a table of the windows that were added, changed or removed, with level,
-            window_start, window_end and keys; and with ``seen`` for the next call, which ``to_json`` converts to text.
+            Its attribute ``windows`` is a table of the windows that were added, changed or removed, with level,
+            window_start, window_end and keys. Its attribute ``seen`` is the argument of the next call;
+            ``seen.to_json()`` converts it to text.
 
         Raises
         ------
@@ -431,7 +439,7 @@ class StoreView:
         return changes(self.backend, self.manifest, self.snapshot, seen)
 
     def level(self, name: str) -> HeldLevel:
-        """Return the range of windows that the store has of a level.
+        """Return the first and last times of a level's windows in the store, and the number of rows.
 
         Parameters
         ----------
@@ -461,11 +469,12 @@ class StoreView:
         )
 
     def _now(self, query: Query) -> int:
+        """Return the current time for a query, in microseconds UTC: its own ``now``, or else that of the view."""
         zone = query.timezone or self.frame.timezone
         return self.now if query.now is None else read_moment(query.now, zone)
 
     def _plans(self, query: Query) -> list[QueryPlan]:
-        """Plan a query for each kind of window. Its range is resolved once, in this function."""
+        """Return a plan for each kind of window in a query. All plans have the same range of time."""
         checked_type(query, Query, "a query")
         now = self._now(query)
         zone = query.timezone or self.frame.timezone
@@ -485,6 +494,7 @@ class StoreView:
         return plan
 
     def _answer(self, schema: pa.Schema, slices: Iterator[pa.Table], readings: list[Reading]) -> Answer:
+        """Return an answer with the messages about expired windows and unknown measures."""
         missing = [missing_in(reading, self.snapshot) for reading in readings]
         expired = dict.fromkeys(sentence for sentences, _ in missing for sentence in sentences)
         unknown = dict.fromkeys(sentence for _, sentences in missing for sentence in sentences)

@@ -1,8 +1,9 @@
 """A store with the open windows of a stream: the windows in the stream's saved state are combined with those in the
 store.
 
-All reads describe one moment of the stream. The stream saves its state before each commit, so the store lacks at most
-the pending commit of the newest saved state. If a state turns out to be older than the store, it is read again.
+A snapshot describes one moment of the stream. The stream saves its state before each commit, so the store lacks at most
+the pending commit of the newest saved state. If the store has a later commit than the saved state, the file of the
+state is read again, because the stream has saved a newer state.
 """
 
 from __future__ import annotations
@@ -37,7 +38,7 @@ _BETWEEN = 0.02  # seconds
 
 
 class _OpenPart(Part):
-    """The windows of one level in a stream's saved state."""
+    """The windows of one level in a stream's saved state, as a part of the store."""
 
     states: pa.Table
 
@@ -61,8 +62,8 @@ class _SavedStream:
         self._parts: tuple[tuple[int, bool], tuple[Part, ...]] | None = None
 
     def is_outgoing(self, snapshot: Snapshot, store: Backend, manifest: Manifest) -> bool | None:
-        """Return whether a store lacks the pending commit of the saved state, or None if the store has even newer
-        commits.
+        """Return whether a store lacks the pending commit of the saved state, or None if the state was saved before the
+        last commit of the stream.
         """
         last, fingerprints = last_commits(snapshot, self.writer)
         if last < self._number - 1:
@@ -80,7 +81,9 @@ class _SavedStream:
         return False if fingerprints.get(str(self._number)) in expected else None
 
     def parts(self, outgoing: bool, manifest: Manifest) -> tuple[Part, ...]:
-        """Return the parts that the store lacks, on all levels; raise ``ValueError`` for states of another frame."""
+        """Return the parts that the store lacks, on all levels. They contain the windows of the pending commit if
+        `outgoing` is true. Raise ``ValueError`` for states of another frame.
+        """
         read_for = manifest.generation, outgoing
         if self._parts is None or self._parts[0] != read_for:
             windows = OpenWindows.from_ipc(self._data, finest_frame(manifest.frame))
@@ -97,7 +100,7 @@ class _SavedStream:
 
 
 def _climbed(tables: Sequence[pa.Table], manifest: Manifest) -> list[tuple[str, pa.Table]]:
-    """Merge states of the finest level into the windows of every level."""
+    """Merge states of the finest level into the windows of every level; return the table of each level by its name."""
     none = manifest.schema.empty_table().append_column(END, pa.array([], INSTANT))
     below, levels = pa.concat_tables([none, *tables], promote_options="default").select(none.column_names), []
     for level in manifest.frame.levels:
@@ -139,7 +142,7 @@ class WithOpen:
 
     def snapshot(self, recorded: Iterable[str] | None = ()) -> Snapshot | None:
         """Return a snapshot of the store and the saved state, for one moment of the stream."""
-        if recorded is None:  # a caller that requests all records copies the store, which would lose the open windows
+        if recorded is None:  # only a copy of the store requests all records, and a copy would lack the open windows
             self._refuse()
         names = list(recorded)
         for attempt in range(1 if isinstance(self.saved, bytes) else _LOOKS):
@@ -165,7 +168,7 @@ class WithOpen:
         return "that was given" if isinstance(self.saved, bytes) else shown(str(self.saved))
 
     def _stream(self) -> _SavedStream:
-        """Return the saved state. It is read again only after it has changed."""
+        """Return the saved state. A file is read again only if it has changed since the last call."""
         with self._reading():
             look = None if isinstance(self.saved, bytes) else os.stat(self.saved)
             file = None if look is None else (look.st_ino, look.st_size, look.st_mtime_ns)
@@ -176,7 +179,7 @@ class WithOpen:
 
     @contextmanager
     def _reading(self) -> Iterator[None]:
-        """Name the saved state in the errors that it causes."""
+        """Convert errors while the saved state is read to store errors that name it."""
         try:
             yield
         except OSError as error:

@@ -52,7 +52,7 @@ class Clock:
     watermark: int | None = None
     now: int | None = None
     last_checked: int | None = None  # the policy's clock when open windows were last checked
-    newest: int | None = None  # the start of the newest window with events, if a buffer uses it
+    newest: int | None = None  # the start of the newest window with events; used only by the late policy `buffer`
     committed: int | None = None  # rows before this time are already in a store, and are ignored
 
     def advanced_to(self, watermark: int | None, now: int | None) -> Clock:

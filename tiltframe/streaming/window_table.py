@@ -203,7 +203,9 @@ class WindowTable:
 
 
 def _filtered(states: pa.Table, rows: NDArray[np.bool_]) -> pa.Table:
-    """Return the rows for which a mask is true. Contiguous rows, such as windows of one time, are not copied."""
+    """Return the rows for which a mask is true. Contiguous rows, such as windows that begin at the same time, are not
+    copied.
+    """
     edges = np.flatnonzero(np.diff(rows, prepend=False, append=False))
     if len(edges) > 2 * _FEW_RUNS:
         return states.filter(pa.array(rows))

@@ -17,7 +17,7 @@ from tiltframe.level_chain import labelled
 from tiltframe.rolling_up import from_rows
 from tiltframe.spilled_states import HELD_BYTES, Slices, spilled
 from tiltframe.store.changes.commit import Commit, begin_commit, by_level, read_receipts
-from tiltframe.store.checked_states import check_readable, checked, doubtful_frame
+from tiltframe.store.checked_states import check_readable, checked_levels, frame_of_fallible_measures
 from tiltframe.store.log.records import checked_records, expected_texts
 from tiltframe.store.log.stream_watermarks import StreamWatermark
 from tiltframe.store.log.writers import check_writer
@@ -48,15 +48,16 @@ def append(
         states, nothing changes, so that a repeated commit counts once. If it has the number with other states, an error
         is raised.
     recorded : name -> plain data, optional
-        Records to store with the states, such as the files from which the states were computed. They replace the
-        records of the same names; `recorded` returns them.
+        Values to record with the states, such as the files from which the states were computed. They replace values
+        that were recorded under the same names. The method `recorded` returns them.
     replacing : name -> plain data, optional
-        The values that `recorded` returned for the names in ``recorded``. If the records have changed since, nothing
-        is written. By default, the names must not have records yet.
+        The values that the method ``recorded`` returned for the names in ``recorded``. If these values have changed
+        since, `CommitConflict` is raised. By default, no values may be recorded under these names yet.
     note : function of a text, optional
-        Receives a sentence for each measure with ``beyond="null"`` that has groups of more values than its limit, and
-        for each measure with ``bad_values="skip"`` that has skipped values, with their number. By default,
-        `BeyondLimit` and `RefusedValues` warnings are emitted instead.
+        A function that receives messages. There is one message for each measure with ``beyond="null"`` if groups have
+        more values than its limit, with the number of groups, and one for each measure with
+        ``bad_values="skip"`` if it has skipped values, with their number. By default, the messages are `BeyondLimit`
+        and `RefusedValues` warnings.
 
     Returns
     -------
@@ -66,13 +67,13 @@ def append(
     Raises
     ------
     ValueError, OverflowError
-        If the states do not belong to this frame: levels, windows, time zone, measures or conditions differ, or levels
-        contradict each other. Also if a result cannot be computed from the states. Nothing is written.
+        If the states do not belong to this frame (levels, windows, time zone, measures or conditions differ), if levels
+        contradict each other, or if a result cannot be computed from the states. Nothing is written.
     OtherFrame
         If the store has states of other types, or its frame has changed since it was opened.
     CommitConflict
-        If the store has the number with other states, or has a later number and no longer remembers this one, or
-        another writer has written records of the same names.
+        If the store has the commit number with other states, if it has a later number of the writer and no longer the
+        fingerprint of this one, or if another writer has recorded values under the same names.
     """
     return append_of_stream(
         store, states, writer, commit, recorded=recorded, replacing=replacing, note=note, watermark=None
@@ -90,10 +91,10 @@ def append_of_stream(
     watermark: StreamWatermark | None,
     note: Note | None = None,
 ) -> bool:
-    """Add states like `append`, and record the watermark of the stream that they come from."""
+    """Add states like `append`, and record the watermark of the stream from which the states come."""
     check_writer(writer, commit)
     checked_records(recorded)
-    states = checked(table_of(states, "states"), store.frame)
+    states = checked_levels(table_of(states, "states"), store.frame)
     check_readable(states, store.frame)
     store.backend.check_values(states)
     pending = begin_with(
@@ -125,7 +126,7 @@ def append_rows(
     writer, commit, recorded : str, int and mapping
         See `append`.
     max_bytes : int
-        The bytes of states in memory at a time; the process needs a multiple of them.
+        The maximum size of the states in memory, in bytes. The process as a whole needs several times as much memory.
     reading : ReadOptions, optional
         See `tiltframe.rollup`.
     note : function of a text, optional
@@ -206,7 +207,7 @@ def append_spilled(
     ValueError, OverflowError, StoreError
         For the same reasons as `append`.
     """
-    if (doubtful := doubtful_frame(slices.schema, store.frame)) is not None:
+    if (doubtful := frame_of_fallible_measures(slices.schema, store.frame)) is not None:
         for _, states in slices.narrowed(doubtful).levels():
             check_readable(made_here(states), doubtful)
     schema = labelled(slices.schema.empty_table(), store.frame, store.frame.levels[0]).schema
@@ -269,7 +270,9 @@ def begin_with(
     replacing: Mapping[str, Any] | None,
     watermark: StreamWatermark | None = None,
 ) -> Commit:
-    """Begin a commit of states with a schema that was already checked. The store is created if it does not exist."""
+    """Begin a commit of states with a schema that `check_states` has returned. The store is created if it does not
+    exist.
+    """
     texts, unchanged = checked_records(recorded), expected_texts(recorded, replacing)
     manifest = store.created_for(schema)
     return begin_commit(

@@ -1,8 +1,8 @@
-"""Backfills: add rows of the past one range of time after another, each in a separate commit, while others write new
-rows.
+"""Backfills: add rows of the past, one range of time after another, each range in a separate commit. Other processes
+can write new rows at the same time.
 
-The number of a range is its index in the plan, which the first commit records. A backfill that was killed continues
-after the last committed number of its writer. A different plan with the same writer raises an error.
+The commit number of a range is its index in the plan. The first commit records the plan. A backfill that was killed
+continues after the last commit number of its writer. A different plan with the same writer raises an error.
 """
 
 from __future__ import annotations
@@ -38,7 +38,7 @@ Add: TypeAlias = "Callable[[OpenedStore, Range, str, int, Mapping[str, Any] | No
 
 @dataclass(frozen=True)
 class Backfill:
-    """The plan of a backfill: the ranges of time, and the number under which each is committed.
+    """The plan of a backfill: the ranges of time, in the order in which they are committed.
 
     `tiltframe.FrameStore.plan_backfill` returns it.
 
@@ -47,7 +47,7 @@ class Backfill:
     writer : str
         The name of the writer of the commits.
     ranges : sequence of (int, int)
-        Microseconds UTC, end exclusive. The index of a range is the number of its commit.
+        Ranges of times of rows, in microseconds UTC, end exclusive. The index of a range is its commit number.
     record : name -> plain data
         The description of the plan, which the first commit records.
     add : callable
@@ -71,7 +71,7 @@ class Backfill:
         times: Callable[[], Range],
         add: Add,
     ) -> Backfill:
-        """Return a plan for rows that a function adds.
+        """Divide a range of time into chunks, and return a plan that calls a function for each chunk.
 
         Parameters
         ----------
@@ -182,7 +182,9 @@ def _ranges(frame: TiltFrame, span: Range, chunk: str, newest_first: bool) -> li
 
 
 def _spilling(batches: Batches) -> Add:
-    """Return a function that adds the batches of a range in bounded memory; without batches (None) it adds nothing."""
+    """Return a function that adds the rows of a range to a store in bounded memory. `batches` returns the rows, or None
+    if the range has no rows, in which case nothing is committed.
+    """
 
     def add(store: OpenedStore, span: Range, writer: str, number: int, recorded: Mapping[str, Any] | None) -> bool:
         rows = batches(span)
@@ -313,8 +315,9 @@ def backfill(
     Parameters
     ----------
     data : path, list of paths, or function
-        Files and folders; each range then reads the files that have times in it. Or a function that receives the start
-        and the end (exclusive) of a range as datetimes and returns its rows, in any form that `append_rows` accepts.
+        Files and folders; for each range, the files with times in the range are read. Or a function that receives the
+        start and the end (exclusive) of a range as datetimes and returns the rows of the range, in any form that
+        `append_rows` accepts.
     chunk : str
         The length of a range, ``1d``, in the time zone of the frame.
     within : range, optional

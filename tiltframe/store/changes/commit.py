@@ -1,8 +1,9 @@
-"""Commits: states of all levels are committed atomically and only once, under the name and a number of a writer.
+"""Commits: states of all levels are committed atomically and only once, under the name and a commit number of a writer.
 
-The store keeps a fingerprint of the states for each of a writer's last commits. If a number is repeated, the
-fingerprint shows whether the commit is a retry of the same batch; otherwise an error is raised. (Delta Lake's
-application transactions and Flink's two-phase sinks work in the same way.)
+The store keeps a fingerprint of the states for each of a writer's last commits. If a commit number is used again, the
+fingerprints of the old and the new states are compared. If they are equal, the commit is a repetition, and nothing is
+written; otherwise an error is raised. (Delta Lake's application transactions and Flink's two-phase sinks work in the
+same way.)
 """
 
 from __future__ import annotations
@@ -22,7 +23,7 @@ from tiltframe.frame import TiltFrame
 from tiltframe.names import LEVEL
 from tiltframe.store.backends.protocol import EXPIRED, OWN, Backend, Part, Transaction
 from tiltframe.store.changes.on_frame import check_frame
-from tiltframe.store.checked_states import check_readable, checked
+from tiltframe.store.checked_states import check_readable, checked_levels
 from tiltframe.store.log.errors import CommitConflict, OtherFrame
 from tiltframe.store.log.manifest import Manifest
 from tiltframe.store.log.records import WATERMARKS, snapshot_of
@@ -39,15 +40,16 @@ from tiltframe.store.log.writers import (
 )
 from windows import TimeWindow
 
-KEPT = 64  # the fingerprints kept per writer: a restarted writer repeats few commits, usually one
+KEPT = 64  # the number of fingerprints per writer; a restarted writer repeats few commits, usually one
 
-EXCLUDED = "excluded"  # the groups and values, in a receipt, that are missing in the results of its states
+# the name, in a receipt, of the counts of groups beyond a limit and of refused values
+EXCLUDED = "excluded"
 _WRITTEN_BYTES = 1 << 25  # the minimum bytes of a part, except for the last part of a level
 
 
 @dataclass(frozen=True)
 class Commit:
-    """An open commit, returned by `tiltframe.FrameStore.begin`. The object can be pickled for tasks that write.
+    """A commit that has begun, returned by `tiltframe.FrameStore.begin`. It can be pickled for tasks that write states.
 
     Parameters
     ----------
@@ -56,12 +58,12 @@ class Commit:
         The manifest when the commit began.
     writer, number : str, int
     is_repeated : bool
-        Whether the store already had the number when the commit began. If so, states are compared with it instead of
-        being written.
+        Whether the store already had the number when the commit began. If so, states are not written, but compared with
+        the fingerprint of the earlier commit.
     recorded : name -> text
         Records to store with the commit.
     replacing : name -> text, optional
-        The text that each of these records must still have.
+        The text that each record must have in the store when the commit completes; None if it must not exist.
     watermark : StreamWatermark, optional
         The time to record for the stream to which the windows belong.
     """
@@ -83,30 +85,32 @@ class Commit:
     def write(self, states: pa.Table) -> str:
         """Check and write states from `tiltframe.rollup`; return a receipt for `commit`.
 
-        States of finer levels suffice, because the coarser levels are derived from them. All states of a key and
-        coarsest window must be in one call. Raise the same errors as `tiltframe.FrameStore.append`; states that were
-        already written are then removed.
+        The states of the finest level suffice, because the coarser levels are derived from them. All states of one key
+        and one window of the coarsest level must be in the same call. Raise the same errors as
+        `tiltframe.FrameStore.append`; states that were already written are then removed.
         """
-        return self.write_rolled_up(checked(states, self.frame))
+        return self.write_rolled_up(checked_levels(states, self.frame))
 
     def write_rolled_up(self, states: pa.Table) -> str:
-        """Write states of all levels directly from a rollup. Only the results are checked: they must be computable from
-        the states.
+        """Write the states of all levels that a rollup has returned; return a receipt. The levels are not compared with
+        each other, because the rollup has derived one from the other. Raise an error if a result cannot be computed
+        from the states.
         """
         check_readable(states, self.frame)
         self.backend.check_values(states)
         return self.write_checked(by_level(states, self.frame))
 
     def write_checked(self, levels: Iterable[tuple[TimeWindow, pa.Table]], jobs: int = 1) -> str:
-        """Write checked states level by level, and combine small tables of a level; return a receipt.
+        """Write checked states; return a receipt. Small tables of a level are written together.
 
-        Levels are ordered from the finest. If there are several slices of keys and time, they follow one another.
-        ``jobs`` threads write, if the backend permits it; parts and receipt do not depend on their number. Raise
+        ``levels`` yields tables from the finest to the coarsest level, for one slice of keys and time after another.
+        ``jobs`` threads write, if the backend permits several. Parts and receipt do not depend on the number of
+        threads. Raise
         `StoreError` if states cannot be written; states that were already written are then removed.
         """
         parts, digests = list[Part](), list[list[Digest]]()
         excluded = Exclusions(self.frame)
-        all_written = list[Part]()  # of all threads, including threads whose results are not read
+        all_written = list[Part]()  # the parts of all threads, including those whose results are lost after an error
 
         def write(states_of_level: tuple[TimeWindow, list[pa.Table]]) -> tuple[list[Part], list[list[Digest]]]:
             level, tables = states_of_level
@@ -129,7 +133,7 @@ class Commit:
         return json.dumps(receipt)
 
     def _combined(self, levels: Iterable[tuple[TimeWindow, pa.Table]]) -> Iterator[tuple[TimeWindow, list[pa.Table]]]:
-        """Yield the tables of a level that are written together."""
+        """Yield groups of tables of one level. Each group but the last of a level has at least `_WRITTEN_BYTES`."""
         waiting = dict[str, list[pa.Table]]()
         for level, states in levels:
             tables = waiting.setdefault(level.name, [])
@@ -140,9 +144,8 @@ class Commit:
             yield self.frame.level(name), tables
 
     def of_stream(self, stream: str, receipts: Iterable[str], delay: int) -> Commit:
-        """Return the commit with the watermark of a stream, which stays ``delay`` microseconds behind its newest rows.
-
-        The newest row lies at or after the start of the newest window that the receipts name, which is used for it.
+        """Return the commit with a watermark of a stream: the start of the newest window in the receipts, minus
+        ``delay`` microseconds. The start of this window is not later than the time of the stream's newest row.
         """
         parts, _ = read_receipts(receipts)
         starts = [part.last_start for part in parts if part.level == self.frame.levels[0].name]
@@ -176,10 +179,11 @@ class Commit:
         derive: Callable[[Attempt], None],
         refused: Mapping[str, int] = MappingProxyType({}),
     ) -> bool:
-        """Commit a transaction that ``derive`` fills under the commit's number; return whether the number is new.
+        """Commit a transaction under the commit's number; return whether the number is new. ``derive`` adds the changes
+        to the transaction.
 
-        ``digests`` are the digests of the states in the commit, and ``refused`` the numbers of values that their
-        measures have skipped, by column of states. Raise the same errors as `commit`.
+        ``digests`` are the digests of the states in the commit. ``refused`` has the number of values that were skipped
+        in each column of states. Raise the same errors as `commit`.
         """
 
         def attempt(transaction: Attempt) -> bool:
@@ -192,7 +196,7 @@ class Commit:
 
     @property
     def record_names(self) -> list[str]:
-        """The records that `record_in` reads or replaces."""
+        """The names of the records that `record_in` reads or replaces."""
         return [EXPIRED, WATERMARKS, self._record, *self.recorded, *self.replacing]
 
     @property
@@ -241,7 +245,7 @@ def read_excluded(receipts: Iterable[str], frame: TiltFrame) -> Exclusions:
 
 
 def by_level(states: pa.Table, frame: TiltFrame) -> Iterator[tuple[TimeWindow, pa.Table]]:
-    """Yield the states of a rollup by level."""
+    """Yield each level, from the finest, with its rows of a rollup."""
     for level in frame.levels:
         yield level, states.filter(pc.equal(states.column(LEVEL), level.name))
 
@@ -256,7 +260,7 @@ def begin_commit(
     replacing: Mapping[str, str | None],
     watermark: StreamWatermark | None = None,
 ) -> Commit:
-    """Begin a commit. The manifest is the one from the opening of the store."""
+    """Begin a commit. ``manifest`` is the manifest that was read when the store was opened."""
     last, _ = last_commits(snapshot_of(backend, [f"{OWN}writer {writer}"]), writer)
     return Commit(
         backend,
@@ -271,15 +275,15 @@ def begin_commit(
 
 
 def check_unchanged(transaction: Transaction, replacing: Mapping[str, str | None]) -> None:
-    """Raise `CommitConflict` if records differ from the texts that a caller has read; None means that there was no
-    record.
+    """Raise `CommitConflict` if a record does not have the text that `replacing` expects. None means that the record
+    must not exist.
     """
     if any(transaction.read(name) != text for name, text in replacing.items()):
         raise CommitConflict("another process added or replaced the same rows in the meantime; nothing was written")
 
 
 def _check_same(commit: Commit, last: int, fingerprints: Mapping[str, str], states: Sequence[str]) -> None:
-    """Raise `CommitConflict` if the fingerprints show that a number of the writer was committed with other states."""
+    """Raise `CommitConflict` unless the writer's fingerprint of this commit number is one of `states`."""
     writer, number = commit.writer, commit.number
     if fingerprints.get(str(number), "") in states:
         return

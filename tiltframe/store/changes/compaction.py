@@ -42,7 +42,7 @@ def _compact_level(
     backend: Backend, manifest: Manifest, level: TimeWindow, *, before: int, progress: Progress
 ) -> tuple[int, int]:
     merged, written, is_current = 0, 0, False
-    while not is_current:  # repeat until no other commit has removed parts of a group
+    while not is_current:  # list the groups again if another commit has removed a part of one of them
         is_current = True
         groups = list(mergeable(snapshot_of(backend).of(level.name), level, before))
         total = merged + sum(map(len, groups))
@@ -61,7 +61,9 @@ def _compact_level(
 def _merge_group(
     transaction: Attempt, *, backend: Backend, manifest: Manifest, level: TimeWindow, group: Sequence[Part]
 ) -> list[Part] | None:
-    """Replace parts by merged ones and return these, or None if another commit has removed one of the parts."""
+    """Replace the parts of a group by merged parts; return the merged parts, or None if another commit has removed one
+    of the parts of the group.
+    """
     readable = {part.name for part in transaction.snapshot.parts}
     if any(part.name not in readable for part in group):
         return None
@@ -79,7 +81,7 @@ def compact(
     Parameters
     ----------
     before : moment, optional
-        Windows that end after this time count as open. By default, it is the current time.
+        Only parts of windows that end at or before this time are merged. The default is the current time.
     progress : callable of (parts merged, parts to merge), optional
 
     Returns
@@ -103,8 +105,7 @@ def compact(
     for level in exported_levels(store.backend, manifest):
         try:
             export_level(store.backend, manifest, level, moment_or_now(None, store.frame.timezone))
-        except (
-            OverflowError
-        ) as error:  # Only the plain table is outdated. The parts are merged, and results are correct.
+        except OverflowError as error:
+            # only the plain table is outdated; the parts are merged, and queries are correct
             warnings.warn(f"the plain table of {level} is not up to date: {error}", stacklevel=2)
     return merged

@@ -1,10 +1,11 @@
-"""Copying: copy a store to another place, between any backends. Copying again brings the copy up to date.
+"""Copying: copy a store to another folder, object store or database, between any backends. A second call brings the
+copy up to date.
 
 source ── parts of a bucket at a time ──▶ written to the target, not readable; the target records the copied parts
-                            at the end ──▶ one commit: adds them, removes outdated ones, writes all records
+                            at the end ──▶ one commit: adds the copies, removes outdated parts, writes all records
 
-The target is therefore either empty or a complete store as of one moment. A copy that was killed continues when it is
-called again.
+To readers, the target is therefore either empty or a complete store as of one moment. If the process is killed, the
+next call continues the copy.
 """
 
 from __future__ import annotations
@@ -42,7 +43,7 @@ _SECONDS = 1.0  # the seconds of writing between two records of the progress
 class _Copied:
     """Parts of the target that are copies of parts of the source; ``added`` is true if they are readable."""
 
-    sources: list[str]
+    sources: list[str]  # the names of the parts of the source
     parts: list[Part]
     added: bool = False
 
@@ -67,7 +68,7 @@ def copy_store(source: Backend, target: Backend, name: str, progress: Progress =
         copied, source_parts = _copied(progressing, origin, target), {part.name for part in now.parts}
         fresh = [group for group in copied if source_parts.issuperset(group.sources)]
         outdated = [group for group in copied if not source_parts.issuperset(group.sources)]
-        readable = [group for group in outdated if group.added]  # These parts stay readable until the copy is complete.
+        readable = [group for group in outdated if group.added]  # they stay readable until the copy is complete
         target.discard([part for group in outdated if not group.added for part in group.parts])
         copied_parts = {name for group in fresh for name in group.sources}
         missing, noted_at = [part for part in now.parts if part.name not in copied_parts], time.monotonic()
@@ -106,6 +107,7 @@ def _finish(
 
 
 def _described(target: Backend, manifest: Manifest) -> Snapshot:
+    """Create the target with a manifest, or replace the manifest of an earlier copy; return the target's snapshot."""
     described = json.loads(json.dumps(manifest.to_dict()))
     snapshot = target.snapshot([COPY])
     if snapshot is None:
@@ -133,7 +135,7 @@ def _copied(snapshot: Snapshot, origin: str, target: Backend) -> list[_Copied]:
 
 
 def _groups(parts: Sequence[Part], manifest: Manifest) -> Iterator[tuple[TimeWindow, list[Part]]]:
-    """Yield groups of parts in a level's bucket; the rows of each group fit into memory together."""
+    """Yield groups of parts of one level and bucket. The rows of a group fit into memory together."""
     for level in manifest.frame.levels:
         level_parts = sorted((part for part in parts if part.level == level.name), key=lambda part: part.first_start)
         buckets = bucket_of(level).starts(np.array([part.first_start for part in level_parts], np.int64)).tolist()

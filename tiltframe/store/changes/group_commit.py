@@ -23,7 +23,7 @@ from tiltframe.level_chain import climb, labelled
 from tiltframe.merged_windows import merge_panes
 from tiltframe.rolling_up import finest_states, from_rows
 from tiltframe.store.changes.commit import Commit
-from tiltframe.store.checked_states import check_readable, doubtful_frame
+from tiltframe.store.checked_states import check_readable, frame_of_fallible_measures
 from tiltframe.store.log.errors import StoreError
 from tiltframe.store.log.records import checked_records, expected_texts
 from tiltframe.store.log.run import Attempt, run
@@ -110,7 +110,7 @@ def prepare_rows(
     finest = from_rows(data, store.frame, reading, lambda batches: finest_states(batches, store.frame), settled=settled)
     store.backend.check_values(finest)
     excluded = Exclusions(store.frame)
-    doubtful = doubtful_frame(finest.schema, store.frame)
+    doubtful = frame_of_fallible_measures(finest.schema, store.frame)
     if excluded.has_columns or doubtful is not None:
         for _, states in excluded.counted(climb(finest, store.frame)):
             if doubtful is not None:

@@ -24,7 +24,7 @@ from tiltframe.ranges import Range, align_outward, as_text, first_whole, inside,
 from tiltframe.store.backends.protocol import EXPIRED, KNOWN, Backend, Part, Snapshot
 from tiltframe.store.changes.commit import EXCLUDED, check_unchanged, read_excluded
 from tiltframe.store.changes.on_frame import run_on_frame
-from tiltframe.store.checked_states import check_readable, checked
+from tiltframe.store.checked_states import check_readable, checked_levels
 from tiltframe.store.log.errors import CommitConflict
 from tiltframe.store.log.manifest import Manifest
 from tiltframe.store.log.records import (
@@ -113,7 +113,7 @@ def checked_finest(states: pa.Table, frame: TiltFrame, span: Range) -> pa.Table:
     Raise ``ValueError`` if the states do not belong to the frame, lie outside the range, or have results that cannot be
     computed. Nothing is written.
     """
-    states = checked(states, frame)
+    states = checked_levels(states, frame)
     finest = states.filter(pc.equal(states.column(LEVEL), frame.levels[0].name))
     if not inside(instants_of(finest), [span]).all():
         raise ValueError("there are states outside the range to replace; leave out their rows")

@@ -25,7 +25,7 @@ from tiltframe.ranges import EVER, Range, as_text, inside
 from tiltframe.store.backends.protocol import EXPIRED, Part
 from tiltframe.store.changes.append import begin, begin_with
 from tiltframe.store.changes.commit import Commit, by_level, read_receipts
-from tiltframe.store.checked_states import checked
+from tiltframe.store.checked_states import checked_levels
 from tiltframe.store.log.records import checked_records, held_from
 from tiltframe.store.log.run import Attempt
 from tiltframe.store.log.writers import Digest, check_writer, digests_of, negated
@@ -221,7 +221,7 @@ def retract(
     checked_records(recorded)
     _ = store.manifest
     check_retractable(store.frame)
-    states = checked(table_of(states, "states"), store.frame)
+    states = checked_levels(table_of(states, "states"), store.frame)
     return retract_states(
         begin_with(store, states.schema, writer, commit, recorded=recorded, replacing=replacing), states
     )

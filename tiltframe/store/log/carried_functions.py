@@ -1,5 +1,5 @@
-"""Functions of a store's frame that may not be registered in another process. These functions are pickled together with
-the store.
+"""Functions of a store's frame that do not belong to ``aggr``, and may not be registered in another process. They are
+pickled together with the store, and registered where it is unpickled.
 """
 
 from __future__ import annotations
@@ -33,6 +33,7 @@ def register_carried(functions: Sequence[type[Function]]) -> None:
 
 
 def _functions_in(measure: Measure) -> Iterator[Function]:
+    """Yield the function of a measure, and the functions of the measures in its parameters."""
     yield measure.function
     for field in fields(measure.function):
         value = getattr(measure.function, field.name)

@@ -6,8 +6,8 @@ PUBLIC_MODULE = "tiltframe.store"  # users import the errors from this module, a
 
 
 class StoreError(ValueError):
-    """A store cannot perform an operation. Subclasses name the cause. This class itself means that the operation is not
-    supported.
+    """A store cannot perform an operation. Each subclass stands for one cause. An error of this class itself has
+    another cause, such as an operation that is not supported.
     """
 
     __module__ = PUBLIC_MODULE
@@ -32,16 +32,20 @@ class OtherFrame(StoreError):
 
 
 class CommitConflict(StoreError):
-    """Another commit has used the writer's number for other states, or has written a record of the same name."""
+    """Another commit has used the writer's commit number for other states, or has recorded a value under the same
+    name.
+    """
 
     __module__ = PUBLIC_MODULE
 
 
 class UnreachableStore(StoreError):
-    """The place of the store cannot be read or written."""
+    """The folder, object store or database of the store cannot be read or written."""
 
     __module__ = PUBLIC_MODULE
 
 
 class Conflict(Exception):
-    """Another commit has changed data that a commit or a read depends on. Nothing was written. Retry."""
+    """Another commit has changed data that a commit or a read depends on. Nothing was written, and the operation can be
+    repeated.
+    """

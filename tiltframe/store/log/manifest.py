@@ -23,10 +23,13 @@ from tiltframe.store.log.carried_functions import Carried, carried_functions, re
 from tiltframe.store.log.errors import DamagedStore, OtherFrame, StoreError
 from windows import text_of, window
 
-FORMAT = 5  # 1: a folder of Parquet and a manifest; 2: histograms as lists; 3 and 4: a table per level
+# the version of the format that this release writes. Earlier versions: 1 was a folder of Parquet files and a manifest,
+# 2 had histograms as lists, 3 and 4 had a table per level
+FORMAT = 5
 
 
 def _received(carried: Carried, values: tuple[Any, ...]) -> Manifest:
+    """Unpickle a manifest, after registering the functions that were pickled with it."""
     register_carried(carried)
     return Manifest(*values)
 
@@ -41,7 +44,7 @@ class Manifest:
         The store's name, with which the names of its tables begin.
     frame : TiltFrame
     schema : pa.Schema
-        The schema of the states of every level: window_start, keys, states.
+        The schema of the table of states of every level: window_start, the keys, and the columns of states.
     retention : level name -> duration
         How long levels are kept: ``{"10s": "1d"}``. Levels without an entry are kept for ever.
     generation : int
@@ -61,7 +64,7 @@ class Manifest:
     earlier: tuple[tuple[str, ...], ...] = ()
 
     def __hash__(self) -> int:
-        """Return a hash of the members that are fast to compare."""
+        """Return a hash of the name and the generation, which are fast to compare."""
         return hash((self.name, self.generation))
 
     def __reduce__(self) -> tuple[Any, ...]:
@@ -98,7 +101,7 @@ class Manifest:
 
     @classmethod
     def from_dict(cls, described: Mapping[str, Any], uri: str) -> Manifest:
-        """Return the manifest that a description defines.
+        """Restore a manifest from a description that `to_dict` returned.
 
         Parameters
         ----------
@@ -154,7 +157,7 @@ class Manifest:
             raise
         except (KeyError, TypeError, ValueError, AttributeError, pa.ArrowException) as error:
             reason = f": {error}" if isinstance(error, ValueError | TypeError) else ""
-            # The manifest is undamaged, so the error has another cause.
+            # the manifest is undamaged, so the error has another cause
             if described.get("checksum") == _checksum(described):
                 if isinstance(error.__cause__, UnknownFunction):
                     raise StoreError(
@@ -162,13 +165,13 @@ class Manifest:
                         f"{str(error).partition(';')[0]}; install the package that provides it"
                     ) from None
                 raise StoreError(f"the store {uri} is intact, but its frame cannot be created here{reason}") from None
-            # other errors come from the code that reads the manifest, not from the manifest
+            # only messages of ValueError describe the manifest; those of other errors describe Python code
             cause = reason if type(error) is ValueError else ""
             raise DamagedStore(f"the store {uri} is damaged: its description cannot be read{cause}") from None
 
 
 def generation_in(described: Mapping[str, Any]) -> int:
-    """Return the number of changes of a store's frame before this description was written."""
+    """Return the number of times that a store's frame had changed when this description of it was written."""
     return int(described.get("generation", 0))
 
 
@@ -189,8 +192,8 @@ def _checksum(described: Mapping[str, Any]) -> str:
 
 
 def check_levels(frame: TiltFrame) -> None:
-    """Raise ``ValueError`` if a store does not support a frame's levels: the start of a window must determine its
-    end.
+    """Raise ``ValueError`` if a store does not support a frame's levels. Each window must begin where the previous one
+    ends.
     """
     for level in frame.levels:
         if not level.contiguous:
@@ -204,11 +207,10 @@ def check_levels(frame: TiltFrame) -> None:
 
 
 def checked_retention(retention: Mapping[str, str | None], frame: TiltFrame) -> dict[str, str]:
-    """Check and return a retention. Each level must be kept at least as long as the finer level; a month counts as 30
-    days.
+    """Check a retention, and return the durations of the levels that are not kept for ever.
 
-    Levels without a duration are kept for ever. A level therefore removes a window only after the next level has its
-    rows, so that no row is lost. Raise ``ValueError`` for other retentions.
+    A level without a duration is kept for ever. Raise ``ValueError`` if a level is kept for a shorter time than a finer
+    level, where a month counts as 30 days. Rows that expire on a fine level are then still in the coarser levels.
     """
     durations: dict[str, str | None] = {}
     for level_name, duration in checked_mapping(retention, "retention", "level -> time, such as {'10s': '1d'}").items():
@@ -229,7 +231,9 @@ def checked_retention(retention: Mapping[str, str | None], frame: TiltFrame) -> 
 
 
 def horizon_of(manifest: Manifest, name: str, now: int) -> int:
-    """Return the time before which a level's windows may be removed. The time never lies inside a coarser window."""
+    """Return the time before which the retention of a level removes windows, in microseconds UTC. If there is a coarser
+    level, this time is the start of one of its windows.
+    """
     levels = manifest.frame.levels
     at = [level.name for level in levels].index(name)
     until = max(now - int(window(manifest.retention[name]).length), FIRST)  # a time before the start of every window
@@ -237,8 +241,8 @@ def horizon_of(manifest: Manifest, name: str, now: int) -> int:
 
 
 def schema_of(states: pa.Schema, frame: TiltFrame) -> pa.Schema:
-    """Return the schema in which a store keeps states: window_start, keys, states; raise ``ValueError`` if names
-    clash.
+    """Return the schema of a store's table of states: window_start, the keys, and the columns of states. Raise
+    ``ValueError`` if names differ only by case.
     """
     names = [START, *frame.keys, *(column.name for column in frame.states)]
     check_states_names(names)
@@ -275,7 +279,7 @@ def check_types(manifest: Manifest, states: pa.Schema, uri: str) -> None:
 
 
 def _kind(dtype: pa.DataType) -> str:
-    """Return a word for the kind of data that a state's or key's type represents, for messages."""
+    """Return a description of the type of a key or a column of states, for messages."""
     if not pa.types.is_struct(dtype):
         return str(dtype)
     about = [field.type for field in dtype if field.name in ("unit", "least", "greatest")]

@@ -1,10 +1,10 @@
-"""Records stored with the states of a store: names with JSON texts, which the store or its users write.
+"""Records: JSON texts that are stored under a name together with the states of a store. Times are microseconds UTC.
 
-tiltframe:expired     {"10s": 1714500000000000}       by level, the time before which it has no windows, in microseconds
-tiltframe:known       {"high": 1714500000000000}      by added column of states, the time from which all rows have it
-tiltframe:watermarks  {"w": 1714500000000000}          by stream, the time before which it has closed its windows
-tiltframe:writer W    {"last": 7, "states": {…}}      the last number of a writer, digests of its last commits
-any other name        a record of a user's commit
+tiltframe:expired     {"10s": 1714500000000000}    for each level, the time before which windows have expired
+tiltframe:known       {"high": 1714500000000000}   for each added column of states, the time from which all rows have it
+tiltframe:watermarks  {"w": 1714500000000000}      for each stream, the time before which it has closed its windows
+tiltframe:writer W    {"last": 7, "states": {…}}   a writer's last commit number, and digests of its last commits
+any other name        a value that the caller of a commit has recorded
 """
 
 from __future__ import annotations
@@ -21,12 +21,14 @@ from tiltframe.store.log.snapshot import Snapshot
 
 OWN = "tiltframe:"  # the prefix of the names of the store's own records
 KNOWN = f"{OWN}known"  # the record that a change of the frame, or a replacement of past windows, writes
-EXPIRED = f"{OWN}expired"  # every expiry and replacement writes this record, so that they conflict
-WATERMARKS = f"{OWN}watermarks"  # every stream with a watermark writes it; see `stream_watermarks`
+EXPIRED = f"{OWN}expired"  # every expiry and replacement writes this record, so that concurrent ones conflict
+WATERMARKS = f"{OWN}watermarks"  # every stream that has a watermark writes this record; see `stream_watermarks`
 
 
 def snapshot_of(backend: Log, recorded: Iterable[str] = ()) -> Snapshot:
-    """Return a snapshot of a store with some of its records; raise `MissingStore` if the store does not exist."""
+    """Return a snapshot of a store with the store's own records and those named in `recorded`. Raise `MissingStore` if
+    the store does not exist.
+    """
     snapshot = backend.snapshot([EXPIRED, KNOWN, WATERMARKS, *recorded])
     if snapshot is None:
         raise MissingStore(f"there is no store {backend.display_uri}")
@@ -34,26 +36,30 @@ def snapshot_of(backend: Log, recorded: Iterable[str] = ()) -> Snapshot:
 
 
 def expired_before(snapshot: Snapshot) -> dict[str, int]:
-    """Return, for each level, the time before which it has no windows. A level without expired windows has no entry."""
+    """Return, for each level, the time before which its windows have expired, in microseconds UTC. A level without
+    expired windows has no entry.
+    """
     expired: dict[str, int] = json.loads(snapshot.text(EXPIRED) or "{}")
     return expired
 
 
 def held_from(snapshot: Snapshot, level: str) -> int:
-    """Return the time after which no window of a level has expired."""
+    """Return the time from which on no window of a level has expired, in microseconds UTC."""
     return expired_before(snapshot).get(level, EVER[0])
 
 
 def known_from(snapshot: Snapshot) -> dict[str, int]:
-    """Return, for each added column of states, the time from which on all rows have it. Columns that all rows have are
-    left out.
+    """Return, for each column of states that was added later, the time from which on all rows have this column, in
+    microseconds UTC. A column that all rows of the store have has no entry.
     """
     starts: dict[str, int] = json.loads(snapshot.text(KNOWN) or "{}")
     return starts
 
 
 def checked_records(recorded: Mapping[str, Any] | None) -> dict[str, str]:
-    """Return records as JSON texts; raise ``ValueError`` for values that JSON cannot represent."""
+    """Return the values of records as JSON texts, by name. Raise ``ValueError`` if a name is not allowed, or JSON
+    cannot represent a value.
+    """
     texts = {}
     for name, value in checked_mapping({} if recorded is None else recorded, "recorded", "name -> plain data").items():
         if not is_name(name) or name.startswith(OWN):
@@ -69,13 +75,13 @@ def checked_records(recorded: Mapping[str, Any] | None) -> dict[str, str]:
 
 
 def expected_texts(recorded: Mapping[str, Any] | None, replacing: Mapping[str, Any] | None) -> dict[str, str | None]:
-    """Return the text that each record must still have when new records are written; None means that there must be no
-    record.
+    """Return, by name, the text that each record must have in the store at the moment of the commit. None means that
+    the record must not exist.
     """
     before = checked_records(replacing)
     return {name: before.get(name) for name in (*(recorded or {}), *before)}
 
 
 def values_of(texts: Mapping[str, str], names: Iterable[str]) -> dict[str, Any]:
-    """Return the values of some records."""
+    """Return the values of the named records by name. Records that do not exist are left out."""
     return {name: json.loads(texts[name]) for name in names if name in texts}

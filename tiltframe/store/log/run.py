@@ -17,7 +17,9 @@ from tiltframe.store.log.snapshot import Part, Snapshot
 from tiltframe.store.log.transaction import Transaction
 from windows import TimeWindow
 
-_TRIES = 200  # waits double from 5 ms to 0.5 s and are halved on average by randomness: about 50 s in total
+# the maximum number of attempts. The waits between them double from 5 ms to 0.5 s, times a random number from 0 to 1:
+# about 50 s in total
+_TRIES = 200
 
 Result = TypeVar("Result")
 
@@ -43,9 +45,9 @@ class Log(Protocol):
 
 
 class Attempt(Transaction):
-    """A transaction that writes parts itself, and discards them if the attempt fails or conflicts.
+    """A transaction that can write parts, and remove these parts again if it is not committed.
 
-    A part is a set of states of one level that were stored together. Readers do not see it before it is committed.
+    A part is a set of states of one level that were stored together. Readers do not see a part before it is committed.
     """
 
     def __init__(self, backend: Log, snapshot: Snapshot) -> None:
@@ -68,11 +70,11 @@ class Attempt(Transaction):
 
 
 def run(backend: Log, attempt: Callable[[Attempt], Result], records: Iterable[str] = ()) -> Result:
-    """Derive a transaction from a new snapshot and commit it. Repeat this as long as other commits come first.
+    """Derive a transaction from a new snapshot and commit it. Repeat both steps as long as other commits come first.
 
-    ``attempt`` fills the transaction and returns the result. ``records`` names the records that the transaction reads
-    or replaces. Raise `MissingStore` if the store does not exist, and `CommitConflict` if other commits came first in
-    every attempt.
+    ``attempt`` receives the transaction, adds changes to it, and returns the result of `run`. ``records`` are the names
+    of the records that the transaction reads or replaces. Raise `MissingStore` if the store does not exist, and
+    `CommitConflict` if other commits came first in every attempt.
     """
     names = tuple(records)
 

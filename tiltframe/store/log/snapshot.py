@@ -1,6 +1,7 @@
 """A snapshot: the parts, the records and the manifest of a store at one moment.
 
-A part consists of the states of one level and bucket of time that were written together.
+A part consists of states of one level that were written together. They lie in one bucket of time, which is an hour, a
+day, a month or a year, depending on the level.
 """
 
 from __future__ import annotations
@@ -23,7 +24,7 @@ class Part:
     first_start, last_start : int
         The starts of the first and the last window, in microseconds UTC.
     rows, bytes : int
-        The number of rows, and the stored size in bytes or an estimate of it.
+        The number of rows of states, and the stored size of the part in bytes or an estimate of this size.
     name : str
         A name that is unique in the store: a file name, or an identifier in a database.
     """
@@ -46,7 +47,7 @@ class Part:
         Parameters
         ----------
         span : (int, int)
-            ``[from, to)``, microseconds UTC.
+            The other range, from its start to its end (exclusive), in microseconds UTC.
 
         Returns
         -------

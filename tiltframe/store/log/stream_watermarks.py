@@ -1,6 +1,6 @@
 """Watermarks of the streams into a store: for each stream, the time before which it has closed its windows.
 
-One record has the times of all streams, so that a snapshot of any backend contains them without another read:
+One record contains the times of all streams, so that every snapshot includes them without a further read:
 
 tiltframe:watermarks  {"requests": 1714500000000000}  microseconds UTC
 """
@@ -18,7 +18,7 @@ from tiltframe.store.log.transaction import Transaction
 
 @dataclass(frozen=True)
 class StreamWatermark:
-    """The time that a stream records with a commit.
+    """The time before which a stream has closed its windows, which it records with a commit.
 
     Parameters
     ----------
@@ -34,7 +34,9 @@ class StreamWatermark:
     closed_before: int | None
 
     def record(self, transaction: Transaction) -> None:
-        """Write the time to the record of all streams. It never decreases. If the stream has ended, remove its time."""
+        """Write the time of this stream to the record of all streams. A later time in the record stays. If the stream
+        has ended, remove its time.
+        """
         times = watermarks_of(transaction.snapshot)
         transaction.read(WATERMARKS)
         changed = {name: time for name, time in times.items() if name != self.stream}
@@ -51,7 +53,7 @@ def watermarks_of(snapshot: Snapshot) -> dict[str, int]:
 
 
 def closed_before(snapshot: Snapshot) -> int:
-    """Return the time before which no stream changes windows: the minimum of all streams, or the end of time if the
-    store has no streams.
+    """Return the time before which all streams have closed their windows, in microseconds UTC. It is the minimum of
+    their times, or the end of time if the store has no streams.
     """
     return min(watermarks_of(snapshot).values(), default=EVER[1])

@@ -6,8 +6,9 @@ that it reads. Otherwise a backend raises `tiltframe.store.log.errors.Conflict`,
 from a new snapshot. The rules are those of the conflict checker of Delta Lake. A part consists of states of one level
 that were written together.
 
-Appending and rewriting can be committed in any order, because reading merges. A rewrite that stays correct if rows are
-added to its windows therefore declares no ranges, and concurrent appends do not delay it.
+A transaction that merges parts, such as a compaction, and one that appends states to the same windows can be committed
+in any order, because queries merge all states of a window. A transaction that stays correct if states are appended to
+its windows therefore does not read ranges, and concurrent appends do not make it conflict.
 """
 
 from __future__ import annotations

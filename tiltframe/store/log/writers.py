@@ -1,4 +1,6 @@
-"""Writers: the numbers of their commits, and fingerprints of the states in their last commits."""
+"""Writers: each commit has the name of a writer and a number. The store has the last number of each writer, and
+fingerprints of the states in its last commits.
+"""
 
 from __future__ import annotations
 
@@ -18,7 +20,8 @@ from tiltframe.store.log.records import OWN
 from tiltframe.store.log.snapshot import Snapshot
 
 Digest: TypeAlias = tuple[int, int]  # a digest of the states of a commit, as two 64-bit numbers
-REFUSED = "refused"  # the numbers of skipped values in the record of a writer and in receipts, by column of states
+# the name, in the record of a writer and in receipts, of the number of skipped values for each column of states
+REFUSED = "refused"
 
 
 def check_writer(writer: str, commit: int) -> int:
@@ -54,8 +57,8 @@ def check_writer(writer: str, commit: int) -> int:
 
 
 def digests_of(states: pa.Table, manifest: Manifest, *, of_earlier: bool) -> list[Digest]:
-    """Return digests of states of the finest level: one for the frame's columns, and optionally others for the columns
-    of earlier frames.
+    """Return digests of states of the finest level: one over the columns of the frame and, if `of_earlier` is true, one
+    over the columns of each earlier frame, if the states have these columns.
     """
     frame = manifest.frame
     named = [[column.name for column in frame.states], *(manifest.earlier if of_earlier else ())]
@@ -66,8 +69,8 @@ def digests_of(states: pa.Table, manifest: Manifest, *, of_earlier: bool) -> lis
 def states_digest(states: pa.Table, columns: Sequence[str]) -> Digest:
     """Return the digest of merged states of the finest level, over the columns window_start, keys and states, by name.
 
-    The states have one row per window and key, and are canonical: the same rows give the same bits. The digest is a sum
-    of the hashes of rows. The digest therefore does not depend on batches, partitions, their order, or the attempt of a
+    The states have one row per window and key, and equal input rows give states with equal bits. The digest is the sum
+    of the hashes of the rows. It therefore does not depend on batches, partitions, their order, or the attempt of a
     task that wrote the states.
     """
     if not states.num_rows:
@@ -104,7 +107,9 @@ def fingerprint(number: int, digest: Sequence[int]) -> str:
 
 
 def last_commits(snapshot: Snapshot, writer: str) -> tuple[int, dict[str, str]]:
-    """Return a writer's last number (-1 if it has no commit), and the fingerprints of its last commits by number."""
+    """Return a writer's last commit number (-1 if it has no commit), and the fingerprints of its last commits by
+    number.
+    """
     record = f"{OWN}writer {writer}"
     text = snapshot.text(record)
     if text is None:
@@ -114,6 +119,6 @@ def last_commits(snapshot: Snapshot, writer: str) -> tuple[int, dict[str, str]]:
 
 
 def refused_of_commits(snapshot: Snapshot, writer: str) -> dict[str, dict[str, int]]:
-    """Return the numbers of skipped values of a writer's last commits: commit -> column of states -> number."""
+    """Return how many values were skipped in a writer's last commits: commit number -> column of states -> count."""
     text = snapshot.text(f"{OWN}writer {writer}")
     return {} if text is None else dict(json.loads(text).get(REFUSED, {}))

@@ -100,7 +100,7 @@ class _Gaps:
     """The rows of results, and a mask of the rows that a method of filling may change."""
 
     starts: Instants
-    keys: Rows  # the number of each row's key
+    keys: Rows  # for each row, the integer id of its key
     without_events: Marks
     keeps_null: bool  # whether a null in a window with events counts as a value
 

@@ -122,7 +122,9 @@ def _as_key(values: pa.Array, kind: pa.DataType) -> pa.Array:
 def joined_slices(
     rows: pa.Table, matched: Matched, names: Sequence[str], schema: pa.Schema, *, is_left: bool
 ) -> Iterator[pa.Table]:
-    """Yield joined rows in the order of the rows, each with its results in their order, a limited number at a time."""
+    """Yield the joined rows in tables of at most `_ROWS_PER_SLICE` rows. They follow the order of the input rows, and
+    for each input row the order of its results.
+    """
     lengths = np.maximum(matched.count, 1) if is_left else matched.count
     row_ends = np.cumsum(lengths)
     total = int(row_ends[-1]) if len(row_ends) else 0

@@ -271,7 +271,9 @@ class Buffer(LatePolicy):
         return int(start[0])
 
     def _oldest(self, level: TimeWindow, newest: Instants) -> Instants:
-        """Return the oldest window of the buffer for each start of a newest window."""
+        """For each start of a newest window, return the start of the oldest window that is still in the buffer,
+        `windows` windows earlier.
+        """
         unique, places = np.unique(newest, return_inverse=True)
         for _ in range(self.windows):
             unique = level.starts(unique - 1)

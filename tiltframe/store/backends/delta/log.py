@@ -107,7 +107,8 @@ def one_line(error: BaseException) -> str:
     text = re.sub(r"\x1b\[[0-9;]*m", "", text)  # escape sequences for terminal colours
     # deltalake reads the log with a separate library, delta-kernel
     text = re.sub(r"^Kernel error: ", "its log is damaged: ", text)
-    # This message also occurs if requests are rejected, for example by S3 without credentials.
+    # "Kernel error -> …" also occurs for rejected requests, such as S3 without credentials, so it is not reported as
+    # damage
     text = re.sub(r"^Kernel error -> ", "", text)
     text = re.sub(r'Os \{[^}]*message: "([^"]*)" \}', r"\1", re.sub(r"Generic [\w ]*error(: |\n)", "", text))
     lines = [line.strip(" \t↳") for line in text.strip().splitlines()]

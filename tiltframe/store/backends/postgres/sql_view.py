@@ -1,10 +1,10 @@
 """The current view: the results of a level in plain SQL, merged over all readable rows, for tools that can only use
 SQL.
 
-Its columns are those of ``query(…, flat=True)``. Columns that `sql_results` supports are always up to date. Other
-columns, such as quantiles, come from the level's plain table. These columns are null for windows that have newer rows,
-and the comment of the view lists them. Types that PostgreSQL lacks have their stored form. Sums of whole numbers are
-numeric.
+The view has the columns of ``query(…, flat=True)``. Columns that `sql_results` supports are always up to date. Other
+columns, such as quantiles, come from the level's plain table (``<name>_<level>_flat``, written by `export`), which is
+current only up to its last update. These columns are null for windows that have newer rows, and the comment of the view
+lists these columns. Types that PostgreSQL lacks have their stored form. Sums of whole numbers are numeric.
 """
 
 from __future__ import annotations
