@@ -37,7 +37,7 @@ def evolve(backend: Backend, manifest: Manifest, frame: TiltFrame, row_schema: p
 
     Raise the same errors as `plan_evolution`, and `OtherFrame` if the frame has changed since the store was opened.
     """
-    # the parts of new levels by the parts of the coarsest level, so that a retry can use them again
+    # parts of the coarsest level -> the parts of new levels that were derived from them, for use by a retry
     derived: dict[frozenset[Part], list[Part]] = {}
 
     def attempt(transaction: Attempt) -> Manifest:
@@ -78,9 +78,10 @@ def _derive_levels(
     parts: Sequence[Part],
     derived: dict[frozenset[Part], list[Part]],
 ) -> list[Part]:
-    """For each new level, write the windows from a start on that parts of the coarsest level contain.
+    """Derive the windows of each new level from parts of the coarsest level, and write them; return the written parts.
 
-    ``derived`` has the parts that earlier attempts wrote. These parts are used again if their sources still exist.
+    Only windows that begin at or after the time in ``starts`` are derived. ``derived`` contains the parts that earlier
+    attempts have written. These parts are used again if the parts from which they were derived still exist.
     """
     for group in [group for group in derived if not group <= set(parts)]:
         backend.discard(derived.pop(group))
@@ -93,7 +94,7 @@ def _derive_levels(
 
 
 def _end_of_rows(snapshot: Snapshot, manifest: Manifest) -> int:
-    """Return the end of the last window of the finest level."""
+    """Return the end of the last window of the finest level that has windows, in microseconds UTC."""
     level, parts = next((level, parts) for level in manifest.frame.levels if (parts := snapshot.of(level.name)))
     return int(level.ends(np.array([max(part.last_start for part in parts)], np.int64))[0])
 
@@ -111,7 +112,8 @@ def retain(backend: Backend, retention: Mapping[str, str]) -> Manifest:
 
 
 def plan_evolution(manifest: Manifest, frame: TiltFrame, row_schema: pa.Schema | None = None) -> Manifest:
-    """Return the manifest of a store with another frame. The types of new states come from the schema of future rows.
+    """Return the manifest that a store would have with another frame. The types of new states are those that rows with
+    `row_schema` produce.
 
     Raise ``ValueError`` or ``TypeError`` if the store cannot change to this frame; the message names the reason.
     """
@@ -137,8 +139,8 @@ def plan_evolution(manifest: Manifest, frame: TiltFrame, row_schema: pa.Schema |
 
 
 def _check_same_windows(old: TiltFrame, new: TiltFrame) -> None:
-    """Raise ``ValueError`` if keys, zone or column of times differ, or an added level is not
-    coarser than all others.
+    """Raise ``ValueError`` if the new frame has other keys, another time zone or another column of times, if it lacks a
+    level of the old frame, or if an added level is not coarser than all levels of the old frame.
     """
     new_parts, old_parts = new.describe(), old.describe()
     for part in ("keys", "timezone", "time"):
@@ -161,15 +163,19 @@ _ANEW = "roll up the rows again into a new store"
 
 
 def evolved_states(manifest: Manifest, frame: TiltFrame) -> tuple[StateColumn, ...]:
-    """Return the columns of states: existing columns that are needed by a measure, and new columns for other measures.
+    """Return the columns of states for a new frame: the existing columns that its measures need, and new columns for
+    measures that cannot be computed from existing columns.
 
-    Raise ``ValueError`` if a measure differs from the one of the same name, or has the name of a dropped measure.
+    Raise ``ValueError`` if a measure differs from the existing measure of the same name, or has the name of a dropped
+    measure.
     """
     return states_after_change(manifest.frame, frame, manifest.dropped.names, "the store")
 
 
 def _state_type(column: StateColumn, rows: pa.Schema | None) -> pa.DataType:
-    """Return the type of new states; raise an error if types of rows that it depends on are missing or do not fit."""
+    """Return the type of a new column of states for rows with the schema `rows`. Raise an error if the measure has input
+    columns and `rows` was omitted, or if the types in `rows` do not fit the measure.
+    """
     measure = column.measure
     if rows is None and measure.inputs:
         raise ValueError(

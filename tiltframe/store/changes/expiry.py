@@ -19,7 +19,8 @@ from tiltframe.time_range import moment_or_now
 def expire_windows(backend: Backend, manifest: Manifest, now: int) -> dict[str, tuple[int, int]]:
     """Remove the windows of each level that are older than the level's retention, on all levels at once.
 
-    For each level, return the time before which it has no windows, and the number of removed rows.
+    For each level with a retention, return the time before which its windows have expired, in microseconds UTC, and the
+    number of rows of states that were removed.
     """
 
     def attempt(transaction: Attempt) -> dict[str, tuple[int, int]]:
@@ -52,8 +53,9 @@ def expire(store: OpenedStore, now: Any = None) -> dict[str, tuple[int, int]]:
 
     Returns
     -------
-    dict of level name -> (time before which the level has no windows, number of removed rows)
-        The time is in microseconds UTC.
+    dict of level name -> (int, int)
+        The time before which windows of the level have expired, in microseconds UTC, and the number of rows of states
+        that were removed. Levels without a retention have no entry.
 
     Raises
     ------

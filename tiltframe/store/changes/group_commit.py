@@ -38,13 +38,13 @@ class PreparedRows:
     Parameters
     ----------
     commit : Commit
-        The commit that will add the states, with the writer and its number.
+        The commit that will add the states. It has the writer and the commit number.
     finest : table
         The merged states of the finest level.
     excluded : Exclusions
-        The groups and values that are missing in results.
+        The number of groups beyond a limit, and of values that functions have skipped.
     note : callable, optional
-        Receives a message for each kind of exclusion after the commit.
+        A function that receives messages about the exclusions after the commit; see `append`.
     """
 
     commit: Commit
@@ -126,13 +126,13 @@ def commit_group(store: OpenedStore, prepared: Sequence[PreparedRows]) -> list[b
     Parameters
     ----------
     prepared : sequence of PreparedRows
-        At least one, of the same store, and at most one per writer.
+        Results of `prepare_rows` of the same store: at least one, and at most one per writer.
 
     Returns
     -------
     list of bool or StoreError
-        For each element, what `append` would return or raise: whether the rows were added, or an error such as
-        `CommitConflict` that concerns only these rows.
+        The outcome for each element: True if its rows were added, False if the store already had the commit, or an
+        error that concerns only these rows, such as `CommitConflict`. The error is returned, not raised.
 
     Raises
     ------
@@ -168,7 +168,7 @@ def commit_group(store: OpenedStore, prepared: Sequence[PreparedRows]) -> list[b
         outcomes = [_recorded(rows, transaction) for rows in prepared]
         added = [rows for rows, outcome in zip(prepared, outcomes, strict=True) if outcome is True]
         for tables in _of_equal_schemas(rows.finest for rows in added):
-            frame = added[0].commit.frame  # the frame of the store, or the rows would have been refused
+            frame = added[0].commit.frame  # the current frame of the store; `_recorded` rejects rows of another frame
             finest = merge_panes(made_here(pa.concat_tables(tables)), frame)
             for level, states in climb(finest, frame):
                 transaction.write(level, states)
@@ -183,7 +183,9 @@ def commit_group(store: OpenedStore, prepared: Sequence[PreparedRows]) -> list[b
 
 
 def _recorded(rows: PreparedRows, transaction: Attempt) -> bool | StoreError:
-    """Record a commit in a transaction; return whether it is new, or the error if it cannot be committed."""
+    """Record the commit of rows in a transaction. Return True if its number is new and False if the store already has
+    it, or the error if it cannot be committed.
+    """
     digests = digests_of(rows.finest, rows.commit.manifest, of_earlier=True)
     try:
         return rows.commit.record_in(transaction, digests, rows.excluded.refused)
@@ -192,7 +194,9 @@ def _recorded(rows: PreparedRows, transaction: Attempt) -> bool | StoreError:
 
 
 def _of_equal_schemas(tables: Iterable[pa.Table]) -> Iterator[list[pa.Table]]:
-    """Yield the tables of each schema, because the types of rows may lead to states of several stored forms."""
+    """Yield the tables of each schema together. Rows of different types may produce states of different types, which
+    are stored in the same way but cannot be concatenated.
+    """
     by_schema: dict[pa.Schema, list[pa.Table]] = {}
     for table in tables:
         by_schema.setdefault(table.schema.remove_metadata(), []).append(table)

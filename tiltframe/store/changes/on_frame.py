@@ -16,10 +16,10 @@ Result = TypeVar("Result")
 def run_on_frame(
     backend: Backend, manifest: Manifest, attempt: Callable[[Attempt], Result], records: Iterable[str] = ()
 ) -> Result:
-    """Run a transaction like `run`; raise `OtherFrame` if the frame of the store has changed.
+    """Run a transaction like `run`; raise `OtherFrame` if the frame of the store is not that of `manifest`.
 
-    The snapshots of the transaction contain the named records, and the records of expiry and of added states
-    (`tiltframe.store.log.records`).
+    The snapshot of each attempt contains the records named in `records`, and the records `EXPIRED` and `KNOWN` of
+    `tiltframe.store.log.records`.
     """
 
     def checked_attempt(transaction: Attempt) -> Result:
@@ -30,7 +30,7 @@ def run_on_frame(
 
 
 def check_frame(snapshot: Snapshot, manifest: Manifest, backend: Backend) -> None:
-    """Raise `OtherFrame` if a store's frame has changed since it was opened."""
+    """Raise `OtherFrame` if a store's frame has changed since `manifest` was read."""
     if generation_in(snapshot.manifest) == manifest.generation:
         return
     now = Manifest.from_dict(snapshot.manifest, backend.display_uri)

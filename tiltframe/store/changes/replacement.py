@@ -1,8 +1,8 @@
 """Replacement: replace the windows of a range on every level atomically.
 
 Rows that are appended to the range at the same time are merged with the replacing rows. Two concurrent replacements, or
-a replacement and an expiry, run one after the other. Each of them writes the record of expiry, even if it does not
-change it, so that they conflict.
+a replacement and an expiry, take effect one after the other: each of them writes the record `EXPIRED`, even with the
+same text, so that the later one conflicts and is repeated.
 """
 
 from __future__ import annotations
@@ -54,9 +54,11 @@ class Replacement:
     manifest : Manifest
         The manifest of the store when the replacement began.
     span : (int, int)
-        The range to replace.
-    recorded, replacing : name -> text
-        Records to write, and the texts that the previous records must still have.
+        The range to replace, in microseconds UTC, end exclusive.
+    recorded : name -> text
+        Records to write.
+    replacing : name -> text or None
+        The text that each record must have in the store before it is written; None if it must not exist.
     """
 
     backend: Backend
@@ -73,7 +75,7 @@ class Replacement:
     def write(self, states: pa.Table) -> str:
         """Check states from `tiltframe.rollup`, and write those of the finest level; return a receipt.
 
-        All states of a key and coarsest window must be in one call. Raise the same errors as
+        All states of one key and one window of the coarsest level must be in the same call. Raise the same errors as
         `tiltframe.FrameStore.replace`.
         """
         finest = checked_finest(states, self.frame, self.span)
@@ -91,9 +93,9 @@ class Replacement:
     def commit(self, receipts: Iterable[str], note: Note | None = None) -> None:
         """Replace the range by the written states, on all levels at once.
 
-        ``receipts`` must contain the result of each call of `write`. ``note`` receives the sentences of
-        `tiltframe.FrameStore.append`, for the finest level; they are warnings by default. Raise the same errors as
-        `tiltframe.FrameStore.replace`; the written states are then removed.
+        ``receipts`` must contain the result of each call of `write`. ``note`` receives the messages that
+        `tiltframe.FrameStore.append` describes, for the finest level; by default they are warnings. Raise the same
+        errors as `tiltframe.FrameStore.replace`; the written states are then removed.
         """
         receipts = list(receipts)
         parts = [Part(**part) for receipt in receipts for part in json.loads(receipt)["parts"]]
@@ -131,11 +133,11 @@ def replace_range(
 ) -> None:
     """Replace the windows of a range on all levels. The range must consist of complete windows of the finest level.
 
-    ``new`` contains parts of the finest level that are not readable yet and have no windows outside the range. Without
-    ``new`` (None), the finest level is unchanged, and only the coarser levels are derived again. The records in
-    ``replacing`` must still have these texts. Raise ``ValueError`` if the range does not consist of complete windows,
-    or coarser windows need finer windows that have expired, and `CommitConflict` if another writer has written a record
-    of the same name.
+    ``new`` contains parts of the finest level that are not readable yet and have no windows outside the range. If
+    ``new`` equals None, the finest level is unchanged, and only the coarser levels are derived again. ``recorded`` has the
+    records to write, and ``replacing`` the texts that records must have in the store before. Raise ``ValueError`` if
+    the range does not consist of complete windows, or if coarser windows would have to be derived from expired windows.
+    Raise `CommitConflict` if a record does not have the text in ``replacing``.
     """
     check_whole(span, manifest.frame)
     texts, unchanged = recorded or {}, replacing or {}
@@ -172,7 +174,9 @@ def replace_range(
 
 
 def _known_after(snapshot: Snapshot, replaced: Range) -> dict[str, int]:
-    """Return the time from which each added column of states is known, once the rows of a range are rolled up again."""
+    """Return, for each column of states that was added later, the time from which on all rows have it after the windows
+    in `replaced` were rolled up again, in microseconds UTC.
+    """
     low, high = replaced
     first = min((part.first_start for part in snapshot.parts), default=low)
     starts = {name: low if low < at <= high else at for name, at in known_from(snapshot).items()}
@@ -180,7 +184,7 @@ def _known_after(snapshot: Snapshot, replaced: Range) -> dict[str, int]:
 
 
 def check_whole(span: Range, frame: TiltFrame) -> Range:
-    """Return a range to replace; raise ``ValueError`` unless it consists of complete windows of the finest level."""
+    """Return the range unchanged; raise ``ValueError`` unless it consists of complete windows of the finest level."""
     aligned = align_outward(span, frame.levels[0])
     if aligned != span:
         raise ValueError(
@@ -190,7 +194,9 @@ def check_whole(span: Range, frame: TiltFrame) -> Range:
 
 
 def _check_held(manifest: Manifest, snapshot: Snapshot, span: Range, anew: bool) -> None:
-    """Raise an error if coarser windows of a range need expired finer windows outside the range."""
+    """Raise ``ValueError`` if the coarser windows of a range cannot be derived, because some of their finer windows
+    have expired. With `anew`, the finer windows in the range are replaced, so only those outside the range matter.
+    """
     levels = manifest.frame.levels
     for fine, coarse in pairwise(levels):
         first_held, wide = held_from(snapshot, fine.name), align_outward(span, coarse)
@@ -221,15 +227,15 @@ def replace(
     within : range
         A range of complete windows of the finest level, in the form that `query` accepts.
     recorded, replacing : name -> plain data, optional
-        Records to write, and the values that they replace; see `append`.
+        Values to record, and the recorded values that they replace; see `append`.
     note : function of a text, optional
-        See `append`. Groups are counted at the finest level.
+        See `append`. Groups are counted only on the finest level.
 
     Raises
     ------
     ValueError
         If the states do not belong to this frame (see `append`), if they lie outside the range, if the range does not
-        consist of complete windows, or if windows from which coarser ones are derived have expired.
+        consist of complete windows, or if coarser windows would have to be derived from windows that have expired.
     """
     table = table_of(states, "states")
     # everything is checked before begin_replacement, which creates the store if it does not exist
@@ -277,8 +283,8 @@ def rebuild(store: OpenedStore, within: Any = None) -> None:
     Parameters
     ----------
     within : range, optional
-        A range of complete windows of the coarsest level, in the form that `query` accepts. By default, it covers all
-        windows of the finest level.
+        A range of complete windows of the coarsest level, in the form that `query` accepts. By default, all coarsest
+        windows are derived whose finest windows have not expired.
 
     Raises
     ------
@@ -315,7 +321,9 @@ def replaced_range(store: OpenedStore, within: Any) -> Range:
 
 
 def _held_range(backend: Backend, manifest: Manifest) -> Range | None:
-    """Return the range of coarsest windows for which the finest level has all windows, or None if there are none."""
+    """Return the range of the windows of the coarsest level that contain windows of the finest level, from the first
+    one whose finest windows have not expired. Return None if there are no such windows.
+    """
     finest, coarsest = manifest.frame.levels[0], manifest.frame.levels[-1]
     snapshot = snapshot_of(backend)
     parts = snapshot.of(finest.name)

@@ -1,8 +1,8 @@
 """Export: store the results of levels as plain tables, for tools that cannot read states.
 
-A table stores the list of parts from which it was computed. A part consists of states that were written together. An
-update computes the windows of new or removed parts again, and all windows from the first one that was incomplete at the
-last update.
+A plain table stores the list of parts from which it was computed. A part consists of states that were written together.
+An update computes the windows of parts that were added or removed since the last update. It also computes all windows
+from the first one that was incomplete at the last update.
 """
 
 from __future__ import annotations
@@ -31,8 +31,9 @@ from tiltframe.store.query.query import Query
 from tiltframe.store.query.results import finish
 from tiltframe.time_range import moment_or_now
 
-_OPEN = "open"  # the name in the list of parts for windows that were incomplete
-_FRAME = "frame"  # the name in the list of parts for the number of times that the frame has changed
+# two entries in the list of parts that are not parts
+_OPEN = "open"  # the range of the windows that were incomplete
+_FRAME = "frame"  # the number of times that the frame had changed
 
 
 def export_level(backend: Backend, manifest: Manifest, level: str, now: int) -> int:
@@ -61,8 +62,8 @@ def exported_levels(backend: Backend, manifest: Manifest) -> list[str]:
 
 
 def _export(backend: Backend, result_tables: ResultTables, manifest: Manifest, level: str, now: int) -> int:
-    """Update a table. The parts are listed before results are read, so that the next update computes newer results
-    again.
+    """Update the plain table of a level; return the number of rows that were written. The parts are listed before
+    results are read, so that the next update repeats windows that were changed in between.
     """
     snapshot = snapshot_of(backend)
     check_frame(snapshot, manifest, backend)
@@ -92,7 +93,9 @@ def _export(backend: Backend, result_tables: ResultTables, manifest: Manifest, l
 
 
 def _changed(before: Mapping[str, Range], parts: Mapping[str, Range]) -> list[Range]:
-    """Return the ranges of windows of new and removed parts, and of windows that were incomplete."""
+    """Return the ranges of windows to compute: those of added and removed parts, and that of windows that were
+    incomplete. `before` and `parts` are the lists of parts at the last update and now.
+    """
     changed = [span for name, span in before.items() if parts.get(name) != span and name != _FRAME]
     return union([*changed, *(span for name, span in parts.items() if before.get(name) != span)])
 
@@ -111,13 +114,14 @@ def export(
     per : level or levels, optional
         The levels to export; by default all.
     flat : bool
-        Whether records become plain columns, such as ``latency_p99``. False is not supported.
+        True, the only supported value: the fields of records become plain columns, such as ``latency_p99``.
     now : moment, optional
         The time at which windows count as partial or complete; by default the current time.
 
     Returns
     -------
-    level name -> number of rows that were written; these are the rows of windows that have changed
+    dict of level name -> int
+        The number of rows that were written: the results of windows that have changed since the last update.
 
     Raises
     ------

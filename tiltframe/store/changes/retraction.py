@@ -1,5 +1,5 @@
-"""Retraction: subtract rows from the states of a store, in a commit with a writer's number, like a commit that adds
-rows.
+"""Retraction: subtract rows from the states of a store. A retraction is a commit of a writer and has a commit number,
+like a commit that adds rows.
 
 The parts of the affected windows are rewritten on all levels atomically. The remaining states are bit-for-bit those of
 a store that never had the rows.
@@ -36,7 +36,9 @@ from windows import TimeWindow
 
 
 def check_retractable(frame: TiltFrame) -> None:
-    """Raise ``TypeError`` if states of measures cannot be subtracted; the message names the measures."""
+    """Raise ``TypeError`` if the states of some measures of a frame cannot be subtracted; the message names these
+    measures.
+    """
     check_subtractable({", ".join(c.serves): c.measure.function for c in frame.states})
 
 
@@ -62,16 +64,17 @@ class Retraction:
     def write(self, states: pa.Table) -> str:
         """Check and write states from `tiltframe.rollup`; return a receipt for `commit`.
 
-        All states of a key and coarsest window must be in one call. Raise the same errors as
+        All states of one key and one window of the coarsest level must be in the same call. Raise the same errors as
         `tiltframe.FrameStore.retract`.
         """
         return self.under.write(states)
 
     def commit(self, receipts: Iterable[str]) -> bool:
-        """Subtract the written states from the store; return whether the number is new.
+        """Subtract the written states from the store; return whether the commit number is new.
 
         ``receipts`` must contain the result of each call of `write`. Raise the same errors as
-        `tiltframe.FrameStore.retract`. The written states never become readable, and are removed.
+        `tiltframe.FrameStore.retract`. The states that `write` has stored are removed at the end in any case; readers
+        never see them.
         """
         parts, digests = read_receipts(receipts)
         backend, columns = self.under.backend, self.under.manifest.schema.names[1:]
@@ -91,7 +94,9 @@ class Retraction:
 
 
 class Retracted(NamedTuple):
-    """The states to subtract: the starts of their windows, and a function that returns the merged states in a range."""
+    """The states to subtract, as two functions: one returns the starts of the windows of a level, in ascending order,
+    and the other the merged states of a level in a range.
+    """
 
     starts: Callable[[TimeWindow], NDArray[np.int64]]
     rows: Callable[[TimeWindow, Range], pa.Table]
@@ -100,8 +105,8 @@ class Retracted(NamedTuple):
 def retract_states(commit: Commit, states: pa.Table) -> bool:
     """Subtract checked states of all levels from a store in a commit; return whether the commit is new.
 
-    Raise `CannotSubtract` if the store does not have the states, or the remaining states cannot be computed; otherwise
-    raise the same errors as `Commit.commit`. The written states are then removed.
+    Raise `CannotSubtract` if the store does not have the states, or the remaining states cannot be computed, and for
+    other reasons the same errors as `Commit.commit`. After an error, the store is unchanged.
     """
     levels = {level.name: rows for level, rows in by_level(states, commit.frame)}
     retracted = Retracted(
@@ -113,7 +118,9 @@ def retract_states(commit: Commit, states: pa.Table) -> bool:
 
 
 def _retract(commit: Commit, retracted: Retracted, digests: Sequence[Digest]) -> bool:
-    """Rewrite the parts that contain windows of retracted states, on all levels at once."""
+    """Rewrite the parts that contain windows of retracted states, on all levels at once; return whether the commit is
+    new.
+    """
 
     def derive(transaction: Attempt) -> None:
         transaction.read(EXPIRED)
@@ -128,6 +135,7 @@ def _retract(commit: Commit, retracted: Retracted, digests: Sequence[Digest]) ->
 
 
 def _has_some(part: Part, starts: NDArray[np.int64]) -> bool:
+    """Return whether one of the starts, which are ascending, lies in the range of a part."""
     first, end = np.searchsorted(starts, part.range)
     return bool(first < end)
 
@@ -141,7 +149,9 @@ def _write_without(
     starts: NDArray[np.int64],
     retracted: Retracted,
 ) -> None:
-    """Subtract states from parts, and write the remaining states, for a few windows at a time."""
+    """Subtract the retracted states from the states in parts of a level, and write the remaining states. A few windows
+    are in memory at a time. Raise `CannotSubtract` if a window in `starts` is not in the parts.
+    """
     frame = commit.frame
     functions = {column.name: column.measure.function for column in frame.states}
     is_there = np.zeros(len(starts), np.bool_)
@@ -179,7 +189,7 @@ def retract(
     states : table
         The states of the rows to remove, ``rollup(rows, store.frame)``, in any form that `append` accepts.
     writer, commit : str, int
-        See `append`: if the store already has the number with the same retraction, nothing changes.
+        See `append`. If the store already has the same retraction under this commit number, nothing changes.
     recorded, replacing : name -> plain data, optional
         See `append`.
 
@@ -194,8 +204,9 @@ def retract(
         If the states of a measure cannot be subtracted, as those of min, max, first, last, sets and lists. The message
         names all such measures.
     CannotSubtract
-        If the store demonstrably does not have the rows, or the remaining states cannot be computed; see
-        `aggr.subtract`. The message names level, measure, window and keys. Nothing is changed. A ``ValueError``.
+        If the states show that the store does not have the rows, or the remaining states cannot be computed; see
+        `aggr.subtract`. The message names level, measure, window and keys. Nothing is changed. `CannotSubtract` is a
+        ``ValueError``.
     ValueError, StoreError
         For the same reasons as `append`.
 
