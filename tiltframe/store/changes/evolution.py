@@ -173,8 +173,8 @@ def evolved_states(manifest: Manifest, frame: TiltFrame) -> tuple[StateColumn, .
 
 
 def _state_type(column: StateColumn, rows: pa.Schema | None) -> pa.DataType:
-    """Return the type of a new column of states for rows with the schema `rows`. Raise an error if the measure has input
-    columns and `rows` was omitted, or if the types in `rows` do not fit the measure.
+    """Return the type of a new column of states for rows with the schema `rows`. Raise an error if the measure has
+    input columns and `rows` was omitted, or if the types in `rows` do not fit the measure.
     """
     measure = column.measure
     if rows is None and measure.inputs:

@@ -134,10 +134,10 @@ def replace_range(
     """Replace the windows of a range on all levels. The range must consist of complete windows of the finest level.
 
     ``new`` contains parts of the finest level that are not readable yet and have no windows outside the range. If
-    ``new`` equals None, the finest level is unchanged, and only the coarser levels are derived again. ``recorded`` has the
-    records to write, and ``replacing`` the texts that records must have in the store before. Raise ``ValueError`` if
-    the range does not consist of complete windows, or if coarser windows would have to be derived from expired windows.
-    Raise `CommitConflict` if a record does not have the text in ``replacing``.
+    ``new`` equals None, the finest level is unchanged, and only the coarser levels are derived again. ``recorded`` has
+    the records to write, and ``replacing`` the texts that records must have in the store before. Raise ``ValueError``
+    if the range does not consist of complete windows, or if coarser windows would have to be derived from expired
+    windows. Raise `CommitConflict` if a record does not have the text in ``replacing``.
     """
     check_whole(span, manifest.frame)
     texts, unchanged = recorded or {}, replacing or {}
