@@ -12,6 +12,8 @@ SPARK_TESTS ?= tests/spark/test_versions.py
 FUZZ_FILES := $(addprefix tests/,aggr/test_fuzz.py aggr/test_buckets.py aggr/test_groups.py store/test_store_fuzz.py)
 CLUSTERS := $(patsubst constraints-%.txt,%,$(wildcard constraints-databricks-*.txt))
 PYTHONS ?= 3.12 3.13
+# Tests of pages and of processes: they do not depend on versions of Python and of libraries beyond what the others do.
+OTHER_TESTS := $(addprefix tests/,cli conformance docs serve spark)
 # Without --no-compile, pip compiles every module of every package, which is a third of its time.
 INSTALL := -m pip install -qq --disable-pip-version-check --no-compile --constraint
 # Environments that are set up at the same time must not write into the same tiltframe.egg-info.
@@ -23,7 +25,7 @@ ALONE = echo "tests that failed run again, alone:" && $(BIN)/python -m pytest --
 
 # Old libraries use functions of each other and of Python that newer versions deprecate.
 QUICK_PYTEST = -m pytest -n $(JOBS) --dist worksteal -o filterwarnings=default -m "not spark and not slow and not long" --few 1 \
-  --ignore tests/cli --ignore tests/docs --ignore tests/serve --ignore tests/spark tests aggr windows tiltframe
+  $(OTHER_TESTS:%=--ignore %) tests aggr windows tiltframe
 
 .DEFAULT_GOAL := help
 .PHONY: help generate demo test test-all test-core test-oldest test-oldest-quick test-clusters test-pythons test-spark-versions test-spark-versions-quick environments fast fuzz mutation prometheus lint types docs extras pages bench report dist java clean
@@ -42,10 +44,10 @@ demo: ## Roll up a year of real flights through Spark, or Sail if there is no Ja
 	@.venv-sail/bin/python $(INSTALL) .venv-sail/constraints.txt --editable '.[demo-sail]'
 	@touch $@
 
-test: java $(READY) ## Run a representative part of the tests of every folder (six minutes on two cores; JOBS=1 for one process)
+test: java $(VENV)/spark.jsa ## Run a representative part of the tests of every folder (six minutes on two cores; JOBS=1 for one process)
 	@$(PYTEST) -m "not long" --few $(FEW)
 
-test-all: java $(VENV)/.docs fuzz ## Run all tests, also the long ones: kills, several engines, pages, random trials (what CI runs)
+test-all: java $(VENV)/.docs $(VENV)/spark.jsa fuzz ## Run all tests, also the long ones: kills, several engines, pages, random trials (what CI runs)
 	@$(PYTEST) $(FUZZ_FILES:%=--ignore %) --durations=25 || { [ $$? -eq 1 ] && $(ALONE); }
 
 test-core: $(READY) ## Export the core without its extensions, and run its fast tests there
@@ -91,7 +93,7 @@ test-pythons: ## Run the fast tests, with one parameter each, on each version of
 	@for version in $(PYTHONS); do \
 	  if python=$$(.ci/find_python $$version); then \
 	    echo "Python $$version:"; \
-	    $(MAKE) --no-print-directory fast FEW=1 LEAVE_OUT=tests/docs PYTHON=$$python VENV=.venv-$$version || exit 1; \
+	    $(MAKE) --no-print-directory fast FEW=1 LEAVE_OUT="$(OTHER_TESTS)" PYTHON=$$python VENV=.venv-$$version || exit 1; \
 	  else echo "Python $$version is not installed."; fi; \
 	done
 
@@ -111,6 +113,9 @@ environment-%:
 fast: $(READY) ## Run the tests that need neither Spark nor a store nor patience, with two parameters each (half a minute)
 	@$(PYTEST) -m "not spark and not slow and not store and not long" --few $(FEW) \
 	  --ignore tests/cli/test_bad_inputs.py $(LEAVE_OUT:%=--ignore %) -x tests aggr windows tiltframe
+
+$(VENV)/spark.jsa: $(READY)
+	@$(BIN)/python -m tests.spark_classes $@
 
 fuzz: $(READY) ## Run damaged states, messages and stores with checked indices (FUZZ=100 for a hundred times as many)
 	@NUMBA_BOUNDSCHECK=1 $(PYTEST) $(FUZZ_FILES)
@@ -143,8 +148,8 @@ $(VENV)/.docs: $(READY)
 	@$(BIN)/python $(INSTALL) constraints.txt --editable '.[docs]'
 	@touch $@
 
-extras: java $(READY) ## Install each extra alone into an empty environment, and follow its section of docs/installing.md
-	@$(BIN)/python -m tests.docs.extras
+extras: java $(READY) ## Install each extra of EXTRAS, or of docs/installing.md, alone, and follow its section of that page
+	@$(BIN)/python -m tests.docs.extras $(EXTRAS)
 
 pages: java ## Follow the pages word for word, each in a new environment (takes a network, and its time)
 	@$(PYTHON) tests/docs/pages.py --fresh $(filter-out docs/installing.md,$(wildcard docs/*.md docs/how-to/*.md))

@@ -29,10 +29,11 @@ os.environ.setdefault("PYSPARK_PYTHON", sys.executable)
 os.environ.setdefault("SPARK_LOCAL_IP", "127.0.0.1")
 # JVMs of tests live for a minute: the optimizing compiler and a concurrent collector take more time than they save.
 SHORT_LIVED_JVM = "-XX:TieredStopAtLevel=1 -XX:+UseSerialGC"
-os.environ.setdefault("SPARK_SUBMIT_OPTS", SHORT_LIVED_JVM)  # of drivers
+SPARK_CLASSES = Path(sys.prefix, "spark.jsa")  # an archive that tests/spark_classes.py makes for this environment
+ARCHIVED = f" -XX:SharedArchiveFile={SPARK_CLASSES} -Xlog:cds*=off" if SPARK_CLASSES.exists() else ""
+os.environ.setdefault("SPARK_SUBMIT_OPTS", SHORT_LIVED_JVM + ARCHIVED)  # of drivers
 os.environ.setdefault("SPARK_LAUNCHER_OPTS", SHORT_LIVED_JVM)  # of the process that prints the driver's command
 os.environ.setdefault("SPARK_DAEMON_JAVA_OPTS", SHORT_LIVED_JVM)  # of masters and workers
-os.environ.setdefault("TILTFRAME_COMPILE_FROM", "0")  # but for tests/aggr/test_compiled.py, machine code
 
 
 def refresh_entry_points():
@@ -87,6 +88,15 @@ def pytest_collection_modifyitems(config, items):
         chosen = {item for same in by_function.values() for item in same[:: -(-len(same) // limit)]}
         config.hook.pytest_deselected(items=[item for item in items if item not in chosen])
         items[:] = [item for item in items if item in chosen]
+
+
+@pytest.fixture(scope="session", autouse=True)
+def machine_code():
+    """Compile loops at their first call in the process of the tests. Processes that tests start do as users' do."""
+    from aggr.compiling.jit import compile_at_once
+
+    with compile_at_once():
+        yield
 
 
 @pytest.fixture(scope="session")

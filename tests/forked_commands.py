@@ -43,11 +43,13 @@ class ForkedCommands:
         assert answer, "the server of commands has ended"
         return int(answer)
 
-    def run(self, arguments: Sequence[object], *, text: str = "", folder: Path | None = None) -> tuple[int, str, str]:
-        """Run a command with a text as its standard input; return its exit status, its output and its errors."""
+    def run(
+        self, arguments: Sequence[object], *, text: str | bytes = "", folder: Path | None = None
+    ) -> tuple[int, str, str]:
+        """Run a command with this standard input; return its exit status, its output and its errors."""
         with ExitStack() as stack:
             files = [stack.enter_context(tempfile.TemporaryFile("w+")) for _ in range(3)]
-            files[0].write(text)
+            files[0].buffer.write(text.encode() if isinstance(text, str) else text)
             files[0].seek(0)
             self.start(
                 list(map(str, arguments)),

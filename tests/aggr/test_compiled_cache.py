@@ -15,6 +15,7 @@ from numba.core import caching
 from aggr.compiling.code_folders import private_folder
 
 ROOT = Path(__file__).parents[2]
+AT_ONCE = {**os.environ, "TILTFRAME_COMPILE_FROM": "0"}  # compile at the first call, however small its arguments are
 INNER = "from aggr.compiling.jit import compiled\nSTEP = {step}\n@compiled\ndef inner(x):\n    return x {sign} 1\n"
 OUTER = """
 from aggr.compiling.jit import compiled
@@ -39,7 +40,7 @@ print(sum(sum(f.stats.cache_hits.values()) for f in made))
 
 
 def ask(folder: Path, **more: str) -> list[int]:
-    environment = os.environ | {"PYTHONPATH": f"{folder}{os.pathsep}{ROOT}", "NUMBA_CACHE_DIR": str(folder / "cache")}
+    environment = AT_ONCE | {"PYTHONPATH": f"{folder}{os.pathsep}{ROOT}", "NUMBA_CACHE_DIR": str(folder / "cache")}
     done = subprocess.run(
         [sys.executable, "-B", "-c", ASK],
         env=environment | more,
@@ -188,7 +189,7 @@ print(pa.cpu_count(), gc.get_freeze_count() > 0)
     output = [
         subprocess.run(
             [sys.executable, "-c", script],
-            env=os.environ | {"TILTFRAME_TUNE_WORKERS": tuned}, capture_output=True, text=True, check=True, cwd=ROOT,
+            env=AT_ONCE | {"TILTFRAME_TUNE_WORKERS": tuned}, capture_output=True, text=True, check=True, cwd=ROOT,
         ).stdout.split()
         for tuned in ("1", "0")
     ]  # fmt: skip
@@ -236,7 +237,7 @@ print(loops_outer.twice_removed(7), sum("loops" in loop.__module__ for loop in m
 def test_of_several_processes_one_compiles_and_a_dead_one_stops_nobody(tmp_path):
     (tmp_path / "loops_outer.py").write_text(OUTER)
     (tmp_path / "loops_inner.py").write_text(INNER.format(step=1, sign="+"))
-    environment = os.environ | {"PYTHONPATH": f"{tmp_path}{os.pathsep}{ROOT}", "NUMBA_CACHE_DIR": str(tmp_path / "all")}
+    environment = AT_ONCE | {"PYTHONPATH": f"{tmp_path}{os.pathsep}{ROOT}", "NUMBA_CACHE_DIR": str(tmp_path / "all")}
 
     def start(*arguments: str) -> subprocess.Popen[str]:
         command = [sys.executable, "-c", COMPILING, *arguments]
@@ -273,7 +274,7 @@ def test_code_is_kept_for_each_kind_of_processor_and_touched_files_keep_it(tmp_p
 @pytest.mark.slow
 @pytest.mark.long
 def test_what_is_warm_is_not_compiled_again(tmp_path):
-    environment = os.environ | {"PYTHONPATH": str(ROOT), "NUMBA_CACHE_DIR": str(tmp_path)}
+    environment = AT_ONCE | {"PYTHONPATH": str(ROOT), "NUMBA_CACHE_DIR": str(tmp_path)}
 
     def python(*arguments: str) -> str:
         command = [sys.executable, *arguments]

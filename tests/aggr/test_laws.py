@@ -84,7 +84,7 @@ TAKES: dict[str, list[tuple[Function, pa.DataType]]] = {
 
 
 def chosen_cases() -> list[Any]:
-    """Return each state with each type, by one of its functions; other functions and parameters with each tenth type.
+    """Return each state with each type, by one of its functions, and other functions with each twentieth type.
 
     Types are read alike by all parameters, and functions of one state differ in `finish` alone.
     """
@@ -98,7 +98,7 @@ def chosen_cases() -> list[Any]:
         for i, (function, kind) in enumerate(cases):
             kind_number, variant = divmod(i, variant_count)
             of_all_types = all_types and variant == kind_number % variant_count
-            if of_all_types or kind_number % 10 == 0:
+            if of_all_types or kind_number % 20 == 0:
                 marks = [pytest.mark.long] if i else []
                 chosen.append(pytest.param(function, kind, marks=marks, id=f"{name}-{kind}-{i}"[:60]))
     return chosen

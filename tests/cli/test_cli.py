@@ -557,7 +557,7 @@ def piped(data, *args):
 @pytest.mark.slow
 @pytest.mark.parametrize("form", ["json", "csv", "tsv", "parquet", "json.gz"])
 @pytest.mark.long
-def test_standard_input_counts_as_a_file_does(form, lines, store, tmp_path, capfd):
+def test_standard_input_counts_as_a_file_does(form, lines, store, tmp_path, forked):
     table = pa.Table.from_pylist(LINES)
     sink = pa.BufferOutputStream()
     if form == "parquet":
@@ -568,7 +568,7 @@ def test_standard_input_counts_as_a_file_does(form, lines, store, tmp_path, capf
     data = gzip.compress(data) if form.endswith(".gz") else data
     other = tmp_path / "other"
     for message in ("from 1 files", "nothing new"):  # the same bytes once
-        status, out, err = piped(data, "rollup", "-", *ARGUMENTS, "--store", other)
+        status, out, err = forked.run(["rollup", "-", *ARGUMENTS, "--store", other], text=data)
         assert (status, out) == (0, ""), err
         assert message in err
     assert FrameStore(other).query("1m").equals(FrameStore(store).query("1m"))

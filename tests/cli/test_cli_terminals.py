@@ -44,7 +44,7 @@ ONE_BY_ONE = [
 ]
 
 
-OWN_PROCESSES = ("stream", "query")  # commands whose output in pipes is that of an interpreter of its own
+OWN_PROCESSES = ("query",)  # commands whose output in pipes is that of an interpreter of its own
 
 
 @pytest.fixture(scope="module")

@@ -16,7 +16,7 @@ ROOT = Path(__file__).parents[2]
 DOCS = ROOT / "docs"
 SITE = ROOT / "build" / "site"  # where `make docs` makes it: pages that have not changed since are not made again
 CHROMIUM = shutil.which("chromium") or shutil.which("google-chrome")
-WIDTHS = [1280, 1366, 1440]
+WIDTHS = [1280, 1440]
 LOOK = """<pre id=out></pre><script>
 const out = [];
 const scrolls = (e, w) => e && (/auto|scroll/.test(w.getComputedStyle(e).overflowX) || scrolls(e.parentElement, w));

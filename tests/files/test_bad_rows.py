@@ -23,7 +23,7 @@ from tiltframe.files import bad_rows
 from tiltframe.files.bad_rows import Line, before_first_bad
 
 SEED = int(os.environ.get("TILTFRAME_SEED", random.randrange(10**6)))
-KILLS = int(os.environ.get("KILLS", "6"))
+KILLS = int(os.environ.get("KILLS", "3"))
 FRAME = ["--time", "ts", "--key", "host", "--measure", "n=count()", "--measure", "total=sum(ms)", "--levels", "10s,1m"]
 AFTER = '{"ts": "2024-05-02T00:00:00Z", "host": "a", "ms": 0}'
 BAD_JSON = [
@@ -112,7 +112,7 @@ def test_it_is_the_same_wherever_it_is_killed(tmp_path):
             break
         assert process.returncode == -signal.SIGKILL, (tmp_path / "said").read_text()
     assert process.returncode == 0
-    assert kills >= KILLS // 4  # all files may have been read before the last one
+    assert kills >= 1  # all files may have been read before the last one
     results = FrameStore(str(tmp_path / "st")).query(within="2024-05-01", keys=[]).to_pylist()
     assert [(row["n"], row["total"]) for row in results] == [(10_000 - len(bad), total)], SEED
     bad_rows = [json.loads(line) for line in (tmp_path / "bad.jsonl").read_text().splitlines()]

@@ -63,7 +63,7 @@ def in_batches(rows: pa.Table, frame: TiltFrame, size: int):
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("trial", range(int(os.environ.get("TILTFRAME_TRIALS", 12))))
+@pytest.mark.parametrize("trial", range(int(os.environ.get("TILTFRAME_TRIALS", 6))))
 def test_slices_have_the_bits_of_a_rollup_in_memory(trial):
     draws = random.Random(SEED + trial)
     zone = draws.choice(["UTC", "Asia/Kathmandu"])
