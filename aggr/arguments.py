@@ -13,7 +13,7 @@ import pyarrow as pa
 T = TypeVar("T")
 
 _LONGEST = 80  # the maximum length of a value in a message, in characters
-_LONGEST_TEXT = 120  # the minimum length at which paths and expressions are cut to _LONGEST characters
+_LONGEST_TEXT = 120  # texts such as paths and expressions are shown completely up to this length
 _MOST_LISTED = 120  # the maximum length of the list of names in a message, in characters
 
 

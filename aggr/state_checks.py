@@ -152,8 +152,10 @@ def received(state: Layout, states: pa.Array | pa.ChunkedArray, reading: Reading
 
 
 def _validate(state: Layout, states: pa.Array | pa.ChunkedArray) -> bool:
-    """Validate columns that have offsets completely. Numbers, and the state's own name in each row, need no
-    validation.
+    """Validate the buffers of a column of states; return whether all rows have the name of ``state``.
+
+    Columns with offsets, such as lists and texts, are validated completely. Numbers, and names that are equal to the
+    expected one, need no validation.
     """
     if not isinstance(states, pa.StructArray):
         states.validate(full=True)

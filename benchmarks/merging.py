@@ -22,7 +22,7 @@ from benchmarks.sketches import Sketch
 
 FAN_IN = 10  # the number of states that are merged into one
 ROWS_A_STATE = 800
-SLOW_SHARE = 50  # slow packages, which fill sketches row by row, receive one state out of this number
+SLOW_SHARE = 50  # slow packages, which fill sketches row by row, receive one of every 50 states
 STATES = "ns a state"
 SCATTERED = "over 600 decades"  # the worst case, in which no two buckets are adjacent
 

@@ -22,7 +22,7 @@ from benchmarks.samples import QUANTILES, Floats
 from benchmarks.sketches import Sketch
 
 ROWS_A_GROUP = 555
-SLOW_SHARE = 20  # slow packages, which need a Python call per row, receive one row out of this number
+SLOW_SHARE = 20  # slow packages, which need a Python call per row, receive one of every 20 rows
 ONE_GROUP, MANY = "one group", "many groups"
 REDUCE, ANSWERS = "tiltframe, reduce", "tiltframe"
 

@@ -141,8 +141,9 @@ class SumsState(State):
             raise DamagedState("its count, its sums and its special values contradict each other")
 
     def _possible(self, states: pa.StructArray) -> bool:
-        """Return whether count, sums and flags can belong to the same rows, so that (Σa)² ≤ n·Σa² and (Σab)² ≤
-        Σa²·Σb².
+        """Return whether count, sums and flags can belong to the same rows.
+
+        This requires that (Σa)² ≤ n·Σa² and (Σab)² ≤ Σa²·Σb².
         """
         counts, monomials = states.field("count").to_numpy(), self.monomials
         by_product = {tuple(sorted(inputs)): name for name, inputs in monomials.items()}

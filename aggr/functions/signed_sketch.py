@@ -178,7 +178,7 @@ class SignedSketch(Function):
         """Return the values at ascending ranks, shape (ranks, states), in one pass over the buckets."""
         low, zero, counts = parts.low, parts.zero, parts.counts
         below = parts.negative.totals
-        middle = low + below  # the rank of the first zero
+        middle = low + below  # the number of values below 0, which is the rank of the first zero
         keys = parts.positive.keys_at(ranks - (middle + zero))
         mirrored = np.zeros(0, np.bool_)
         if not below.any():

@@ -184,7 +184,7 @@ def _hashes(data: Bytes, starts: Whole, hash_places: Whole, bits: Whole, packed:
 
 @compiled
 def _bits_at(data: Bytes, at: Int, size: Int) -> Int:
-    """Return the number of ``size`` bits, highest first, that begins at bit ``at``."""
+    """Return the integer in the ``size`` bits from the bit offset ``at`` on, highest bit first."""
     number, end = np.int64(0), at + size
     while at < end:
         bit_count = min(8 - (at & 7), end - at)

@@ -69,7 +69,7 @@ def runs_of(first: Places, last: Places, rows: int) -> Runs:
     (array([0, 0, 1, 2, 2]), array([0, 1]), array([2, 3]))
     """
     if len(first) != len(last):
-        raise ValueError(f"every range needs a first and a last row; got {len(first)} and {len(last)}")
+        raise ValueError(f"every range needs a first and a last row; got {len(first)} first and {len(last)} last rows")
     if not len(first):
         return Runs(0, 0, groups=Groups.of([], 0), first=first, last=last)
     if (last < first).any() or (np.diff(first) < 0).any() or (np.diff(last) < 0).any():

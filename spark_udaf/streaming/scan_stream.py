@@ -83,7 +83,10 @@ class Arriving:
         return self.place.rstrip("/") + inside
 
     def share(self, lengths: Mapping[str, int], share: int, shares: int) -> list[Piece]:
-        """Return the pieces that one of several tasks reads; ``lengths`` are the bytes of files by path."""
+        """Return the pieces that the task with the index ``share`` of ``shares`` tasks reads.
+
+        ``lengths`` are the bytes of the files by their paths.
+        """
         lengths_by_place = {self.place_of(path): length for path, length in lengths.items()}
         fragments = list(self.dataset(lengths).get_fragments(filter=self.filters))
         file_lengths = [lengths_by_place[f.path] for f in fragments]

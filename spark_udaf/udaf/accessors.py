@@ -318,7 +318,7 @@ def jaccard(left: Column | str, right: Column | str) -> Column:
 
 
 def set_operation(name: str) -> Callable[[pa.Array, pa.Array], pa.Array]:
-    """Return a function of two arrays of states, whose errors name it."""
+    """Return a set operation by its name, as a function of two arrays of states. Its errors contain the name."""
 
     def operation(left: pa.Array, right: pa.Array) -> pa.Array:
         with error_label(name):

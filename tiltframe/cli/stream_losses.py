@@ -25,7 +25,7 @@ class Losses:
     query: TiltFrame | OrderedQuery  # the query that reads the rows
     bad: BadRows | None
     file: str | None  # the file that dropped rows are appended to
-    waits: bool  # whether the watermark stays behind the events
+    waits: bool  # whether the watermark has a delay behind the newest event
     late: int = 0
     _reported: tuple[int, int] = (0, 0)
     _last: float = field(default_factory=clock.monotonic)

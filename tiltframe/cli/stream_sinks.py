@@ -35,7 +35,7 @@ class Sink:
 
     @property
     def read(self) -> TiltFrame | OrderedQuery:
-        """The frame with the measures of the emit policy. It determines which columns are read."""
+        """The frame, including the measures that the emit policy adds. It determines which columns are read."""
         frame: TiltFrame = self.windows.partial_frame
         return frame
 

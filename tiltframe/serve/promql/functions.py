@@ -38,7 +38,7 @@ OVER_TIME: Mapping[str, tuple[str, ...]] = {  # the range functions for each kin
 _EXTREMES: dict[str, np.ufunc] = {"min": np.fmin, "max": np.fmax}  # The result is NaN only if all values are NaN.
 _EXACT: dict[str, Function] = {"sum": Sum(), "avg": Avg()}
 _CELLS_AT_ONCE = 1_000_000  # the number of cells that are reduced between two checks of the deadline
-REDUCED = ("sum", "avg", "min", "max", "count")  # aggregations of values that have no parameter
+REDUCED = ("sum", "avg", "min", "max", "count")  # the aggregations of values that take no parameter
 SUBQUERY_FUNCTIONS = tuple(f"{name}_over_time" for name in ("sum", "avg", "count", "min", "max"))
 
 

@@ -35,7 +35,7 @@ from windows import TimeWindow
 _MOST_BYTES = 16 << 20  # the maximum bytes of a decompressed request
 _MILLIS = 1000  # microseconds
 _SAMPLES, _STREAMED_CHUNKS = 0, 1  # values of ReadRequest.ResponseType
-_XOR = 1  # the value of Chunk.Encoding
+_XOR = 1  # the value of Chunk.Encoding for chunks that are encoded by XOR
 _CHUNKS_PER_FRAME = 300  # the maximum samples of a frame, so that it is below 1 MiB, as in Prometheus
 _MOST_SAMPLES = 5_000_000  # the maximum number of samples in a response; each takes 22 bytes
 _CELLS_AT_ONCE = 200_000  # the number of cells that are encoded at once

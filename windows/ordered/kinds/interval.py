@@ -77,6 +77,6 @@ def interval(length: str) -> Interval:
 
 
 def check_length(length: object, what: str, example: str) -> None:
-    """Raise ``ValueError`` unless a length of time is a whole number of microseconds from 1."""
+    """Raise ``ValueError`` unless a length of time is a whole number of microseconds, at least 1."""
     if isinstance(length, bool) or not isinstance(length, int) or length < 1:
         raise ValueError(f"{what} must be at least one microsecond; got {shown(length)}: write {example}")
