@@ -12,7 +12,8 @@ from aggr.compiling.jit import Int, compiled
 from aggr.exact.rounding import leading
 from aggr.exact.superaccumulator import Limbs
 
-Sums = tuple[NDArray[np.int16], Any, NDArray[np.int32]]  # exponents, offsets of the digits, digits
+# the arrays of `digits_of`: exponents, offsets of the digits, digits
+Sums = tuple[NDArray[np.int16], Any, NDArray[np.int32]]
 
 _FLAGS = 7  # the flags of all special values
 # two digits are below 2^64, so a square times 2^864 is a finite double, and times 2^-1984 it is 0

@@ -27,7 +27,7 @@ class KnownFile:
     file: Path
     content: str  # the digest of the file's bytes
     record: Mapping[str, Any] | None  # the record of the digest ``content``
-    before: str | None  # the digest of earlier, different bytes, as recorded for the path
+    before: str | None  # the digest that the store has recorded for the path, if it differs from ``content``
     before_record: Mapping[str, Any] | None  # the record of the digest ``before``
     recorded_content: str | None  # the digest that is recorded for the path
     piped: bool  # whether the file is standard input, whose path is not recorded

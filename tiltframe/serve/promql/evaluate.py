@@ -140,7 +140,7 @@ def _newest(node: promql_parser.VectorSelector, evaluation: Evaluation) -> State
 
 
 def numbers_of(selector: Selector, evaluation: Evaluation) -> Vector:
-    """Return the numbers of the newest windows. For a histogram these are its quantiles, as a summary."""
+    """Return the results of the newest windows as numbers. For a histogram, these are its quantiles, as a summary."""
     if selector.metric.kind != HISTOGRAM:
         return select(selector, evaluation).values()
     of_quantile = [matcher for matcher in selector.matchers if matcher.label == QUANTILE]
