@@ -9,7 +9,7 @@ _bytes = _DEFAULT
 
 
 def cache_memory() -> int:
-    """Return the maximum bytes of the caches of each backend.
+    """Return the maximum size, in bytes, of the caches of each backend.
 
     >>> cache_memory()
     1342177280
@@ -36,7 +36,8 @@ def set_cache_memory(most_bytes: int) -> None:
 
     Guarantee
     ---------
-    Answers are the same; files that are no longer cached are opened again.
+    Results of queries do not depend on the limit. Files that were removed from a cache are opened again when they are
+    needed.
 
     Examples
     --------

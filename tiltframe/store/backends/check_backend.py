@@ -142,7 +142,7 @@ def _check_empty(tried: _Tried) -> None:
 
 def _check_commit(tried: _Tried) -> None:
     states = _states(range(3))
-    # A store passes states with a column of their level.
+    # stores pass states that have a column with the name of their level
     more = states.add_column(0, LEVEL, pa.repeat(pa.scalar(FINE.name), states.num_rows))
     fine, coarse = tried.backend.write(FINE, more), tried.backend.write(COARSE, _between(states, 0, 1))
     before, note = tried.snapshot("w", "note"), '{"a": "\'\u00fc"}'
@@ -320,8 +320,8 @@ def _check_all_at_once(tried: _Tried) -> None:
 
 
 def _check_evolving(tried: _Tried) -> None:
-    """Check that states and a level can be added to a store with rows, also if another backend object has the store
-    open.
+    """Check that columns of states and a level can be added to a store that has rows, even if another backend object
+    has opened the store.
     """
     before = _states([0])
     opened: Backend = pickle.loads(pickle.dumps(tried.backend))
@@ -367,7 +367,7 @@ def _check_vacuum(tried: _Tried) -> None:
     states = _states(range(2))
     first, second = sorted(tried.add(states), key=lambda part: part.first_start)
     before = tried.snapshot()
-    # This copy stands for the backend of a process that does not run vacuum.
+    # this copy stands for the backend of another process, in which vacuum does not run
     reader: Backend = pickle.loads(pickle.dumps(tried.backend))
     reader.read([(part, EVER) for part in before.parts], tried.schema.names[1:])
     tried.backend.write(FINE, _states([1]))

@@ -29,7 +29,8 @@ class KeyBound:
 
 
 def bounds_of_keys(where: str | None, schema: pa.Schema) -> list[KeyBound] | None:
-    """Return bounds of a store's keys. Every row for which a condition is true lies within all bounds.
+    """Return bounds of a store's keys that follow from a condition. If the condition is true for a row, the row's keys
+    lie within all bounds.
 
     ``schema`` is the schema of the store, in the types of the frame. Return None if the condition cannot be true for
     any row.
@@ -44,7 +45,9 @@ def bounds_of_keys(where: str | None, schema: pa.Schema) -> list[KeyBound] | Non
 
 
 def _stored_bound(key: str, bound: sql.Bound, dtype: pa.DataType) -> KeyBound | None:
-    """Return a bound in the stored type of a key. The stored values have the same order."""
+    """Convert a bound to the stored type of a key. Stored values have the same order as the values of the key. Return
+    None if the stored type cannot represent the bound.
+    """
     try:
         low, high = (None if end is None else _stored([end], dtype)[0] for end in (bound.low, bound.high))
         few = bound.values is not None and len(bound.values) <= _MOST_VALUES

@@ -33,7 +33,8 @@ from windows import TimeWindow
 
 @dataclass(frozen=True)
 class Seen:
-    """The contents of a store at one moment, with which `tiltframe.FrameStore.changes` compares a later moment.
+    """The version and parts of a store at one moment. `tiltframe.FrameStore.changes` compares them with those of a
+    later moment.
 
     Parameters
     ----------
@@ -137,7 +138,7 @@ def _changed(
 def _merged(
     backend: Backend, manifest: Manifest, level: TimeWindow, pieces: PartRanges, columns: Sequence[str]
 ) -> pa.Table:
-    """Return the merged states, or only the windows and keys, in ranges of parts."""
+    """Read ranges of parts, and return their merged states, or only the windows and keys."""
     rows = backend.read(pieces, columns)
     if len(columns) > len(manifest.frame.keys):
         return merge_level(rows, manifest.frame, level, unknown=True)

@@ -24,7 +24,9 @@ _KINDS: dict[str, type[DerivedKey]] = {}
 
 
 class Unmapped(UserWarning):
-    """Results have a null key, because a derived key, such as a lookup, has no value for a key of the frame."""
+    """A warning: keys of results are null, because a derived key, such as a lookup, lacks a value for some keys of the
+    frame.
+    """
 
 
 class DerivedKey(ABC):

@@ -86,7 +86,9 @@ def fill_values(results: pa.Table, with_events: pa.Table, plan: QueryPlan, fill:
 
 
 def finish_to_edges(states: pa.Table, plan: QueryPlan, *, fill: str | bool, known_from: int, now: int) -> pa.Table:
-    """Return the results of the requested windows; all other windows that were read contribute their points."""
+    """Compute the results of the windows in the range of the query. Windows outside the range only provide the points
+    before and after it.
+    """
     begun = instants_of(states)
     is_requested = (begun >= plan.within[0]) & (begun < plan.within[1])
     inside, outside = (states.filter(pa.array(rows)) for rows in (is_requested, ~is_requested))
@@ -130,7 +132,9 @@ class _Gaps:
 
 
 def _each_number(values: pa.Array, fill: Callable[[pa.Array], pa.Array], gaps: _Gaps) -> pa.Array:
-    """Fill numbers, including those in records. Columns of other types are unchanged."""
+    """Apply `fill` to a column of numbers, or to each field with numbers in a column of records. Columns of other types
+    are returned unchanged.
+    """
     kind = values.type
     if pa.types.is_struct(kind):
         children = [_each_number(child, fill, gaps) for child in values.flatten()]

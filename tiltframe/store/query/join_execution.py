@@ -93,9 +93,8 @@ def join_schema(rows: pa.Schema, join: Join, ask: Ask, *, frame: TiltFrame, now:
 
 
 def _constants(join: Join, schema: pa.Schema) -> tuple[Any, Any]:
-    """Return the range and windows of a query that needs no rows.
-
-    Columns are replaced by open ends and by all of time.
+    """Return a range and windows of a query whose results have the schema of the join's results. A range or windows
+    that are a column of the rows are replaced by all of time.
     """
     within, per = join.within, join.per
     if isinstance(within, tuple | list):

@@ -91,9 +91,10 @@ def _kind(dtype: pa.DataType) -> str:
 
 
 def _common_ids(keys_of_rows: Mapping[str, pa.Array], results: pa.Table) -> tuple[Positions, Positions, int]:
-    """Return numbers for the keys of rows and of results.
+    """Return an integer id of the keys of each row, an id of the keys of each result, and the number of ids. Equal keys
+    have equal ids.
 
-    Rows with a null get -1, because null is not equal to any value.
+    Rows with a null key have the id -1, because null is not equal to any value.
     """
     rows = len(next(iter(keys_of_rows.values())))
     columns, is_null = [], np.zeros(rows, np.bool_)
@@ -107,7 +108,7 @@ def _common_ids(keys_of_rows: Mapping[str, pa.Array], results: pa.Table) -> tupl
 
 
 def _as_key(values: pa.Array, kind: pa.DataType) -> pa.Array:
-    """Return values in the type of a key.
+    """Convert values to the type of a key of the store.
 
     A value that this type cannot represent becomes null, which is not equal to any key.
     """
@@ -149,7 +150,9 @@ def joined_slices(
 
 
 def _repeated(rows: pa.Table, counts: Positions) -> list[pa.ChunkedArray]:
-    """Return the columns of rows, each row as often as ``counts`` says; `take` needs twice to five times as long."""
+    """Return the columns of rows, with each row repeated as often as its number in ``counts``. This is two to five
+    times as fast as `take`.
+    """
     if (counts == 0).any():  # a run has at least one row
         rows = rows.take(pa.array(np.flatnonzero(counts)))
         counts = counts[counts > 0]
@@ -167,7 +170,9 @@ def _repeated(rows: pa.Table, counts: Positions) -> list[pa.ChunkedArray]:
 
 
 def _can_be_repeated(dtype: pa.DataType) -> bool:
-    """Return whether Arrow decodes runs of a type. It validates their values, which a date64 with a time fails."""
+    """Return whether Arrow can decode runs of values of a type. Arrow validates the values, and rejects date64 values
+    that contain a time of day.
+    """
     if pa.types.is_date64(dtype):
         return False
     return bool(pa.types.is_primitive(dtype) or pa.types.is_string(dtype) or pa.types.is_decimal(dtype))

@@ -35,7 +35,9 @@ Positions = NDArray[np.int64]
 
 @dataclass(frozen=True)
 class RowRanges:
-    """A query, the numbers of the rows that it answers, and the range of starts of windows that each of them takes."""
+    """A query, the indices of the rows for which it returns results, and for each row the range in which the windows of
+    its results start.
+    """
 
     query: Query
     rows: Positions
@@ -44,7 +46,7 @@ class RowRanges:
 
 
 def ranges_of_rows(rows: pa.Table, join: Join, frame: TiltFrame, now: int) -> list[RowRanges]:
-    """Return the queries of a join; each row with a range and windows belongs to one of them.
+    """Return the queries of a join, each with its rows. Each row that has a range and windows belongs to one query.
 
     Rows with a null in a column of ranges or windows belong to none. ``now``, microseconds UTC, is the moment that
     relative times count from. Raise ``ValueError`` with the row's value if a range or a window cannot be read.
@@ -69,7 +71,9 @@ def is_column(value: object, schema: pa.Schema) -> bool:
 
 
 def _range_of_rows(rows: pa.Table, within: Any, zone: str, now: int) -> tuple[Positions, Positions, NDArray[np.bool_]]:
-    """Return the start and the end of each row's range, microseconds UTC, and which rows have one."""
+    """Return the starts and the ends of the rows' ranges, in microseconds UTC, and a mask of the rows that have a
+    range.
+    """
     if isinstance(within, tuple | list) and len(within) == 2 and any(is_column(end, rows.schema) for end in within):
         first, last = within
         low, has_low = _moments(rows, first, EVER[0], zone=zone, now=now)
@@ -89,7 +93,9 @@ def _range_of_rows(rows: pa.Table, within: Any, zone: str, now: int) -> tuple[Po
 
 
 def _moments(rows: pa.Table, moment: Any, open_end: int, *, zone: str, now: int) -> tuple[Positions, NDArray[np.bool_]]:
-    """Return one end of the range of each row, and which rows have one."""
+    """Return the moments at one end of the rows' ranges, in microseconds UTC, and a mask of the rows that have a
+    moment.
+    """
     if is_column(moment, rows.schema):
         micros, has_moment = _read_column(rows, moment, lambda value: (read_moment(value, zone, now),))
         return micros[:, 0], has_moment
@@ -139,7 +145,7 @@ def _check_not_empty(
 
 
 def _windows_of_rows(rows: pa.Table, join: Join) -> Iterator[tuple[Any, NDArray[np.bool_]]]:
-    """Yield each kind of windows, and which rows ask for it."""
+    """Yield each kind of window that rows request, with a mask of the rows that request it."""
     if not is_column(join.per, rows.schema):
         yield join.per, np.ones(rows.num_rows, np.bool_)
         return

@@ -26,7 +26,9 @@ ROWS_AT_ONCE = 100_000
 
 
 def pieces_of(parts: Iterable[Part], ranges: Iterable[Range]) -> PartRanges:
-    """Return each part with the ranges in it that overlap the passed ranges."""
+    """Return pairs of a part and the intersection of its range with one of the passed ranges, without empty
+    intersections.
+    """
     spans = list(ranges)
     pieces = ((part, part.within(span)) for part in parts for span in spans)
     return [(part, piece) for part, piece in pieces if piece is not None]

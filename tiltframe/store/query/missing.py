@@ -7,11 +7,11 @@ from collections.abc import Iterable
 
 
 class Expired(UserWarning):
-    """Windows of a query have expired in the level that is read."""
+    """A warning: windows in the range of a query have expired on the level from which the query reads."""
 
 
 class NotKnown(UserWarning):
-    """A query reads a measure in windows from before it was added to the store."""
+    """A warning: a query includes windows with rows from before a measure was added to the store."""
 
 
 def warn_of_missing(expired: Iterable[str], unknown: Iterable[str], stacklevel: int) -> None:

@@ -158,7 +158,7 @@ class PlannedQuery:
 
 
 def first_with(target: TimeWindow, at: int) -> int:
-    """Return the start of the first window that contains a moment.
+    """Return the start of the first of the windows that contain a moment, in microseconds UTC.
 
     >>> from windows import hopping
     >>> first_with(hopping("1h", "30m"), 3_600_000_000) // 60_000_000

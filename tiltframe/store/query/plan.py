@@ -254,7 +254,9 @@ def _measures(
 
 
 def _keys_read(name: str, frame: TiltFrame) -> set[str]:
-    """Return the keys that a result of the frame reads, also through other results; a measure reads none."""
+    """Return the keys that an expression of the frame reads, directly or through other expressions. A measure does not
+    read keys.
+    """
     if name not in frame.expressions:
         return set()
     read = results_in(frame.expressions[name], frame.results)

@@ -77,7 +77,7 @@ def latest_of_keys(states: pa.Table, plan: QueryPlan) -> pa.Table:
 
 
 def only_closed(windows: pa.Table, known_from: int, until: int) -> pa.Table:
-    """Return the states, or results, of the complete windows that end at a time or before."""
+    """Return the rows of the windows that begin at or after `known_from` and end at or before `until`."""
     return windows.filter(pa.array(~_is_partial(windows, known_from, until)))
 
 

@@ -260,7 +260,7 @@ class DeltaBackend:
     def _overwritten(
         self, now: _Opened, removed_parts: Sequence[Part]
     ) -> tuple[list[tuple[str, str, Any]], list[Part]]:
-        """Return filters that match the partitions with all parts to remove, and copies of the other parts in these
+        """Return filters that match the partitions of the parts to remove, and copies of the other parts in these
         partitions.
 
         Without parts to remove, the filters match no partition. A part that is not removed is copied under a new name,
@@ -297,8 +297,8 @@ class DeltaBackend:
         return [RecordFile(name, min(records), last=max(records), rows=len(records), bytes=size)], outdated
 
     def _records(self, now: _Opened, names: Iterable[str] | None) -> Records:
-        """Return the records of files that may contain the names, or all records for None. Other names may be
-        included.
+        """Return the records in all files of records that may contain the names; without names, return all records. The
+        result may contain records with other names.
         """
         requested = None if names is None else tuple(names)
         return latest(self._load(now, file) for file in now.records if requested is None or file.may_have(requested))
@@ -353,7 +353,7 @@ class DeltaBackend:
     def write_results(
         self, level: str, ranges: Sequence[Range], results: pa.Table, sources: Mapping[str, Range]
     ) -> None:
-        """Replace rows of a level's plain table, and the list of its parts."""
+        """Replace rows of a level's plain table, and the list of the parts from which it was computed."""
         with as_store_errors(self.uri):
             write_results(self._results(level), dict(self.options), ranges, results, sources)
 
@@ -369,8 +369,8 @@ class DeltaBackend:
         return f"{self.uri.rstrip('/')}/{self._manifest().name}_{level}_flat"
 
     def _manifest(self) -> Manifest:
-        """Return the manifest, which is read once: name and keys never change, and columns that it lacks are not
-        requested.
+        """Return the manifest that was read first. A later manifest has the same name and keys, and callers do not
+        request columns that were added later.
         """
         if self._opened.parsed is None and self.snapshot() is None:
             raise MissingStore(f"there is no store {self.uri}")

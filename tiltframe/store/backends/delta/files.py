@@ -144,7 +144,9 @@ def write_file(
     durable: bool = False,
     sizes: Sequence[int] | None = None,
 ) -> tuple[str, int]:
-    """Write rows to a new file in row groups of the passed sizes; return its name in the folder, and its size."""
+    """Write rows to a new file, in row groups with the passed numbers of rows; return the file's name in the folder,
+    and its size in bytes.
+    """
     buffer = pa.BufferOutputStream()
     named = list(with_statistics)  # dictionary encoding of states costs more time than it saves
     options: dict[str, Any] = {"compression": "zstd", "write_statistics": named, "use_dictionary": named}
@@ -207,8 +209,8 @@ def read_file(name: str, folder: fs.FileSystem) -> pa.Table:
 def read_files(
     parts: Sequence[tuple[Part, Range]], folder: fs.FileSystem, schema: pa.Schema, bounds: Sequence[KeyBound] = ()
 ) -> pa.Table:
-    """Read the rows whose windows start in ranges; raise ``FileNotFoundError`` for a missing file, or `DamagedStore`
-    for lost rows.
+    """Read the rows whose windows start in ranges. Raise ``FileNotFoundError`` if a file is missing, and `DamagedStore`
+    if the files do not have the number of rows that the log states.
     """
     whole_parts: list[Part] = []
     cut: dict[Range, list[Part]] = {}
@@ -287,7 +289,9 @@ def _lost_rows() -> DamagedStore:
 
 
 def _has_columns(fragment: ds.ParquetFileFragment, read_schema: pa.Schema) -> bool:
-    """Return whether a file has all columns of a schema, in the same types; files of other tools may not."""
+    """Return whether a file has all columns of a schema, in the same types. A file that another tool has written may
+    lack columns or have other types.
+    """
     own = fragment.physical_schema
     return all(
         own.get_field_index(field.name) >= 0 and own.field(field.name).type == field.type for field in read_schema

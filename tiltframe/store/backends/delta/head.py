@@ -92,7 +92,8 @@ def remove_unfinished_heads(table: str, older_than: float) -> None:
 
 
 def log_problem(table: str, version: int | None = None) -> str | None:
-    """Return an entry of a log that is not a regular file, because Delta Lake would wait for it without end.
+    """Return a message that names an entry of a log that is not a regular file, or None if all are regular files. Delta
+    Lake would wait for such an entry without end.
 
     If the log is already open, only its next entry is checked.
     """

@@ -41,7 +41,7 @@ class RecordFile:
         return RECORDS
 
     def may_have(self, names: Iterable[str]) -> bool:
-        """Return whether any of some names may be in the file."""
+        """Return whether the file may contain a record with one of the names, according to its first and last name."""
         return any(self.first <= name <= self.last for name in names)
 
 

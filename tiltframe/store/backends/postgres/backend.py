@@ -230,7 +230,9 @@ class PostgresBackend:
     def write_results(
         self, level: str, ranges: Sequence[Range], results: pa.Table, sources: Mapping[str, Range]
     ) -> None:
-        """Replace rows of a level's plain table, and its list of parts. Concurrent writers wait for each other."""
+        """Replace rows of a level's plain table, and the list of the parts from which it was computed. Concurrent
+        writers wait for each other.
+        """
         with self._store() as (db, store):
             layout = store.layout
             if not layout.has_results(db):

@@ -79,7 +79,9 @@ def replace(
     results: pa.Table,
     sources: Mapping[str, Range],
 ) -> None:
-    """Replace the rows of ranges, and the table's list of parts, in the caller's transaction."""
+    """Replace the rows whose windows begin in `ranges`, and the list of the parts from which the table was computed, in
+    the caller's transaction.
+    """
     for low, high in ranges:
         db.run(f"DELETE FROM {table} WHERE {START} >= {moment(str(low))} AND {START} < {moment(str(high))}")
     if results.num_rows:
