@@ -84,6 +84,17 @@ def test_more_keys_are_like_those_of_the_sample():
         assert level.states_per_day == pytest.approx(row["count_all"], rel=0.05), level
 
 
+def test_other_keys_have_as_many_rows_as_those_of_the_sample():
+    """The rate that follows from the sample is that of all keys, with more keys and with fewer."""
+    frame = TiltFrame(["1m", "1h"], "ts", {"n": aggr.count()}, ["k"])
+    rows = rows_of_a_day(1000, 10, 5, False)
+    alone = explain(rows, frame)
+    for keys in (1000, 5):
+        capacity = explain(rows, frame, keys=keys)
+        assert capacity.rows_per_day == alone.rows_per_day * keys / 10
+        assert capacity.levels[0].states_per_day == pytest.approx(alone.levels[0].states_per_day * keys / 10)
+
+
 @pytest.mark.slow
 def test_without_more_the_sample_is_what_comes():
     frame = TiltFrame(["1m", "1h"], "ts", MEASURES, ["k"])

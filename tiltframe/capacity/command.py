@@ -24,7 +24,8 @@ from tiltframe.cli.rollup import read_retention
     "--rows-per-day",
     type=float,
     metavar="N",
-    help="The expected number of rows per day. By default it is estimated from the sample.",
+    help="The expected number of rows per day of all keys. By default it is estimated from the sample, "
+    "for the expected number of keys.",
 )
 @click.option(
     "--key-count",

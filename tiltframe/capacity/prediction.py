@@ -165,7 +165,8 @@ def explain(
         sample. A million rows are usually sufficient.
     frame : TiltFrame
     rows_per_day : float, optional
-        The expected number of rows per day; by default the sample's rows divided by its days.
+        The expected number of rows per day of all keys; by default the sample's rows divided by its days, times `keys`
+        divided by the number of keys in the sample.
     keys : int, optional
         The expected number of different key combinations; by default the number in the sample. Keys that are not in the
         sample are assumed to have as many rows as those in it.
@@ -215,8 +216,9 @@ def explain(
         )
     sampled_keys = _count_keys(pa.table(keyed(rows, frame.keyed_by, {frame.time}, frame.timezone).keys), frame)
     sampled_rate = len(times) * DAY / float(times.max() - times.min())
-    rate, count = float(rows_per_day or sampled_rate), int(keys or sampled_keys)
+    count = int(keys or sampled_keys)
     repeated = count / sampled_keys  # the number of samples, each with different keys, that the data consists of
+    rate = float(rows_per_day or sampled_rate * repeated)
     levels, seconds = _rolled_up(_at_rate(rows, times, frame, rate / repeated / sampled_rate), frame)
     _, finest = levels[0]
     level_capacities = _level_capacities(levels, frame, repeated, rate=rate, retained=retained)
