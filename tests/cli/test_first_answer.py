@@ -25,7 +25,7 @@ EXAMPLE = "import sys; exec(sys.argv[1]); print('numba' in sys.modules)"
 def run(folder: Path, *arguments: str) -> list[str]:
     """Run Python without compiled code, and return the lines of both of its outputs."""
     environment = {**os.environ, "NUMBA_CACHE_DIR": str(folder / "code"), "PYTHONPATH": str(ROOT)}
-    environment.pop("TILTFRAME_COMPILE_FROM", None)  # the tests compile at the first call, users do not
+    environment.pop("TILTFRAME_COMPILE_FROM", None)  # as without settings
     done = subprocess.run(
         [sys.executable, "-u", *arguments],
         env=environment,
