@@ -14,7 +14,9 @@ CLUSTERS := $(patsubst constraints-%.txt,%,$(wildcard constraints-databricks-*.t
 PYTHONS ?= 3.12 3.13
 # Tests of pages and of processes: they do not depend on versions of Python and of libraries beyond what the others do.
 OTHER_TESTS := $(addprefix tests/,cli conformance docs serve spark)
-# Without --no-compile, pip compiles every module of every package, which is a third of its time.
+# Without --no-compile, pip compiles every module of every package, which is a third of its time. Python compiles the
+# modules that are imported, and must be able to keep them: many container images set this variable.
+unexport PYTHONDONTWRITEBYTECODE
 INSTALL := -m pip install -qq --disable-pip-version-check --no-compile --constraint
 # Environments that are set up at the same time must not write into the same tiltframe.egg-info.
 OWN_METADATA = printf '[egg_info]\negg_base = %s\n' "$(CURDIR)/$(@D)" >$(@D)/build.cfg && DIST_EXTRA_CONFIG="$(CURDIR)/$(@D)/build.cfg"
