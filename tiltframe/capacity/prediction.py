@@ -30,7 +30,7 @@ from windows import TimeWindow, window
 _YEAR = 365  # days
 _SOME_DAY = 19_723 * DAY  # 2024-01-01
 # the approximate bytes, and the minimum number of rows, of a Parquet row group in a store
-_GROUP_BYTES, _FEWEST = 1 << 19, 512
+_GROUP_BYTES, _FEWEST = 1 << 20, 512
 _COMMITS = 4  # the number of commits that are timed
 _TABLE_BYTES = 1 << 26  # the bytes of states that a Spark task merges and writes at once
 _SHUFFLE_BLOCK = 1 << 15  # the bytes that Spark compresses at once by default

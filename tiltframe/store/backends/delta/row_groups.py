@@ -21,7 +21,7 @@ from aggr.arrow.normalize import one_array
 from aggr.groups.groups import group_by
 from tiltframe.instants import instants_of
 
-_GROUP_BYTES = 1 << 19  # the approximate bytes of states in a row group, so that metadata is only a few percent of it
+_GROUP_BYTES = 1 << 20  # the approximate bytes of states in a row group; each row group costs time for every column
 # the approximate minimum of rows in a row group; smaller groups would be mostly metadata
 _FEWEST_ROWS, _MOST_ROWS = 512, 1 << 16
 _SHARES = 8  # the row groups of a slab with enough keys: reading one key reads an eighth of the slab
