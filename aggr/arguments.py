@@ -114,7 +114,7 @@ def checked_list(value: object, what: str, elements: str) -> Iterable[Any]:
 def checked_whole(value: object, what: str, low: int = 0, high: int = 2**63 - 1) -> int:
     """Check a whole number between bounds; raises ``ValueError``."""
     if not is_whole(value) or not low <= int(value) <= high:  # type: ignore[call-overload]
-        bounds = f"from {low}" if high == 2**63 - 1 else f"from {low} to {high:,}"
+        bounds = f"of at least {low}" if high == 2**63 - 1 else f"from {low} to {high:,}"
         raise ValueError(f"{what} must be a whole number {bounds}; got {shown(value)}")
     return int(value)  # type: ignore[call-overload, no-any-return]
 

@@ -36,7 +36,7 @@ from aggr.state_checks import (
     Reading,
     check_states,
     damaged_field,
-    made_here,
+    mark_as_checked,
     name_array,
     received,
 )
@@ -258,7 +258,7 @@ class State(ABC):
         starts = range(0, len(values), _MOST_ROWS)
         parts = [self.reduce(values.slice(slice(start, start + _MOST_ROWS))) for start in starts]
         groups = Groups(np.tile(np.arange(n), len(parts)), n)
-        return self.merge(made_here(pa.concat_arrays(parts)), groups).states
+        return self.merge(mark_as_checked(pa.concat_arrays(parts)), groups).states
 
     @overload
     def merge(self, states: CheckedStates, groups: Groups, reading: Reading | None = None) -> CheckedStates: ...

@@ -31,9 +31,9 @@ FUNCTION, VERSION = "function", "version"  # the fields with the name of a state
 class CheckedStates:
     """States that need no check: an Arrow column of states, or a table with such columns.
 
-    `checked` returns `CheckedStates`, and so does a function's merge if its argument is `CheckedStates`. `made_here` is
-    for states that one part of a job has sent to another part as Arrow bytes. `CheckedStates` cannot be pickled,
-    because a process that receives states must check them.
+    `checked` returns `CheckedStates`, and so does a function's merge if its argument is `CheckedStates`.
+    `mark_as_checked` is for states that one part of a job has sent to another part as Arrow bytes. `CheckedStates`
+    cannot be pickled, because a process that receives states must check them.
     """
 
     states: Any
@@ -104,7 +104,7 @@ class FunctionOfStates(Reading, Protocol):
         """The state of the function."""
 
 
-def made_here(states: Any) -> CheckedStates:
+def mark_as_checked(states: Any) -> CheckedStates:
     """Mark states as checked. This job must have reduced or merged them, and no other program may have had access to
     them.
 

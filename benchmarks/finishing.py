@@ -17,7 +17,7 @@ import aggr
 from aggr.bench.timing import alternate, one_core
 from aggr.function import Function
 from aggr.groups.groups import Groups
-from aggr.state_checks import made_here
+from aggr.state_checks import mark_as_checked
 from benchmarks.costs import Cost, show_grid
 
 QUANTILES = (0.5, 0.9, 0.99, 0.999)
@@ -37,7 +37,10 @@ def finishing(states: int, rounds: int) -> tuple[list[Cost], list[Cost]]:
         aggr.Hdr(QUANTILES, 3, 0.001),
     ]
     all_states = [function.reduce(values, groups) for function in functions]
-    own = [partial(function.finish, made_here(column)) for function, column in zip(functions, all_states, strict=True)]
+    own = [
+        partial(function.finish, mark_as_checked(column))
+        for function, column in zip(functions, all_states, strict=True)
+    ]
     outside = [partial(function.finish, column) for function, column in zip(functions, all_states, strict=True)]
     for call in own + outside:
         call()  # compiles

@@ -1,7 +1,7 @@
-"""Changed frames: the columns of states of a frame that continues with the states of another frame.
+"""Changed frames: choose the columns of states after the measures of a store or of a saved stream were changed.
 
-Existing columns stay if a measure still needs them. A measure reads an existing column if it can be computed from it,
-and otherwise gets a new column. Stores (`tiltframe.store.changes.evolution`) and saved streams
+A measure is read from an existing column if it can be computed from its states; otherwise it gets a new column.
+Existing columns that no measure needs are dropped. Stores (`tiltframe.store.changes.evolution`) and saved streams
 (`tiltframe.streaming.saved`) use this rule.
 """
 
@@ -18,10 +18,12 @@ from tiltframe.frame import TiltFrame
 def states_after_change(
     old: TiltFrame, frame: TiltFrame, dropped_names: Collection[str], where: str
 ) -> tuple[StateColumn, ...]:
-    """Return the columns of states: existing columns that are needed by a measure, and new columns for other measures.
+    """Return the columns of states of ``frame``, which replaces the frame ``old``: first the existing columns that a
+    measure needs, and then new columns for the other measures.
 
-    ``dropped_names`` are the names of columns that no longer exist. ``where`` says in errors where the old frame is.
-    Raise ``ValueError`` if a measure needs other states than the one of the same name, or has the name of other states.
+    ``dropped_names`` are the names of columns that were dropped earlier and cannot be used again. ``where`` names the
+    location of the old frame in messages, such as "the store". Raise ``ValueError`` if a measure needs other states
+    than the old measure of the same name, or if a new column has the name of an existing or a dropped one.
     """
     serves: dict[str, list[str]] = {column.name: [] for column in old.states}
     added: dict[str, Measure] = {}
@@ -45,8 +47,8 @@ def states_after_change(
 
 
 def _check_same_states(name: str, old: Measure, new: Measure, where: str) -> None:
-    """Raise ``ValueError`` if a measure would need other states than before. Other quantiles of the same states are
-    allowed.
+    """Raise ``ValueError`` if the measure ``new`` cannot be read from the states of the measure ``old`` of the same
+    name. Parameters that do not affect states, such as quantiles, may differ.
     """
     alike = [measure.of_states() for measure in (old, new)]
     if old.function.name != new.function.name or alike[0] != alike[1]:

@@ -1,4 +1,4 @@
-"""The command line, or a message that names the extra to install for it."""
+"""The entry point ``tiltframe``: run the command line, or say which extra is missing."""
 
 from __future__ import annotations
 
@@ -8,7 +8,9 @@ from aggr.extras import MissingExtra
 
 
 def main() -> None:
-    """Run the command line, or print one sentence that names the extra to install."""
+    """Run the command line. If its packages are missing, print a sentence that names the extra to install, and exit
+    with status 2.
+    """
     try:
         from tiltframe.cli import main as run
     except ImportError as error:

@@ -1,4 +1,4 @@
-"""Doctor: check whether this machine meets the requirements of tiltframe and Spark, and give advice."""
+"""The checks of ``tiltframe doctor``: whether this machine meets the requirements of tiltframe and Spark."""
 
 from __future__ import annotations
 
@@ -21,8 +21,9 @@ _MEMORY = 2 << 30  # the bytes of memory that a JVM and a Python worker need
 class Finding:
     """The result of one check.
 
-    ``do`` is the advice, or empty if ``ok`` is true. ``required`` is false for the packages of extras, without which
-    the rest of tiltframe works.
+    ``about`` is the subject, such as "Java", and ``found`` is what the check found, such as a version. ``do`` is advice
+    how to meet the requirement; it is empty if ``ok`` is true. ``required`` is false for packages that only an extra
+    needs.
     """
 
     about: str
@@ -33,12 +34,12 @@ class Finding:
 
 
 def examine() -> list[Finding]:
-    """Run all checks. Java is started to read its version; Spark is not started."""
+    """Run all checks, and return their results. Java is started to read its version; Spark is not started."""
     return [*_packages(), _java(), _workers(), _memory(), _cache()]
 
 
 def _packages() -> Iterator[Finding]:
-    """Check the versions of Python and of each package that tiltframe requires."""
+    """Check the versions of Python and of each package that tiltframe or one of its extras requires."""
     new = sys.version_info >= (3, 11)
     yield Finding("Python", new, sys.version.split()[0], "" if new else "install Python 3.11 or newer")
     seen = set()
@@ -82,7 +83,7 @@ def _java() -> Finding:
 
 
 def java_finding(version_output: str, program: str) -> Finding:
-    """Check the output of ``java -version``.
+    """Return the result of the check of Java, from the output of ``java -version`` and the path of the program.
 
     >>> java_finding('openjdk version "1.8.0_392"', "java").do
     'Spark 4 needs Java 17 or newer: install one, and set JAVA_HOME to it'
@@ -98,7 +99,9 @@ def java_finding(version_output: str, program: str) -> Finding:
 
 
 def _workers() -> Finding:
-    """Check whether Spark's Python workers would use this Python version and these packages."""
+    """Check whether the Python of PYSPARK_PYTHON, which Spark's workers run, has the same version as this Python, and
+    has pyarrow and this package.
+    """
     python = os.environ.get("PYSPARK_PYTHON")
     if python is None:
         return Finding("Spark's Python workers", True, "python3 of the PATH, unless spark.pyspark.python is set")
@@ -138,7 +141,7 @@ def _memory() -> Finding:
 
 
 def _cache() -> Finding:
-    """Check whether compiled loops can be stored in numba's cache."""
+    """Check whether a folder is writable in which numba can store compiled loops."""
     import aggr.compiling.jit
     from aggr.compiling.code_folders import private_folder
 

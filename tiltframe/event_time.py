@@ -17,7 +17,7 @@ from tiltframe.units_of_numbers import refuse_other_units
 
 
 class NoClock(ValueError):
-    """Times have no zone, and the windows are in another zone than UTC."""
+    """An error: the zone of local times was not declared, and the windows are in another zone than UTC."""
 
 
 UTC = "UTC"
@@ -33,18 +33,37 @@ _OPTION = "--time-format '%d.%m.%Y %H:%M'"
 def event_times(
     column: pa.Array | pa.ChunkedArray, name: str, timezone: str = UTC, clock: str | None = None
 ) -> NDArray[np.int64]:
-    """Convert event times to microseconds UTC.
+    """Convert a column of event times to microseconds since 1970-01-01 UTC.
 
-    Timestamps with a zone and text with an offset are instants. Other times are local times of the zone ``clock``, by
-    default UTC. ``clock`` is required if ``timezone``, the zone of the windows, is not UTC. A local time that occurs
-    twice is read as the earlier instant. A local time that is skipped is read as the instant of the transition. A date
-    is the first instant of its day in ``timezone``. Text must be ISO 8601, extended or basic: ``2024-05-01 10:00``,
-    ``20240501T100000,5Z``, ``2024-05-01T10:00:00.123 +0530``. Integers are Unix milliseconds. Fractions of a
-    microsecond are rounded down, also for times before 1970.
+    Parameters
+    ----------
+    column : Arrow array or chunked array
+        Timestamps, dates, ISO 8601 text or Unix milliseconds as integers. Text may be extended or basic:
+        ``2024-05-01 10:00``, ``20240501T100000,5Z``, ``2024-05-01T10:00:00.123 +0530``. A date is the first instant of
+        its day in ``timezone``.
+    name : str
+        The name of the column, for messages.
+    timezone : str
+        The time zone of the windows.
+    clock : str, optional
+        The time zone of timestamps without a zone and of text without an offset; the default is UTC. Required for such
+        times if ``timezone`` is not UTC. A local time that occurs twice is read as the earlier instant. A local time
+        that is skipped is read as the instant of the transition.
 
-    Raise ``ValueError`` for a time that is missing or cannot be read, for local times without a required ``clock``, and
-    for whole numbers that look like seconds or dates; raise ``TypeError`` if the column's type cannot represent times.
+    Returns
+    -------
+    array of int64
+        Fractions of a microsecond are rounded down, also for times before 1970.
 
+    Raises
+    ------
+    ValueError
+        If a time is missing or cannot be read, if ``clock`` is missing, or if whole numbers look like seconds or dates.
+    TypeError
+        If the type of the column cannot represent times.
+
+    Examples
+    --------
     >>> event_times(pa.array(["1970-01-01T01:00:00+01:00", "1970-01-01 00:00:01"]), "ts")
     array([      0, 1000000])
     """
@@ -84,14 +103,16 @@ def event_times(
 def of_clock(
     micros: NDArray[np.int64], times: pa.Array, name: str, timezone: str, clock: str | None
 ) -> NDArray[np.int64]:
-    """Convert local times to instants in microseconds; raise `NoClock` if their zone is unknown."""
+    """Convert local times of the zone ``clock``, in microseconds since 1970-01-01, to microseconds UTC. Raise `NoClock`
+    if ``clock`` is None and the windows are not in UTC. ``times`` has the same times, as an example for the message.
+    """
     check_clock(name, timezone, clock, str(times[0]))
     return instants_of_clock(micros, clock or UTC)
 
 
 def check_clock(name: str, timezone: str, clock: str | None, example: str = "") -> None:
-    """Raise `NoClock` if times without a zone are read without ``clock``, and the windows are in another zone than
-    UTC.
+    """Raise `NoClock` if the zone of local times, ``clock``, is None and that of the windows, ``timezone``, is not UTC.
+    The message shows ``example``, one of the times.
     """
     if clock is None and timezone != UTC:
         such = f", such as {shown(example)}," if example else ""
@@ -103,12 +124,13 @@ def check_clock(name: str, timezone: str, clock: str | None, example: str = "") 
         )
 
 
-def _advice() -> str:
+def _accepted_times() -> str:
+    """Return the forms of time that are accepted, for the end of a message."""
     return _FORMS + by_caller(_OPTION, f"{_OPTION}, ReadOptions(time_format=…) in Python")
 
 
 def instants_of_clock(micros: NDArray[np.int64], zone: str) -> NDArray[np.int64]:
-    """Convert local times of a zone to instants in microseconds.
+    """Convert local times of a zone, in microseconds since 1970-01-01 00:00 local time, to microseconds UTC.
 
     A local time that occurs twice is read as the earlier instant. A local time that is skipped is read as the instant
     of the transition.
@@ -140,7 +162,9 @@ def _int64(times: pa.Array) -> NDArray[np.int64]:
 
 
 def _text_times(texts: pa.Array, name: str, timezone: str, clock: str | None) -> NDArray[np.int64]:
-    """Parse ISO 8601 text. Times without an offset are in ``clock``; dates are in the zone of the windows."""
+    """Parse ISO 8601 text to microseconds UTC. Times without an offset are local times of the zone ``clock``. A date is
+    the first instant of its day in ``timezone``, the zone of the windows.
+    """
     micros = _int64(_read_text(texts))
     if timezone == UTC and clock in (None, UTC):
         return micros
@@ -156,14 +180,16 @@ def _text_times(texts: pa.Array, name: str, timezone: str, clock: str | None) ->
 
 
 def _read_text(texts: pa.Array) -> pa.Array:
-    """Parse ISO 8601 text with or without an offset; raise ``ValueError`` with the first text that is not a time."""
+    """Parse ISO 8601 text to timestamps. Text without an offset is read as UTC. Raise ``ValueError`` that names the
+    first text that is not a time.
+    """
     # try the fast conversions first, which require that all texts have the same form
     for dtype in (INSTANT, pa.timestamp("us")):
         with suppress(pa.ArrowInvalid):
-            texts[:1].cast(dtype)  # fail early, because Arrow reports errors only at the end
+            texts[:1].cast(dtype)  # Try one text first: Arrow converts all texts before it reports an error.
             return texts.cast(dtype)
     times = read_times(texts)
     if times.null_count:
         first = pc.index(times.is_null(), True).as_py()
-        raise ValueError(f"cannot parse {shown(texts[first].as_py())} as a time; {_advice()}")
+        raise ValueError(f"cannot parse {shown(texts[first].as_py())} as a time; {_accepted_times()}")
     return times

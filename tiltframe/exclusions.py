@@ -1,9 +1,10 @@
-"""Exclusions: groups beyond an absorbing limit, and values that functions refused and skipped.
+"""Exclusions: count the groups whose results are null because they have too many values, and the values that functions
+skipped because they refuse them.
 
-    collect("ms", max=100, beyond="null")    a group, which is a window and its keys, is null if it has more
-    hdr("ms", bad_values="skip")             a refused value is not in the result
+    collect("ms", max=100, beyond="null")    the result of a window and key with more than 100 values is null
+    hdr("ms", bad_values="skip")             negative values, which hdr refuses, are not in the result
 
-The numbers are computed from states, so they do not depend on how often rows were read and states were merged.
+The counts are computed from states, so they do not depend on how often rows were read and states were merged.
 """
 
 from __future__ import annotations
@@ -26,8 +27,8 @@ from tiltframe.names import LEVEL
 from windows import TimeWindow
 
 Note: TypeAlias = Callable[[str], object]  # a function that receives a sentence of a report
-BEYOND, REFUSED = "beyond", "refused"  # the names of the counts in a record
-_OWN = ("tiltframe", "spark_udaf", "aggr")  # the packages that a warning does not name as its place
+BEYOND, REFUSED = "beyond", "refused"  # the keys of the counts in `Exclusions.as_record`
+_OWN = ("tiltframe", "spark_udaf", "aggr")  # warnings name a line of the code that called these packages
 
 
 class BeyondLimit(UserWarning):
@@ -39,17 +40,19 @@ class RefusedValues(UserWarning):
 
 
 class Exclusions:
-    """The number of groups beyond a limit, by column of states and level, and of refused values, by column of states.
+    """Counts of the groups beyond a limit, by column of states and level, and of refused values, by column of states.
+
+    A group consists of the rows of one window and key.
 
     Parameters
     ----------
     frame : TiltFrame
     records : results of `as_record`, optional
-        Counts to begin with, such as those of several tasks; they are added.
+        The counts begin with the sums of the counts in these records, which may come from several tasks.
     """
 
     def __init__(self, frame: TiltFrame, records: Iterable[Mapping[str, Any]] = ()) -> None:
-        """Set the counts to the sum of the records."""
+        """Set the counts to the sums of the counts in the records, or to 0."""
         self._frame = frame
         self._states = excluded_states(frame.states)
         self._groups: Counter[tuple[str, str]] = Counter()
@@ -61,23 +64,23 @@ class Exclusions:
 
     @property
     def has_columns(self) -> bool:
-        """Whether the frame has columns of states that may have counts."""
+        """Whether the frame has functions that can have groups beyond a limit or skip values."""
         return bool(self._states)
 
     def count_values(self, states: pa.Table) -> None:
-        """Count the refused values in states whose windows do not overlap, such as the states of one level or of its
-        panes.
+        """Add the numbers of refused values in a table of states. The windows must not overlap, so that no value is
+        counted twice; the table may have the states of one level or of its panes.
         """
         for name, state in self._states_in(states):
             self._values[name] += sum_excluded(state, states.column(name))[1]
 
     def count_groups(self, level: str, states: pa.Table) -> None:
-        """Count the groups beyond a limit in states of one level; each state must belong to a different group."""
+        """Add the numbers of groups beyond a limit in a table of states of one level, with one row per group."""
         for name, state in self._states_in(states):
             self._groups[name, level] += sum_excluded(state, states.column(name))[0]
 
     def count_levels(self, states: pa.Table) -> None:
-        """Count the groups beyond a limit in states of all levels, in the form of the result of a rollup."""
+        """Add the numbers of groups beyond a limit in a table with the states of all levels, as a rollup returns it."""
         for name, state in self._states_in(states):
             counts = _group_counts(state, states.column(name))
             if counts is None:
@@ -89,7 +92,9 @@ class Exclusions:
                 self._groups[name, row["level"]] += row["count_sum"]
 
     def counted(self, levels: Iterable[tuple[TimeWindow, pa.Table]]) -> Iterator[tuple[TimeWindow, pa.Table]]:
-        """Yield the states of levels, from the finest level, after counting their groups and values."""
+        """Yield the same pairs of a level and its states, and add their counts: the groups of every level, and the
+        values of the finest level.
+        """
         for level, states in levels:
             self.count_groups(level.name, states)
             if level == self._frame.levels[0]:
@@ -146,7 +151,9 @@ class Exclusions:
                 note(sentence)
 
     def _states_in(self, table: pa.Table) -> list[tuple[str, State]]:
-        """Return the columns that may have counts; a measure that was added to a stream has no column at first."""
+        """Return the columns of a table whose states can have counts. The table may lack columns of measures that were
+        added to a stream later.
+        """
         return [(name, state) for name, state in self._states.items() if name in table.column_names]
 
     def _sentences(self) -> Iterator[tuple[type[UserWarning], str]]:
@@ -168,7 +175,7 @@ class Exclusions:
 
 
 def excluded_states(columns: Iterable[StateColumn]) -> dict[str, State]:
-    """Return the states, by column, that can be beyond an absorbing limit or skip values."""
+    """Return the states that can be beyond a limit or skip values, as name of the column → state."""
     states = {column.name: column.measure.function.own_state for column in columns}
     return {name: state for name, state in states.items() if _may_exclude(state)}
 
@@ -184,13 +191,13 @@ def sum_excluded(state: State, states: pa.ChunkedArray) -> tuple[int, int]:
 
 
 def _may_exclude(state: State) -> bool:
-    """Return whether states of a class can be beyond a limit, or skip values."""
+    """Return whether a state can be beyond a limit or skip values, which its class declares by a method of its own."""
     own = type(state)
     return own.beyond_limit is not State.beyond_limit or own.excluded_counts is not State.excluded_counts
 
 
 def _group_counts(state: State, states: pa.ChunkedArray) -> Whole | None:
-    """Return the number of groups beyond a limit in each state, shape (rows,); None if there are none."""
+    """Return the number of groups beyond a limit in each state, shape (rows,), or None if the state has no limit."""
     parts = []
     has_any = False
     for chunk in states.chunks:

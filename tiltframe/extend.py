@@ -1,7 +1,7 @@
-"""Names for extensions of tiltframe, such as kinds of keys, commands and servers: reading rows from any input, rolling
-them up, and writing results as text.
+"""Public names for extensions of tiltframe, such as kinds of keys, commands and servers. With these names, extensions
+read rows from any input, roll them up, and write results as text.
 
-Extensions of stores use `tiltframe.store` and `tiltframe.store.backends`, functions use `aggr.extend`.
+Extensions of stores use `tiltframe.store` and `tiltframe.store.backends`. Aggregate functions use `aggr.extend`.
 
 >>> import pyarrow as pa
 >>> from tiltframe.extend import as_text, json_lines

@@ -1,4 +1,4 @@
-"""The tilt frame: levels of windows, from fine to coarse, over the same keys and measures."""
+"""The tilt frame: several levels of windows, from fine to coarse, with the same keys and measures."""
 
 from __future__ import annotations
 
@@ -45,26 +45,31 @@ class TiltFrame:
     time : str
         The column of event times: timestamps, dates, ISO 8601 strings, or whole numbers, which are Unix milliseconds.
         Times without a zone are UTC. In a frame with another zone they raise an error unless ``ReadOptions(clock=…)``
-        names their zone. A date means the whole day in ``timezone``.
+        names their zone. A date is the first instant of the day in ``timezone``.
     measures : name -> measure, or expression of other measures
         `aggr.count`, `aggr.dds` and the other functions of `aggr` create measures. A text is an SQL expression over the
         results of other measures, the keys, ``window_start`` and ``window_end``: ``{"rate": "errors / requests"}``. It
         has no states, and is computed when results are read.
-    results : name -> measure or expression
-        What ``measures`` was when the frame was made. The attribute ``measures`` has the measures alone.
-    expressions : name -> text
-        The expressions alone, in an order in which each can be computed.
     keys : column names, or name -> column or expression
         Results are computed per combination of key values. Null is a valid key. ``{"route": "lower(route)"}`` groups by
         the value of an SQL expression. ``{"tag": each("tags")}`` groups by the elements of a list, as
         `aggr.tables.keys` describes.
-    keyed_by : name -> column or expression
-        The keys as a mapping of each name to the column or expression that computes it.
     timezone : str
         The zone in which windows are aligned: an IANA name, or an offset such as ``+05:30``.
-    kept : sequence of StateColumn, optional
-        The columns of states in a store, set by `keeping`, if the store has other columns than the measures would
-        choose.
+
+    Attributes
+    ----------
+    levels : tuple of TimeWindow
+    results : name -> measure or expression
+        The argument ``measures``: all measures and expressions, in the order of their columns.
+    measures : name -> measure
+        The entries of ``results`` that are not expressions.
+    expressions : name -> text
+        The entries of ``results`` that are expressions. An expression comes after the expressions that it reads.
+    keyed_by : name -> column or expression
+        The keys, with the column or expression that computes each.
+    kept : tuple of StateColumn, or None
+        The columns of states that `keeping` has set, or None if they follow from ``measures``.
 
     Raises
     ------
@@ -99,7 +104,7 @@ class TiltFrame:
         keys: Sequence[str] | Mapping[str, str] = (),
         timezone: str = "UTC",
     ) -> None:
-        """Check the arguments as far as that is possible without data."""
+        """Check the arguments. Columns and their types are checked later, by `check`."""
         timezone = check_timezone(timezone)
         if isinstance(levels, str) and is_level_range(levels):
             levels = read_windows(levels, timezone)
@@ -123,15 +128,17 @@ class TiltFrame:
 
     @cached_property
     def states(self) -> tuple[StateColumn, ...]:
-        """The columns of states from which the measures are computed. One column may serve several measures."""
+        """The columns of states from which the measures are computed. Several measures may be read from one column."""
         return self.kept or plan(self.measures)
 
     def keeping(self, states: Sequence[StateColumn]) -> TiltFrame:
-        """Return the frame with the columns of states of a store, from which the same measures are computed.
+        """Return a frame that reads its measures from the columns of states of a store, which may differ from those
+        that the measures would choose.
 
         Parameters
         ----------
         states : sequence of StateColumn
+            The columns of the store. Together they must contain the states of all measures.
 
         Returns
         -------
@@ -186,12 +193,13 @@ class TiltFrame:
         return tuple(self.keyed_by)
 
     def columns_in(self, names: Collection[str]) -> tuple[str, ...]:
-        """Return the names of the input columns that the frame reads, time first.
+        """Return the names of the input columns that the frame reads. The first is the time column.
 
         Parameters
         ----------
         names : collection of str
-            The columns of the data. They determine whether a text is the name of a column or an expression.
+            The columns of the data. They decide whether a text such as ``"a-b"`` is the name of a column or an
+            expression.
 
         Returns
         -------
@@ -212,7 +220,8 @@ class TiltFrame:
         Returns
         -------
         tuple of str
-            The text of every key and input, unchanged, and for texts that are expressions also the columns in them.
+            For each key and input, its text, because it may be the name of a column; if it is an expression, also the
+            columns in it.
         """
         read = [name for column in self.states for name in column.measure.columns()]
         return tuple(dict.fromkeys([self.time, *columns_keys_may_read(self.keyed_by), *read]))
@@ -233,7 +242,9 @@ class TiltFrame:
 
     @cached_property
     def level_field(self) -> pa.Field:
-        """The Arrow field of the column ``level`` in states. Its metadata describes the frame."""
+        """The Arrow field of the column ``level`` in tables of states. Its metadata contains a description of the
+        frame.
+        """
         described = self._parts()
         parts: dict[str, Any] = {
             part: described[part] for part in ("levels", "timezone", "time", "keys", "versions") if part in described
@@ -253,8 +264,8 @@ class TiltFrame:
 
     @property
     def panes(self) -> TimeWindow:
-        """The windows to which rows are reduced first: the panes of the finest level. A pane is the longest window that
-        divides the size and the hop of overlapping windows; other windows are their own panes.
+        """The windows to which rows are reduced first. If the windows of the finest level overlap, these are their
+        panes, the longest windows that divide their size and their hop; otherwise they are the windows themselves.
         """
         return self.levels[0].pane
 
@@ -304,7 +315,7 @@ class TiltFrame:
         TypeError
             If a key, or the function of a measure, does not accept the type of a column.
         ValueError
-            If a column is missing, or a condition cannot be evaluated.
+            If a column is missing, or a condition or expression cannot be evaluated for the types of its columns.
         """
         checked_type(schema, pa.Schema, "the schema of data")
         check_rows(schema, self.keyed_by, self.states, time=INSTANT, more=[self.time])
@@ -358,7 +369,9 @@ class TiltFrame:
         return self._results_schema(states)
 
     def _results_schema(self, states: pa.Schema) -> pa.Schema:
-        """Return the schema of results for checked states, or for the fields of keys and states alone."""
+        """Return the schema of results for a schema of states that was already checked, or for one that has only the
+        columns of keys and states.
+        """
         own_fields = [pa.field(LEVEL, pa.string()), *_INTERVAL, *(states.field(k) for k in self.keys)]
         measures = [
             pa.field(name, measure.function.result_type(states.field(self.state_of(name)).type))
@@ -368,7 +381,7 @@ class TiltFrame:
         return pa.schema([*own_fields, *(computed.schema.field(name) for name in self.results)])
 
     def with_expressions(self, results: pa.Table) -> pa.Table:
-        """Return the results of measures and of expressions, in the order of ``results``.
+        """Add the columns of expressions to a table of results.
 
         Parameters
         ----------
@@ -378,7 +391,8 @@ class TiltFrame:
         Returns
         -------
         table
-            The same rows. The columns that are not measures come first.
+            The same rows: first the columns that are not measures, and then measures and expressions in the order of
+            the attribute ``results``.
 
         Raises
         ------
@@ -411,7 +425,7 @@ class TiltFrame:
         return self.measures[name].function.result_type(states.field(self.state_of(name)).type)
 
     def state_of(self, measure: str) -> str:
-        """Return the name of the column of states that a measure is read from.
+        """Return the name of the column of states from which a measure is computed.
 
         Parameters
         ----------
@@ -443,8 +457,8 @@ class TiltFrame:
         schema : pa.Schema
             The schema of the states; additional columns are ignored.
         exactly : bool
-            Whether the columns of states must be exactly the frame's columns. If not, they must contain the states from
-            which the frame's measures can be computed.
+            Whether the states must be exactly those of the frame. If false, it suffices that the frame's measures can
+            be computed from them.
 
         Raises
         ------
@@ -566,12 +580,12 @@ class TiltFrame:
         ----------
         other : TiltFrame
         own, others : str
-            The words that the message uses for the location of this frame's parts and of the other frame's parts.
+            The names of the two frames' locations in the clause, such as "in the store" and "in the job".
 
         Returns
         -------
         str or None
-            The clause, or None if the frames are equal.
+            A clause such as "timezone is UTC here and Asia/Tokyo there", or None if the frames do not differ.
 
         Raises
         ------
@@ -639,8 +653,8 @@ class TiltFrame:
 
 
 def _versions(levels: Sequence[TimeWindow]) -> dict[str, int]:
-    """Return the version of each level's windows. Version 1 is left out, so that older descriptions
-    remain unchanged.
+    """Return the versions of the windows' definitions by the names of the levels. Version 1 is left out, so that
+    descriptions that were written before versions existed remain equal.
     """
     return {level.name: level.version for level in levels if level.version != 1}
 
@@ -672,8 +686,8 @@ def finest_frame(frame: TiltFrame) -> TiltFrame:
 
 
 def window_in(window: str | TimeWindow, timezone: str) -> TimeWindow:
-    """Return a window by its name and zone, or check that a window object is in the zone; raise ``ValueError`` if it is
-    not.
+    """Return the window for a text in the time zone ``timezone``. A window object is returned unchanged; raise
+    ``ValueError`` if it is in another time zone.
     """
     window = as_window(window, timezone)
     if window.timezone not in (None, timezone):

@@ -13,15 +13,20 @@ from windows.timezone import Instants
 
 
 def instants_of(table: pa.Table, name: str = START) -> Instants:
-    """Return a column of moments in microseconds UTC; the default column is the start of the window."""
+    """Return the values of a timestamp column as int64, in microseconds UTC. The default is the start of the window."""
     micros: Instants = normalize(table.column(name)).cast(INSTANT).cast(pa.int64()).to_numpy()
     return micros
 
 
 def checked_instants(states: pa.Table, name: str) -> NDArray[np.int64]:
-    """Return a column of moments in microseconds UTC; raise ``ValueError`` if it does not contain moments."""
+    """Return the values of a timestamp column like `instants_of`; raise ``ValueError`` if it has nulls or cannot be
+    converted to microseconds.
+    """
     if states.column(name).null_count:
-        raise ValueError(f"the column {name!r} of states must not be null")
+        raise ValueError(
+            f"the column {name!r} of states must not contain null; {states.column(name).null_count:,} of "
+            f"{states.num_rows:,} values are null"
+        )
     try:
         return instants_of(states, name)
     except pa.ArrowInvalid as error:
@@ -29,7 +34,7 @@ def checked_instants(states: pa.Table, name: str) -> NDArray[np.int64]:
 
 
 def as_instants(micros: Instants) -> pa.Array:
-    """Convert microseconds UTC to a column of moments."""
+    """Return microseconds UTC as an Arrow array of timestamps in UTC."""
     return pa.array(micros).cast(INSTANT)
 
 

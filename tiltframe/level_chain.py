@@ -12,7 +12,7 @@ import numpy as np
 import pyarrow as pa
 
 from aggr.arrow import compute as pc
-from aggr.state_checks import made_here
+from aggr.state_checks import mark_as_checked
 from tiltframe.event_time import INSTANT
 from tiltframe.frame import TiltFrame
 from tiltframe.instants import as_instants, instants_of
@@ -24,34 +24,56 @@ from windows import MAX_INSTANT, MIN_INSTANT, TimeWindow
 def climb(
     finest: pa.Table, frame: TiltFrame, coarser: Sequence[pa.Table] = ()
 ) -> Iterator[tuple[TimeWindow, pa.Table]]:
-    """Merge states of the finest panes into the windows of all levels; yield each level with its states, finest first.
+    """Merge the states of panes of the finest level into the windows of all levels. Yield each level with the table of
+    its states, finest level first.
 
-    ``finest`` has the merged states of panes, as `merge_panes` returns them. ``coarser`` has states that `climb_within`
-    has already merged into windows of levels above the finest. Their rows must not be in the states of finer levels as
-    well. States have the columns window_start, window_end, keys and states, and are sorted by window and keys.
+    All tables have the columns window_start, window_end, keys and states, and are sorted by window and keys.
+
+    Parameters
+    ----------
+    finest : table
+        One state per pane and key, as `merge_panes` returns them. A pane is a part of a window; see
+        `tiltframe.merged_windows`.
+    frame : TiltFrame
+    coarser : tables, one for each level above the finest
+        States that `climb_within` has already merged into windows of the level. They are merged with the states from
+        ``finest``, so no row may be counted in both.
     """
     below, panes = finest, frame.panes
     for level, others in zip_longest(frame.levels, [None, *coarser]):
         if level.pane != panes:
             if others is not None and others.num_rows:
                 below = pa.concat_tables([below, others.select(below.column_names)])
-            below, panes = merge_level(made_here(below), frame, level.pane), level.pane
-        yield level, below if level == panes else merge_level(made_here(below), frame, level)
+            below, panes = merge_level(mark_as_checked(below), frame, level.pane), level.pane
+        yield level, below if level == panes else merge_level(mark_as_checked(below), frame, level)
 
 
 def climb_within(
     finest: pa.Table, frame: TiltFrame, start: int, end: int
 ) -> tuple[list[tuple[TimeWindow, pa.Table]], list[pa.Table]]:
-    """Merge states of the finest panes into the windows between ``start`` and ``end``.
+    """Merge the states of panes of the finest level into those windows of all levels that lie in a range of time.
 
-    ``finest`` must contain all rows between ``start`` and ``end``.
+    Parameters
+    ----------
+    finest : table
+        One state per pane and key. It must contain all rows in the range.
+    frame : TiltFrame
+        The windows of each level must be disjoint.
+    start, end : int
+        The range, in microseconds UTC.
 
-    Return two lists, ``whole`` and ``left``. If the levels of the frame are disjoint, ``whole`` has each level, finest
-    first, with the states of its windows between ``start`` and ``end``, except the states in ``left``. ``left`` has,
-    for each level, the states that must still be merged with other states. For the finest level, these include the
-    states of windows outside the range. For every level, they include the states that belong to a coarser window
-    outside the range. Pass ``left`` to `climb` to merge them.
+    Returns
+    -------
+    whole : list of (level, table)
+        For each level, finest first, the states of its windows in the range whose window of the next level also lies in
+        the range. They are complete.
+    left : list of tables
+        For each level, finest first, the states that must be merged with those of other ranges: the states of the
+        finest windows outside the range, and the states whose window of the next level is not in the range. `climb`
+        merges them: ``climb(left[0], frame, left[1:])``.
 
+    Examples
+    --------
     >>> import aggr, pyarrow as pa
     >>> from tiltframe import TiltFrame
     >>> from tiltframe.merged_windows import merge_panes
@@ -73,15 +95,15 @@ def climb_within(
         states, more = _parted(states, coarser, start, end)
         whole.append((level, states))
         left.append(pa.concat_tables([apart, more]))
-        states = merge_level(made_here(states), frame, coarser)
+        states = merge_level(mark_as_checked(states), frame, coarser)
         apart = states.slice(0, 0)
     return whole, left
 
 
 def _parted(states: pa.Table, level: TimeWindow, start: int, end: int) -> tuple[pa.Table, pa.Table]:
-    """Split states into those whose window of a level lies between ``start`` and ``end``, and all others.
+    """Split states into two tables: those whose window of a level lies between ``start`` and ``end``, and the others.
 
-    A state that lies in no window of the level counts as inside.
+    A state that does not lie in a window of the level is in the first table.
     """
     found = level.assign(instants_of(states))
     within = np.ones(states.num_rows, np.bool_)
@@ -99,7 +121,7 @@ def joined(levels: Iterable[tuple[TimeWindow, pa.Table]], frame: TiltFrame) -> p
 
 
 def labelled(states: pa.Table, frame: TiltFrame, level: TimeWindow) -> pa.Table:
-    """Add the name of the level to states. Start and end are null for a window over all time."""
+    """Add the column ``level`` to a table of states. The start and the end of a window over all time become null."""
     for name in (START, END):
         at = instants_of(states, name)
         if not len(at) or (at.min() > MIN_INSTANT and at.max() < MAX_INSTANT):

@@ -1,7 +1,8 @@
-"""Merging states of windows: states of the same pane and key, and states of finer windows into the windows of a level.
+"""Merge states of windows: states of the same pane and key, and states of finer windows into the windows of a level.
 
-If the windows of a level overlap, states are stored per pane: the longest window that divides size and hop. The state
-of an overlapping window is merged from its panes. Windows that do not overlap are their own panes.
+If the windows of a level overlap, rows are reduced to states of panes. A pane is the longest window that divides the
+size and the hop of the windows, and the state of a window is merged from those of its panes. Each window that does not
+overlap others is one pane.
 """
 
 from __future__ import annotations
@@ -25,10 +26,11 @@ from windows.timezone import Instants
 
 
 def merge_panes(states: pa.Table | CheckedStates, frame: TiltFrame, max_ratio: float = 1.0) -> pa.Table:
-    """Merge partial states of the finest panes, as `reduce_rows` returns them, to one row per pane and key.
+    """Merge states of panes of the finest level to one row per pane and key. ``states`` has the columns of a table from
+    `reduce_rows`; a pane and key may occur in several rows.
 
-    With ``max_ratio`` below 1, states may stay unmerged and may have to be checked again, as in
-    `aggr.tables.by_key.merge_by`.
+    If ``max_ratio`` is below 1, and merging would leave more than this share of the rows, ``states`` is returned
+    unmerged.
     """
     table = arrow_of(states)
     keys = frame_keys(table, frame)
@@ -43,10 +45,11 @@ def merge_level(
     *,
     unknown: bool = False,
 ) -> pa.Table:
-    """Merge states of windows into the windows of a level that have the same starts, or contain them.
+    """Merge states of finer windows into the windows of a level in which they lie; return one row per window and key.
 
-    With ``unknown``, as in a store, a null state is unknown. Without it, a null state is the state of no rows. States
-    that were already checked are not checked again. Raise ``ValueError`` if a window crosses an edge of the level.
+    ``unknown`` decides the meaning of null states: if it is true, as for the states of a store, a null state is
+    unknown, and so is a merge with it. Otherwise a null state is the state of no rows. States that were already checked
+    are not checked again. Raise ``ValueError`` if a finer window lies in two windows of the level.
     """
     table = arrow_of(states)
     starts = instants_of(table, START)
@@ -63,10 +66,11 @@ def merge_level(
 
 
 def merge_overlapping(states: pa.Table | CheckedStates, frame: TiltFrame, numbered: Numbered) -> pa.Table:
-    """Merge states of panes into the overlapping windows that ``numbered`` describes, as ranges of panes.
+    """Merge states of panes into the overlapping windows that ``numbered`` describes; return one row per window and
+    key.
 
-    A window of a key consists of consecutive panes of the key. Memory grows with the numbers of panes and windows, not
-    with the number of windows per pane.
+    The panes of each key are sorted by time, so that each window consists of consecutive panes. Memory grows with the
+    number of panes plus the number of windows, and not with the number of windows in which a pane lies.
     """
     table = arrow_of(states)
     starts = instants_of(table, START)
@@ -99,7 +103,10 @@ def merge_states(
     max_ratio: float = 1.0,
     unknown: bool = False,
 ) -> pa.Table:
-    """Merge states by keys and starts of windows. The end of the window is taken from one state of each group."""
+    """Merge the states of equal keys and equal starts of windows; return one row for each. Its end of the window is
+    that of one of its states. ``starts`` and ``ends`` are in microseconds UTC, one per state. ``max_ratio`` and
+    ``unknown`` are those of `merge_panes` and `merge_level`.
+    """
     functions = {c.name: c.measure.function for c in frame.states}
     keys, carried = {START: as_instants(starts)} | keys, {END: as_instants(ends)}
     merged = merge_by(states, keys, functions, max_ratio=max_ratio, carried=carried, unknown=unknown)
@@ -109,8 +116,9 @@ def merge_states(
 def unite_intervals(
     window: TimeWindow, starts: Instants, ends: Instants, keys: Mapping[str, pa.Array]
 ) -> tuple[Instants, Instants]:
-    """Replace intervals by the windows that they form. Windows whose intervals are only combined if equal need no
-    replacement, because states are grouped by start.
+    """Return the starts and ends of the windows that the intervals of each key form, in microseconds UTC, one per
+    interval. Only kinds such as sessions combine different intervals to one window; for others, the intervals are
+    returned unchanged.
     """
     if not window.is_merging:
         return starts, ends

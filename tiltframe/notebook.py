@@ -18,10 +18,10 @@ _ROWS = 20  # the maximum number of rows shown
 
 @dataclass(frozen=True)
 class Shown:
-    """A table for a notebook: its first rows, with the fields of records as plain columns and states as their number of
-    bytes.
+    """A table that notebooks show as HTML: its first 20 rows, with a column for each field of records, and with the
+    size of a state in place of the state.
 
-    Numbers are written as in the tables of the command line. A click on a head sorts the rows that are shown.
+    Numbers are written as in the tables of the command line. A click on a column's name sorts the rows that are shown.
 
     >>> Shown(pa.table({"n": [1, 1234]}))._repr_html_().partition("<tbody>")[2]
     '<tr><td>1</td></tr><tr><td data-value="1234">1,234</td></tr></tbody></table>'
@@ -99,7 +99,9 @@ def to_pandas(results: Any, flat: bool = True) -> Any:
 
 
 def _plain(table: pa.Table) -> pa.Table:
-    """Flatten results. Each state, which is recognized by its version field, is replaced by its number of bytes."""
+    """Return a table with a column for each field of records. A column of states, which have a field ``version``, is
+    replaced by text with the mean size of its states in bytes.
+    """
     columns = {}
     for name, column in zip(table.column_names, table.columns, strict=True):
         if pa.types.is_struct(column.type) and column.type.get_field_index("version") >= 0:

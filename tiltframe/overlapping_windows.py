@@ -10,11 +10,13 @@ import numpy as np
 from numpy.typing import NDArray
 
 Ints = NDArray[np.int64]
-_LIMIT = 2**62  # the number of keys below which a key and the number of a window fit into one int64
+_LIMIT = 2**62  # if keys times windows is below this number, one int64 can represent a pair of a key and a window
 
 
 class PaneRanges(NamedTuple):
-    """Windows by key and number. Window ``i`` consists of the panes ``[first[i], last[i])``."""
+    """Windows, each described by its key, its number and its panes. Window ``i`` belongs to ``keys[i]``, has the number
+    ``numbers[i]``, and consists of the panes with the indices ``[first[i], last[i])``.
+    """
 
     keys: Ints
     numbers: Ints
@@ -23,7 +25,7 @@ class PaneRanges(NamedTuple):
 
 
 def ranges_of_panes(keys: Ints, first: Ints, last: Ints) -> PaneRanges:
-    """Return the windows in which panes lie, each once, and the range of panes of each window.
+    """Return all windows in which at least one pane lies, with the range of panes of each window.
 
     Parameters
     ----------
@@ -53,7 +55,7 @@ def ranges_of_panes(keys: Ints, first: Ints, last: Ints) -> PaneRanges:
     key_ids = np.cumsum(is_head) - 1
     if (high - low + 1) * (len(keys) + 1) < _LIMIT:
         width, firsts, lasts, sought = high - low + 1, first - low, last - low, numbers - low
-    else:  # numbers that are too large for one int64 with the key are replaced by ranks
+    else:  # A pair of a key and a window's number does not fit into one int64, so ranks replace the numbers.
         _, ranks = np.unique(np.concatenate([first, last, numbers]), return_inverse=True)
         firsts, lasts, sought = np.split(ranks, [len(first), 2 * len(first)])
         width = int(ranks.max()) + 1

@@ -1,4 +1,4 @@
-"""Names of parameters in messages: as Python spells them, or as the options of the command that runs."""
+"""Names of parameters in messages: ``order_by`` for users of Python, ``--order-by`` for users of the command line."""
 
 from __future__ import annotations
 
@@ -9,17 +9,20 @@ from aggr.arguments import shown
 
 
 class _Spelling:
-    """The options of the command that runs, by the names of parameters, or None if Python code runs."""
+    """The spelling of parameters in messages. ``options`` maps names of parameters to the options of the command that
+    is running; it is None if no command is running.
+    """
 
     def __init__(self) -> None:
         self.options: Mapping[str, str] | None = None
 
 
-_spelling = _Spelling()  # of the process, so that threads of a command use its options as well
+_spelling = _Spelling()  # one object for all threads, so that messages of a command's threads name its options too
 
 
 def name_options(options: Mapping[str, str]) -> None:
-    """Let messages name the options of a command from now on, within `options_in_messages`.
+    """Make messages name the options of a command in place of parameters, until the block of `options_in_messages`
+    ends. ``options`` maps names of parameters to options.
 
     >>> with options_in_messages():
     ...     name_options({"order_by": "--order-by"})
@@ -31,7 +34,7 @@ def name_options(options: Mapping[str, str]) -> None:
 
 @contextmanager
 def options_in_messages() -> Iterator[None]:
-    """Restore the spelling of Python at the end of the block.
+    """Undo `name_options` at the end of the block: messages spell parameters as they did before it.
 
     >>> with options_in_messages():
     ...     name_options({"per": "--per"})
@@ -46,7 +49,7 @@ def options_in_messages() -> Iterator[None]:
 
 
 def parameter(name: str) -> str:
-    """Return the name of a parameter for a message: ``order_by``, or ``--order-by`` in a command with this option.
+    """Return the name of a parameter for a message: ``order_by``, or ``--order-by`` if a command with this option runs.
 
     >>> parameter("order_by")
     'order_by'
@@ -55,8 +58,8 @@ def parameter(name: str) -> str:
 
 
 def argument(name: str, value: object) -> str:
-    """Return a parameter with its value for a message: ``points=5``, or ``--points 5``. An option that is repeated has
-    a sequence of values.
+    """Return a parameter with its value for a message: ``points=5``, or ``--points 5`` if a command with this option
+    runs. A list becomes a repeated option: ``--by host --by path``.
 
     >>> argument("points", 5)
     'points=5'
@@ -69,7 +72,7 @@ def argument(name: str, value: object) -> str:
 
 
 def by_caller(command: str, python: str) -> str:
-    """Return advice for a user of the command line if a command runs, or else for a user of Python.
+    """Return ``command``, a part of a message for users of the command line, if a command runs; otherwise ``python``.
 
     >>> by_caller("pass --type COL=TYPE", "pass row_schema=SCHEMA")
     'pass row_schema=SCHEMA'

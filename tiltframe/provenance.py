@@ -1,10 +1,10 @@
 """Provenance: the description of the frame to which states belong. The description is stored in the metadata of the
-column ``level``, and compared before states are used.
+column ``level``. Before states are used with a frame, their description is compared with that of the frame.
 
-A column of states describes its function and parameters, but neither the column and condition that it was computed
-from, nor the windows. The metadata of the field ``level`` has this information as a JSON object. Filters, slices,
-unions, IPC, Parquet and Spark's DataFrames preserve it. If another program has dropped the metadata, only the names and
-types of columns are checked.
+Each state contains its function and parameters. It does not contain the column and the condition from which it was
+computed, nor its windows; this information is in the metadata of the field ``level``, as a JSON object. Filters,
+slices, unions, IPC, Parquet and Spark's DataFrames preserve the metadata. If another program has dropped it, only the
+names and types of columns are checked.
 """
 
 from __future__ import annotations
@@ -22,8 +22,8 @@ KEY = b"tiltframe"  # the key in the field's metadata
 
 
 def describe_states(column: StateColumn) -> dict[str, Any]:
-    """Return a description of a column of states as plain data. Parameters that only affect how results are read are
-    left out.
+    """Return the measure from which a column of states was computed, as data that JSON can represent. Parameters that
+    do not affect states, such as quantiles, are left out.
     """
     described, shaping = column.measure.describe(), column.measure.function.own_state.parameters
     parameters = {name: value for name, value in described.pop("parameters", {}).items() if name in shaping}
@@ -31,7 +31,7 @@ def describe_states(column: StateColumn) -> dict[str, Any]:
 
 
 def with_provenance(described: Mapping[str, Any]) -> dict[bytes, bytes]:
-    """Return a description in the form of a field's metadata."""
+    """Return a description as metadata of an Arrow field."""
     return {KEY: json.dumps(described, sort_keys=True, separators=(",", ":")).encode()}
 
 
@@ -45,9 +45,10 @@ def description_in(field: pa.Field) -> dict[str, Any] | None:
 
 
 def difference(own: Mapping[str, Any], other: Mapping[str, Any], exactly: bool) -> str | None:
-    """Return the first difference between states and a frame, as a clause for a message, or None if they do not differ.
+    """Return the first difference between the descriptions of a frame (``own``) and of states (``other``), as a clause
+    for a message, or None if the states can be used with the frame.
 
-    Unless ``exactly`` is true, states that contain the frame's own states do not count as different.
+    Unless ``exactly`` is true, a column of states may also contain more than the frame needs.
     """
     for part in ("levels", "timezone", "time", "keys"):
         if own[part] != other.get(part):
@@ -66,14 +67,16 @@ def difference(own: Mapping[str, Any], other: Mapping[str, Any], exactly: bool) 
 
 
 def state_difference(name: str, read_as: Mapping[str, Any], described_as: Mapping[str, Any]) -> str | None:
-    """Return the difference between a column of states and the states to read from it, or None if they can be read."""
+    """Return None if the states that ``read_as`` describes can be read from a column of the states that
+    ``described_as`` describes; otherwise return the difference as a clause for a message.
+    """
     if read_as == described_as or _serves(described_as, read_as):
         return None
-    return f"{name!r} holds states of {_call(described_as)}, and {_call(read_as)} is read from it"
+    return f"{name!r} contains states of {_call(described_as)}, from which {_call(read_as)} cannot be read"
 
 
 def _serves(other: Mapping[str, Any], own: Mapping[str, Any]) -> bool:
-    """Return whether the states of one description contain the states of another."""
+    """Return whether the states that ``own`` describes can be read from those that ``other`` describes."""
     try:
         return holds(from_description(dict(other)), from_description(dict(own)))
     except (LookupError, TypeError, ValueError):
@@ -81,7 +84,7 @@ def _serves(other: Mapping[str, Any], own: Mapping[str, Any]) -> bool:
 
 
 def _call(described: Mapping[str, Any]) -> str:
-    """Return a description as text in the form of the call that creates the function."""
+    """Return a description as the call that creates the measure, such as ``sum('bytes')``, for messages."""
     arguments = [repr(described["column"])] if "column" in described else []
     more = {k: v for k, v in described.items() if k not in ("function", "column", "parameters")}
     named = described.get("parameters", {}) | more

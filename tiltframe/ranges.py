@@ -1,4 +1,7 @@
-"""Ranges of time: sorted lists of half-open ranges ``(from, to)`` in microseconds, which do not touch each other."""
+"""Ranges of time ``[from, to)`` in microseconds UTC: union, intersection and difference of lists of ranges.
+
+The functions return sorted lists of ranges that do not overlap or touch.
+"""
 
 from __future__ import annotations
 
@@ -11,17 +14,17 @@ from numpy.typing import NDArray
 
 from windows import TimeWindow
 
-Range: TypeAlias = tuple[int, int]  # [from, to) of window starts, microseconds UTC
+Range: TypeAlias = tuple[int, int]  # [from, to), in microseconds UTC; a range of windows selects them by their starts
 
 _EPOCH = dt.datetime(1970, 1, 1)
-EVER: Range = (-(2**62), 2**62)
-# the year after the first year of windows
+EVER: Range = (-(2**62), 2**62)  # all of time
+# Windows begin in the year 2 at the earliest; this is the year after it.
 FIRST = (dt.datetime(3, 1, 1) - _EPOCH) // dt.timedelta(microseconds=1)
 LAST = (dt.datetime(9998, 1, 1) - _EPOCH) // dt.timedelta(microseconds=1)  # a time after the start of every window
 
 
 def union(ranges: Iterable[Range]) -> list[Range]:
-    """Join the ranges that overlap or touch.
+    """Return sorted ranges that cover the same times; ranges that overlap or touch are joined.
 
     >>> union([(3, 5), (0, 1), (1, 2), (4, 9)])
     [(0, 2), (3, 9)]
@@ -58,7 +61,7 @@ def minus(these: Iterable[Range], removed: Sequence[Range]) -> list[Range]:
 
 
 def as_text(at: int) -> str:
-    """Return a moment as ISO 8601 text.
+    """Return a moment, in microseconds UTC, as ISO 8601 text.
 
     >>> as_text(1_500_000)
     '1970-01-01T00:00:01.500000Z'
@@ -72,7 +75,8 @@ def range_text(span: Range) -> str:
 
 
 def align_outward(span: Range, level: TimeWindow) -> Range:
-    """Extend a range to complete windows of a level.
+    """Return a range that begins with the start of a level's window and ends with the end of one, and contains
+    ``span``. The level's windows must follow each other without gaps.
 
     >>> from windows import window
     >>> align_outward((61_000_000, 62_000_000), window("1m"))
@@ -83,7 +87,7 @@ def align_outward(span: Range, level: TimeWindow) -> Range:
 
 
 def first_whole(at: int, level: TimeWindow) -> int:
-    """Return the start of the first window of a level that begins at a moment or later.
+    """Return the start, in microseconds UTC, of the first window of a level that begins at the moment ``at`` or later.
 
     >>> from windows import window
     >>> first_whole(61_000_000, window("1m"))

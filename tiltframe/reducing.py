@@ -1,6 +1,7 @@
-"""Reducing rows to states of the finest panes, a table with window_start, window_end, keys and states.
+"""Reduce rows to states of the finest panes, as a table with the columns window_start, window_end, keys and states.
 
-A pane is a window of the finest level, or, if these windows overlap, the longest window that divides size and hop.
+A pane is a window of the finest level. If these windows overlap, a pane is the longest window that divides their size
+and their hop.
 """
 
 from __future__ import annotations
@@ -11,7 +12,7 @@ from operator import itemgetter
 import pyarrow as pa
 
 from aggr.groups.groups import group_by
-from aggr.state_checks import made_here
+from aggr.state_checks import mark_as_checked
 from aggr.tables import partial_aggregation
 from aggr.tables.by_key import columns_reduced, reduce_by
 from aggr.tables.keys import keyed
@@ -24,18 +25,20 @@ from tiltframe.near_in_time import near_in_time
 from windows.timezone import Instants
 
 _HELD_BYTES = 1 << 28  # the bytes of rows that may be buffered to partition them by time
-_FEW_ROWS = 256  # rows per group in a batch; below this number, partitioning rows by time is faster than merging states
+# If the groups of a batch have fewer rows than this on average, it is faster to partition rows by time than to merge
+# the states of all batches.
+_FEW_ROWS = 256
 
 
 def partial_states(
     batches: Iterable[pa.RecordBatch], frame: TiltFrame, max_bytes: int | None = None, jobs: int = 1
 ) -> Iterator[pa.Table]:
-    """Reduce a stream of batches to states of the finest panes, as tables with window_start, window_end, keys and
-    states.
+    """Reduce a stream of batches to states of the finest panes, and yield tables with the columns window_start,
+    window_end, keys and states.
 
-    States are merged as they arrive if that reduces their number. A window may occur in several tables, and a session
-    may occur in parts. ``max_bytes`` limits the bytes in memory, as in
-    `aggr.tables.partial_aggregation.partial_states`. ``jobs`` is the number of threads that reduce.
+    States of earlier batches are merged before they are yielded, if that reduces their number. The same window and key
+    may still occur in several tables, and a session may occur as several shorter ones. ``max_bytes`` limits the memory
+    for states in bytes, as in `aggr.tables.partial_aggregation.partial_states`. ``jobs`` is the number of threads.
     """
     return map(itemgetter(1), adaptive_states(batches, frame, max_bytes, adaptive=False, jobs=jobs))
 
@@ -47,11 +50,11 @@ def adaptive_states(
     adaptive: bool = True,
     jobs: int = 1,
 ) -> Iterator[tuple[bool, pa.Table]]:
-    """Reduce a stream of batches like `partial_states`. If few rows share a state, pass the rows on without reducing
-    them.
+    """Yield pairs of a boolean and a table: (True, a table of states), as `partial_states` yields them, or (False, a
+    table of rows).
 
-    Yield pairs of a boolean (whether the table contains states) and a table, like
-    `aggr.tables.partial_aggregation.adaptive_states`.
+    If ``adaptive`` is true and a batch has almost as many groups as rows, its rows are yielded without being reduced,
+    as by `aggr.tables.partial_aggregation.adaptive_states`.
     """
     checked: set[pa.Schema] = set()
 
@@ -63,7 +66,7 @@ def adaptive_states(
         return reduce_rows(table, frame)
 
     def merge(states: pa.Table) -> pa.Table:
-        return merge_panes(made_here(states), frame, partial_aggregation.MAX_RATIO)
+        return merge_panes(mark_as_checked(states), frame, partial_aggregation.MAX_RATIO)
 
     def groups(table: pa.Table) -> int:
         starts = as_instants(frame.panes.starts(event_times(table.column(frame.time), frame.time, frame.timezone)))
@@ -85,10 +88,11 @@ def adaptive_states(
 def reduce_rows(
     rows: pa.Table, frame: TiltFrame, times: Instants | None = None, placed: Instants | None = None
 ) -> pa.Table:
-    """Reduce rows to states of the finest panes, a table with window_start, window_end, keys and states.
+    """Reduce rows to states of the finest panes. Return a table with the columns window_start, window_end, keys and
+    states.
 
-    ``times``, in microseconds UTC, replace the event times of the rows. If ``placed`` is passed, it has the times that
-    select the windows of the rows.
+    ``times`` and ``placed`` have one time per row, in microseconds UTC. ``times`` replaces the event times of the rows.
+    ``placed`` determines the windows in place of the event times, which functions such as `aggr.first` still read.
     """
     rows, places, keys = keyed(rows, frame.keyed_by, columns_to_reduce(rows, frame), frame.timezone)
     if times is None:
@@ -99,16 +103,18 @@ def reduce_rows(
 
 
 def columns_to_reduce(rows: pa.Table, frame: TiltFrame) -> set[str]:
-    """Return the columns that are needed to reduce rows, without the columns of the keys."""
+    """Return the names of the columns of rows that are needed to reduce them, except those that only keys read."""
     return {frame.time, *columns_reduced(frame.keyed_by, frame.states, rows.column_names)}
 
 
 def reduce_keyed(
     rows: pa.Table, keys: dict[str, pa.Array], frame: TiltFrame, times: Instants, placed: Instants | None = None
 ) -> pa.Table:
-    """Reduce rows like `reduce_rows`, with keys from `aggr.tables.keys.keyed` and times that were already computed."""
+    """Return the states of rows like `reduce_rows`, from the columns of keys, as `aggr.tables.keys.keyed` returns them,
+    and the event times of the rows, in microseconds UTC.
+    """
     placed = times if placed is None else placed
-    if frame.panes.contiguous:  # the start of a window determines its end
+    if frame.panes.contiguous:  # the end of a window follows from its start, so grouping by start suffices
         starts = as_instants(frame.panes.starts(placed))
         reduced = reduce_by(rows, {START: starts} | keys, frame.states, as_instants(times), timezone=frame.timezone)
         pane_ends = frame.panes.ends(instants_of(reduced, START))

@@ -1,4 +1,4 @@
-"""Regular files: opening them does not wait for another process, and they have an end."""
+"""Regular files: distinguish them from pipes, devices and folders, and replace them atomically."""
 
 from __future__ import annotations
 
@@ -23,7 +23,8 @@ _KINDS = {
 def not_a_file(path: str | os.PathLike[str]) -> str | None:
     """Return a description of the object at a path, such as ``a folder``, or None for a regular file or a missing path.
 
-    Opening a pipe would wait for a writer, and some devices have no end. Symbolic links are followed.
+    Use it before a path is opened: opening a pipe waits until another process writes to it, and some devices, such as
+    /dev/zero, have no end. Symbolic links are followed.
 
     >>> not_a_file("/dev/null"), not_a_file("/"), not_a_file(__file__)
     ('a device', 'a folder', None)
@@ -33,7 +34,7 @@ def not_a_file(path: str | os.PathLike[str]) -> str | None:
 
 
 def not_a_folder(path: str | os.PathLike[str]) -> str | None:
-    """Return a description of the object at a path, or None for a folder or a missing path."""
+    """Return a description of the object at a path, such as ``a file``, or None for a folder or a missing path."""
     kind = _kind(path)
     return None if kind == "a folder" else kind
 
@@ -51,7 +52,7 @@ def _kind(path: str | os.PathLike[str]) -> str | None:
 
 
 def _sync_folder(folder: Path) -> None:
-    """Wait until the entries of a folder are written to the disk."""
+    """Write the names of the files of a folder to the disk, and wait until this is done (``fsync``)."""
     opened = os.open(folder, os.O_RDONLY)
     try:
         os.fsync(opened)
@@ -61,16 +62,18 @@ def _sync_folder(folder: Path) -> None:
 
 @contextmanager
 def replaced(file: Path, durable: bool = False) -> Iterator[BinaryIO]:
-    """Replace a file completely or not at all. With ``durable``, wait until it is written to the disk."""
-    beside = file.with_name(f".{file.name}.{os.getpid()}")
+    """Open a temporary file for writing, and rename it to ``file`` at the end of the block. If the block raises an
+    error, ``file`` keeps its old content. With ``durable``, wait until the new content is on the disk (``fsync``).
+    """
+    temporary = file.with_name(f".{file.name}.{os.getpid()}")
     try:
-        with beside.open("wb") as out:
+        with temporary.open("wb") as out:
             yield out
             out.flush()
             if durable:
                 os.fsync(out.fileno())
-        beside.replace(file)
+        temporary.replace(file)
         if durable:
             _sync_folder(file.parent)
     finally:
-        beside.unlink(missing_ok=True)
+        temporary.unlink(missing_ok=True)

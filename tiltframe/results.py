@@ -60,6 +60,8 @@ def finish(states: Any, frame: TiltFrame, flat: bool = False) -> pa.Table:
 
 
 def results_of(states: pa.Table | CheckedStates, frame: TiltFrame) -> pa.Table:
-    """Return the results of states of a frame: level, window_start, window_end, keys, measures and expressions."""
+    """Compute the results of a table of states. Return a table of the same rows with the columns level, window_start,
+    window_end, keys, and one for each measure and expression of the frame.
+    """
     measures = {name: (frame.state_of(name), measure) for name, measure in frame.measures.items()}
     return frame.with_expressions(finish_by(states, (LEVEL, START, END, *frame.keys), measures))

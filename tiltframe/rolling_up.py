@@ -1,8 +1,8 @@
-"""Rolling up: reduce rows to the finest windows, and merge the states of each level into those of the next level.
+"""Rolling up: reduce rows to states of the finest windows, and merge the states of each level into those of the next.
 
     rows ── reduce ──▶ 10s states ── merge ──▶ 1m ── merge ──▶ 10m ── merge ──▶ 1h
 
-Rows are read once. States have the start and end of their window from the first reduction on.
+Rows are read once.
 """
 
 from __future__ import annotations
@@ -14,7 +14,7 @@ from typing import Any, TypeVar
 import pyarrow as pa
 
 from aggr.arguments import checked_type
-from aggr.state_checks import made_here
+from aggr.state_checks import mark_as_checked
 from aggr.tables.by_key import check_rows
 from aggr.tables.keys import plain_keys
 from tiltframe.event_time import INSTANT, event_times
@@ -25,7 +25,7 @@ from tiltframe.instants import take_rows
 from tiltframe.level_chain import climb, joined
 from tiltframe.merged_windows import frame_keys, merge_panes, merge_states, unite_intervals
 from tiltframe.reducing import partial_states
-from tiltframe.tabular import Batches, Settled, consume, rows_of
+from tiltframe.tabular import Batches, StoredTypes, consume, rows_of
 
 T = TypeVar("T")
 
@@ -82,37 +82,41 @@ def from_rows(
     frame: TiltFrame,
     reading: ReadOptions | None,
     read: Callable[[Iterator[pa.RecordBatch]], T],
-    settled: Settled | None = None,
+    use_stored_types: StoredTypes | None = None,
 ) -> T:
-    """Read the columns of a frame from any input of `rollup`, and pass them to ``read`` as at least one batch, which
-    may be empty.
+    """Return ``read(batches)`` for the rows of any input that `rollup` accepts.
 
-    If the type of a column in files turns out to be too narrow, ``read`` is called again with all batches.
-    ``settled`` is as in `tiltframe.tabular.rows_of`.
+    The batches have the columns that the frame needs. There is at least one batch, which may be empty. If a value does
+    not fit the type that was inferred for its column in files, ``read`` is called again with all batches and a wider
+    type. ``use_stored_types`` is that of `tiltframe.tabular.rows_of`.
     """
-    rows = _rows(data, frame, reading, settled)
+    rows = _rows(data, frame, reading, use_stored_types)
     return consume(rows, lambda rows: read(_frame_batches(rows, frame)))
 
 
 def frame_batches(data: Any, frame: TiltFrame, reading: ReadOptions | None = None) -> Iterator[pa.RecordBatch]:
-    """Yield the columns of a frame once, like `from_rows`, for rows that cannot be read again."""
+    """Yield the batches that `from_rows` passes to ``read``. Raise `LateType`, a ``ValueError``, if a value does not
+    fit the type that was inferred for its column in files.
+    """
     return _frame_batches(_rows(data, frame, reading), frame)
 
 
 def rollup_batches(batches: Iterable[pa.RecordBatch], frame: TiltFrame) -> pa.Table:
-    """Roll up a stream of at least one batch, which may be empty. Memory grows with the number of windows, not of
-    rows.
+    """Return the states of all levels, as `rollup` does, for a stream of at least one batch, which may be empty. Memory
+    grows with the number of windows and keys, not with the number of rows.
     """
     return counted_rollup(batches, frame)[0]
 
 
 def finest_states(batches: Iterable[pa.RecordBatch], frame: TiltFrame) -> pa.Table:
-    """Reduce a stream of at least one batch to the merged states of the finest panes."""
-    return merge_panes(made_here(pa.concat_tables(partial_states(batches, frame))), frame)
+    """Reduce a stream of at least one batch to states of the finest panes, one row per pane and key."""
+    return merge_panes(mark_as_checked(pa.concat_tables(partial_states(batches, frame))), frame)
 
 
 def counted_rollup(batches: Iterable[pa.RecordBatch], frame: TiltFrame) -> tuple[pa.Table, Exclusions]:
-    """Roll up as `rollup_batches` does, and count the groups and values that are missing in results."""
+    """Return the states of all levels, as `rollup_batches` does, and the counts of the groups and values that results
+    leave out.
+    """
     panes = finest_states(batches, frame)
     excluded = Exclusions(frame)
     excluded.count_values(panes)
@@ -133,7 +137,8 @@ def rollup_states(data: pa.Table, frame: TiltFrame) -> pa.Table:
 
     Returns
     -------
-    table, as `rollup` returns it, for `finish` and for a store
+    table
+        In the form of the result of `rollup`, for `finish` and for a store.
 
     Raises
     ------
@@ -163,7 +168,9 @@ def rollup_states(data: pa.Table, frame: TiltFrame) -> pa.Table:
     return joined(climb(finest, frame), frame)
 
 
-def _rows(data: Any, frame: TiltFrame, reading: ReadOptions | None, settled: Settled | None = None) -> Batches:
+def _rows(
+    data: Any, frame: TiltFrame, reading: ReadOptions | None, use_stored_types: StoredTypes | None = None
+) -> Batches:
     checked_type(frame, TiltFrame, "frame")
     reading = checked_type(ReadOptions() if reading is None else reading, ReadOptions, "reading")
     reading.check(frame.time, frame.may_read())
@@ -177,7 +184,7 @@ def _rows(data: Any, frame: TiltFrame, reading: ReadOptions | None, settled: Set
         reading=reading,
         timezone=frame.timezone,
         check=frame.check,
-        settled=settled,
+        use_stored_types=use_stored_types,
     )
 
 
@@ -185,8 +192,7 @@ def _frame_batches(rows: Batches, frame: TiltFrame) -> Iterator[pa.RecordBatch]:
     """Yield an empty batch, and then the columns of a frame in each batch."""
     schema = rows.schema
     frame.check(schema)
-    nothing = pa.RecordBatch.from_arrays(
-        [pa.nulls(0, field.type) for field in schema], schema=schema
-    )  # If the stream is empty, this is the only batch.
+    # the only batch of an empty stream
+    nothing = pa.RecordBatch.from_arrays([pa.nulls(0, field.type) for field in schema], schema=schema)
     columns = list(frame.columns_in(schema.names))
     return (batch.select(columns) for batch in chain([nothing], rows.batches))

@@ -1,10 +1,10 @@
-"""Spilled states: states of more windows than fit into memory. The states are stored in sorted runs on disk, and read
-back one slice of time after another.
+"""Spilled states: roll up rows with more windows and keys than fit into memory, by an external merge sort.
 
     rows ── reduce ──▶ partial states ── sorted ──▶ runs on disk ── merge ──▶ slices of time ── climb ──▶ every level
 
-This is an external merge sort. A window of the finest level lies in one slice. A coarser window is yielded with the
-slice that completes it.
+A run is a file of states that are sorted by the start of their window. A slice is a range of time whose states fit into
+memory. Slices are read and merged one after another. Each window of the finest level lies in one slice. A coarser
+window is yielded with the slice in which it ends.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ import numpy as np
 import pyarrow as pa
 
 from aggr.arrow import compute as pc
-from aggr.state_checks import made_here
+from aggr.state_checks import mark_as_checked
 from aggr.workers import Workers
 from tiltframe.frame import TiltFrame
 from tiltframe.instants import instants_of
@@ -29,48 +29,51 @@ from tiltframe.names import END
 from tiltframe.reducing import partial_states
 from windows import MAX_INSTANT, MIN_INSTANT, TimeWindow
 
-HELD_BYTES = 1 << 26  # the bytes of states to collect; merging and writing them takes a multiple of this memory
-_BLOCK_BYTES = 1 << 22  # the bytes of a run that are read at once
+# the bytes of states that are collected before they are merged and written; these steps take a multiple of this memory
+HELD_BYTES = 1 << 26
+_BLOCK_BYTES = 1 << 22  # the approximate size of a block of a run, which is read at once
 
 
 @dataclass(frozen=True)
 class _Block:
-    """A block of a run: its place in the file, and the range of its window starts."""
+    """A block of a run: the file, the number of the block in it, its first and last start of a window in microseconds
+    UTC, and its size in bytes.
+    """
 
     run: Path
     number: int
-    least: int
-    greatest: int
+    first_start: int
+    last_start: int
     bytes: int
 
 
 @dataclass(frozen=True)
 class Slices:
-    """The merged states of the finest level, one slice of time after another. The slices may be read repeatedly while
-    the runs exist.
+    """The merged states of the finest level, which are read one slice of time after another. They can be read
+    repeatedly until the block of `spilled` ends, which removes the files.
     """
 
     frame: TiltFrame  # the windows of all levels must be contiguous
     schema: pa.Schema  # the schema of states: window_start, window_end, keys, states
     in_memory: pa.Table | None  # all states, if they fit into memory
-    blocks: tuple[_Block, ...]
-    bytes: int  # the approximate bytes of states in memory
+    blocks: tuple[_Block, ...]  # the blocks of all runs; empty if all states are in memory
+    bytes: int  # the approximate size of a slice in memory
 
     def finest(self) -> Iterator[tuple[pa.Table, int]]:
-        """Yield the slices, earliest first, each with the start of the next slice."""
+        """Yield each slice, earliest first, with the start of the next slice in microseconds UTC."""
         if self.in_memory is not None:
             yield self.in_memory, MAX_INSTANT
             return
         for low, high in pairwise(self._edges()):
-            overlapping = [block for block in self.blocks if block.least < high and block.greatest >= low]
+            overlapping = [block for block in self.blocks if block.first_start < high and block.last_start >= low]
             parts = [self.schema.empty_table(), *(_read(block, self.schema, low, high) for block in overlapping)]
-            yield merge_panes(made_here(pa.concat_tables(parts)), self.frame), high
+            yield merge_panes(mark_as_checked(pa.concat_tables(parts)), self.frame), high
             del parts
             pa.default_memory_pool().release_unused()  # Return freed memory to the system.
 
     def narrowed(self, frame: TiltFrame) -> Slices:
-        """Return the slices with only the columns of states that another frame needs. The frame has the same levels and
-        keys.
+        """Return the slices with only the columns of states that ``frame`` needs. ``frame`` must have the same levels
+        and keys.
         """
         names = frame.states_columns[1:]
         schema = pa.schema([self.schema.field(name) for name in names])
@@ -78,15 +81,15 @@ class Slices:
         return replace(self, frame=frame, schema=schema, in_memory=in_memory)
 
     def levels(self) -> Iterator[tuple[TimeWindow, pa.Table]]:
-        """Yield the states of all levels, slice by slice. Each window is yielded once. A coarse window is yielded when
-        it is complete.
+        """Yield pairs of a level and a table of complete states: for each slice, all levels, finest first. Each window
+        is yielded once, with the slice in which it ends.
         """
         finest, *coarser = self.frame.levels
         waiting = [self.schema.empty_table()] * len(coarser)
         for states, until in self.finest():
             yield finest, states
             for at, level in enumerate(coarser):
-                states = merge_level(made_here(pa.concat_tables([waiting[at], states])), self.frame, level)
+                states = merge_level(mark_as_checked(pa.concat_tables([waiting[at], states])), self.frame, level)
                 is_complete = pa.array(instants_of(states, END) <= until)
                 waiting[at] = (
                     self.schema.empty_table() if until == MAX_INSTANT else states.filter(pc.invert(is_complete))
@@ -95,12 +98,14 @@ class Slices:
                 yield level, states
 
     def _edges(self) -> list[int]:
-        """Return the starts of slices that each have approximately the permitted bytes of memory."""
+        """Return the start of each slice, and the end of the last one, in microseconds UTC. The blocks of a slice have
+        together approximately `bytes` bytes.
+        """
         edges, size = [MIN_INSTANT], 0
-        begun = min((block.least for block in self.blocks), default=MIN_INSTANT)
-        for block in sorted(self.blocks, key=lambda block: block.least):
-            if size >= self.bytes and block.least > max(begun, edges[-1]):
-                edges.append(block.least)
+        begun = min((block.first_start for block in self.blocks), default=MIN_INSTANT)
+        for block in sorted(self.blocks, key=lambda block: block.first_start):
+            if size >= self.bytes and block.first_start > max(begun, edges[-1]):
+                edges.append(block.first_start)
                 size = 0
             size += block.bytes
         return [*edges, MAX_INSTANT]
@@ -114,14 +119,15 @@ def spilled(
     check: Callable[[pa.Table], None] | None = None,
     jobs: int = 1,
 ) -> Iterator[Slices]:
-    """Reduce a stream of at least one batch in ``jobs`` threads, with about ``max_bytes`` of states in memory for each.
+    """Reduce a stream of at least one batch in ``jobs`` threads, and yield the states as `Slices`.
 
-    All rows have been read when the slices are yielded. Runs are in the folder for temporary files, and are removed at
-    the end. ``check`` is called with the states of each run, and may raise an error.
+    Each thread has about ``max_bytes`` bytes of states in memory. All rows have been read when the slices are yielded.
+    Runs are written to the folder for temporary files, and are removed at the end of the block. ``check`` is called
+    with the states of each run, and may raise an error.
     """
 
     def run(states: pa.Table) -> pa.Table:
-        merged = merge_panes(made_here(states), frame)
+        merged = merge_panes(mark_as_checked(states), frame)
         if check is not None:
             check(merged)
         return merged
@@ -150,13 +156,13 @@ def _write(states: pa.Table, run: Path) -> list[_Block]:
             file.write_batch(batch)
     starts = [instants_of(pa.Table.from_batches([batch])) for batch in batches]
     return [
-        _Block(run, number, least=int(at[0]), greatest=int(at[-1]), bytes=batch.nbytes)
+        _Block(run, number, first_start=int(at[0]), last_start=int(at[-1]), bytes=batch.nbytes)
         for number, (at, batch) in enumerate(zip(starts, batches, strict=True))
     ]
 
 
 def _read(block: _Block, schema: pa.Schema, low: int, high: int) -> pa.Table:
-    """Read the columns of a schema, from the rows of a block whose windows start in [low, high)."""
+    """Read the columns of ``schema`` from a block, and return the rows whose windows start in ``[low, high)``."""
     with pa.memory_map(str(block.run)) as file:
         places = [pa.ipc.open_file(file).schema.get_field_index(name) for name in schema.names]
         reader = pa.ipc.open_file(file, options=pa.ipc.IpcReadOptions(included_fields=places))

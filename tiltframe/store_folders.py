@@ -11,12 +11,12 @@ TABLE = "tiltframe"  # the folder of the store's table
 
 
 def is_store(folder: Path) -> bool:
-    """Return whether a folder is a store."""
+    """Return whether a folder contains a store: its table ``tiltframe`` has a log of Delta Lake."""
     return (folder / TABLE / "_delta_log").is_dir()
 
 
 def folder_problem(path: Path) -> str | None:
-    """Return the reason why a path is not the folder of a store and cannot become one, or None."""
+    """Return the reason why a store cannot be created at a path, or None. A folder and a missing path are possible."""
     try:
         os.lstat(path)
     except (FileNotFoundError, NotADirectoryError):

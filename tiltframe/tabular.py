@@ -1,7 +1,8 @@
-"""Tabular inputs: read any object that contains a table as Arrow batches of one schema.
+"""Tabular inputs: read any of the following objects as Arrow batches of one schema.
 
-    pyarrow Table, RecordBatch, dataset, scanner     polars, pandas, DuckDB, RecordBatchReader: Arrow's C stream
-    paths of files and folders: Parquet, CSV, JSON lines
+    of pyarrow: Table, RecordBatch, RecordBatchReader, dataset, scanner
+    of other packages: DataFrames of polars and pandas, DuckDB relations, and other objects with Arrow's C stream
+    paths of files and folders: Parquet, CSV, JSON lines, and formats of `tiltframe.files.readers`
 
 A stream is read once, batch by batch. From a dataset and from files, only the needed columns are read.
 """
@@ -33,7 +34,7 @@ _ALLOWED = (
     "a pyarrow.Table or dataset, a DataFrame of polars or pandas, a DuckDB relation, any other Arrow stream, or the "
     "path of a file or folder"
 )
-_FIRST = {  # the types of objects without rows or column names, with advice how to convert them
+_CONVERSIONS = {  # the types of objects that have no rows or no column names, and how to convert them
     "LazyFrame": "call .collect() first",
     "DuckDBPyConnection": "fetch the result with .arrow(), or pass the relation, con.sql('…')",
     "Series": "call .to_frame() first",
@@ -42,11 +43,15 @@ _NOTHING = ReadOptions()
 _NO_USES = ColumnUses()
 T = TypeVar("T")
 Columns: TypeAlias = Callable[[Sequence[str]], Sequence[str]]
-Settled: TypeAlias = Callable[[pa.Schema, Sequence[str]], pa.Schema]
+StoredTypes: TypeAlias = Callable[[pa.Schema, Sequence[str]], pa.Schema]
 
 
 class Batches(NamedTuple):
-    """A stream of batches, possibly none, of one schema. ``widened`` reads files again with a wider type."""
+    """A stream of any number of batches with the same schema.
+
+    ``widened`` is None unless the batches come from files. It receives the `LateType` error of a column whose inferred
+    type is too narrow, and returns the batches of the same files with the wider type.
+    """
 
     schema: pa.Schema
     batches: Iterable[pa.RecordBatch]
@@ -54,8 +59,8 @@ class Batches(NamedTuple):
 
 
 def consume(rows: Batches, read: Callable[[Batches], T]) -> T:
-    """Read a stream of batches. If the type of a column in files turns out to be too narrow, read again with the wider
-    type.
+    """Return ``read(rows)``. If a value does not fit the type that was inferred for its column, call ``read`` again
+    with all rows of the files and a wider type.
     """
     return read_widening(rows, read, _widened)
 
@@ -67,7 +72,7 @@ def _widened(rows: Batches, late: LateType) -> Batches:
 
 
 def is_tabular(data: object) -> bool:
-    """Return whether an object counts as one table, rather than as a sequence of batches.
+    """Return whether an object is one table, a stream, or the path of a file, rather than a sequence of tables.
 
     >>> is_tabular(pa.table({"a": [1]})), is_tabular("rows.csv"), is_tabular([pa.table({"a": [1]})])
     (True, True, False)
@@ -93,17 +98,44 @@ def rows_of(
     reading: ReadOptions = _NOTHING,
     timezone: str = "UTC",
     check: Callable[[pa.Schema], None] = lambda schema: None,
-    settled: Settled | None = None,
+    use_stored_types: StoredTypes | None = None,
 ) -> Batches:
-    """Return the rows of an object that contains a table. Only the needed columns are returned if they can be selected.
+    """Return the rows of a table, a stream, a dataset or files as batches.
 
-    ``columns`` receives the names of all columns and returns the needed ones. The function raises an error if a column
-    is missing. None means that all columns are needed. ``coded`` are text columns that may be read as dictionaries, if
-    Parquet files have dictionaries. ``uses`` states for each column whether its digits matter and whether its texts are
-    read as numbers. ``check`` raises an error if the schema of the rows does not fit. For files, the message names the
-    value that is not a number. ``settled`` receives the schema of files and the columns whose types are guesses, and
-    returns the schema with the types of a store. Raise ``ValueError`` if ``data`` does not contain a table (messages
-    call it ``what``), or if a file cannot be read.
+    Parameters
+    ----------
+    data : object
+        One of the objects in the description of `tiltframe.tabular`.
+    what : str
+        The name of ``data`` in error messages.
+    columns : function, optional
+        Receives the names of all columns, and returns the names of the needed ones; it raises an error if a needed
+        column is missing. Datasets and files are read without the other columns. None means all columns.
+    time : str
+        The column of event times.
+    uses : ColumnUses
+        How measures and keys use each column: whether its digits must be preserved, and whether functions read its
+        texts as numbers.
+    coded : sequence of str
+        Text columns that may be returned as dictionaries, if all files are Parquet.
+    reading : ReadOptions
+    timezone : str
+        The time zone of the windows, in which dates are read.
+    check : function
+        Receives the schema of the rows of files, and raises an error if it does not fit. If the reason is a value that
+        is not a number, the error that is raised names this value and its line.
+    use_stored_types : function, optional
+        Receives the schema of files and the names of the columns whose types were inferred. It returns the schema in
+        which such columns have the types of a store.
+
+    Returns
+    -------
+    Batches
+
+    Raises
+    ------
+    ValueError
+        If ``data`` does not contain a table, or a file cannot be read.
 
     >>> schema, batches, _ = rows_of(pa.table({"ts": [0], "a": [1]}), "data", lambda names: ["ts", "a"], "ts")
     >>> [batch.num_rows for batch in batches]
@@ -117,8 +149,8 @@ def rows_of(
     except OSError as error:
         raise ValueError(f"{what} cannot be read: {because(error)}") from None
     source.check(check)
-    if settled is not None:
-        source = replace(source, schema=settled(source.schema, source.guessed))
+    if use_stored_types is not None:
+        source = replace(source, schema=use_stored_types(source.schema, source.guessed))
     return _of_source(source, columns)
 
 
@@ -139,15 +171,17 @@ def _with_options(
     reading: ReadOptions,
     timezone: str,
 ) -> Batches:
-    """Return the rows of a table or a stream. Times are computed and rows are filtered according to ``reading``."""
+    """Return the rows of a table or a stream after ``reading`` has been applied: the rows that meet its condition, with
+    their times converted to instants or computed by its expression.
+    """
     is_stated = reading.unit(time) is not None or reading.declared.get(time) == pa.string()
     of_time = {name: kind for name, kind in reading.types.items() if name == time and is_stated}
     if replace(reading, types={}, clock=None, time_format=None, time=None, where=None) != _NOTHING or (
         of_time != reading.types
     ):
         raise ValueError(
-            f"{what} is a table or a stream, for which reading can contain only where, clock, time_format and the type "
-            f"of the time column"
+            f"{what} is a table or a stream, so reading may contain only where, time, clock, time_format and the type "
+            "of the time column; remove the other options, which are for files"
         )
     if reading == _NOTHING:
         return _with_numbers(_stream(data, what, columns), uses)
@@ -166,7 +200,9 @@ def _with_options(
 
 
 def _timed(batch: pa.RecordBatch, time: str, reading: ReadOptions, timezone: str) -> pa.RecordBatch:
-    """Convert the times of a batch, unless an expression computes them."""
+    """Return a batch whose time column has instants. A batch whose times are missing, null or computed by an expression
+    is returned unchanged.
+    """
     at = batch.schema.get_field_index(time)
     if reading.time is not None or at < 0 or batch.column(at).null_count:
         return batch
@@ -177,9 +213,9 @@ def _timed(batch: pa.RecordBatch, time: str, reading: ReadOptions, timezone: str
 
 
 def _with_numbers(rows: Batches, uses: ColumnUses) -> Batches:
-    """Add columns of numbers for those text columns whose numbers are read.
+    """Add a column of numbers for each text column that functions read as numbers.
 
-    A text column counts as numbers if all its texts in a table, or in the first rows of a stream, are numbers.
+    The column is added if all texts of a table, or of the first batch of a stream, are numbers.
     """
     batches = iter(rows.batches)
     is_list = isinstance(rows.batches, list)
@@ -205,8 +241,8 @@ def _with_numbers(rows: Batches, uses: ColumnUses) -> Batches:
 
 
 def whole_or_batches(data: Any, what: str, time: str, uses: ColumnUses, reading: ReadOptions | None = None) -> Any:
-    """Return one table completely, because its rows may be in any order. A sequence of batches is
-    returned unchanged.
+    """Return the rows of ``data`` as one complete table, because they may be in any order. Tables and streams of Arrow,
+    and sequences of batches, are returned unchanged if ``reading`` has no options.
     """
     reading = checked_type(_NOTHING if reading is None else reading, ReadOptions, "reading")
     reading.check(time, reading.types)
@@ -218,8 +254,9 @@ def whole_or_batches(data: Any, what: str, time: str, uses: ColumnUses, reading:
 
 
 def table_of(data: Any, what: str) -> pa.Table:
-    """Read a complete table, such as states. The only supported format of files is Parquet. Raise ``ValueError`` for
-    other objects.
+    """Return a table, DataFrame, stream, dataset or Parquet files as one complete Arrow table, such as a table of
+    states; raise ``ValueError`` for other objects and other formats of files. Messages call ``data`` by the name
+    ``what``.
     """
     if isinstance(data, pa.Table):
         return data
@@ -239,8 +276,8 @@ def table_of(data: Any, what: str) -> pa.Table:
 
 
 def _plain(dtype: pa.DataType) -> pa.DataType:
-    """Return the type that tiltframe writes in states for a type of texts or instants. Other tools use several types
-    for texts and instants.
+    """Return the Arrow type that tiltframe uses in states for text, bytes or instants, also inside structs. Other
+    programs use other types for the same values, such as ``large_string``. Other types are returned unchanged.
     """
     if pa.types.is_struct(dtype):
         return pa.struct([field.with_type(_plain(field.type)) for field in dtype])
@@ -286,8 +323,8 @@ def _stream(data: Any, what: str, columns: Columns | None) -> Batches:
 
 
 def _narrowed(data: Any, what: str, columns: Columns | None) -> Any:
-    """Remove the columns that are not read from a DataFrame of pandas or polars, because Arrow may have no type for
-    them.
+    """Return a DataFrame of pandas or polars with only the needed columns, because Arrow may have no type for the
+    others. Other objects are returned unchanged.
     """
     package = type(data).__module__.partition(".")[0]
     if columns is None or package not in ("pandas", "polars") or type(data).__name__ != "DataFrame":
@@ -304,8 +341,8 @@ def _narrowed(data: Any, what: str, columns: Columns | None) -> Any:
 
 def _no_table(data: object, what: str) -> ValueError:
     name = type(data).__name__
-    first = f": {_FIRST[name]}" if name in _FIRST else ""
-    return ValueError(f"{what} must be {_ALLOWED}; got {shown(data)}{first}")
+    conversion = f": {_CONVERSIONS[name]}" if name in _CONVERSIONS else ""
+    return ValueError(f"{what} must be {_ALLOWED}; got {shown(data)}{conversion}")
 
 
 def _read(reader: pa.RecordBatchReader, what: str) -> Iterator[pa.RecordBatch]:
@@ -316,7 +353,9 @@ def _read(reader: pa.RecordBatchReader, what: str) -> Iterator[pa.RecordBatch]:
 
 
 def _paths(data: Any, what: str) -> list[Path]:
-    """Return paths, which must exist. The list is empty if ``data`` does not contain paths."""
+    """Return ``data``, a path or a list of paths, as a list. Return an empty list for other objects, and raise
+    ``ValueError`` if a path does not exist.
+    """
     if isinstance(data, str | os.PathLike):
         data = [data]
     if not isinstance(data, list | tuple) or not all(isinstance(path, str | os.PathLike) for path in data):

@@ -1,9 +1,9 @@
-"""within: parse a range of time, such as two moments, a day, ``-24h``, or a pattern ``2018-01-** **:**:**``.
+"""Ranges of time in queries (``within=``): two moments, a day, ``-24h``, or a pattern such as ``2018-01-** **:**:**``.
 
-A local time may occur twice in a time zone, or be skipped. Such a time means the *first* instant with this or a later
-local time. For a repeated time, this is the earlier instant (write an offset for the later one). For a skipped time, it
-is the instant of the transition. The starts of `windows` follow the same rule, and a pattern selects one window: the
-repeated hour from 02:00 has two windows, and ``2024-10-27 02:**:**`` is the first.
+When a clock is changed, some local times occur twice and others are skipped. A local time that occurs twice is read as
+the earlier instant; write an offset for the later one. A local time that is skipped is read as the instant of the
+change. The windows of `windows` begin by the same rule. The hour from 02:00 that occurs twice has two windows, and the
+pattern ``2024-10-27 02:**:**`` selects the first.
 """
 
 from __future__ import annotations
@@ -41,20 +41,23 @@ _A_MOMENT = "2024-05-01, 2024-05-01T12:00, either with an offset such as +05:30 
 
 
 def read_time_range(within: Within, timezone: str, now: int | None = None, open_ends: bool = False) -> Range:
-    """Parse a range of time to microseconds UTC. The start is inclusive, the end exclusive, and `EVER` has the values
-    for open ends.
+    """Return a range of time as its start (inclusive) and its end (exclusive), in microseconds UTC.
+
+    ``within`` may have the following forms:
 
     - A complete year, month, day, hour, minute or second: ``2026``, ``2026-03``, ``2026-03-28``, ``2026-03-28 14``,
       ``2026-03-28 14:05 +01:00``; a `datetime.date`.
-    - The time from a moment ago until now: ``-24h``, in s, m, h, d (24 hours), w, and by the calendar mo, q and y.
-    - Two moments, as a tuple or list or as text ``START,END``: datetimes (`pandas.Timestamp` and `numpy.datetime64`
-      too), dates, ISO 8601 text, each with an offset or in the zone; Unix milliseconds as a whole number or its digits,
-      except that eight digits are a date; ``now``; a time ago: ``-24h,-1h``. If ends may be open, one of them may be
-      None or, in text, left out: ``2024-05-01,``.
-    - A pattern, one text of the form ``2018-01-02 03:04:05`` in which ``**`` replaces each part after a certain part,
-      ``2018-01-** **:**:**``. The text may end with an offset, `` +05:30`` or `` Z``.
+    - The time until now: ``-24h`` is the last 24 hours. The units are s, m, h, d (24 hours) and w; mo, q and y follow
+      the calendar.
+    - Two moments, as a tuple, a list or the text ``START,END``. A moment is a datetime (also of pandas or numpy), a
+      date, or ISO 8601 text, with an offset or in ``timezone``; a whole number of Unix milliseconds, also as text,
+      except that eight digits are a date; ``now``; or a time before now: ``-24h,-1h``. With ``open_ends``, one of the
+      moments may be None or, in text, empty: ``2024-05-01,``. The result then has the value of `EVER` for this end.
+    - A pattern of the form ``2018-01-02 03:04:05`` in which ``**`` replaces the last parts: ``2018-01-** **:**:**``. It
+      may end with an offset, `` +05:30`` or `` Z``.
 
-    Raise ``ValueError`` if the range cannot be read, is empty, or extends beyond the years 2 to 9998.
+    Local times are in ``timezone``. ``now`` is in microseconds UTC, by default the current time. Raise ``ValueError``
+    if the range cannot be read, is empty, or extends beyond the years 2 to 9998.
 
     >>> read_time_range("1970-01-01,1970-01-02T00:00Z", "UTC")
     (0, 86400000000)
@@ -68,7 +71,10 @@ def read_time_range(within: Within, timezone: str, now: int | None = None, open_
     if isinstance(bounds, str):
         return _read_pattern(_as_pattern(bounds), timezone)
     if not open_ends and any(moment is None for moment in bounds):
-        raise ValueError(f"the range {shown(within)} is open at one end; this call needs both ends")
+        raise ValueError(
+            f"the range {shown(within)} has only one end, but both are required here; write START,END such as "
+            "2024-05-01,2024-05-02"
+        )
     start, end = (
         ever if moment is None else read_moment(moment, timezone, now)
         for moment, ever in zip(bounds, EVER, strict=True)
@@ -79,15 +85,13 @@ def read_time_range(within: Within, timezone: str, now: int | None = None, open_
 
 
 def closed(within: Range, bounds: Range) -> Range:
-    """Return a range in which the bounds replace open ends."""
+    """Return the range ``within``, with the start or the end of ``bounds`` in place of an open start or end."""
     low, high = (end if at in EVER else at for at, end in zip(within, bounds, strict=True))
     return low, high
 
 
 def check_time_range(within: Within, timezone: str | None) -> None:
-    """Raise ``ValueError`` if a query's range cannot be read. If the zone is known, also raise it for
-    an empty range.
-    """
+    """Raise ``ValueError`` if a query's range cannot be read or, if the time zone is known, if it is empty."""
     bounds = _bounds(within)
     if timezone is not None or isinstance(bounds, str):
         read_time_range(within, timezone or "UTC", open_ends=True)
@@ -98,8 +102,8 @@ def check_time_range(within: Within, timezone: str | None) -> None:
 
 
 def range_text(within: Within) -> Within:
-    """Return a range as text that can be parsed as the same range. A time without a zone and with ``fold=1`` is
-    returned unchanged.
+    """Return a range as text that `read_time_range` reads as the same range. A range with a local datetime with
+    ``fold=1``, for which there is no text, is returned as a list of its two ends.
     """
     bounds = within.strip() if isinstance(within, str) else _bounds(within)
     if isinstance(bounds, str) or any(getattr(end, "fold", 0) and getattr(end, "tzinfo", 0) is None for end in bounds):
@@ -108,7 +112,8 @@ def range_text(within: Within) -> Within:
 
 
 def moment_text(moment: object) -> str:
-    """Return a moment as text that can be parsed as the same moment in any zone; raise ``ValueError`` for other values.
+    """Return a moment as text that `read_moment` reads as the same moment: an instant with an offset, or a local time
+    without one. Raise ``ValueError`` if the value is not a moment.
 
     >>> moment_text(1_714_521_600_000), moment_text(dt.date(2024, 5, 1))
     ('2024-05-01T00:00:00Z', '2024-05-01T00:00:00')
@@ -121,7 +126,7 @@ def moment_text(moment: object) -> str:
 
 
 def _bounds(within: Within) -> str | list[Moment | None]:
-    """Return the two ends of a range, or the text of a calendar unit or a pattern."""
+    """Return the two ends of a range, or the text if the range is a calendar unit, such as a day, or a pattern."""
     if isinstance(within, dt.date) and not isinstance(within, dt.datetime):
         within = within.isoformat()
     if isinstance(within, str) and _AGO.fullmatch(within.strip()):
@@ -138,7 +143,7 @@ def _bounds(within: Within) -> str | list[Moment | None]:
 
 
 def _as_pattern(text: str) -> str:
-    """Return a calendar unit in the form of a pattern. Other text is returned unchanged.
+    """Return the pattern for the text of a calendar unit, such as a month. Other text is returned unchanged.
 
     >>> _as_pattern("2026-03"), _as_pattern("2026-03-28 14 +01:00")
     ('2026-03-** **:**:**', '2026-03-28 14:**:** +01:00')
@@ -151,8 +156,8 @@ def _as_pattern(text: str) -> str:
 
 
 def _ago(count: int, unit: str, now: int, timezone: str) -> int:
-    """Return the moment that is a number of units ago. Months and years follow the zone's calendar; the day is at most
-    the last one of the month.
+    """Return the moment that is ``count`` units before ``now``, in microseconds UTC. Months, quarters and years are
+    subtracted from the local date; if the month has no such day, the result is on its last day.
     """
     if unit in LENGTH:
         return now - count * LENGTH[unit]
@@ -199,8 +204,8 @@ def _read_pattern(text: str, timezone: str) -> tuple[int, int]:
 
 
 def read_age(older_than: str) -> float:
-    """Parse a duration to seconds. Unlike the length of a window, the duration may be 0. Raise ``ValueError`` for other
-    text.
+    """Return a duration, such as ``7d``, in seconds. It may be 0, unlike the length of a window. Raise ``ValueError``
+    if the text is not a duration.
     """
     parts = number_and_unit(older_than)
     is_zero = parts is not None and parts[0] == 0
@@ -214,8 +219,9 @@ def moment_or_now(moment: object, timezone: str) -> int:
 
 
 def read_moment(moment: object, timezone: str, now: int | None = None) -> int:
-    """Return a moment in microseconds UTC. A text such as ``-24h`` is counted back from ``now``, by default the current
-    time.
+    """Return a moment in one of the forms of `read_time_range`, in microseconds UTC. A text such as ``-24h`` is
+    counted back from ``now``, in microseconds UTC and by default the current time. Raise ``ValueError`` for other
+    values.
     """
     original = moment
     if isinstance(moment, str) and (match := re.fullmatch(rf"\s*(?:{_AGO.pattern}|now)\s*", moment, re.ASCII)):
@@ -274,7 +280,9 @@ def _from_numpy(moment: np.datetime64) -> dt.datetime:
 
 
 def _first(local: int, timezone: str) -> int:
-    """Return the first instant at which the zone shows a local time or a later one."""
+    """Return the first instant at which clocks of a zone show a local time or a later one. ``local`` is in microseconds
+    since 1970-01-01 00:00 local time, and the result in microseconds UTC.
+    """
     around = min(local, _since(_END) - 1)
     return int(clock(timezone, around, around).first_instant_showing(np.array([local]))[0])
 

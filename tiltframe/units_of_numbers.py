@@ -11,7 +11,7 @@ from numpy.typing import NDArray
 from aggr.arrow import compute as pc
 
 _SECONDS = range(1_000_000_000, 4_102_444_800)  # the Unix seconds of the years 2001 to 2099
-DAYS = "%Y%m%d"  # a format of ISO 8601, so it needs no declaration
+DAYS = "%Y%m%d"  # a format of ISO 8601, so text in this format is read without a declared format
 _LAYOUTS = (DAYS, "%Y%m%d%H", "%Y%m%d%H%M", "%Y%m%d%H%M%S")
 _FIRST_DAY = 19000101
 _LAST_DAY = 20991231
@@ -21,18 +21,19 @@ _LONGEST_MONTHS = np.array([31, 28, 31, 30, 31, 30, 31, 31, 30, 31, 30, 31])
 def refuse_other_units(numbers: pa.Array, name: str, say: Callable[[str], str] | None = None) -> None:
     """Raise ``ValueError`` if all numbers look like Unix seconds, or like dates without dashes.
 
-    Numbers look like dates if each has a valid month and day and, if it has more digits, a valid time of day. Nulls are
-    skipped. ``say`` returns the option with which a user declares a unit or a time format.
+    Numbers look like dates if each has the digits of a valid date, such as 20240501, or of a date and a time of day.
+    Nulls are skipped. ``name`` is the name of the column, for the message. ``say`` receives a unit or a time format,
+    and returns the option with which a user declares it, for the advice in the message.
     """
     span = pc.min_max(numbers).as_py()
     if span["min"] is None:
         return
     layout = _layout_of(numbers, span["min"], span["max"])
     if layout is not None:
-        seen = "dates without dashes"
+        likely_meaning = "dates without dashes"
         declaration = layout
     elif span["min"] in _SECONDS and span["max"] in _SECONDS:
-        seen = "Unix seconds of the years 2001 to 2099"
+        likely_meaning = "Unix seconds of the years 2001 to 2099"
         declaration = "seconds"
     else:
         return
@@ -40,12 +41,14 @@ def refuse_other_units(numbers: pa.Array, name: str, say: Callable[[str], str] |
     year = np.datetime64(span["min"], "ms").astype("datetime64[Y]")
     raise ValueError(
         f"the whole numbers in the time column {name!r}, such as {span['min']}, would be milliseconds of "
-        f"{year}, but look like {seen}; declare the meaning with {say(declaration)}, or {say('milliseconds')}"
+        f"{year}, but look like {likely_meaning}; declare the meaning with {say(declaration)}, or {say('milliseconds')}"
     )
 
 
 def _layout_of(numbers: pa.Array, lowest: int, greatest: int) -> str | None:
-    """Return the time format that all numbers fit, or None."""
+    """Return the time format in which all numbers are dates, such as ``%Y%m%d%H``, or None. ``lowest`` and ``greatest``
+    are the smallest and the largest number.
+    """
     for hundreds, layout in enumerate(_LAYOUTS):
         clock_digits = 100**hundreds
         if lowest // clock_digits >= _FIRST_DAY and greatest // clock_digits <= _LAST_DAY:
@@ -55,7 +58,9 @@ def _layout_of(numbers: pa.Array, lowest: int, greatest: int) -> str | None:
 
 
 def _are_dates(numbers: NDArray[np.int64], clock_digits: int) -> bool:
-    """Return whether the leading digits of all numbers are days, and the digits after them times of day."""
+    """Return whether all numbers consist of the digits of a valid date (year, month, day), followed by those of a valid
+    time of day. ``clock_digits`` is 10 to the power of the number of digits of the time of day.
+    """
     days = numbers // clock_digits
     years = days // 10_000
     months = days // 100 % 100

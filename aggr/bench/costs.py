@@ -48,7 +48,7 @@ class MeasureCase:
     ----------
     measure : Measure
     rows : pa.Table
-        The rows, with the columns of the measure and the column `GROUP`, which has whole numbers from 0.
+        The rows, with the columns of the measure and the column `GROUP`, which has whole numbers of at least 0.
     group_count : int
     """
 

@@ -5,7 +5,7 @@
 (90000000, "did you mean 'host'?")
 >>> checked_whole(0, "k, the number of rows,", low=1)
 Traceback (most recent call last):
-ValueError: k, the number of rows, must be a whole number from 1; got 0
+ValueError: k, the number of rows, must be a whole number of at least 1; got 0
 """
 
 from aggr.arguments import (

@@ -180,7 +180,9 @@ class Dds(SignedSketch):
         if max_bins is None:
             return
         if isinstance(max_bins, bool) or not isinstance(max_bins, int) or not 1 <= max_bins < 2**31:
-            raise ValueError(f"max_bins must be a whole number from 1, or None for no limit; got {shown(max_bins)}")
+            raise ValueError(
+                f"max_bins must be a whole number of at least 1, or None for no limit; got {shown(max_bins)}"
+            )
 
     @property
     def own_state(self) -> DdsState:

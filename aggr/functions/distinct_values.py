@@ -20,7 +20,7 @@ from aggr.functions.value_lists import DEFAULT_MAX, ValueSet, entries_of
 from aggr.groups.groups import Groups
 from aggr.input_types import ORDERED, SUMMABLE
 from aggr.state import State
-from aggr.state_checks import made_here
+from aggr.state_checks import mark_as_checked
 
 
 @dataclass(frozen=True)
@@ -167,7 +167,7 @@ class SumDistinct(CollectSet):
     def finish_states(self, states: pa.StructArray) -> pa.Array:
         values, groups = entries_of(states.field("values"), Groups.each(len(states)))
         function = self.of_values()
-        return function.finish(made_here(function.reduce(values, groups)))
+        return function.finish(mark_as_checked(function.reduce(values, groups)))
 
 
 @dataclass(frozen=True)

@@ -287,7 +287,8 @@ def check_ddof(ddof: object) -> None:
     """Raise ``ValueError`` unless the degrees of freedom are a whole number of at least 0."""
     if isinstance(ddof, bool) or not isinstance(ddof, int) or ddof < 0:
         raise ValueError(
-            f"ddof must be a whole number from 0, such as 1 for a sample or 0 for a population; got {shown(ddof)}"
+            "ddof must be a whole number of at least 0, such as 1 for a sample or 0 for a population; got "
+            f"{shown(ddof)}"
         )
 
 

@@ -31,7 +31,7 @@ from aggr.functions.limits import ERROR, Limit, absorbed_groups, null_lists
 from aggr.functions.value_lists import check_set, checked_entries, entries_of, lists_of
 from aggr.groups.groups import Groups, group_by
 from aggr.groups.numbers import sum_by_group
-from aggr.state_checks import check_states, made_here
+from aggr.state_checks import check_states, mark_as_checked
 
 SAMPLE = "sample"  # the value of beyond that keeps a sample of the keys
 _KEY = "key"
@@ -84,13 +84,15 @@ class KeyedStates(Field):
         keyed = self._group(entries.field(_KEY), owners, thetas, absorbed)
         if keyed.rows is not None:
             entries = entries.filter(pa.array(keyed.rows))
-        merged = [function.merge(made_here(entries.field(name)), keyed.groups) for name, function in self.functions]
+        merged = [
+            function.merge(mark_as_checked(entries.field(name)), keyed.groups) for name, function in self.functions
+        ]
         return self.pack(keyed, [states.states for states in merged])
 
     def finish(self, column: pa.StructArray) -> tuple[pa.StructArray, Groups]:
         """Return the results of all keys, end to end as structs, and the state of each key."""
         entries, owners = entries_of(column.field("entries"), Groups.each(len(column)))
-        results = {name: function.finish(made_here(entries.field(name))) for name, function in self.functions}
+        results = {name: function.finish(mark_as_checked(entries.field(name))) for name, function in self.functions}
         columns = {_KEY: entries.field(_KEY), **results}
         return pa.StructArray.from_arrays(list(columns.values()), names=list(columns)), owners
 

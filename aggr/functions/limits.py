@@ -68,7 +68,7 @@ def check_max(size: int) -> None:
     """Raise ``ValueError`` unless a number of values is a whole number of at least 1."""
     if isinstance(size, bool) or not isinstance(size, int) or not 1 <= size < 2**31:
         raise ValueError(
-            f"max, the maximum number of values in a group, must be a whole number from 1; got {shown(size)}"
+            f"max, the maximum number of values in a group, must be a whole number of at least 1; got {shown(size)}"
         )
 
 

@@ -221,7 +221,9 @@ def _read_counts(counts: Floats, rows: Ids) -> Whole:
     """Convert counts that are stored as doubles to integers; ``rows`` are the rows of their messages."""
     bad = np.flatnonzero(~((counts >= 0) & (counts < 2.0**63) & (counts == np.floor(counts))))
     if len(bad):
-        raise ValueError(f"message {rows[bad[0]]} has a count of {counts[bad[0]]}; counts must be whole numbers from 0")
+        raise ValueError(
+            f"message {rows[bad[0]]} has a count of {counts[bad[0]]}; counts must be whole numbers of at least 0"
+        )
     return counts.astype(np.int64)
 
 

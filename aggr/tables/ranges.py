@@ -28,7 +28,7 @@ from numpy.typing import NDArray
 from aggr.compiling.jit import compiled
 from aggr.function import Function
 from aggr.groups.groups import Groups
-from aggr.state_checks import checked, made_here
+from aggr.state_checks import checked, mark_as_checked
 
 Places = NDArray[np.int64]
 
@@ -129,7 +129,7 @@ def merge_runs(function: Function, states: pa.StructArray, first: Places, last: 
         if len(nonempty_ranges) == len(first):
             return scanned if _is_one_range_per_run(last, len(states)) else scanned.take(pa.array(last - 1))
         left_parts = scanned.take(pa.array(last[nonempty_ranges] - 1))
-        return function.merge(made_here(left_parts), Groups.of(nonempty_ranges, len(first))).states
+        return function.merge(mark_as_checked(left_parts), Groups.of(nonempty_ranges, len(first))).states
     boundaries = _boundaries(first, last)
     segments = np.searchsorted(boundaries, np.arange(len(states)), side="right")
     backwards = _backwards(function, states, segments, begin=int(first.min()), end=int(boundaries[-1]))
@@ -138,7 +138,7 @@ def merge_runs(function: Function, states: pa.StructArray, first: Places, last: 
     left, right = np.flatnonzero(first < np.minimum(cuts, last)), np.flatnonzero(last > cuts)
     left_parts = backwards.take(pa.array(first[left] - first.min()))
     right_parts = forwards.take(pa.array(last[right] - 1 - boundaries[0]))
-    parts = made_here(pa.concat_arrays([left_parts, right_parts]))
+    parts = mark_as_checked(pa.concat_arrays([left_parts, right_parts]))
     return function.merge(parts, Groups.of(np.concatenate([left, right]), len(first))).states
 
 
@@ -207,7 +207,7 @@ def scan(function: Function, states: pa.StructArray, segments: Places) -> pa.Str
     states = checked(function, states).states
     state = function.own_state
     if not state.merges_by_field:
-        return _climbed(states, levels, lambda pairs, groups: function.merge(made_here(pairs), groups).states)
+        return _climbed(states, levels, lambda pairs, groups: function.merge(mark_as_checked(pairs), groups).states)
     fields = state.fields  # field by field, because constant fields need not be moved
     return state.pack({name: _climbed(states.field(name), levels, f.merge) for name, f in fields.items()}, len(states))
 

@@ -16,7 +16,7 @@ from aggr import Groups, Measure
 from aggr.arguments import checked_truth
 from aggr.arrow.normalize import one_array
 from aggr.groups.groups import group_by
-from aggr.state_checks import CheckedStates, arrow_of, made_here
+from aggr.state_checks import CheckedStates, arrow_of, mark_as_checked
 from aggr.tables.by_key import (
     check_rows,
     columns_read,
@@ -149,7 +149,7 @@ def plan_states(
     def merge(states_table: pa.Table, max_ratio: float = 1.0) -> pa.Table:
         if not keys and not states_table.num_rows:  # Without keys, a DataFrame without rows is one group.
             return pa.table({c.name: c.measure.function.zero(1, c.measure.input_type(input_schema)) for c in states})
-        return merge_by(made_here(states_table), _keys(states_table, list(keys)), functions, max_ratio)
+        return merge_by(mark_as_checked(states_table), _keys(states_table, list(keys)), functions, max_ratio)
 
     def groups(rows: pa.Table) -> int:
         _, places, key_columns = keyed(rows, keys, ())
@@ -194,7 +194,7 @@ def plan_results(states: TwoPhases, measures: Mapping[str, Measure]) -> TwoPhase
     fields = [pa.field(name, measure.function.result_type(state_types[name])) for name, measure in measures.items()]
 
     def results_of_merged(merged: pa.Table) -> pa.Table:
-        return results(made_here(merged), measures)
+        return results(mark_as_checked(merged), measures)
 
     return states.then(results_of_merged, pa.schema([*keys, *fields]))
 
@@ -253,7 +253,7 @@ def merge(states: DataFrame | ParquetScan, by: Sequence[str]) -> DataFrame:
         table = combine(table)  # partitions may have states of different parameters
         if apart is keys:
             return table
-        merged = combine(made_here(table), keys)
+        merged = combine(mark_as_checked(table), keys)
         if merged.num_rows < table.num_rows:
             levels = " and ".join(sorted(map(str, pc.unique(table.column(LEVEL)).to_pylist())))
             raise ValueError(
@@ -308,7 +308,7 @@ def results(states: pa.Table | CheckedStates, measures: Mapping[str, Measure]) -
         for column in columns_of_states:
             merged = column.measure.function.merge(states.column(column.name), Groups.each(table.num_rows))
             table = table.set_column(table.column_names.index(column.name), column.name, arrow_of(merged))
-        states = made_here(table)
+        states = mark_as_checked(table)
     return finish_by(states, keys, {name: (serving[name], measure) for name, measure in measures.items()})
 
 

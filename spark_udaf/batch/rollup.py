@@ -17,7 +17,7 @@ from pyspark.sql import DataFrame, Observation
 from pyspark.sql import functions as F
 
 from aggr.arguments import shown
-from aggr.state_checks import made_here
+from aggr.state_checks import mark_as_checked
 from aggr.tables.keys import keyed, plain_keys
 from spark_udaf.batch.excluded import ExclusionColumns, check_observation
 from spark_udaf.plan.columns import Batches
@@ -166,7 +166,7 @@ def plan_rollup(
         if climbed:
             by_level = [states.filter(pc.equal(states.column(LEVEL), number)) for number in range(len(frame.levels))]
         finest, *coarser = by_level
-        return then(climb(merge_panes(made_here(finest), frame), frame, coarser))
+        return then(climb(merge_panes(mark_as_checked(finest), frame), frame, coarser))
 
     columns, plain = frame.columns_in(input_schema.names), plain_keys(frame.keyed_by)
     unreduced = RawRows(rows_schema(input_schema, columns), shard_rows, reduce_late)
@@ -199,7 +199,7 @@ def _finished(
         for content, table in every:
             yield content, _numbered(table, 0) if content is Content.STATES else table
         return
-    finished, left = climb_within(merge_panes(made_here(head[0][1]), frame), frame, *alone)
+    finished, left = climb_within(merge_panes(mark_as_checked(head[0][1]), frame), frame, *alone)
     yield Content.RESULTS, then(finished)
     yield Content.STATES, pa.concat_tables([_numbered(states, number) for number, states in enumerate(left)])
 

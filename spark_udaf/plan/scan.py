@@ -235,7 +235,7 @@ def scan_parquet(
     if rows_per_task is not None and (
         isinstance(rows_per_task, bool) or not isinstance(rows_per_task, int) or rows_per_task < 1
     ):
-        raise ValueError(f"rows_per_task must be a whole number from 1; got {rows_per_task!r}")
+        raise ValueError(f"rows_per_task must be a whole number of at least 1; got {rows_per_task!r}")
     check_session(spark)
     filters = expression_of(filters)
     if filesystem is not None and not isinstance(filesystem, fs.FileSystem):

@@ -142,5 +142,5 @@ def _truth(name: str, text: str) -> bool:
 
 def _count(name: str, text: str) -> int:
     if not text.strip().isdigit() or int(text) < 1:
-        raise ValueError(f"{name} must be a whole number from 1; got {text!r}")
+        raise ValueError(f"{name} must be a whole number of at least 1; got {text!r}")
     return int(text)

@@ -108,7 +108,7 @@ CASES = chosen_cases()
 
 
 def source_of(function: Function, kind: pa.DataType):
-    """Draw what the function takes: whole numbers from 0 for hdr, sums within int64 and decimal range."""
+    """Draw what the function takes: whole numbers of at least 0 for hdr, sums within int64 and decimal range."""
     if function.name == "hdr":
 
         def random_integers(size: int, seed: int) -> pa.Array:

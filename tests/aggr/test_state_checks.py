@@ -10,7 +10,7 @@ import pytest
 
 import aggr
 from aggr.extend import DamagedState
-from aggr.state_checks import CheckedStates, checked, made_here
+from aggr.state_checks import CheckedStates, checked, mark_as_checked
 
 ROOT = Path(__file__).parent.parent.parent
 SUM, ALL = aggr.Sum(), aggr.Groups.single(2)
@@ -51,7 +51,7 @@ def test_states_from_outside_are_checked(read):
 
 
 def test_checked_states_are_not_looked_at_again():
-    assert SUM.merge(made_here(damaged(STATES)), ALL).states.field("count").to_pylist() == [-2]
+    assert SUM.merge(mark_as_checked(damaged(STATES)), ALL).states.field("count").to_pylist() == [-2]
 
 
 def test_checked_states_do_not_travel():
@@ -62,5 +62,7 @@ def test_checked_states_do_not_travel():
 def test_nobody_else_says_that_states_need_no_check():
     packages = ("aggr", "windows", "tiltframe", "spark_udaf")
     files = {str(file.relative_to(ROOT)) for package in packages for file in (ROOT / package).rglob("*.py")}
-    saying = {name for name in files if "made_here" in (text := (ROOT / name).read_text()) or "CheckedStates(" in text}
+    saying = {
+        name for name in files if "mark_as_checked(" in (text := (ROOT / name).read_text()) or "CheckedStates(" in text
+    }
     assert {"aggr/state.py", "tiltframe/level_chain.py"} <= saying <= WHO_MAY

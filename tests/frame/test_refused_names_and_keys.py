@@ -48,5 +48,5 @@ def test_periods_of_pandas():
 
 
 def test_a_part_of_a_key():
-    with pytest.raises(ValueError, match=r"keys must be a whole number from 1; got 0\.5"):
+    with pytest.raises(ValueError, match=r"keys must be a whole number of at least 1; got 0\.5"):
         explain(ROWS, frame([]), keys=0.5)

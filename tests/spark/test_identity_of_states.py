@@ -66,7 +66,7 @@ def test_states_by_keys(spark, df, tmp_path):
             assert su.finish(merged, {"a": aggr.sum("lat")}).first().a == 45
             for other in ({"a": aggr.avg("amount")}, {"n": aggr.count(where="status >= 400")}, {"n": aggr.count()}):
                 with pytest.raises(
-                    ValueError, match=r"these are not states of .*: .* is read from it; pass trust=True"
+                    ValueError, match=r"these are not states of .*: .*, from which .* cannot be read; pass trust=True"
                 ):
                     su.finish(merged, other)
         assert su.finish(merged, {"a": aggr.avg("amount")}, trust=True).first().a == 4.5

@@ -26,7 +26,7 @@ INTERNALS = (
     "lambda",
 )
 
-NUMBER = "a commit number, which grows with every commit, must be a whole number from 0"
+NUMBER = "a commit number, which grows with every commit, must be a whole number of at least 0"
 CALLS = {  # what is called -> how the sentence begins
     "su.rollup(3, FRAME)": "expected a Spark DataFrame, or files from su.scan_parquet; got int",
     "su.rollup(None, FRAME)": "expected a Spark DataFrame",
@@ -146,7 +146,7 @@ CALLS = {  # what is called -> how the sentence begins
     "su.scan_parquet(spark, file, filesystem='s3')": "filesystem must be a filesystem of pyarrow.fs; got 's3'",
     "su.scan_parquet(spark, file, partitioning='dir')": "partitioning must be 'hive'",
     "su.scan_parquet(spark, file, partitioning=3)": "partitioning must be 'hive'",
-    "su.scan_parquet(spark, file, rows_per_task='9')": "rows_per_task must be a whole number from 1; got '9'",
+    "su.scan_parquet(spark, file, rows_per_task='9')": "rows_per_task must be a whole number of at least 1; got '9'",
     "su.rollup_into(df, 'folder', 'w', 1)": "expected a store, such as tiltframe.FrameStore(",
     "su.rollup_into(df, store, '', 1)": "the name of a writer must be",
     "su.rollup_into(df, store, 'w', '1')": NUMBER + "; got '1'",
@@ -190,7 +190,7 @@ CALLS = {  # what is called -> how the sentence begins
     "su.read(spark, store.uri, '1h', fill='maybe')": "fill must be True or False, or one of null, zero",
     "su.read(spark, store.uri, '1h', now='soon')": "cannot read",
     "su.read(spark, store.uri, '1h', name=3)": "name must be text; got 3",
-    "su.read(spark, store.uri, '1h', rows_per_task=0)": "rows_per_task must be a whole number from 1",
+    "su.read(spark, store.uri, '1h', rows_per_task=0)": "rows_per_task must be a whole number of at least 1",
     "su.read(spark, store.uri, '1h', storage_options='x')": "storage_options must be a dict of names to options",
 }
 

@@ -384,7 +384,7 @@ def test_types_that_spark_lacks_are_as_the_store_keeps_them(tmp_path):
         ({"per": "1s"}, "1s does not consist of whole windows of a level"),
         ({"per": "1h", "fill": "maybe"}, "fill must be True or False, or one of"),
         ({"per": "1h", "keys": '["host"'}, "as JSON"),
-        ({"per": "1h", "rows_per_task": "0"}, "rows_per_task must be a whole number from 1"),
+        ({"per": "1h", "rows_per_task": "0"}, "rows_per_task must be a whole number of at least 1"),
         ({"per": "1h", "name": "other"}, "is called 'frame', not 'other'"),
     ],
 )

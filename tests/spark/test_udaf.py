@@ -330,7 +330,7 @@ MISTAKES = [
     ("first", ("word",), {}, ValueError, "first needs event times"),
     ("sum", (), {}, ValueError, "sum needs a column"),
     ("count", (3,), {}, TypeError, "a column must be a Column or a name; got 3"),
-    ("var", ("x", -1), {}, ValueError, "ddof must be a whole number from 0"),
+    ("var", ("x", -1), {}, ValueError, "ddof must be a whole number of at least 0"),
     ("var", ("x", 1, 2, 3), {}, TypeError, "positional argument"),
 ]
 

@@ -103,7 +103,7 @@ def test_points_pass_over_levels_that_have_expired(tmp_path):
 def test_points_that_cannot_be(store):
     with pytest.raises(ValueError, match="contradict each other"):
         store.query("1h", points=5)
-    with pytest.raises(ValueError, match="points must be a whole number from 1; got 0"):
+    with pytest.raises(ValueError, match="points must be a whole number of at least 1; got 0"):
         store.query(points=0)
     with pytest.raises(ValueError, match="the range has more than 3 windows even with one window per year"):
         store.query(points=3, within="2020-01-01,2030-01-01")

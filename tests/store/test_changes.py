@@ -12,7 +12,7 @@ import pytest
 from tests.command_line import call
 from tests.crash_processes import BEGIN, FRAME, CrashProcesses, append, compact, rows, watch
 from tiltframe import FrameStore, rollup
-from tiltframe.store import Seen
+from tiltframe.store import SeenParts
 from tiltframe.store.testing import MemoryBackend
 
 pytestmark = [pytest.mark.store, pytest.mark.slow, pytest.mark.filterwarnings("ignore::tiltframe.store.Expired")]
@@ -57,7 +57,7 @@ def test_changes_are_the_windows_whose_states_differ(kind, tmp_path, request):
     for name in [*work, *draws.choices([*work], k=4 if kind == "memory" else 0)]:
         number += 1
         work[name]()
-        changes, after = store.changes(Seen.from_json(changes.seen.to_json())), states_of(store)
+        changes, after = store.changes(SeenParts.from_json(changes.seen.to_json())), states_of(store)
         got = named(changes.windows)
         assert len(got) == len(set(got))
         assert set(got) == {key for key in {*before, *after} if before.get(key) != after.get(key)}, name
@@ -69,10 +69,10 @@ def test_changes_are_the_windows_whose_states_differ(kind, tmp_path, request):
     assert {key for key in states_of(store) if before.get(key) != states_of(store)[key]} <= set(
         named(store.changes(changes.seen).windows)
     )
-    with pytest.raises(ValueError, match="since must be a Seen"):
+    with pytest.raises(ValueError, match="since must be a SeenParts"):
         store.changes(3)
-    with pytest.raises(ValueError, match=r"pass text that Seen\.to_json wrote"):
-        Seen.from_json("[]")
+    with pytest.raises(ValueError, match=r"pass text that SeenParts\.to_json wrote"):
+        SeenParts.from_json("[]")
 
 
 def test_watch_goes_on_from_a_file(tmp_path, capfd):
@@ -111,7 +111,7 @@ def test_a_watcher_that_is_killed_tells_of_every_change(tmp_path):
         for child in (watching, working):
             processes.kill(child)
     processes.close()
-    seen = Seen.from_json((tmp_path / "seen.json").read_text())
+    seen = SeenParts.from_json((tmp_path / "seen.json").read_text())
     assert _lines(lines), "nothing was ever told"
     reported = {(row["level"], row["window_start"], row["k"]) for row in _lines(lines)}
     reported |= {

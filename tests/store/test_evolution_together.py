@@ -14,7 +14,7 @@ from tests.crash_processes import FRAME, GENERATIONS, RETENTION, CrashProcesses,
 from tiltframe import FrameStore, TiltFrame, finish, rollup
 from tiltframe.names import LEVEL, START
 from tiltframe.store.backends.protocol import EXPIRED
-from tiltframe.store.log.records import held_from
+from tiltframe.store.log.records import available_from
 
 pytestmark = [
     pytest.mark.store,
@@ -65,7 +65,7 @@ def test_whoever_works_while_a_store_evolves_loses_nothing(kind, tmp_path, reque
     for state in ("as it is", "compacted"):
         states = rollup(all_rows, frame)
         for level in levels:
-            kept_from = held_from(store.backend.snapshot([EXPIRED]), level)
+            kept_from = available_from(store.backend.snapshot([EXPIRED]), level)
             expected = states.filter(pc.equal(states.column(LEVEL), level))
             expected = finish(
                 expected.filter(pc.greater_equal(expected.column(START).cast(pa.int64()), kept_from)), frame

@@ -50,7 +50,7 @@ from tiltframe.store.changes import (
 from tiltframe.store.log import run as log_run
 from tiltframe.store.log import writers
 from tiltframe.store.log.errors import Conflict
-from tiltframe.store.log.records import held_from, snapshot_of
+from tiltframe.store.log.records import available_from, snapshot_of
 from tiltframe.store.query import merging
 from tiltframe.store.query.merging import pieces_of
 from tiltframe.store.testing import MemoryBackend
@@ -370,7 +370,7 @@ class Memory(MemoryBackend):
     def is_held(self, token, snapshot):
         """Say whether any level still holds the window of a token; others are not looked at by a retraction."""
         levels = Description.from_dict(snapshot.manifest).frame.levels
-        return any(level.starts(token[1] * SECOND) >= held_from(snapshot, level.name) for level in levels)
+        return any(level.starts(token[1] * SECOND) >= available_from(snapshot, level.name) for level in levels)
 
     def check_records(self, transaction):
         """Every record that was ever committed has the text of its last commit."""
@@ -383,7 +383,7 @@ class Memory(MemoryBackend):
         now = MemoryBackend.snapshot(self, [EXPIRED])
         for level in Description.from_dict(now.manifest).frame.levels:
             tokens = Counter(token for part in now.of(level.name) for token in tokens_of(self.tables.rows[part.name]))
-            self.check(level, held_from(now, level.name), tokens, self.truth)
+            self.check(level, available_from(now, level.name), tokens, self.truth)
 
     def check(self, level, kept_from, tokens, truth):
         visible = Counter({t: n for t, n in tokens.items() if level.starts(t[1] * SECOND) >= kept_from})
@@ -638,7 +638,7 @@ class World:
                 for level in Description.from_dict(now.manifest).frame.levels:
                     parts = now.of(level.name)
                     tokens = Counter(token for part in parts for token in tokens_of(target.tables.rows[part.name]))
-                    self.backend.check(level, held_from(now, level.name), tokens, truth)
+                    self.backend.check(level, available_from(now, level.name), tokens, truth)
             except AssertionError:
                 continue
             fits.append(truth)
@@ -655,7 +655,7 @@ class World:
 
         def attempt():
             snapshot = snapshot_of(self.backend)
-            kept_from = held_from(snapshot, level.name)
+            kept_from = available_from(snapshot, level.name)
             pieces = pieces_of(snapshot.of(level.name), [(kept_from, EVER[1])])
             return snapshot.version, kept_from, self.backend.read(pieces, manifest.schema.names[1:])
 

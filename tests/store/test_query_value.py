@@ -140,8 +140,8 @@ def test_a_level_that_a_store_does_not_have_is_answered_with_those_that_it_has(l
 
 WRONG = {
     '{"limits": 5}': "a query has no 'limits'; did you mean 'limit'",
-    '{"limit": "5"}': "limit must be a whole number from 0; got '5'",
-    '{"limit": true}': "limit must be a whole number from 0; got True",
+    '{"limit": "5"}': "limit must be a whole number of at least 0; got '5'",
+    '{"limit": true}': "limit must be a whole number of at least 0; got True",
     '{"fill": 1}': "fill must be True or False; got 1",
     '{"edges": 5}': "cannot read the length of edges 5; write a whole number and one of us, ms, s, m, h, d, w",
     '{"edges": "1mo"}': "the length of edges '1mo' has no fixed length",
@@ -293,7 +293,7 @@ def test_a_range_may_be_open_at_one_end(store):
     assert store.query("1h", ("2030-01-01", None)).num_rows == 0
     assert store.query("all", ("2030-01-01", None)).num_rows == 0
     assert store.query(points=40, within=(at, None), keys=[])["level"][0].as_py() == "1h"
-    with pytest.raises(ValueError, match="is open at one end; this call needs both ends"):
+    with pytest.raises(ValueError, match="has only one end, but both are required here"):
         store.rebuild(within=(at, None))
 
 

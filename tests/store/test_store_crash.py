@@ -26,7 +26,7 @@ from tests.crash_processes import (
 from tiltframe import FrameStore, finish, rollup
 from tiltframe.names import LEVEL, START
 from tiltframe.store.backends.protocol import EXPIRED
-from tiltframe.store.log.records import held_from
+from tiltframe.store.log.records import available_from
 
 pytestmark = [pytest.mark.store, pytest.mark.filterwarnings("ignore::tiltframe.store.Expired")]
 
@@ -47,7 +47,7 @@ def check(path: str, acknowledged: int, generation: int) -> tuple[int, int]:
     parts = [rows("w", number) for number in range(last + 1)] + [replaced(number) for number in replaced_numbers]
     expected = rollup(pa.concat_tables(parts or [rows("w", 0).slice(0, 0)]), FRAME)
     for level in ("10s", "1m", "10m"):
-        kept_from = held_from(store.backend.snapshot([EXPIRED]), level)
+        kept_from = available_from(store.backend.snapshot([EXPIRED]), level)
         expected_level = expected.filter(pc.equal(expected.column(LEVEL), level))
         expected_level = finish(
             expected_level.filter(pc.greater_equal(expected_level.column(START).cast(pa.int64()), kept_from)), FRAME

@@ -170,7 +170,7 @@ MISTAKES: dict[str, tuple[Callable[[pa.Table], pa.Table], str]] = {
     ),
     "null starts": (
         lambda s: put(s, START, pa.nulls(s.num_rows, s[START].type)),
-        "the column 'window_start' of states must not be null",
+        "the column 'window_start' of states must not contain null",
     ),
     "times without a zone": (
         lambda s: s.set_column(1, START, s[START].cast(pa.timestamp("us"))),

@@ -18,7 +18,7 @@ from tiltframe import FrameStore, finish, rollup
 from tiltframe.names import LEVEL, START
 from tiltframe.store.backends.delta.head import Head
 from tiltframe.store.backends.protocol import EXPIRED
-from tiltframe.store.log.records import held_from
+from tiltframe.store.log.records import available_from
 
 pytestmark = [pytest.mark.store, pytest.mark.filterwarnings("ignore::tiltframe.store.Expired")]
 
@@ -57,7 +57,7 @@ def test_who_works_together_loses_nothing(kind, expiring, rounds, tmp_path, requ
     expected = rollup(pa.concat_tables([*parts, *(replaced(number) for number in replaced_numbers)]), FRAME)
     for state in ("as it is", "compacted"):
         for level in ("10s", "1m", "10m"):
-            kept_from = held_from(store.backend.snapshot([EXPIRED]), level)
+            kept_from = available_from(store.backend.snapshot([EXPIRED]), level)
             expected_level = expected.filter(pc.equal(expected.column(LEVEL), level))
             expected_level = finish(
                 expected_level.filter(pc.greater_equal(expected_level.column(START).cast(pa.int64()), kept_from)), FRAME

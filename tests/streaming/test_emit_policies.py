@@ -291,7 +291,7 @@ def test_late_policies_as_text(policy):
         ("after_close(lateness=1s)", "there is no parameter 'lateness'; after_close takes delay"),
         ("after_close(mode=all)", "mode must be one of accumulating"),
         ("after_close(having='n >')", "cannot read|n >"),
-        ("after_count(0)", "rows must be a whole number from 1"),
+        ("after_count(0)", "rows must be a whole number of at least 1"),
         ("after_key_expire", "needs timeout"),
         ("after_key_expire(1m, only)", "pass maxspan"),
         ("on_update(1s, clock=wall)", "clock must be one of arrival, event"),
@@ -307,11 +307,11 @@ def test_bad_policies_are_refused(text, message):
 @pytest.mark.parametrize(
     ("arguments", "message"),
     [
-        ({"late": "buffer(-1)"}, "windows must be a whole number from 0"),
+        ({"late": "buffer(-1)"}, "windows must be a whole number of at least 0"),
         ({"late": "buffer(1, older=newest)"}, "older must be one of oldest, drop"),
         ({"late": "buffer", "levels": ["session(1m)"]}, "a buffer needs windows that follow each other"),
         ({"emit": "after_key_expire(1m)"}, r"levels=\['all'\]; its levels are \['10s'\]"),
-        ({"max_keys": 0}, "max_keys must be a whole number from 1"),
+        ({"max_keys": 0}, "max_keys must be a whole number of at least 1"),
         ({"beyond": "ignore"}, "beyond must be one of error, drop"),
         ({"emit": "after_close(mode=changelog)", "keys": ["change"]}, "'change' is a column of the emitted rows"),
     ],

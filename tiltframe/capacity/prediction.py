@@ -206,7 +206,7 @@ def explain(
         if value is not None and not (isinstance(value, int | float) and 0 < value < 2**63):
             raise ValueError(f"{name} must be a number above 0; got {shown(value)}")
     if keys is not None and keys != int(keys):
-        raise ValueError(f"keys must be a whole number from 1; got {shown(keys)}")
+        raise ValueError(f"keys must be a whole number of at least 1; got {shown(keys)}")
     rows = from_rows(sample, frame, reading, pa.Table.from_batches)
     times = event_times(rows.column(frame.time), frame.time, frame.timezone)
     if not len(times) or times.min() == times.max():

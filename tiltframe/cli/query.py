@@ -18,7 +18,7 @@ from tiltframe.cli.asked_keys import asked_keys
 from tiltframe.cli.interrupts import NOTHING, from_now
 from tiltframe.cli.output import Form, print_table, write_results
 from tiltframe.regular_files import replaced
-from tiltframe.store import FILLS, FrameStore, Query, Seen
+from tiltframe.store import FILLS, FrameStore, Query, SeenParts
 from tiltframe.text.measures import asked_measures
 from tiltframe.text.results import json_lines
 from windows import window
@@ -28,7 +28,7 @@ def _read_number(context: click.Context, option: click.Parameter, text: str | No
     if text is None:
         return None
     if not re.fullmatch(r"[0-9]{1,18}", text):
-        raise click.BadParameter(f"{shown(text)} is not a whole number from 0")
+        raise click.BadParameter(f"{shown(text)} is not a whole number of at least 0")
     return int(text)
 
 
@@ -206,7 +206,7 @@ def watch(uri: str, name: str | None, since: Path | None, every: str, once: bool
     printed twice, but each window is printed.
     """
     seconds, store = window(every).length / 1e6, FrameStore(uri, name=name)
-    seen = Seen.from_json(since.read_text()) if since is not None and since.exists() else None
+    seen = SeenParts.from_json(since.read_text()) if since is not None and since.exists() else None
     if since is None or seen is None:
         seen = store.at().seen
         _keep(since, seen)
@@ -223,7 +223,7 @@ def watch(uri: str, name: str | None, since: Path | None, every: str, once: bool
         time.sleep(seconds)
 
 
-def _keep(since: Path | None, seen: Seen) -> None:
+def _keep(since: Path | None, seen: SeenParts) -> None:
     if since is not None:
         with replaced(since) as file:
             file.write(seen.to_json().encode())

@@ -128,7 +128,7 @@ def rollup(
             store.check_retention(retained)
         if replace_within is not None:
             store.replaced_range(replace_within)
-        source = replace(source, schema=store.settled(source.schema, guessed=source.guessed))
+        source = replace(source, schema=store.with_stored_types(source.schema, guessed=source.guessed))
         store.check_states(store.frame.states_schema(source.schema))
         filed = look_up(source.files, store, piped)
         if replace_within is None:

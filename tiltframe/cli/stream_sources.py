@@ -420,6 +420,6 @@ class Arrivals:
         source = opened() if self.bad is None else open_leniently(opened, self.frame.check, self.reading)
         source.check(self.frame.check)
         if self.store is not None:
-            source = replace(source, schema=self.store.settled(source.schema, guessed=source.guessed))
+            source = replace(source, schema=self.store.with_stored_types(source.schema, guessed=source.guessed))
             self.store.check_states(self.store.frame.states_schema(source.schema))
         return source

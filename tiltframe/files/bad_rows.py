@@ -1,8 +1,8 @@
-"""Bad rows: rows that cannot be read are dropped and recorded with line number and reason, instead of raising an error.
+"""Bad rows: leave out the rows that cannot be read, and write each with its line number and the reason to a file.
 
-A row is bad if it cannot be read by itself: its line is not JSON or CSV, a value has another type or is not a time, or
-an expression or a function rejects a value. A block of lines that cannot be read is halved until each bad line is
-isolated. Other systems call the file of bad rows a dead letter queue.
+A row is bad if it cannot be read alone: its line is not JSON or CSV, a value has another type or is not a time, or an
+expression or a function rejects a value. If a block of lines cannot be read, its halves are read separately, and their
+halves in turn, until the bad lines are known. Other systems call the file of bad rows a dead letter queue.
 """
 
 from __future__ import annotations
@@ -29,13 +29,13 @@ from tiltframe.files.read_options import ReadOptions
 from tiltframe.files.readers import read_batches, read_schema, reader_of
 from tiltframe.files.soundness import record_pattern
 
-_BLOCK = 1 << 23  # the bytes of text that are read together
-_ROWS = 1 << 16  # the rows of Parquet that are read together
-_MOST_LINES = 1000  # the maximum number of lines of a quoted field; a quote that stays open longer is a mistake
+_BLOCK = 1 << 23  # the size of a block of a text file, in bytes
+_ROWS = 1 << 16  # the number of rows of a batch of Parquet
+_MOST_LINES = 1000  # the maximum number of lines of a quoted field; if it is longer, its closing quote is missing
 _SAMPLE = 10_000  # the number of records from which types are inferred
 _LONGEST = 300  # the maximum length of a reason, in characters
-UNREADABLE = (ValueError, TypeError, OverflowError)
-ALL_BAD = 10  # If at least this many rows are read and all fail, the options are wrong rather than the rows.
+UNREADABLE = (ValueError, TypeError, OverflowError)  # the errors that a bad row may raise
+ALL_BAD = 10  # if all of at least this many rows are bad, an error is raised, because the options must be wrong
 _KINDS = (
     ("whole", re.compile(r"[+-]?[0-9]+")),
     ("number", re.compile(r"[+-]?([0-9]+\.?[0-9]*|\.[0-9]+)([eE][+-]?[0-9]+)?|(?i:nan|[+-]?inf(inity)?)")),
@@ -46,34 +46,41 @@ Rows = TypeVar("Rows")
 
 @dataclass(frozen=True)
 class Line:
-    """A line, or a record of several lines, as its line number and its bytes."""
+    """A record of a text file, usually one line: the number of its first line, and its bytes."""
 
     number: int
     text: bytes
 
 
 _Bad: TypeAlias = list[tuple[Line, Exception]]
-# the good rows, the number of rows that were read, and the bad rows
+# a part of a file: its good rows (None if it has none), the number of all its rows, and its bad rows
 _Piece: TypeAlias = tuple[pa.Table | None, int, _Bad]
 _NONE: _Bad = []
 _Check: TypeAlias = Callable[[pa.Table], object]
 
 
 class BadRows:
-    """The destination of bad rows, and their count. The destination is a file of JSON lines, or None.
+    """A file of JSON lines to which bad rows are written, and their number.
 
-    With ``once``, rows that the file already contains are not written again, because files may be read again after the
-    process was killed.
+    Parameters
+    ----------
+    file : Path, optional
+        Without a file, bad rows are only counted.
+    once : bool
+        Whether rows that the file already contains are not written again. This is needed if a process that was killed
+        reads the same files again.
     """
 
     def __init__(self, file: Path | None = None, once: bool = True) -> None:
-        """Read the rows that the file already contains, unless ``once`` is false."""
+        """Read the rows that the file already contains if ``once`` is true."""
         self.file, self.count, self._known = file, 0, set[str]()
         if once:
             self.begin_again()
 
     def begin_again(self) -> None:
-        """Prepare to read all rows again: reset the count, and do not write rows that the file already contains."""
+        """Set the count to 0, and from now on skip rows that the file already contains. Call this before all rows are
+        read again.
+        """
         self.count = 0
         if self.file is not None and self.file.exists():
             try:
@@ -104,7 +111,9 @@ class BadRows:
 
 
 def reason(error: Exception) -> str:
-    """Return the reason why a row cannot be read, in one line, without the location and without advice."""
+    """Return the message of an error as the reason why a row is bad: one line, without the file, the line number and
+    advice.
+    """
     message = re.sub(r"^cannot read [^:]* as JSON lines: ", "", str(error))
     message = re.sub(r"^(cannot read )?\S*piece\.\w+(, line [0-9,]+)?(:| is) ?(in line [0-9,]+,? )?", "", message)
     message = re.sub(r" in line [0-9,]+(?=, in the column )", "", message)
@@ -114,9 +123,11 @@ def reason(error: Exception) -> str:
 def sound(
     lines: Sequence[Line], read: Callable[[Sequence[Line]], Rows], check: Callable[[Rows], object]
 ) -> tuple[Rows | None, _Bad]:
-    """Return the rows of all readable lines (None if no line is readable), and each unreadable line with its error.
+    """Return the rows of the good lines, or None if all lines are bad, and a list of the bad lines with their errors.
 
-    ``read``, and the slower ``check``, raise an error for rows that are to be dropped.
+    A line is bad if ``read``, which returns the rows of lines, or ``check``, which receives these rows, raises an error
+    for it. ``check`` is called for halves of the lines only if it fails for all good lines together, because it is
+    slower.
     """
 
     def checked(lines: Sequence[Line]) -> Rows:
@@ -133,7 +144,9 @@ def sound(
 
 
 def before_first_bad(lines: Sequence[Line], read: Callable[[Sequence[Line]], object]) -> int:
-    """Return the number of lines before the first unreadable one. Lines that cannot be read together are halved."""
+    """Return the number of lines before the first line for which ``read`` raises an error, by bisection. At least one
+    line must be bad.
+    """
     low, high = 0, len(lines)
     while high - low > 1:
         half = (low + high) // 2
@@ -146,7 +159,9 @@ def before_first_bad(lines: Sequence[Line], read: Callable[[Sequence[Line]], obj
 
 
 def _divided(lines: Sequence[Line], read: Callable[[Sequence[Line]], object]) -> tuple[list[Line], _Bad]:
-    """Read lines together. If that fails, read halves of them, down to single lines."""
+    """Return the good lines, and the bad lines with their errors. ``read`` is called with all lines and, if it fails,
+    with halves of them, down to single lines.
+    """
     try:
         read(lines)
     except LateType:
@@ -163,9 +178,10 @@ def _divided(lines: Sequence[Line], read: Callable[[Sequence[Line]], object]) ->
 def file_batches(
     source: Source, file: Path, columns: Sequence[str], bad: BadRows | None, check: _Check | None = None
 ) -> Iterator[pa.RecordBatch]:
-    """Yield some columns of the rows of a file. With ``bad``, unreadable rows are recorded there and left out.
+    """Yield the columns ``columns`` of the rows of a file.
 
-    ``check`` raises an error for other rows that are to be dropped.
+    If ``bad`` is passed, bad rows are added to it and left out; otherwise a bad row raises an error. ``check`` receives
+    a table of rows, and raises an error if one of them counts as bad although it can be read.
     """
     if bad is None:
         yield from source.batches_of(file, columns)
@@ -190,7 +206,7 @@ def _table(source: Source, file: Path, columns: Sequence[str], rows: list[pa.Rec
 
 
 def _read_whole(read: Callable[[], pa.Table], check: _Check) -> pa.Table | None:
-    """Return the rows, read together, or None if some of them cannot be read."""
+    """Return the rows that ``read`` returns, or None if ``read`` or ``check`` raises an error for some of them."""
     try:
         check(rows := read())
     except LateType:
@@ -201,8 +217,8 @@ def _read_whole(read: Callable[[], pa.Table], check: _Check) -> pa.Table | None:
 
 
 def _typed_batches(file: Path, columns: Sequence[str]) -> Iterator[tuple[pa.RecordBatch, Callable[[], pa.RecordBatch]]]:
-    """Yield batches of some columns of a file, each with a function that reads all columns of the same rows, because
-    bad rows are recorded completely.
+    """Yield batches of the columns ``columns`` of a file whose format has types. With each batch, yield a function that
+    reads the same rows with all columns, because bad rows are written with all columns.
     """
     own_reader = reader_of(file)
     if own_reader is not None:  # its batches may have other sizes if other columns are read
@@ -248,7 +264,9 @@ def _of_typed(source: Source, file: Path, columns: Sequence[str], check: _Check,
 
 
 def _of_text(source: Source, file: Path, columns: Sequence[str], check: _Check, folder: Path) -> Iterator[_Piece]:
-    """Read a text file in blocks of complete records. A block that cannot be read is read record by record."""
+    """Yield the rows of a text file in blocks of complete records. The good rows of a block with bad ones are found by
+    `sound`.
+    """
     reading, delimiter = source.reading, delimiter_of(file, source.reading)
     piece = folder / f"piece.{kind_of(file)}"
     written = source.written.get(file) or own_schema(sample_of(file, reading, folder), reading)
@@ -280,7 +298,9 @@ def _of_text(source: Source, file: Path, columns: Sequence[str], check: _Check, 
 
 
 def _end_of_records(data: bytes, quoted: bool) -> int:
-    """Return the end of the last line that ends outside quotes, or of the last line if no line does."""
+    """Return the position after the last line end that is not inside quotes. If all line ends are inside quotes, return
+    the position after the last one. Quotes count only if ``quoted`` is true.
+    """
     last = end = data.rfind(b"\n") + 1
     quotes = data.count(b'"', 0, end) if quoted else 0
     while quotes % 2 and end:
@@ -290,11 +310,13 @@ def _end_of_records(data: bytes, quoted: bool) -> int:
 
 
 def _chunks(file: Path, reading: ReadOptions) -> Iterator[bytes]:
-    """Yield a text file in blocks. Its encoding must have line ends of one byte. The last block is empty."""
+    """Yield the bytes of a text file in blocks, and an empty block at the end. Raise ``ValueError`` if a line break in
+    the encoding has more than one byte, or if the file is a JSON array.
+    """
     if "\n".encode(reading.encoding) != b"\n":
         raise ValueError(
-            "bad rows can be skipped only in encodings whose line breaks are one byte, such as utf-8, and not in "
-            f"{reading.encoding}; convert the file"
+            f"bad rows can be skipped only in encodings whose line breaks are one byte, such as utf-8; {file} has the "
+            f"encoding {reading.encoding}; convert it to utf-8"
         )
     with open_text(file) as stream:
         chunk = stream.read(_BLOCK)
@@ -310,16 +332,18 @@ def _chunks(file: Path, reading: ReadOptions) -> Iterator[bytes]:
 
 
 def _head(data: bytes, delimiter: str, skip_rows: int) -> bytes:
-    """Return the header record of CSV, including the skipped and empty lines above it."""
+    """Return the beginning of a CSV file up to the end of its header, with the skipped and the empty lines above it."""
     above = b"".join(data.splitlines(keepends=True)[:skip_rows]) if skip_rows else b""
     complete = re.match(rb"[\r\n]*+" + record_pattern(delimiter), data[len(above) :])
     return above + (complete[0] if complete else data[len(above) : data.find(b"\n", len(above)) + 1])
 
 
 def _records(data: bytes, number: int, delimiter: str | None, last: bool) -> tuple[list[Line], bytes]:
-    """Split bytes into records; records of CSV end outside quotes. Also return the bytes of an incomplete last record.
+    """Split bytes into records. Return the records, and the bytes of an incomplete record at the end.
 
-    If a quote is still open after a thousand lines or at the end, only its own line is bad.
+    A record of CSV ends at the first line end outside quotes. If a quote is not closed within a thousand lines or until
+    the end of the file (``last``), the record is only the line with this quote. ``number`` is the number of the first
+    line.
     """
     record = re.compile(rb"[^\r\n]*+(?:\r\n|\n|\r)" if delimiter is None else record_pattern(delimiter))
     line = re.compile(rb"[^\r\n]*+(?:\r\n|\n|\r|\Z)")
@@ -338,8 +362,11 @@ def _records(data: bytes, number: int, delimiter: str | None, last: bool) -> tup
 
 
 def sample_of(file: Path, reading: ReadOptions, folder: Path) -> Path:
-    """Write the first records whose values have the usual JSON or CSV kinds to a file for type inference; return its
-    path.
+    """Write a sample of a text file's first records to a file in ``folder``, and return its path. Types are inferred
+    from this sample.
+
+    The sample contains the records whose values have the most frequent kind of their column, such as number or text.
+    The file itself is returned if its format has types, or if there are no such records.
     """
     if has_types(file):
         return file
@@ -371,7 +398,9 @@ def sample_of(file: Path, reading: ReadOptions, folder: Path) -> Path:
 
 
 def _kinds(text: str, delimiter: str | None) -> dict[object, str] | None:
-    """Return the kind of each value in a record, or None if the text is not a record."""
+    """Return the kinds of the values in a record, as column → kind, or None if the text is not a record. Kinds are
+    nothing, text, truth, whole, number, time and, in JSON, list and dict.
+    """
     try:
         if delimiter:
             values = dict(enumerate(next(csv.reader([text], delimiter=delimiter, strict=True))))
@@ -391,8 +420,10 @@ def _kind(value: object, delimiter: str | None) -> str:
 
 
 def open_leniently(opened: Callable[..., Source], check: Callable[[pa.Schema], None], reading: ReadOptions) -> Source:
-    """Open a source. If bad rows prevent type inference, use the types of the majority of the records in samples of its
-    files.
+    """Return the source that ``opened`` returns. If bad rows prevent this, infer types from samples of the files that
+    contain only records with the most frequent kinds of values.
+
+    ``opened`` is `open_source` without its argument ``sample``. ``check`` raises an error if a schema does not fit.
     """
 
     def text_times(source: Source) -> list[bool]:

@@ -1,7 +1,7 @@
-"""Digits: check whether the numbers that are read from a text file equal the numbers in its text.
+"""Digits: check whether the text of a number would be lost if a column of a text file is read with its inferred type.
 
-A type that is inferred must not lose information. As doubles, two different whole numbers beyond int64 could become one
-key. As numbers, ``007`` and ``7``, or ``1.10`` and ``1.1``, would be equal.
+As doubles, two different whole numbers beyond int64 can be equal, and as numbers, ``007`` and ``7`` are equal, and so
+are ``1.10`` and ``1.1``. If such values were keys, their groups would be merged.
 """
 
 from __future__ import annotations
@@ -20,18 +20,20 @@ from aggr.arrow.normalize import one_array
 from aggr.sql.number_columns import Use
 from tiltframe.files.read_options import ReadOptions
 
-# texts that are read as null if a number, a time or a boolean is expected
+# texts that are read as null in columns of numbers, times or booleans
 NO_NUMBER = ["", "NA", "N/A", "null", "NULL"]
 
 _INTEGER, _FINITE = r"[+-]?[0-9]+", r"[+-]?([0-9]+\.?[0-9]*|\.[0-9]+)([eE][+-]?[0-9]{1,4})?"
 _DECIMAL_DIGITS = 38
-_MANY = 15  # a double represents all numbers of at most this many digits exactly
+_MANY = 15  # a number of at most this many digits has the same digits after it is converted to a double and back
 _EXACT = 2.0**53
 _INFINITE = r"(?i)\s*[+-]?inf(inity)?\s*"
 
 
 def canonical(kind: pa.DataType) -> str | None:
-    """Return the pattern of texts that a type can restore from their values, or None if any text is allowed."""
+    """Return a regular expression for the texts that are the usual text of a value of a type: ``7`` but not ``007`` for
+    integers. Return None if the type has no such form.
+    """
     if pa.types.is_integer(kind):
         return r"^(0|-?[1-9][0-9]*)$"
     if pa.types.is_floating(kind):
@@ -40,9 +42,10 @@ def canonical(kind: pa.DataType) -> str | None:
 
 
 def from_text(column: pa.Array, kind: pa.DataType, reading: ReadOptions) -> tuple[pa.Array, pa.Array]:
-    """Parse a text column as numbers or booleans. Return the values, and the texts with numbers in Arrow's notation.
+    """Convert a text column to the type ``kind``. Return the column of values, and the column of texts in the notation
+    that Arrow reads, with a decimal point and without separators of thousands.
 
-    Raise ``pa.ArrowInvalid`` if a text is neither a number nor a boolean.
+    Raise ``pa.ArrowInvalid`` if a text is not a value of the type.
     """
     column = plain_numbers(column, reading) if reading.own_numbers and not pa.types.is_boolean(kind) else column
     nothing = [*NO_NUMBER, *reading.null]
@@ -56,8 +59,8 @@ def from_text(column: pa.Array, kind: pa.DataType, reading: ReadOptions) -> tupl
 
 
 def plain_numbers(column: pa.Array, reading: ReadOptions) -> pa.Array:
-    """Rewrite numbers in Arrow's notation: without separators of thousands, and with a decimal point. Other texts
-    become invalid.
+    """Return texts of numbers in the notation that Arrow reads: with a decimal point, and without separators of
+    thousands. If numbers have a decimal comma, texts with a point are changed to texts that Arrow rejects.
     """
     point, apart = re.escape(reading.point), "" if reading.thousands is None else re.escape(reading.thousands)
     grouped = rf"[0-9]{{1,3}}({apart}[0-9]{{3}})+|" if apart else ""
@@ -69,9 +72,10 @@ def plain_numbers(column: pa.Array, reading: ReadOptions) -> pa.Array:
 
 
 def check_digits(values: pa.Array, texts: pa.Array, uses: Collection[Use], lost: Callable[[str], str]) -> None:
-    """Raise ``ValueError`` for a number that an inferred type would round, with advice how to declare the type.
+    """Raise ``ValueError`` if a whole number is rounded in a column of doubles ``values``, whose texts are ``texts``.
+    If ``uses`` has functions that return or compare the numbers, raise it for rounded fractions too.
 
-    Sums and means may round fractions; functions that return or compare numbers may not.
+    ``lost`` receives the text, and returns the message.
     """
     if not pa.types.is_floating(values.type):
         return
@@ -82,7 +86,9 @@ def check_digits(values: pa.Array, texts: pa.Array, uses: Collection[Use], lost:
 
 
 def first_rounded_whole(values: pa.Array, texts: pa.Array) -> str | None:
-    """Return the first text of a whole number that is rounded as a double, or that is beyond the largest double."""
+    """Return the first text of a whole number that is rounded in the doubles ``values`` or exceeds the largest double;
+    None if there is no such text.
+    """
     if (highest := largest(values)) is not None and highest >= _EXACT:
         large = texts.filter(pc.greater_equal(pc.abs(values), _EXACT))
         for text in pc.unique(large).to_pylist():
@@ -92,7 +98,9 @@ def first_rounded_whole(values: pa.Array, texts: pa.Array) -> str | None:
 
 
 def first_rounded(texts: pa.Array, values: pa.Array) -> str | None:
-    """Return the first text that differs from the shortest text of its double, or None if all are equal."""
+    """Return the first text of a number that is not equal to the shortest decimal number of its double; None if all are
+    equal.
+    """
     long = pc.fill_null(pc.greater(pc.utf8_length(texts), _MANY + 1), False)
     if not pc.any(long).as_py():
         return None
@@ -105,7 +113,7 @@ def first_rounded(texts: pa.Array, values: pa.Array) -> str | None:
 
 
 def first_unfaithful(texts: pa.Array, kind: pa.DataType) -> str | None:
-    """Return the first text that differs from the text of its value in a type, or None if all are equal.
+    """Return the first text that differs from the usual text of its value in a type, or None if all are equal.
 
     >>> first_unfaithful(pa.array(["7", None, "007"]), pa.int64()), first_unfaithful(pa.array(["0.5"]), pa.float64())
     ('007', None)
@@ -125,14 +133,14 @@ def first_unfaithful(texts: pa.Array, kind: pa.DataType) -> str | None:
 
 
 def largest(values: pa.Array) -> float | None:
-    """Return the largest magnitude, ignoring NaN, or None if there are no values."""
+    """Return the largest absolute value, ignoring NaN and null, or None if there are no values."""
     highest: float | None = pc.max(pc.abs(values.filter(pc.invert(pc.is_nan(values))))).as_py()
     return highest
 
 
 def _rounds(text: str, exact: bool) -> bool:
-    """Return whether a number is beyond the range of doubles, or is rounded as a double: a whole number, or any number
-    with ``exact``.
+    """Return whether a number is beyond the range of doubles, or is a whole number that a double rounds. With
+    ``exact``, return true also for other numbers whose text differs from the shortest text of their double.
     """
     if math.isinf(float(text)):
         return True
@@ -147,9 +155,10 @@ def _plain_exponent(number: str) -> str:
 
 
 def lost(text: str, kind: pa.DataType, where: str, reading: ReadOptions, name: str, exact: str | None) -> str:
-    """Return a message that an inferred type would change a text, with advice how to declare the type.
+    """Return the message for a text that the inferred type ``kind`` would change.
 
-    ``exact`` is the type that represents all values of the column exactly, or None.
+    ``where`` is the file, ``name`` the column, and ``exact`` the type that represents all values of the column exactly,
+    or None.
     """
     guessed = "float64" if kind == pa.float64() else str(kind)
     return (
@@ -159,10 +168,10 @@ def lost(text: str, kind: pa.DataType, where: str, reading: ReadOptions, name: s
 
 
 def check_floats(batch: pa.RecordBatch | pa.Table, source: str, text: Callable[[], str], reading: ReadOptions) -> None:
-    """Raise ``ValueError`` if doubles in JSON rows, including their structs and lists, are rounded whole numbers.
+    """Raise ``ValueError`` if a double that was read from JSON, also in structs and lists, is a rounded whole number.
 
-    Whole numbers beyond int64 count as rounded if their column has no fractions. ``text`` returns the JSON text of the
-    rows. ``source`` names the text in error messages.
+    In columns without fractions, whole numbers beyond int64 count as rounded. ``text`` returns the JSON text of the
+    rows, and ``source`` is its name in messages.
     """
     for name, column in zip(batch.schema.names, batch.columns, strict=True):
         _check_doubles(one_array(column), name, source=source, text=text, reading=reading)
@@ -182,7 +191,9 @@ def _check_doubles(column: pa.Array, name: str, source: str, text: Callable[[], 
 
 
 def _check_whole_numbers(name: str, source: str, text: str, reading: ReadOptions) -> None:
-    """Raise an error for whole numbers in JSON that a double rounds, in columns or fields of this name."""
+    """Raise ``ValueError`` for the first whole number that a double rounds, among the values of the column or field
+    ``name`` in a JSON text.
+    """
     last = re.escape(json.dumps(name.rpartition(".")[2], ensure_ascii=False))
     numbers = [
         number
@@ -201,7 +212,8 @@ def _check_whole_numbers(name: str, source: str, text: str, reading: ReadOptions
 
 
 def exact_type(numbers: Collection[str]) -> str | None:
-    """Return the type that represents all numbers exactly, or None if they have too many digits.
+    """Return the name of the type that represents all numbers exactly, or None if a text is not a number or the numbers
+    have more than 38 digits.
 
     >>> exact_type(["1", "-2"]), exact_type(["9223372036854775808"]), exact_type(["0.25", "-3"]), exact_type(["9" * 40])
     ('int64', 'uint64', 'decimal(3, 2)', None)

@@ -1,6 +1,7 @@
-"""Formats: read chosen columns of Parquet, CSV, JSON lines and formats of `readers` as Arrow batches.
+"""Formats: read columns of a Parquet, CSV or JSON file, or of a format of `tiltframe.files.readers`, as Arrow batches.
 
-Types of text files are declared, or inferred from the first bytes. A type that would lose digits raises an error.
+The types of columns in text files are declared, or inferred from the first 16 MB. If an inferred type would change the
+digits of a number, an error is raised.
 """
 
 from __future__ import annotations
@@ -42,19 +43,19 @@ _KINDS = {".parquet": "parquet", ".pq": "parquet", ".csv": "csv", ".tsv": "tsv"}
 _KINDS |= dict.fromkeys((".json", ".jsonl", ".ndjson"), "json")
 _COMPRESSED = (".gz", ".bz2", ".zst", ".lz4")
 
-_HEAD = 1 << 12  # the number of bytes within which an array must begin
-_PARQUET_ROWS = 1 << 16  # the rows of Parquet that show whether a text column contains numbers
-_INFERRED_BYTES = 1 << 24  # the bytes of a CSV or JSON file from which types are inferred
+_HEAD = 1 << 12  # the bytes at the beginning of a JSON file in which the bracket of an array is searched
+_PARQUET_ROWS = 1 << 16  # the number of first rows that decide whether a text column of Parquet contains numbers
+_INFERRED_BYTES = 1 << 24  # the bytes at the beginning of a CSV or JSON file from which types are inferred
 
 
 def known_endings() -> str:
-    """List the endings of the formats that can be read, for messages."""
+    """Return the endings of the names of files that can be read, as text for messages."""
     further_endings = [ending for reader in readers().values() for ending in reader.endings]
     return f"{', '.join([*_KINDS, *further_endings])}, those of text also with {', '.join(_COMPRESSED)}"
 
 
 def kind_of(path: Path) -> str | None:
-    """Return the format of a file, from its name, or None if the format is unknown."""
+    """Return the format of a file by the ending of its name, such as ``csv``, or None if the ending is unknown."""
     reader = reader_of(path)
     if reader is not None:
         return reader.name
@@ -78,8 +79,10 @@ def delimiter_of(path: Path, reading: ReadOptions) -> str | None:
 def own_schema(
     file: Path, reading: ReadOptions, is_missing: Callable[[pa.Schema], bool] = lambda schema: False
 ) -> pa.Schema:
-    """Return a file's schema. For JSON lines it is inferred from as many rows as are needed to see all needed
-    columns.
+    """Return the names and types of a file's columns.
+
+    Those of a text file are inferred from its first 16 MB. ``is_missing`` returns whether a schema lacks a needed
+    column; as long as it does, further lines of a JSON file are read.
     """
     own_reader = reader_of(file)
     if own_reader is not None:
@@ -100,8 +103,8 @@ def own_schema(
 def _later_schema(
     file: Path, reading: ReadOptions, schema: pa.Schema, is_missing: Callable[[pa.Schema], bool]
 ) -> pa.Schema:
-    """Read more JSON lines until no needed column is missing; add the columns that appear, and types of columns that
-    were null.
+    """Return ``schema``, extended by the columns of all JSON lines up to the block in which the last needed column
+    appears. A column that was null receives the type of its first values.
     """
     with _json_stream(file, reading) as stream:
         left = b""
@@ -127,8 +130,8 @@ def _with_later_fields(schema: pa.Schema, later: pa.Schema) -> pa.Schema:
 
 
 def _with_grouped_numbers(reader: pacsv.CSVStreamingReader, reading: ReadOptions) -> pa.Schema:
-    """Return a schema in which a text column is numeric if all its first values are numbers without their separators of
-    thousands.
+    """Return the schema of a CSV file in which text columns are numeric if all values of the first block are numbers
+    with separators of thousands.
     """
     schema, first = reader.schema, reader.read_next_batch()
     for place, field in enumerate(schema):
@@ -141,7 +144,7 @@ def _with_grouped_numbers(reader: pacsv.CSVStreamingReader, reading: ReadOptions
 
 
 def first_texts(file: Path, names: Sequence[str], reading: ReadOptions) -> dict[str, pa.Array]:
-    """Return some columns of the rows from which types are inferred, as unchanged text."""
+    """Return columns of the first rows of a file as text, by name. Numbers in text files have their original text."""
     if kind_of(file) == "csv" or kind_of(file) == "tsv":
         with open_text(file) as stream:
             batch = open_csv(
@@ -162,7 +165,9 @@ def first_texts(file: Path, names: Sequence[str], reading: ReadOptions) -> dict[
 
 
 def _first_rows(batches: Iterator[pa.RecordBatch], schema: pa.Schema) -> pa.Table:
-    """Return the first rows of a file, at least `_PARQUET_ROWS` if it has as many."""
+    """Return the first batches of a file as a table of at least `_PARQUET_ROWS` rows, or of all rows if there are
+    fewer.
+    """
     first: list[pa.RecordBatch] = []
     for batch in batches:
         first.append(batch)
@@ -174,11 +179,19 @@ def _first_rows(batches: Iterator[pa.RecordBatch], schema: pa.Schema) -> pa.Tabl
 def read(
     file: Path, columns: Sequence[str], types: pa.Schema, uses: Uses, reading: ReadOptions
 ) -> Iterator[pa.RecordBatch]:
-    """Yield batches of the requested columns that a file has. For JSON lines all columns are requested, because one may
-    appear late.
+    """Yield batches of columns of a file.
 
-    ``types`` has the types for text files. Columns that are dictionaries in ``types`` are also read as dictionaries
-    from Parquet. The ``uses`` of a column decide whether its digits are checked, unless ``reading`` declares its type.
+    Parameters
+    ----------
+    file : Path
+    columns : sequence of str
+        Columns of the file. For JSON, a column may be missing in some rows, which then have null.
+    types : pa.Schema
+        The types in which columns of text files are read. Of other formats, only columns that are dictionaries here are
+        read in another type than that of the file.
+    uses : column -> uses
+        They decide whether an error is raised if an inferred type would change the digits of a number.
+    reading : ReadOptions
     """
     own_reader = reader_of(file)
     if own_reader is not None:
@@ -202,7 +215,7 @@ def _read_csv(
 ) -> Iterator[pa.RecordBatch]:
     kinds = {name: types.field(name).type for name in columns}
     texts = {name for name, kind in kinds.items() if _comes_as_text(name, kind, _uses_of(uses, name), reading)}
-    # columns that were null in the rows from which types were inferred
+    # columns without values in the first rows, from which types were inferred
     empty = {name for name, kind in kinds.items() if pa.types.is_null(kind)}
     schema = pa.schema(pa.field(name, pa.string() if name in texts | empty else kinds[name]) for name in columns)
     with open_text(file) as stream:
@@ -226,7 +239,9 @@ def _read_csv(
 
 
 def _check_empty(texts: pa.Array, name: str, file: Path, reading: ReadOptions) -> None:
-    """Raise `LateType` if a column that was empty in the rows from which types were inferred has values."""
+    """Raise `LateType` if a column has a value although it had none in the first rows, from which types were
+    inferred.
+    """
     values = pc.if_else(pc.is_in(texts, pa.array([*NO_NUMBER, *reading.null])), None, texts)
     if values.null_count == len(values):
         return
@@ -252,10 +267,10 @@ def _reads_all(texts: pa.Array, kind: pa.DataType, reading: ReadOptions) -> bool
 
 
 def wider_type(file: Path, name: str, guess: pa.DataType, uses: frozenset[Use], reading: ReadOptions) -> str | None:
-    """Return a wider type than the inferred one that can represent a column of a CSV file, or None if its values are
-    only text.
+    """Return the name of a type that all values of a column of a CSV file have, after the inferred type ``guess``
+    turned out to be too narrow: float64 if all values are numbers, and otherwise text.
 
-    The result is text only if no function computes with the column or compares its values as numbers.
+    Return None if the values are not numbers although a function computes with them or compares them as numbers.
     """
     if pa.types.is_integer(guess) and column_type(file, name, reading) is not None:
         return "float64"
@@ -263,13 +278,15 @@ def wider_type(file: Path, name: str, guess: pa.DataType, uses: frozenset[Use], 
 
 
 def _lost(text: str, file: Path, name: str, kind: pa.DataType, reading: ReadOptions) -> str:
-    """Return a message that a text would be changed, with a type that represents all values of the column."""
+    """Return the message for a text that the inferred type ``kind`` would change. It advises the type that represents
+    all values of the column.
+    """
     exact = column_type(file, name, reading)
     return lost(text, kind, where=str(file), reading=reading, name=name, exact=exact)
 
 
 def column_texts(file: Path, name: str, reading: ReadOptions) -> list[pa.Array]:
-    """Return the texts of a column of a CSV file, without texts that mean null."""
+    """Return all texts of a column of a CSV file except those that mean null, as one array per block of the file."""
     nothing = pa.array([*NO_NUMBER, *reading.null])
     with open_text(file) as stream:
         batches = list(open_csv(stream, file, reading, pa.schema([(name, pa.string())])))
@@ -277,7 +294,9 @@ def column_texts(file: Path, name: str, reading: ReadOptions) -> list[pa.Array]:
 
 
 def column_type(file: Path, name: str, reading: ReadOptions) -> str | None:
-    """Return the type that represents all numbers of a column of a CSV file exactly, or None."""
+    """Return the name of the type that represents all numbers of a column of a CSV file exactly. Return None if a value
+    is not a number, or if the numbers have more than 38 digits.
+    """
     texts = set[str]()
     for part in column_texts(file, name, reading):
         texts |= set(pc.unique(plain_numbers(part, reading) if reading.own_numbers else part).to_pylist())
@@ -289,8 +308,8 @@ def _uses_of(uses: Uses, name: str) -> frozenset[Use]:
 
 
 def _comes_as_text(name: str, kind: pa.DataType, uses: frozenset[Use], reading: ReadOptions) -> bool:
-    """Return whether a column is first read as text, to check its digits or to convert an unusual notation of
-    numbers.
+    """Return whether a column of a CSV file is read as text and then converted to its type. This is needed if its
+    digits must be checked, or if Arrow does not read the notation of its numbers.
     """
     if reading.own_numbers and is_number(kind):
         return True
@@ -299,7 +318,7 @@ def _comes_as_text(name: str, kind: pa.DataType, uses: frozenset[Use], reading: 
 
 
 def json_types(schema: pa.Schema) -> pa.Schema:
-    """Return the types with which Arrow reads JSON: dates, which it does not read from text, are text at first."""
+    """Return the schema with which Arrow reads JSON: text in place of dates, which Arrow does not convert."""
     return pa.schema([field.with_type(_json_type(field.type)) for field in schema])
 
 
@@ -312,7 +331,7 @@ def _json_type(dtype: pa.DataType) -> pa.DataType:
 
 
 def without_nothing(batch: pa.RecordBatch, nothing: Sequence[str], but: Collection[str] = ()) -> pa.RecordBatch:
-    """Replace texts that mean null by null, except in columns that are converted from text later."""
+    """Return a batch with null in place of the texts ``nothing``, except in the columns ``but``."""
     for place, field in enumerate(batch.schema) if nothing else ():
         if pa.types.is_string(field.type) and field.name not in but:
             column = batch.column(place)
@@ -324,7 +343,9 @@ def without_nothing(batch: pa.RecordBatch, nothing: Sequence[str], but: Collecti
 def open_csv(
     stream: pa.NativeFile, file: Path, reading: ReadOptions, schema: pa.Schema | None = None
 ) -> pacsv.CSVStreamingReader:
-    """Open a CSV file with all columns, with inferred types or the types of a schema."""
+    """Open a reader of a CSV file. It reads the columns of ``schema`` in their types or, without a schema, all columns
+    in inferred types.
+    """
     parse = pacsv.ParseOptions(delimiter=delimiter_of(file, reading), newlines_in_values=True)
     options = pacsv.ReadOptions(block_size=_INFERRED_BYTES, encoding=reading.encoding, skip_rows=reading.skip_rows)
     convert = pacsv.ConvertOptions(
@@ -351,7 +372,7 @@ def _parquet(file: Path, coded: Collection[str] = ()) -> pa.dataset.Dataset:
 
 
 def open_text(file: Path) -> pa.NativeFile:
-    """Open a text file, which may be compressed."""
+    """Open a text file as a stream of bytes, decompressed if the name has the ending of a compression."""
     return pa.input_stream(file, compression="detect")
 
 

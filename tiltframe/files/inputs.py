@@ -55,14 +55,28 @@ _NO_USES = ColumnUses()
 
 @dataclass(frozen=True)
 class Source:
-    """Files in any of the formats, which are read with one schema.
+    """Files that are read with one schema. They may have different formats.
 
-    ``schema`` has all columns of all files. The type of a column is declared, or represents the values of all files.
-    ``time`` is the name of the column of event times. ``uses`` states how columns are used, and therefore whether their
-    digits matter. If functions read the numbers of a text column, the schema has an additional column of numbers
-    (`aggr.sql.number_columns`). ``timezone`` is the zone in which the expressions of ``reading`` interpret times.
-    ``own`` is the schema before a computed time is added. ``written`` has the types of files that were already
-    examined. ``key_texts`` are keys that are text although their values were inferred to be dates or times.
+    Attributes
+    ----------
+    files : tuple of Path
+    schema : pa.Schema
+        All columns of all files, each with its declared type or a type that represents its values in all files. If
+        functions read the numbers of a text column, the schema also has a column of numbers
+        (`aggr.sql.number_columns`).
+    time : str
+        The name of the column of event times.
+    uses : column -> uses
+        How measures and keys use a column, which decides whether its digits must be preserved.
+    reading : ReadOptions
+    timezone : str
+        The time zone of the windows, in which dates and the times in expressions are read.
+    own : pa.Schema, optional
+        If an expression computes the event times, the schema without them.
+    written : file -> pa.Schema
+        The schemas of the files themselves.
+    key_texts : set of str
+        Keys that are read as text although their values look like dates or times.
     """
 
     files: tuple[Path, ...]
@@ -82,14 +96,16 @@ class Source:
 
     @property
     def guessed(self) -> list[str]:
-        """The columns of text files whose types are inferred rather than declared."""
+        """The columns whose types were inferred and not declared, if all files are CSV; otherwise only `key_texts`."""
         files = [file for file in self.files if kind_of(file) in ("csv", "tsv")]
         if len(files) < len(self.files):
             return [name for name in self.schema.names if name in self.key_texts]
         return [name for name in self.schema.names if name not in self.reading.declared and name != self.time]
 
     def coded(self, names: Sequence[str]) -> Source:
-        """Return a source that reads text as dictionaries for grouping, if all files are Parquet with dictionaries."""
+        """Return the source with the text columns ``names`` read as dictionaries, which are grouped faster, if all
+        files are Parquet; otherwise return the source unchanged.
+        """
         if any(kind_of(file) != "parquet" for file in self.files):
             return self
         coded = [name for name in names if number_column(name) not in self.schema.names]
@@ -97,8 +113,8 @@ class Source:
         return replace(self, schema=pa.schema(fields))
 
     def widened(self, late: LateType) -> Source:
-        """Return the source with a wider type for one column, and with a column of its numbers if functions read
-        them.
+        """Return the source with the type ``late.kind`` for the column ``late.column``. If this type is text and
+        functions read the numbers of the column, the schema also has a column of its numbers.
         """
         at = self.schema.get_field_index(late.column)
         before = self.schema.field(at).type
@@ -109,8 +125,8 @@ class Source:
         return replace(self, schema=schema)
 
     def batches(self, columns: Sequence[str], done: Callable[[Path], None] | None = None) -> Iterator[pa.RecordBatch]:
-        """Yield some columns of all rows, in at least one batch. ``done`` is called after each file that was read
-        completely.
+        """Yield the columns ``columns`` of all rows, in at least one batch, which may be empty. ``done`` is called with
+        each file after it was read completely.
         """
         schema = pa.schema([self.schema.field(name) for name in columns])
         yield pa.RecordBatch.from_pylist([], schema)
@@ -122,7 +138,7 @@ class Source:
     def batches_of(
         self, file: Path, columns: Sequence[str], rows: Iterable[pa.RecordBatch] | None = None
     ) -> Iterator[pa.RecordBatch]:
-        """Yield some columns of one file, or of its ``rows`` if they were already read."""
+        """Yield the columns ``columns`` of one file, or of ``rows``, batches of the file that were already read."""
         own = self.needs(columns)
         before = file.stat()
         written = self.written.get(file) or own_schema(file, self.reading)
@@ -130,7 +146,7 @@ class Source:
         try:
             if rows is None:
                 _check_sound(file, self.reading)
-                late = kind_of(file) == "json"  # a column of JSON lines may appear late
+                late = kind_of(file) == "json"  # a column of JSON may be missing in the first rows
                 present = [name for name in own.names if late or name in written.names]
                 rows = read(file, present, types=types, uses=self.uses, reading=self.reading)
             for batch in rows:
@@ -151,12 +167,14 @@ class Source:
             raise ValueError(f"{file} changed while it was read; wait until the file is complete, and try again")
 
     def needs(self, columns: Sequence[str]) -> pa.Schema:
-        """Return the schema to read from files for the requested columns, including the inputs of computed columns."""
+        """Return the schema of the columns that must be read from files: the requested ones, and those that the time
+        and the condition of ``reading`` need.
+        """
         return rows_before(columns, self.schema, self.own, time=self.time, reading=self.reading)
 
     def _check_late(self, file: Path, kinds: Mapping[str, pa.DataType], error: Exception) -> None:
-        """Raise `LateType` for the first value of a CSV file that does not fit an inferred type but
-        fits a wider one.
+        """Raise `LateType` if the first value of a CSV file that does not fit its column's type is in a column whose
+        type was inferred, and a wider type represents all values of the column.
         """
         if kind_of(file) not in ("csv", "tsv") or not isinstance(error, pa.ArrowInvalid):
             return
@@ -182,8 +200,8 @@ class Source:
         return [name for name, uses in self.uses.items() if Use.KEEP in uses]
 
     def check(self, check: Callable[[pa.Schema], None]) -> None:
-        """Check the schema. If a column is text because one value is not a number, the error names the value and its
-        line.
+        """Call ``check`` with the schema. If it raises an error because a column is text, and the column would contain
+        numbers without some of its values, raise an error that names the first such value and its line.
         """
         try:
             check(self.schema)
@@ -197,21 +215,25 @@ class Source:
             raise
 
     def _read_as(self, file: Path, own: pa.Schema, written: pa.Schema) -> pa.Schema:
-        """Return the types with which a text file is read. Times are read as text unless they are numbers."""
+        """Return ``own``, the schema that is needed, with the type in which event times are read from a text file:
+        numbers, or text that is converted afterwards.
+        """
         at = own.get_field_index(self.time)
         if at < 0 or self.reading.time is not None or has_types(file):
             return own
         if (fraction := self.reading.fraction(self.time)) is not None:
             return own.set(at, pa.field(self.time, fraction if kind_of(file) == "json" else pa.string()))
         place, declared = written.get_field_index(self.time), self.reading.declared.get(self.time)
-        # as text, because 01052024 may be 1 May
+        # A number would lose the first zero of 01052024, 1 May.
         keeps_zeros = self.reading.time_format is not None and kind_of(file) != "json"
         is_integer = place >= 0 and pa.types.is_integer(written.field(place).type)
         kind = pa.int64() if is_integer and not (_is_text(declared) or keeps_zeros) else pa.string()
         return own.set(at, pa.field(self.time, kind))
 
     def _widened(self, batch: pa.RecordBatch, schema: pa.Schema, file: Path) -> pa.RecordBatch:
-        """Return a batch with all columns of the schema; columns that the file does not have are null."""
+        """Return a batch of a file with the columns and types of ``schema``. Event times are converted. Columns that
+        the file does not have are null.
+        """
         columns = []
         for name, kind in zip(schema.names, schema.types, strict=True):
             if name not in batch.schema.names or pa.types.is_null(kind):
@@ -228,7 +250,9 @@ class Source:
         return pa.RecordBatch.from_arrays(columns, schema=schema)
 
     def _times(self, column: pa.Array, kind: pa.DataType, file: Path) -> pa.Array:
-        """Return event times; whole numbers are in the declared unit."""
+        """Return a column of event times as instants of the type ``kind``. Raise ``ValueError`` if a value is not a
+        time, or if whole numbers without a declared unit look like seconds or dates.
+        """
         reading = self.reading
         is_stated = self.time in reading.declared or reading.time_format is not None
         if pa.types.is_integer(column.type) and not is_stated:
@@ -247,13 +271,15 @@ class Source:
             raise ValueError(f"{file}{'' if unclosed is None else f', line {unclosed[0]:,}'}: {error}") from None
 
     def _declaration(self, file: Path, kind: str) -> str:
-        """Return the option with which a user declares the unit or the format of the times in a file."""
+        """Return the option with which a user declares the unit or the format ``kind`` of the times in a file, for
+        messages.
+        """
         if kind == DAYS and kind_of(file) != "json":  # JSON numbers cannot be declared as text
             return self.reading.say(self.time, "text")
         return self.reading.say_times(self.time, kind)
 
     def _times_alone(self, texts: pa.Array) -> pa.Array:
-        """Return the event times of texts in a CSV file, like `_times`."""
+        """Return the event times of a text column of a CSV file; raise ``ValueError`` if a text is not a time."""
         texts = pc.if_else(pc.is_in(texts, pa.array(["", *self.reading.null])), None, texts)
         with suppress(pa.ArrowInvalid):
             is_text = _is_text(self.reading.declared.get(self.time)) or self.reading.time_format is not None
@@ -269,15 +295,30 @@ def open_source(
     timezone: str = "UTC",
     sample: Callable[[Path], Path] = lambda file: file,
 ) -> Source:
-    """Open files and the files in folders with a common schema.
+    """Return files, and the files in folders, as a `Source` with a common schema.
 
-    A folder represents all files of a known format in it and its subfolders, except the folders of stores. The format
-    of the event times may differ between files. ``uses`` states for which columns of a text file the digits must be
-    preserved. Expressions of ``reading`` interpret times in ``timezone``. ``sample`` returns the file from which the
-    types of an input file are inferred.
+    Parameters
+    ----------
+    inputs : sequence of paths
+        A folder stands for all files of known formats in it and its subfolders, except the folders of stores. The
+        format of the event times may differ between files.
+    time : str
+        The column of event times.
+    uses : ColumnUses
+        How measures and keys use columns, which decides whether the digits of a column must be preserved.
+    reading : ReadOptions
+    timezone : str
+        The time zone of the windows, in which dates and the times in expressions are read.
+    sample : function
+        Receives a text file, and returns the file from which its types are inferred.
 
-    Raise ``FileNotFoundError`` if a path does not exist, and ``ValueError`` if a folder has no data, a format is
-    unknown, a file is empty or damaged, or two files contradict each other.
+    Raises
+    ------
+    FileNotFoundError
+        If a path does not exist.
+    ValueError
+        If a folder has no data, a format is unknown, a file is empty or damaged, or a column has types in two files
+        that have no common type.
     """
     files = list(dict.fromkeys(file.resolve() for source in inputs for file in _files(Path(source))))
     here = Path.cwd()
@@ -334,7 +375,9 @@ def open_source(
 
 
 def _first_texts(file: Path, sampled: Path, names: Sequence[str], reading: ReadOptions) -> dict[str, pa.Array]:
-    """Return the first texts of columns; raise ``ValueError`` for a value in a JSON file that is not text."""
+    """Return columns of the first rows of a file as text, by name. Raise ``ValueError`` if a value in a JSON file is
+    not text. ``sampled`` is the file that is read in place of ``file``.
+    """
     try:
         return first_texts(sampled, names, reading)
     except pa.ArrowInvalid as error:
@@ -343,8 +386,8 @@ def _first_texts(file: Path, sampled: Path, names: Sequence[str], reading: ReadO
 
 
 def _unified(schema: pa.Schema, other: pa.Schema, uses: ColumnUses) -> pa.Schema:
-    """Return the common schema of two files. A column whose values are returned is text if it is
-    text in one of them.
+    """Return the common schema of two files. If a measure or key uses a column, and the column is text in one file and
+    numbers or booleans in the other, it is text.
     """
     by_column = uses.among(schema.names)
     for name in by_column.keys() & set(other.names):
@@ -356,8 +399,8 @@ def _unified(schema: pa.Schema, other: pa.Schema, uses: ColumnUses) -> pa.Schema
 
 
 def _written_as_text(file: Path, written: pa.Schema, schema: pa.Schema, uses: Uses, reading: ReadOptions) -> list[str]:
-    """Return the columns whose type depends on their texts: inferred types of returned values, and text that may be
-    numbers.
+    """Return the columns of a file whose texts decide how they are read: columns of CSV for which numbers were inferred
+    although their digits must be preserved, and text columns whose numbers functions read.
     """
     names = []
     for name in [name for name in uses if name in written.names]:
@@ -373,7 +416,9 @@ def _written_as_text(file: Path, written: pa.Schema, schema: pa.Schema, uses: Us
 def _with_texts(
     schema: pa.Schema, samples: Mapping[Path, Mapping[str, pa.Array]], uses: Uses, reading: ReadOptions
 ) -> pa.Schema:
-    """Return the schema with text for the columns whose digits a number would change."""
+    """Return the schema with text in place of inferred numbers or booleans for the columns whose texts would be
+    changed. ``samples`` has the first texts of these columns, as file → column → texts.
+    """
     for name in dict.fromkeys(name for sample in samples.values() for name in sample):
         at = schema.get_field_index(name)
         kind = schema.field(at).type
@@ -425,8 +470,8 @@ def files_below(folder: Path, through: tuple[Path, ...] = ()) -> Iterator[Path]:
 
 
 def _without_unread_duplicates(file: Path, own: pa.Schema, read: set[str]) -> pa.Schema:
-    """Remove columns whose name occurs twice, such as empty names; raise ``ValueError`` if a removed column is
-    needed.
+    """Return a schema without the columns whose name occurs twice; raise ``ValueError`` if one of them is in ``read``,
+    the columns that are needed.
     """
     twice = {name for name in own.names if own.names.count(name) > 1}
     for name in own.names:
@@ -436,7 +481,9 @@ def _without_unread_duplicates(file: Path, own: pa.Schema, read: set[str]) -> pa
 
 
 def _schema(file: Path, own: pa.Schema, time: str, uses: ColumnUses, reading: ReadOptions) -> pa.Schema:
-    """Return a file's schema in plain types. Event times other than integers become microseconds in UTC."""
+    """Return the types in which a file's columns are read: the declared ones, and otherwise those of the file. Event
+    times are instants in microseconds UTC, unless they are integers without a declared unit or format.
+    """
     own = _without_unread_duplicates(file, own, {time, *uses.among(own.names), *reading.reads()})
     of_time = () if reading.time is None else columns_in(reading.time, own.names)
     fields = []
@@ -465,7 +512,7 @@ def _schema(file: Path, own: pa.Schema, time: str, uses: ColumnUses, reading: Re
 
 
 def _is_text(kind: pa.DataType | None) -> bool:
-    """Return whether the type that was declared for times is text."""
+    """Return whether a type was declared for the event times with which they are read as text, and not as integers."""
     return kind is not None and not pa.types.is_integer(kind)
 
 
@@ -476,7 +523,7 @@ def _check_sound(file: Path, reading: ReadOptions) -> None:
 
 
 def _passes(check: Callable[[pa.Schema], None], schema: pa.Schema, place: int) -> bool:
-    """Return whether a schema would pass a check if a column contained numbers."""
+    """Return whether ``check`` raises no error for a schema in which the column at index ``place`` has numbers."""
     try:
         check(schema.set(place, schema.field(place).with_type(pa.float64())))
     except (TypeError, ValueError):
@@ -485,7 +532,9 @@ def _passes(check: Callable[[pa.Schema], None], schema: pa.Schema, place: int) -
 
 
 def _explained(file: Path, error: Exception, wrong: Callable[[], ValueError | None]) -> ValueError:
-    """Return an error that names the value that prevents reading a file, or the original error."""
+    """Return the error for a file that cannot be read: the one that ``wrong`` returns, which names the wrong value, or
+    if it returns None, an error with the message of ``error``.
+    """
     with suppress(pa.ArrowException, OSError, UnicodeError):
         if not has_types(file) and isinstance(error, pa.ArrowInvalid) and (explanation := wrong()):
             return explanation

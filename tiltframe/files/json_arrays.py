@@ -1,4 +1,4 @@
-"""JSON arrays: a file with one array of objects, which is converted block by block to JSON lines for Arrow."""
+"""JSON arrays: convert a file that is one array of objects to JSON lines, which Arrow reads, block by block."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ _BLANK = b" \t\r\n"
 
 
 def is_array(head: bytes) -> bool:
-    """Return whether a text begins with an array.
+    """Return whether a JSON text begins with the bracket of an array.
 
     >>> is_array(b' [{"a": 1}]'), is_array(b'{"a": [1]}')
     (True, False)
@@ -21,8 +21,16 @@ def is_array(head: bytes) -> bool:
 
 
 class ArrayLines:
-    """A reader that presents one array of objects as JSON lines. It only replaces the separators between objects by
-    line ends.
+    """A file object whose content is the objects of a JSON array, one per line.
+
+    Commas between objects become line ends; the outer brackets, and line ends inside objects, become spaces.
+
+    Parameters
+    ----------
+    source : binary file object
+        The text of the array.
+    name : str
+        The name of the file, for messages.
 
     Examples
     --------
@@ -34,14 +42,14 @@ class ArrayLines:
     closed = False
 
     def __init__(self, source: BinaryIO, name: str) -> None:
-        """Create a reader that is positioned before the opening bracket."""
+        """Prepare to read from the beginning of the text."""
         self._source, self._name = source, name
         self._depth, self._arrays, self._inside, self._escaped, self._begun = 0, 0, False, False, False
         self._held = b""
 
     def read(self, size: int = -1) -> bytes:
-        """Return the next bytes of the lines; raise ``ValueError`` if the array is not closed, or
-        if text follows it.
+        """Return the next ``size`` bytes of the JSON lines, or all bytes if ``size`` is negative. Raise ``ValueError``
+        if the array is not closed, or if text follows it.
         """
         parts, length = [self._held], len(self._held)
         while size < 0 or length < size:
@@ -57,7 +65,7 @@ class ArrayLines:
         return piece
 
     def readable(self) -> bool:
-        """Return True: the file can be read."""
+        """Return True. Arrow asks this of file objects."""
         return True
 
     def close(self) -> None:
@@ -85,7 +93,7 @@ class ArrayLines:
         return codes.tobytes()
 
     def _in_strings(self, codes: NDArray[np.uint8]) -> NDArray[np.bool_]:
-        """Return whether each byte is within quotes. Closing quotes count as within, opening quotes do not."""
+        """Return for each byte whether it belongs to a string. A closing quote does, and an opening quote does not."""
         places = np.arange(len(codes))
         # the index of the last byte that is not a backslash
         last = np.maximum.accumulate(np.where(codes != ord("\\"), places, -1))

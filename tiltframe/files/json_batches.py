@@ -1,4 +1,6 @@
-"""JSON lines as record batches, also with a pyarrow that can only read complete JSON files (before 20)."""
+"""JSON lines as record batches. Versions of pyarrow before 20 read only complete files, so each block is read as a
+file.
+"""
 
 from __future__ import annotations
 
@@ -31,7 +33,8 @@ def open_json_lines(stream: pa.NativeFile, schema: pa.Schema | None, block_bytes
     stream : pyarrow.NativeFile
         The lines, in UTF-8. A value may not contain a line break.
     schema : pyarrow.Schema or None
-        The columns to read: others are ignored, and missing ones are null. None infers the schema from the first block.
+        The columns to read. Other columns are ignored, and missing ones are null. With None, all columns of the first
+        block are read, and their types are inferred from it.
     block_bytes : int
         The size of a block, in bytes.
 
@@ -48,13 +51,15 @@ def open_json_lines(stream: pa.NativeFile, schema: pa.Schema | None, block_bytes
 
 
 def _parse_options(schema: pa.Schema | None) -> pajson.ParseOptions:
-    """Return options that request columns by name, because a column may appear late."""
+    """Return options that read the columns of a schema by name, because a column may be missing in the first block.
+    Without a schema, all columns are read.
+    """
     beside = "infer" if schema is None else "ignore"
     return pajson.ParseOptions(explicit_schema=schema, unexpected_field_behavior=beside, newlines_in_values=False)
 
 
 class _Blocks:
-    """Batches from one parse per block of complete lines."""
+    """Batches for versions of pyarrow before 20: each block of complete lines is parsed as a separate file."""
 
     def __init__(self, stream: pa.NativeFile, schema: pa.Schema | None, block_bytes: int) -> None:
         self._block_bytes = block_bytes
@@ -85,7 +90,7 @@ class _Blocks:
 
 
 def _blocks_of_lines(stream: pa.NativeFile, block_bytes: int) -> Iterator[bytes]:
-    """Yield blocks that end at the end of a line, without blocks of white space."""
+    """Yield a stream in blocks that end at the end of a line. Blocks of only white space are left out."""
     pieces: list[bytes] = []
     while chunk := stream.read(block_bytes):
         end = chunk.rfind(b"\n") + 1

@@ -1,11 +1,11 @@
-"""Texts in keys: a key in a text file has its declared type, or the type in the store, or it is text.
+"""Texts in keys: dates and times in a text file stay text if they are keys, unless another type was declared.
 
-    at                          key at, inferred           key at
-    2024-05-01 10:00:00         one group, a timestamp     two groups, as written
+    the column at               as timestamps     as texts
+    2024-05-01 10:00:00         one group         two groups
     2024-05-01T10:00:00Z
 
-Type inference converts texts to dates and times, and loses their original notation. It also depends on the other rows
-of the file. A key that is computed from a time, such as ``date_trunc('day', at)``, still reads a time.
+As timestamps, different texts may become equal, and whether a column is read as timestamps depends on the other rows of
+the file. A key that is computed from a time, such as ``date_trunc('day', at)``, still reads a timestamp.
 """
 
 from __future__ import annotations
@@ -19,9 +19,9 @@ from tiltframe.files.read_options import ReadOptions
 
 
 def with_key_texts(schema: pa.Schema, time: str, uses: ColumnUses, reading: ReadOptions) -> pa.Schema:
-    """Return the schema of a text file in which keys that were inferred to be dates or times are text.
+    """Return the schema of a text file with text in place of dates and times for the columns that are keys.
 
-    The column of event times, and declared columns and fields, keep their types.
+    The column of event times, and columns and fields with a declared type, keep their types.
     """
     for column, path in uses.key_paths(schema.names):
         is_event_time = column == time and reading.time is None
@@ -35,7 +35,9 @@ def with_key_texts(schema: pa.Schema, time: str, uses: ColumnUses, reading: Read
 
 
 def _with_text(dtype: pa.DataType, path: Sequence[str]) -> pa.DataType:
-    """Return a type in which the dates and times at a path of fields, or in lists there, are text."""
+    """Return a type with text in place of a date or time at ``path``, which consists of the names of nested fields, or
+    in a list there.
+    """
     if pa.types.is_list(dtype):
         return pa.list_(_with_text(dtype.value_type, path))
     if path and pa.types.is_struct(dtype):

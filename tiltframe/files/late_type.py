@@ -1,4 +1,4 @@
-"""Late types: columns whose type becomes known only after the rows from which types were inferred."""
+"""Late types: read files again with a wider type if a value does not fit the type that was inferred for its column."""
 
 from __future__ import annotations
 
@@ -12,25 +12,26 @@ Rows = TypeVar("Rows")
 
 
 class LateType(ValueError):
-    """An error: the inferred type of a column cannot represent a value, or would change it. The error contains a wider
-    type that can represent the value.
+    """An error: the inferred type of a column cannot represent a value, or would change it.
 
-    Callers that can read the rows again use the wider type (see `read_widening`). Other callers handle it like any
-    other error.
+    ``column`` is the name of the column, and ``kind`` a type that represents the value. `read_widening` uses this type
+    to read the rows again. If rows can be read only once, the error is raised to the user.
     """
 
     def __init__(self, column: str, kind: pa.DataType, describe: Callable[[], str]) -> None:
-        """Store the column, the wider type, and a function that returns the message."""
+        """Store the column and the wider type. ``describe`` returns the message for users."""
         super().__init__(column, kind)
         self.column, self.kind, self._describe = column, kind, describe
 
     def __str__(self) -> str:
-        """Return the message for users. To name the line of the value, this reads the file again."""
+        """Return the message for users. This may read the file again to name the line of the value."""
         return self._describe()
 
 
 def read_widening(rows: Rows, read: Callable[[Rows], T], widened: Callable[[Rows, LateType], Rows]) -> T:
-    """Read rows. If a type turns out to be too narrow, read again from the first row with the wider type."""
+    """Return ``read(rows)``. If `LateType` is raised, call ``read`` again with ``widened(rows, error)``, the same rows
+    with a wider type.
+    """
     seen = set[tuple[str, str]]()
     while True:
         try:

@@ -1,5 +1,5 @@
-"""Read options: information that files do not contain, such as types, the notation of numbers and times, and which rows
-count.
+"""Read options: information that files do not contain, such as types, the notation of numbers and times, and a
+condition that selects rows.
 """
 
 from __future__ import annotations
@@ -28,7 +28,8 @@ _NO_FILES = ("idna", "punycode", "raw-unicode-escape", "unicode-escape")  # enco
 
 @dataclass(frozen=True)
 class ReadOptions:
-    """Information that files do not contain. The command line has an option for each field.
+    """Options for reading files and other inputs, such as types and the notation of numbers. The command line has an
+    option for each of them.
 
     Parameters
     ----------
@@ -39,7 +40,7 @@ class ReadOptions:
     encoding : str
         The encoding of CSV and JSON, as Python names it.
     delimiter : str, optional
-        The character between the fields of CSV; by default the file's ending decides.
+        The character between the fields of CSV. The default is a comma, or a tab if the file's name ends in ``.tsv``.
     skip_rows : int
         The number of lines above the names of the columns in CSV, such as a title.
     decimal_comma : bool
@@ -57,7 +58,7 @@ class ReadOptions:
     time : str, optional
         An expression that computes the time column: ``day || 'T' || clock``.
     where : str, optional
-        An SQL condition. Rows for which the condition is not true are ignored.
+        An SQL condition. Rows for which it is not true are left out.
 
     Raises
     ------
@@ -94,7 +95,8 @@ class ReadOptions:
                 not isinstance(sign, str) or len(sign) != 1 or sign in _NO_SIGNS or not is_unicode(sign)
             ):
                 raise ValueError(
-                    f"{name} must be one character other than a quote, a sign or a digit; got {shown(sign)}"
+                    f"{name} must be one character other than a quote, a line end, + or -, or a digit; got "
+                    f"{shown(sign)}"
                 )
         if self.delimiter is not None and not self.delimiter.isascii():
             raise ValueError(f"delimiter must be one ASCII character; got {shown(self.delimiter)}")
@@ -121,12 +123,12 @@ class ReadOptions:
 
     @property
     def own_numbers(self) -> bool:
-        """Whether numbers are written in a notation that Arrow does not read."""
+        """Whether numbers have a decimal comma or separators of thousands, which Arrow does not read as numbers."""
         return self.decimal_comma or self.thousands is not None
 
     @cached_property
     def declared(self) -> dict[str, pa.DataType]:
-        """The declared types."""
+        """The declared types as Arrow types, by column."""
         return {name: self._type(name, kind) for name, kind in self.types.items()}
 
     def unit(self, time: str) -> str | None:
@@ -144,7 +146,8 @@ class ReadOptions:
         return _UNITS.get(self.types.get(time, ""))
 
     def fraction(self, time: str) -> pa.DataType | None:
-        """Return the type of JSON numbers in the time column if they may have a fraction, otherwise None.
+        """Return the type in which JSON numbers in the time column are read if seconds or milliseconds are declared,
+        which may have a fraction.
 
         Parameters
         ----------
@@ -153,11 +156,13 @@ class ReadOptions:
         Returns
         -------
         pa.DataType or None
+            float64; None if another unit or no unit is declared.
         """
         return pa.float64() if self.unit(time) in ("s", "ms") else None
 
     def typed(self, path: str, inferred: pa.DataType) -> pa.DataType:
-        """Return the declared or else the inferred type of a column. The fields of a struct can be declared, too.
+        """Return the declared type of a column, or the inferred type if none is declared. In a struct, the types of
+        declared fields replace the inferred ones.
 
         Parameters
         ----------
@@ -177,7 +182,7 @@ class ReadOptions:
         return pa.struct([f.with_type(self.typed(f"{path}.{f.name}", f.type)) for f in inferred])
 
     def reads(self) -> tuple[str, ...]:
-        """Return the columns that the expressions in the options read."""
+        """Return the names of the columns that the options ``time`` and ``where`` may read."""
         of_time = () if self.time is None else may_read(self.time)
         columns = [name for text in sql.columns_of(self.where) for name in may_read(text)]
         return (*of_time, *columns)
@@ -188,8 +193,7 @@ class ReadOptions:
         return [f.name.removesuffix("s") for f in fields(self) if getattr(self, f.name) not in by_default]
 
     def check(self, time: str, columns: Iterable[str]) -> None:
-        """Raise an error if the type of a column that is not read is declared, or if the time column has a type without
-        times.
+        """Check the declared types against the columns of a frame.
 
         Parameters
         ----------
@@ -200,7 +204,8 @@ class ReadOptions:
         Raises
         ------
         ValueError
-            If a declaration is invalid; the message names the column.
+            If a type is declared for a column that is not read, or for the time column a type that cannot represent
+            times. The message names the column.
         """
         read = {*columns, *self.reads()}
         for name, kind in self.types.items():
@@ -254,7 +259,7 @@ class ReadOptions:
         return self.say_option("time_format", kind) if kind.startswith("%") else self.say(name, kind)
 
     def say_option(self, option: str, value: object) -> str:
-        """Return the text with which a user sets another option, for messages.
+        """Return the text with which a user sets an option, such as ``delimiter=';'``, for messages.
 
         Parameters
         ----------
@@ -283,8 +288,8 @@ class ReadOptions:
 
 
 def _encoding(name: str) -> str:
-    """Return an encoding's canonical name; raise ``ValueError`` if it does not encode text, or encodes Python
-    literals.
+    """Return the name that Python's `codecs` uses for an encoding. Raise ``ValueError`` if the encoding is unknown, or
+    is not an encoding of text files, such as base64 or unicode-escape.
     """
     try:
         own = codecs.lookup(name).name

@@ -1,4 +1,4 @@
-"""Readers of further file formats, which other distributions add by entry points of the group ``tiltframe.readers``::
+"""Readers of further file formats. Other distributions add them by entry points of the group ``tiltframe.readers``::
 
     [project.entry-points."tiltframe.readers"]
     orc = "orc_files:Orc"
@@ -85,7 +85,7 @@ class FileReader(ABC):
 
 
 def register_reader(reader: type[FileReader]) -> type[FileReader]:
-    """Register a reader for the endings that it names. Can be used as a class decorator.
+    """Register a reader for files with its endings. Can be used as a class decorator.
 
     Parameters
     ----------
@@ -141,7 +141,7 @@ def unregister_reader(name: str) -> None:
 
 
 def reader_of(path: Path) -> FileReader | None:
-    """Return the reader of a file by its ending, or None."""
+    """Return the registered reader for the ending of a file's name, or None."""
     name = path.name.lower()
     if name.endswith(_BUILT_IN_ENDINGS):
         return None
@@ -156,7 +156,9 @@ def readers() -> dict[str, FileReader]:
 
 
 def read_schema(reader: FileReader, path: Path) -> pa.Schema:
-    """Return the schema that a reader reports; raises ``ValueError`` if it fails."""
+    """Return the schema that a reader returns for a file. Raise ``ValueError`` if the reader raises an error, and
+    ``TypeError`` if it returns another object.
+    """
     try:
         schema = reader.schema(path)
     except Exception as error:  # code of other packages may raise any error; the message names the file
@@ -167,7 +169,9 @@ def read_schema(reader: FileReader, path: Path) -> pa.Schema:
 
 
 def read_batches(reader: FileReader, path: Path, columns: Sequence[str]) -> Iterator[pa.RecordBatch]:
-    """Yield the columns of a file in the requested order; raises ``ValueError`` if the reader fails."""
+    """Yield batches of a file with the columns in the requested order. Raise ``ValueError`` if the reader raises an
+    error, or yields an object that is not a batch with these columns.
+    """
     try:
         for batch in reader.batches(path, columns):
             if not isinstance(batch, pa.RecordBatch):

@@ -1,4 +1,4 @@
-"""Rows of a file: event times that are computed or have a unit, and the condition that selects rows."""
+"""Rows of a file: compute or convert their event times, and apply the condition that selects rows."""
 
 from __future__ import annotations
 
@@ -19,7 +19,9 @@ from tiltframe.files.time_format import fractional, has_clock, has_offset, read_
 
 
 def with_time(schema: pa.Schema, time: str, reading: ReadOptions) -> pa.Schema:
-    """Add the computed time to the schema of rows, if the time is computed."""
+    """Return a schema with the time column ``time`` as instants if an expression of ``reading`` computes it; otherwise
+    the schema is returned unchanged.
+    """
     if reading.time is None:
         return schema
     computed = pa.field(time, INSTANT)
@@ -30,7 +32,9 @@ def with_time(schema: pa.Schema, time: str, reading: ReadOptions) -> pa.Schema:
 def rows_before(
     columns: Sequence[str], schema: pa.Schema, own: pa.Schema | None, time: str, reading: ReadOptions
 ) -> pa.Schema:
-    """Return the columns that `prepared` needs. If the time is computed, their types are those in ``own``."""
+    """Return the schema of the columns that `prepared` needs to compute ``columns``. ``own`` is the schema without the
+    computed time, or None if the time is not computed.
+    """
     before = schema if own is None else own
     read = [text_column(name) for name in columns if name != time or reading.time is None]
     if reading.time is not None:
@@ -46,7 +50,9 @@ def rows_before(
 def prepared(
     rows: pa.RecordBatch, columns: Sequence[str], time: str, reading: ReadOptions, timezone: str
 ) -> pa.RecordBatch:
-    """Compute the time of the rows, filter the rows, and select columns."""
+    """Return the rows that meet the condition of ``reading``, with the time that it computes, and only the columns
+    ``columns``.
+    """
     if reading.time is not None:
         times = times_in(values_in(reading.time, rows, timezone), time, reading, timezone).cast(INSTANT)
         at = rows.schema.get_field_index(time)
@@ -58,9 +64,11 @@ def prepared(
 
 
 def times_in(column: pa.Array, time: str, reading: ReadOptions, timezone: str) -> pa.Array:
-    """Convert numbers in the declared unit, which may have fractions, or texts in the declared format, to event times.
+    """Convert a column of times to an array of microseconds UTC or of timestamps.
 
-    Times without a zone are in the zone ``clock`` of ``reading``. Dates are days in the time zone of the windows.
+    The column has numbers in the unit that ``reading`` declares, texts in its time format, or times that
+    `tiltframe.event_time.event_times` accepts. Times without a zone are in the zone ``reading.clock``. A date is the
+    first instant of its day in ``timezone``, the zone of the windows.
 
     Raise ``ValueError`` if a value is not a time.
     """

@@ -1,7 +1,7 @@
-"""Soundness of text files: check that the bytes are valid in the encoding, and that every quote is closed.
+"""Check a text file before Arrow reads it: its bytes must be valid in the encoding, and every quote must be closed.
 
-Arrow accepts invalid files. It reads invalid text as a column of bytes, and after a quote that is never closed it reads
-the rest of the file as one field.
+Arrow accepts such files without an error. It reads invalid text as a column of bytes, and after a quote that is not
+closed it reads the rest of the file as one field.
 """
 
 from __future__ import annotations
@@ -21,8 +21,8 @@ _LINE_ENDS = (10, 13)
 def check_text(file: Path, encoding: str = "utf-8", delimiter: str | None = None) -> None:
     """Raise ``ValueError`` with the file and line if bytes are invalid in the encoding, or a quote is not closed.
 
-    Quotes are only checked if there is a delimiter, as in CSV. A quote must begin or end a field, or be doubled inside
-    one.
+    Quotes are checked only if ``delimiter`` is passed, for CSV. A quote must begin or end a field, or be written twice
+    inside a field.
     """
     decoder = codecs.getincrementaldecoder(encoding)()
     plain, lines, sound = encoding in ("utf-8", "utf-8-sig"), 0, _Quotes(delimiter) if delimiter else None
@@ -52,18 +52,18 @@ def check_text(file: Path, encoding: str = "utf-8", delimiter: str | None = None
 
 
 class _Quotes:
-    """A check of the quotes in a stream of bytes: each must open a field, close one, or be doubled. The check examines
-    the bytes next to each quote.
+    """A check of the quotes in a stream of CSV. Each quote must begin or end a field, or be written twice inside a
+    field, so a delimiter, a line end or another quote must be next to it.
     """
 
     def __init__(self, delimiter: str) -> None:
-        self._beside = np.zeros(256, bool)
-        self._beside[[_QUOTE, *_LINE_ENDS, ord(delimiter)]] = True
+        self._may_be_next = np.zeros(256, bool)
+        self._may_be_next[[_QUOTE, *_LINE_ENDS, ord(delimiter)]] = True
         self._last, self._odd, self._right = b"\n", False, True
 
     def see(self, chunk: bytes) -> None:
-        """Process the next bytes. The last byte is checked together with the first byte of the next call. An empty
-        argument marks the end.
+        """Check the next bytes of the stream; empty bytes mean its end. The last byte is checked in the next call,
+        because the byte after it is needed.
         """
         data = self._last + (chunk or b"\n")
         self._last = data[-2:]
@@ -73,14 +73,16 @@ class _Quotes:
         at = np.flatnonzero(codes[1:-1] == _QUOTE) + 1
         opens, closes = (at[1::2], at[::2]) if self._odd else (at[::2], at[1::2])
         self._odd ^= len(at) % 2 == 1
-        self._right = bool(self._beside[codes[opens - 1]].all() and self._beside[codes[closes + 1]].all())
+        self._right = bool(self._may_be_next[codes[opens - 1]].all() and self._may_be_next[codes[closes + 1]].all())
 
     def closed(self) -> bool:
         return self._right and not self._odd
 
 
 def _find_unclosed(file: Path, encoding: str, delimiter: str) -> None:
-    """Read field by field, like Arrow; raise ``ValueError`` for the first field whose quote is not closed."""
+    """Raise ``ValueError`` for the first field of a file whose opening quote is not closed, with its line. A file whose
+    fields Arrow reads correctly raises no error.
+    """
     with pa.input_stream(file, compression="detect") as stream:
         data = stream.read().decode(encoding).removeprefix("\ufeff").encode()
     complete = re.match(rb"(?:%s)*+" % record_pattern(delimiter), data + b"\n")
@@ -95,8 +97,8 @@ def _find_unclosed(file: Path, encoding: str, delimiter: str) -> None:
 
 
 def record_pattern(delimiter: str) -> bytes:
-    """Return a regular expression for a CSV record with its line end. Only a quote at the start of a field opens a
-    quoted field.
+    """Return a regular expression for a CSV record including its line end. A quote begins a quoted field only at the
+    start of a field.
     """
     apart = re.escape(delimiter).encode()
     field = rb'(?:"[^"]*+(?:""[^"]*+)*+"|[^"\r\n%s][^\r\n%s]*+)?+' % (apart, apart)

@@ -1,4 +1,4 @@
-"""Time formats: convert columns of text in a format such as ``%d.%m.%Y %H:%M`` to instants."""
+"""Time formats: convert columns of text in a format such as ``%d.%m.%Y %H:%M`` to timestamps."""
 
 from __future__ import annotations
 
@@ -29,10 +29,12 @@ _DIRECTIVES = ", ".join(f"%{sign}" for sign in (*_PARTS, *_LEFT_OUT, *_SHORT))
 
 
 def check_format(text: str) -> None:
-    """Raise ``ValueError`` if a format is not supported, or does not determine the day."""
+    """Raise ``ValueError`` if a time format has an unknown directive, does not contain the day, or has only one of %I
+    and %p.
+    """
     signs = _signs(_regex(text))
     has_day = "j" in signs or ("d" in signs and signs & set("mbB"))
-    is_coarse = "d" not in signs and not signs & set("HIMSf")  # a format of months or years means their first day
+    is_coarse = "d" not in signs and not signs & set("HIMSf")  # such as %Y-%m, which is the first day of the month
     if not ("Y" in signs or "y" in signs) or not (has_day or is_coarse):
         raise ValueError(
             f"the time format {shown(text)} does not contain the day; write a format such as %d.%m.%Y %H:%M:%S"
@@ -51,12 +53,13 @@ def has_offset(form: str) -> bool:
 
 
 def has_clock(form: str) -> bool:
-    """Return whether a format contains a time of day; otherwise it describes dates."""
+    """Return whether a format contains a time of day. Times in a format without one are dates."""
     return bool(_signs(_regex(form)) & set("HI"))
 
 
 def read_format(texts: pa.Array, form: str) -> pa.Array:
-    """Parse texts as microseconds UTC. Texts without an offset are in UTC. Texts in another format become null.
+    """Return texts in the format ``form`` as timestamps in microseconds UTC. If the format has no offset, the texts are
+    read as UTC. Texts that do not have the format become null.
 
     >>> read_format(pa.array(["01.05.2024 10:00", "May 1"]), "%d.%m.%Y %H:%M").cast(pa.int64()).to_pylist()
     [1714557600000000, None]
@@ -88,12 +91,13 @@ def read_format(texts: pa.Array, form: str) -> pa.Array:
 
 
 def fractional(numbers: pa.Array, unit: str) -> pa.Array:
-    """Convert numbers of a unit, which may have fractions, to microseconds UTC, rounded down.
+    """Return numbers of seconds, milliseconds, microseconds or nanoseconds since 1970-01-01 UTC, which may have
+    fractions, as timestamps in microseconds, rounded down. ``unit`` is ``s``, ``ms``, ``us`` or ``ns``.
 
     >>> fractional(pa.array([0.25, 1714521600.123456, -0.5]), "s").cast(pa.int64()).to_pylist()
     [250000, 1714521600123456, -500000]
     """
-    # use the shortest text of a double, so that 0.1 stays 0.1
+    # Convert the shortest text of a double, so that the double nearest to 0.1 counts as 0.1.
     texts = pc.utf8_trim_whitespace(numbers.cast(pa.string()))
     cut = pc.replace_substring_regex(texts, r"^([^.eE]*\.[0-9]{12})[0-9]+$", r"\1")
     exact = cut.cast(pa.decimal256(60, 25))

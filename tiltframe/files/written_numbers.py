@@ -1,8 +1,8 @@
-"""Numbers that are stored as text: which columns stay text, and which text columns get an additional column of numbers.
+"""Numbers that are stored as text: decide which columns are read as text, and which of them also as numbers.
 
-Type inference never changes a value. A column stays text if a measure or key returns its values and a number would
-change them. As numbers, ``007`` and ``1.10`` would become ``7`` and ``1.1``. Functions that compute with such a column
-read its numbers from the additional column (`aggr.sql.number_columns`).
+A column is read as text if a measure or key returns its values and numbers would change them: ``007`` and ``1.10``
+would become ``7`` and ``1.1``. If functions also compute with such a column, its numbers are an additional column
+(`aggr.sql.number_columns`).
 """
 
 from __future__ import annotations
@@ -24,27 +24,34 @@ Sample = Mapping[str, list[pa.Array]]  # the texts of each column, one array per
 
 
 def is_guess(kind: pa.DataType) -> bool:
-    """Return whether the type of a column of a text file is inferred and may lose the notation of values."""
+    """Return whether a type is one of numbers or booleans. If it was inferred for a column of a text file, it may be
+    wrong, and different texts may have equal values.
+    """
     return is_number(kind) or bool(pa.types.is_boolean(kind))
 
 
 def stays_text(texts: Iterable[pa.Array], kind: pa.DataType, uses: frozenset[Use], reading: ReadOptions) -> bool:
-    """Return whether a column is read as text although numbers or booleans were inferred from its texts."""
+    """Return whether a column must be read as text although the type ``kind`` was inferred: if it is used as text, or
+    if its values are returned and ``kind`` would change one of its texts. ``texts`` are its first texts.
+    """
     if Use.TEXT in uses:
         return True
     return Use.KEEP in uses and any(unfaithful(part, kind, reading) is not None for part in texts)
 
 
 def unfaithful(texts: pa.Array, kind: pa.DataType, reading: ReadOptions) -> str | None:
-    """Return the first text that differs from the text of its value, or None if all are equal."""
+    """Return the first text that differs from the usual text of its value in the type ``kind``, such as ``007``, or
+    None if all are equal.
+    """
     return first_unfaithful(from_text(texts, kind, reading)[1], kind)
 
 
 def numbers_of(texts: Iterable[pa.Array], reading: ReadOptions, exactly: bool) -> pa.DataType | None:
-    """Return the type that represents all numbers in the texts, or None if a text is not a number or all are null.
+    """Return the type in which all texts are read as numbers: int64, float64, uint64 or a decimal. Return None if a
+    text is not a number, or if all are null.
 
-    If a double would round whole numbers (with ``exactly``, also fractions), the type is uint64 or a decimal, or None
-    if these have too few digits.
+    The type is float64 only if no whole number is rounded and, with ``exactly``, no fraction. If neither uint64 nor a
+    decimal of 38 digits represents all numbers, return None.
     """
     parts = list(texts)
     for kind in _NUMBERS:
@@ -64,16 +71,20 @@ def _rounds(values: pa.Array, texts: pa.Array, exactly: bool) -> bool:
 
 
 def needs_numbers(uses: frozenset[Use], is_declared: bool) -> bool:
-    """Return whether a function reads the numbers of a text column. Text that a user declared is compared as text."""
+    """Return whether a function reads the numbers of a text column: it computes with them, or it compares values, and
+    the user did not declare the column as text.
+    """
     return Use.NUMBER in uses or (Use.ORDER in uses and not is_declared)
 
 
 def find_numbers(
     schema: pa.Schema, texts: Callable[[str], Iterable[pa.Array]], uses: ColumnUses, reading: ReadOptions
 ) -> dict[str, pa.DataType]:
-    """Return the number types of the text columns whose numbers functions read.
+    """Return the type of the numbers of each text column whose numbers functions read, by column. Columns with texts
+    that are not numbers are left out.
 
-    ``texts`` returns the texts of a column, from which the type follows. Raise ``ValueError`` as `check_shared` does.
+    ``texts`` receives a column, and returns its first texts. Raise ``ValueError`` for the same reasons as
+    `check_shared`.
     """
     number_types = {}
     names = [name for name in schema.names if schema.names.count(name) == 1]
@@ -91,13 +102,14 @@ def find_numbers(
 
 
 def with_numbers(schema: pa.Schema, numbers: Mapping[str, pa.DataType]) -> pa.Schema:
-    """Return a schema with columns of numbers in addition to the text columns."""
+    """Return a schema with an additional column of numbers for each text column in ``numbers``, column → type."""
     added = [pa.field(number_column(name), kind) for name, kind in numbers.items()]
     return pa.schema([*schema, *added], schema.metadata)
 
 
 def number_arrays(batch: pa.RecordBatch, schema: pa.Schema, reading: ReadOptions) -> Iterator[tuple[str, pa.Array]]:
-    """Yield the columns of numbers that a schema has and a batch does not have.
+    """Yield the name and the values of each column of numbers that ``schema`` has in addition to the columns of a
+    batch.
 
     Raise ``ValueError`` for the first text that is not a number.
     """
@@ -108,12 +120,16 @@ def number_arrays(batch: pa.RecordBatch, schema: pa.Schema, reading: ReadOptions
 
 
 def read_numbers(texts: pa.Array, kind: pa.DataType, name: str, reading: ReadOptions) -> pa.Array:
-    """Return the numbers of a text column; raise ``ValueError`` for the first text that is not a number."""
+    """Return the numbers of a text column in the type ``kind``. Raise ``ValueError`` for the first text that is not a
+    number, or is a whole number that float64 rounds.
+    """
     try:
         values, written = from_text(texts, kind, reading)
         rounded = first_rounded_whole(values, written) if pa.types.is_floating(kind) else None
         if rounded is not None:
-            raise ValueError(f"{rounded!r} in the column {name!r} would lose digits as float64")
+            raise ValueError(
+                f"{rounded!r} in the column {name!r} would lose digits as float64; convert the column to decimals"
+            )
         return values.cast(kind)
     except pa.ArrowInvalid:
         wrong = next(text for text in texts.to_pylist() if text is not None and not _is_number(text, kind, reading))
@@ -132,9 +148,8 @@ def check_shared(uses: ColumnUses, names: Iterable[str], reading: ReadOptions) -
         if measures := uses.conflict(name):
             both = " and ".join(repr(measure) for measure in measures)
             raise ValueError(
-                f"{both} share a state, but some values of {name!r} are not numbers; declare the type of the column "
-                "with "
-                f"{reading.say(name, 'float64')} or {reading.say(name, 'text')}"
+                f"{both} share a state, but one reads the texts of {name!r} and the other its numbers; declare the "
+                f"type of the column with {reading.say(name, 'float64')} or {reading.say(name, 'text')}"
             )
 
 

@@ -1,5 +1,5 @@
-"""Wrong values: report the first value in a text file that does not fit its column's type, with its line and a
-remedy.
+"""Wrong values: the error for the first value in a text file that does not fit its column's type. Its message names the
+line and the option with which the file can be read.
 """
 
 from __future__ import annotations
@@ -36,8 +36,8 @@ _NAMES |= {"struct<>": "object", "list<item: null>": "array"}
 def wrong_value(
     file: Path, types: Mapping[str, pa.DataType], reading: ReadOptions, keys: Collection[str] = ()
 ) -> ValueError | None:
-    """Return the error for the first value that does not fit its column's type, or None if all values fit. Text columns
-    fit all values.
+    """Return the error for the first value of a text file that does not fit its column's type, or None if all values
+    fit. ``types`` maps columns to types. For columns in ``keys``, the message advises to read them as text.
     """
     if kind_of(file) == "json":
         return _in_json(file, types, reading)
@@ -49,24 +49,28 @@ def wrong_value(
     line, name, text = unread
     exact = _whole_type(file, name, kinds[name], reading)
     if exact is not None:
-        way_out = f"use {reading.say(name, exact)}"
+        advice = f"use {reading.say(name, exact)}"
     elif name in keys:
-        way_out = f"use {reading.say(name, 'text')}"
+        advice = f"use {reading.say(name, 'text')}"
     else:
-        way_out = _way_out(str(text), name, reading, partial(_numbers_after, file, name, reading))
+        advice = _advice(str(text), name, reading, partial(_numbers_after, file, name, reading))
     return ValueError(
         f"{file}: {shown(text)} in line {line:,}, in the column {name!r}, is not of type {_named(types[name])}; "
-        f"{way_out}"
+        f"{advice}"
     )
 
 
 def _whole_type(file: Path, name: str, kind: pa.DataType, reading: ReadOptions) -> str | None:
-    """Return the type that represents all values of a column of whole numbers, or None for other columns."""
+    """If the inferred type ``kind`` of a column is an integer type, return the name of the type that represents all its
+    numbers exactly; otherwise return None.
+    """
     return column_type(file, name, reading) if pa.types.is_integer(kind) else None
 
 
 def _numbers_after(file: Path, name: str, reading: ReadOptions, removed: Sequence[str]) -> float:
-    """Return the share of a column's texts that are numbers once some characters are removed."""
+    """Return the fraction, from 0 to 1, of a column's texts that are numbers after the characters ``removed`` are
+    removed from them.
+    """
     texts = pa.chunked_array(column_texts(file, name, reading), pa.string())
     for sign in removed:
         texts = pc.replace_substring(texts, sign, "")
@@ -75,8 +79,8 @@ def _numbers_after(file: Path, name: str, reading: ReadOptions, removed: Sequenc
 
 
 def wrong_form(file: Path, error: Exception, reading: ReadOptions) -> ValueError | None:
-    """Return the error for the JSON line at which Arrow's inference fails, or for a CSV header with another
-    delimiter.
+    """Return an error that explains ``error``, with which Arrow rejected a text file: the first wrong line of JSON, or
+    a CSV header that has another delimiter. Return None if neither is the reason.
     """
     if assumed := delimiter_of(file, reading):
         with open_text(file) as stream:
@@ -84,9 +88,9 @@ def wrong_form(file: Path, error: Exception, reading: ReadOptions) -> ValueError
         other = next((sign for sign in ";\t|" if sign in header), None)
         if other is None or assumed in header:
             return None
-        way_out = reading.say_option("delimiter", other)
+        option = reading.say_option("delimiter", other)
         return ValueError(
-            f"cannot read {file}: fields seem to be separated by {other!r}, not by {assumed!r}; use {way_out}"
+            f"cannot read {file}: fields seem to be separated by {other!r}, not by {assumed!r}; use {option}"
         )
     if kind_of(file) != "json":
         return None
@@ -98,7 +102,9 @@ def wrong_form(file: Path, error: Exception, reading: ReadOptions) -> ValueError
 def first_unread(
     file: Path, read: Mapping[str, Callable[[pa.Array], object]], reading: ReadOptions
 ) -> tuple[int, str, str | None] | None:
-    """Return line, column and text of the first value of a CSV file that does not fit its column's type."""
+    """Return the line, the column and the text of the first value of a CSV file that cannot be read, or None. ``read``
+    has a function for each column, which raises an error if an array of texts cannot be read.
+    """
     row = 0
     texts = pa.schema([(name, pa.string()) for name in read])
     with open_text(file) as stream:
@@ -113,8 +119,8 @@ def first_unread(
 
 
 def no_numbers(file: Path, name: str, reading: ReadOptions) -> ValueError | None:
-    """Return an error that names the first value of a column that is not a number. Return None if all values are
-    numbers, the type of the column is declared, or the file is not CSV.
+    """Return an error that names the first value of a column of a CSV file that is not a number. Return None if all
+    values are numbers, if the type of the column is declared, or if the file is not CSV.
     """
     if kind_of(file) not in ("csv", "tsv") or name in reading.declared:
         return None
@@ -122,7 +128,7 @@ def no_numbers(file: Path, name: str, reading: ReadOptions) -> ValueError | None
 
 
 def _first(column: pa.Array, read: Callable[[pa.Array], object]) -> int | None:
-    """Return the index of the first value that cannot be read. The values are halved to find it."""
+    """Return the index of the first value for which ``read`` raises an error, by bisection, or None."""
 
     def fails(values: pa.Array) -> bool:
         try:
@@ -142,7 +148,9 @@ def _first(column: pa.Array, read: Callable[[pa.Array], object]) -> int | None:
 
 
 def _line_of(file: Path, row: int, reading: ReadOptions) -> int:
-    """Return the line in which a row of a CSV file begins. Empty lines are not rows."""
+    """Return the number of the line in which row ``row`` of a CSV file begins. The first row after the header is 0, and
+    empty lines are not rows.
+    """
     with open_text(file) as stream:
         lines = io.TextIOWrapper(stream, reading.encoding, newline="")
         for _ in range(reading.skip_rows):
@@ -162,9 +170,10 @@ def _named(kind: pa.DataType) -> str:
     return _NAMES.get(str(kind), str(kind))
 
 
-def _way_out(text: str, name: str, reading: ReadOptions, share: Callable[[Sequence[str]], float]) -> str:
-    """Return a remedy for a text that is not a number. ``share`` returns the share of numbers after characters are
-    removed from all rows.
+def _advice(text: str, name: str, reading: ReadOptions, share: Callable[[Sequence[str]], float]) -> str:
+    """Return advice how to read a column that contains ``text``, which is not a number: an option, or an expression in
+    place of the column. ``share`` receives characters, and returns the fraction of the column's texts that are numbers
+    without them.
     """
     bare = text.strip()
     grouped = _GROUPED.fullmatch(bare)
@@ -182,7 +191,9 @@ def _way_out(text: str, name: str, reading: ReadOptions, share: Callable[[Sequen
 
 
 def _number_of_text(bare: str, name: str, share: Callable[[Sequence[str]], float]) -> str:
-    """Return advice to use an expression that reads the numbers of a text column, after testing it on the rows."""
+    """Return the expression that reads the most numbers from a text column whose value ``bare`` is not a number, as a
+    part of advice.
+    """
     signs = list(dict.fromkeys(re.findall(r"[^0-9.+eE-]", bare)))
     plain = share(())
     is_rare = plain >= _MOSTLY  # most values are numbers

@@ -1,4 +1,4 @@
-"""Lookups: keys of results that a table derives from a key of the frame when a query runs."""
+"""Lookups: when a query runs, a table replaces a key of the frame by another one, such as each device by its site."""
 
 from tiltframe.lookups.table_keys import Lookup, lookup
 

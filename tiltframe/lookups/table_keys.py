@@ -1,10 +1,10 @@
-"""Lookups: keys of results that a table derives from a key of the frame when a query runs.
+"""Lookups: when a query runs, a table replaces a key of the frame by another one, such as each device by its site.
 
     device   site   valid_from                window 09:00, device d1 ──▶ berlin
     d1       berlin                           window 10:00, device d1 ──▶ paris
     d1       paris  2024-05-01T10:00Z         any window,   device d9 ──▶ null, with a warning
 
-If several keys get the same value, their states are merged. The results equal those of rows that had the new key from
+The states of all keys with the same new value are merged, so the results equal those of rows that had the new key from
 the start. Data warehouses call such tables slowly changing dimensions (Kimball): ``now`` is type 1, ``as_of`` is type
 2.
 """
@@ -33,19 +33,20 @@ SINCE = "valid_from"
 
 
 def lookup(key: str, table: Any, valid: str = "now") -> Lookup:
-    """Return a key of results that a table derives from a key of the frame: ``keys={"site": lookup("device", table)}``.
+    """Return a key of results whose values a table assigns to the values of a key of the frame, for ``keys=`` of a
+    query: ``keys={"site": lookup("device", table)}``.
 
     Parameters
     ----------
     key : str
         A key of the frame.
     table : table, DataFrame, stream or path
-        The table. It has a column with the name of the frame's key, and one with the name of the results' key. With a
-        column ``valid_from``, a key may have several rows; each is valid from this time on (null means from the
-        beginning).
+        The table. It has a column with the name of the frame's key, and one with the name of the results' key. If it
+        has a column ``valid_from``, a key may have several rows. Each is valid from this time until that of the next
+        row of the key; null means from the beginning.
     valid : str
-        ``now``: for all windows, the row that is valid at the ``now`` of the query. ``as_of``: for each window of the
-        level that is read, the row that is valid at the window's start.
+        ``now``: all windows use the row that is valid at the ``now`` of the query. ``as_of``: each window of the level
+        that is read uses the row that is valid at the window's start.
 
     Returns
     -------
@@ -78,7 +79,7 @@ def lookup(key: str, table: Any, valid: str = "now") -> Lookup:
 
 @dataclass(frozen=True)
 class Lookup(DerivedKey):
-    """A key of results that a table derives from a key of the frame; returned by `lookup`."""
+    """A key of results whose values a table assigns to the values of a key of the frame; `lookup` returns it."""
 
     kind: ClassVar[str] = "lookup"
     call: ClassVar[str] = "lookup(KEY, table)"
@@ -91,14 +92,14 @@ class Lookup(DerivedKey):
     valid: str = "now"
 
     def __post_init__(self) -> None:
-        """Check that the columns exist, and that no rows contradict each other."""
+        """Check that the columns exist, and that no key has two rows for the same time."""
         if not is_name(self.key) or self.key not in self.table.column_names:
             raise ValueError(
                 f"the table of a lookup needs a column with the name of the key; got {shown(self.key)} and the columns "
                 f"{', '.join(self.table.column_names)}"
             )
         if self.valid not in VALID:
-            raise ValueError(f"valid must be now or as_of; got {shown(self.valid)}")
+            raise ValueError(f"valid must be 'now' or 'as_of'; got {shown(self.valid)}")
         if self.valid == "as_of" and SINCE not in self.table.column_names:
             raise ValueError(
                 f"as_of needs a column called {SINCE} with the time from which each row is valid; null means always"
@@ -111,7 +112,9 @@ class Lookup(DerivedKey):
 
     @cached_property
     def _order(self) -> NDArray[np.int64]:
-        """Return the indices that sort the rows by key, start of validity, and position."""
+        """The rows of the table, sorted by key and start of validity, as an array of shape (3, rows): the id of the
+        key, the start of validity in microseconds UTC, and the index of the row in the table.
+        """
         ids = one_array(self.table.column(self.key)).dictionary_encode("encode").indices.to_numpy()
         since = np.full(len(ids), MIN_INSTANT)
         if SINCE in self.table.column_names:
@@ -121,8 +124,8 @@ class Lookup(DerivedKey):
         return np.array([ids[order], since[order], order])
 
     def keys_of(self, rows: pa.Table, name: str, now: int) -> pa.Array:
-        """Return a column of the table for rows of states, as valid now or at each window's start; null if there is no
-        row.
+        """Return the value of the table's column ``name`` for each row of states, from the table's row that is valid at
+        ``now`` (microseconds UTC) or at the window's start; null if there is no such row.
         """
         row_keys, table_keys = one_array(rows.column(self.key)), self._keys_as(rows.schema.field(self.key).type)
         key_numbers = pc.index_in(row_keys, value_set=table_keys).fill_null(-1).to_numpy().astype(np.int64)
@@ -144,14 +147,20 @@ class Lookup(DerivedKey):
         try:
             same = keys.cast(dtype)
         except pa.ArrowException as error:
-            raise ValueError(f"a lookup by {self.key}, of type {dtype} in the store, cannot read it: {error}") from None
+            raise ValueError(
+                f"the column {self.key!r} of the lookup's table cannot be converted to {dtype}, the key's type in the "
+                f"store: {error}"
+            ) from None
         if len(pc.unique(same)) < len(keys):
-            raise ValueError(f"a lookup by {self.key} has two values that are equal as {dtype}, the type in the store")
+            raise ValueError(
+                f"the column {self.key!r} of the lookup's table has two values that are equal as {dtype}, the key's "
+                "type in the store; remove one of their rows"
+            )
         return same
 
     def describe(self) -> dict[str, Any]:
-        """Return the lookup as plain data, with the table by columns; raise ``ValueError`` for values that JSON cannot
-        represent.
+        """Return the lookup as data that JSON can represent; the table is a dict of column → list of values. Raise
+        ``ValueError`` if JSON cannot represent the type of a column.
         """
         table = self.table
         if SINCE in table.column_names:
@@ -187,6 +196,8 @@ class Lookup(DerivedKey):
 
 
 def _ranks(ids: NDArray[np.int64], at: NDArray[np.int64], moments: NDArray[np.int64]) -> NDArray[np.int64]:
-    """Return ranks of pairs of key and moment."""
+    """Return for each pair of an id and a moment a number that sorts as the pair does. ``moments`` has all moments,
+    ascending.
+    """
     ranks: NDArray[np.int64] = ids * len(moments) + np.searchsorted(moments, at)
     return ranks

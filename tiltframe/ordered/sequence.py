@@ -223,7 +223,7 @@ def _evaluated(read: Condition | Weight, table: pa.Table) -> NDArray[Any]:
             f"weights must be whole numbers up to 2^63 - 1; the column {read.column!r} has {heaviest}"
         ) from None
     if len(values) and values.min() < 0:
-        raise ValueError(f"weights must be whole numbers from 0; the column {read.column!r} has {values.min()}")
+        raise ValueError(f"weights must be whole numbers of at least 0; the column {read.column!r} has {values.min()}")
     return values
 
 

@@ -208,7 +208,7 @@ def _description(name: str, view: StoreView) -> dict[str, Any]:
                 "first": None if windows_of_level.first_start is None else as_text(windows_of_level.first_start),
                 "end": None if windows_of_level.end is None else as_text(windows_of_level.end),
                 "rows": windows_of_level.rows,
-                "held_from": as_text(windows_of_level.held_from) if windows_of_level.has_expired else None,
+                "available_from": as_text(windows_of_level.available_from) if windows_of_level.has_expired else None,
                 "kept_for": view.manifest.retention.get(level.name),
             }
         )

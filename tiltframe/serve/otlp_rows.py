@@ -69,7 +69,7 @@ def _schema(values: dict[str, list[Any]], store: FrameStore) -> pa.Schema:
     """
     frame = store.frame
     fields = [pa.field(name, _TIME if name == frame.time else _type_of(column)) for name, column in values.items()]
-    schema = store.settled(pa.schema(fields), of_numbers=True)
+    schema = store.with_stored_types(pa.schema(fields), change_numbers=True)
     if store.schema is None:
         return schema
     schema = _with_whole_numbers(schema, store)
@@ -85,7 +85,7 @@ def _with_whole_numbers(schema: pa.Schema, store: FrameStore) -> pa.Schema:
     rejected.
     """
     unknown = [field.with_type(pa.null()) if pa.types.is_floating(field.type) else field for field in schema]
-    fitting = store.settled(pa.schema(unknown))
+    fitting = store.with_stored_types(pa.schema(unknown))
     fields = [field if pa.types.is_null(other.type) else other for field, other in zip(schema, fitting, strict=True)]
     return pa.schema(fields)
 

@@ -24,7 +24,7 @@ from tiltframe.extend import json_lines
 from tiltframe.serve.errors import Refused
 from tiltframe.serve.stores import Stores
 from tiltframe.serve.workers import WorkerPool
-from tiltframe.store import Seen
+from tiltframe.store import SeenParts
 from tiltframe.store.backends import LEVEL
 
 EVENTS = "text/event-stream"  # the media type of the events
@@ -41,7 +41,7 @@ class Pushed:
     def __init__(self, stores: Stores, pool: WorkerPool) -> None:
         """Create the route for the stores, with the threads that compare versions."""
         self._stores, self._pool = stores, pool
-        self._seen: dict[str, OrderedDict[int, Seen]] = {}
+        self._seen: dict[str, OrderedDict[int, SeenParts]] = {}
         self._listeners = 0
 
     def routes(self) -> list[Route]:
@@ -74,7 +74,7 @@ class Pushed:
             raise ValueError(f"since must be a version of the store, a whole number; got {shown(since)}")
         return request.path_params["name"], words.get("per"), None if since is None else int(since)
 
-    def _begin(self, name: str, per: str | None, since: int | None) -> Seen | None:
+    def _begin(self, name: str, per: str | None, since: int | None) -> SeenParts | None:
         """Return the contents with which the store is compared: the current contents, the contents of a version, or
         None if these were discarded.
         """
@@ -84,13 +84,15 @@ class Pushed:
         self._keep(name, view.seen)
         return view.seen if since is None else self._seen[name].get(since)
 
-    def _keep(self, name: str, seen: Seen) -> None:
+    def _keep(self, name: str, seen: SeenParts) -> None:
         versions = self._seen.setdefault(name, OrderedDict())
         versions[seen.version] = seen
         while len(versions) > _VERSIONS:
             versions.popitem(last=False)
 
-    async def _events(self, request: Request, name: str, per: str | None, seen: Seen | None) -> AsyncIterator[bytes]:
+    async def _events(
+        self, request: Request, name: str, per: str | None, seen: SeenParts | None
+    ) -> AsyncIterator[bytes]:
         """Yield an event for each change, and comments between them."""
         self._listeners += 1
         is_stopping = getattr(request.app.state, "is_stopping", lambda: False)
@@ -113,7 +115,7 @@ class Pushed:
         finally:
             self._listeners -= 1
 
-    def _event(self, name: str, per: str | None, seen: Seen | None) -> tuple[Seen, bytes]:
+    def _event(self, name: str, per: str | None, seen: SeenParts | None) -> tuple[SeenParts, bytes]:
         """Return the current contents of a store, and an event with the changed windows, which is empty if no window
         changed.
         """

@@ -155,7 +155,9 @@ def read_lines(body: bytes, store: FrameStore) -> pa.Table:
         file.flush()
         try:
             source = open_source([file.name], frame.time, frame.column_uses(), timezone=frame.timezone)
-            source = replace(source, schema=store.settled(source.schema, of_numbers=True, guessed=source.guessed))
+            source = replace(
+                source, schema=store.with_stored_types(source.schema, change_numbers=True, guessed=source.guessed)
+            )
             return pa.Table.from_batches(source.batches(frame.columns_in(source.schema.names)))
         except ValueError as error:
             raise ValueError(str(error).replace(os.path.realpath(file.name), _CALLED)) from None

@@ -16,7 +16,7 @@ from tiltframe.store.log.errors import (
 from tiltframe.store.log.manifest import Manifest
 from tiltframe.store.log.writers import check_writer
 from tiltframe.store.planned_join import PlannedJoin
-from tiltframe.store.query.changed_windows import Changes, Seen
+from tiltframe.store.query.changed_windows import Changes, SeenParts
 from tiltframe.store.query.derived_keys import DerivedKey, Unmapped, key_kinds, register_kind
 from tiltframe.store.query.execution import Answer, Cost
 from tiltframe.store.query.join import JOIN_OPTIONS, Join
@@ -55,7 +55,7 @@ __all__ = [
     "Query",
     "RefusedValues",
     "Report",
-    "Seen",
+    "SeenParts",
     "StoreError",
     "StoreView",
     "Unmapped",

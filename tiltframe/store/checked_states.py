@@ -13,7 +13,7 @@ from numpy.typing import NDArray
 from aggr.arrow import compute as pc
 from aggr.arrow.normalize import normalize, one_array
 from aggr.arrow.row_hash import row_hashes
-from aggr.state_checks import CheckedStates, arrow_of, made_here
+from aggr.state_checks import CheckedStates, arrow_of, mark_as_checked
 from aggr.tables.by_key import finish_by
 from tiltframe.frame import TiltFrame
 from tiltframe.instants import checked_instants
@@ -44,7 +44,7 @@ def checked_levels(states: pa.Table, frame: TiltFrame) -> pa.Table:
         )
     merged: list[pa.Table] = []
     for level in frame.levels:
-        below = made_here(merged[-1]) if merged else states_by_level[finest.name]
+        below = mark_as_checked(merged[-1]) if merged else states_by_level[finest.name]
         merged.append(labelled(merge_level(below, frame, level, unknown=True), frame, level))
         if level.name in states_by_level and level != finest:
             _check_made_of(states_by_level[level.name], merged[-1], frame, level)

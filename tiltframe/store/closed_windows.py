@@ -24,7 +24,7 @@ import pyarrow as pa
 
 from aggr.arguments import checked_name, checked_whole
 from aggr.arrow import compute as pc
-from aggr.state_checks import made_here
+from aggr.state_checks import mark_as_checked
 from tiltframe.event_time import INSTANT, event_times
 from tiltframe.exclusions import Exclusions, Note
 from tiltframe.frame import TiltFrame, finest_frame
@@ -258,7 +258,7 @@ class ClosedWindows:
             return False
         below, levels = self.outgoing, []
         for level in self.store.frame.levels:
-            below = merge_level(made_here(below), self.store.frame, level, unknown=True)
+            below = merge_level(mark_as_checked(below), self.store.frame, level, unknown=True)
             levels.append((level, below))
         states = joined(levels, self.store.frame)
         before = self.store.recorded([_closed_record_name(self.stream), _owner_record_name(self.stream)])

@@ -53,7 +53,7 @@ from tiltframe.store.query.merging import mergeable
 from tiltframe.store.query.missing import warn_of_missing
 from tiltframe.store.query.query import Query, asking
 from tiltframe.store.report import Report, inspect
-from tiltframe.store.types_from_store import settled
+from tiltframe.store.types_from_store import with_stored_types
 from tiltframe.store.verify import VerifyReport, verify_store
 from tiltframe.store.view import StoreView
 from tiltframe.store.with_open import WithOpen
@@ -768,7 +768,9 @@ class FrameStore:
         """
         return self.created_for(self.check_states(states))
 
-    def settled(self, schema: pa.Schema, of_numbers: bool = False, guessed: Collection[str] = ()) -> pa.Schema:
+    def with_stored_types(
+        self, schema: pa.Schema, change_numbers: bool = False, guessed: Collection[str] = ()
+    ) -> pa.Schema:
         """Return the schema of rows with the null types replaced by types for which the measures produce states of the
         store's types.
 
@@ -776,7 +778,7 @@ class FrameStore:
         ----------
         schema : pa.Schema
             The schema of the rows. A column without values has the type null.
-        of_numbers : bool
+        change_numbers : bool
             Whether the types of number columns may change too, if the states would otherwise have other types than in
             the store. For example, a few rows may have only whole numbers in a column that has fractions elsewhere.
         guessed : names
@@ -791,7 +793,7 @@ class FrameStore:
         """
         if self.schema is None:
             return schema
-        return settled(schema, self.frame, self.schema, of_numbers=of_numbers, guessed=guessed)
+        return with_stored_types(schema, self.frame, self.schema, change_numbers=change_numbers, guessed=guessed)
 
     def check_retention(self, retention: Mapping[str, str | None]) -> dict[str, str]:
         """Check a retention, and return it without the levels that are kept for ever. Nothing is written.

@@ -35,7 +35,9 @@ class OpenedStore(Protocol):
     def last_commit(self, writer: str) -> int | None:
         """Return the last commit number of a writer."""
 
-    def settled(self, schema: pa.Schema, of_numbers: bool = False, guessed: Collection[str] = ()) -> pa.Schema:
+    def with_stored_types(
+        self, schema: pa.Schema, change_numbers: bool = False, guessed: Collection[str] = ()
+    ) -> pa.Schema:
         """Return the schema with types for which rows are reduced to states of the store's types."""
 
     def check_states(self, states: pa.Schema) -> pa.Schema:

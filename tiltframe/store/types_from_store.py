@@ -18,21 +18,23 @@ _KINDS = (
 )
 
 
-def settled(
+def with_stored_types(
     schema: pa.Schema,
     frame: TiltFrame,
     stored_schema: pa.Schema,
     *,
-    of_numbers: bool = False,
+    change_numbers: bool = False,
     guessed: Collection[str] = (),
 ) -> pa.Schema:
-    """Implement `tiltframe.FrameStore.settled`. `stored_schema` is the schema of the store's states."""
+    """Implement `tiltframe.FrameStore.with_stored_types`. `stored_schema` is the schema of the store's states."""
     for name in frame.columns_in(schema.names):
         at = schema.get_field_index(name)
         given_type = schema.field(at).type
         is_key = name in plain_keys(frame.keyed_by)
         is_time = is_key and pa.types.is_string(given_type) and pa.types.is_temporal(stored_schema.field(name).type)
-        may_change = (of_numbers and is_number(given_type)) or (name in guessed and (is_guess(given_type) or is_time))
+        may_change = (change_numbers and is_number(given_type)) or (
+            name in guessed and (is_guess(given_type) or is_time)
+        )
         misfit = may_change and not _fits(schema, frame, stored_schema, name)
         if not (misfit or pa.types.is_null(given_type)):
             continue

@@ -19,7 +19,7 @@ from tiltframe.store.backends.protocol import Backend, Part, Snapshot
 from tiltframe.store.checked_states import check_readable
 from tiltframe.store.log.errors import Conflict, StoreError
 from tiltframe.store.log.manifest import Manifest
-from tiltframe.store.log.records import held_from, snapshot_of
+from tiltframe.store.log.records import available_from, snapshot_of
 from tiltframe.store.log.run import retry_on_conflict
 from tiltframe.store.query.merging import by_windows, pieces_of
 from windows import TimeWindow
@@ -175,7 +175,7 @@ def _level_problems(
 
 def _held_by_both(snapshot: Snapshot, fine: TimeWindow, coarse: TimeWindow) -> Range:
     """Return the range of coarse windows that have not expired on either level."""
-    first_held = max(held_from(snapshot, level.name) for level in (fine, coarse))
+    first_held = max(available_from(snapshot, level.name) for level in (fine, coarse))
     return EVER if first_held == EVER[0] else (first_whole(first_held, coarse), EVER[1])
 
 

@@ -17,8 +17,8 @@ from tiltframe.frame import TiltFrame
 from tiltframe.ranges import EVER
 from tiltframe.store.backends.protocol import Backend, Snapshot
 from tiltframe.store.log.manifest import Manifest
-from tiltframe.store.log.records import expired_before, held_from, known_from, snapshot_of
-from tiltframe.store.query.changed_windows import Changes, Seen, changes
+from tiltframe.store.log.records import available_from, expired_before, known_from, snapshot_of
+from tiltframe.store.query.changed_windows import Changes, SeenParts, changes
 from tiltframe.store.query.execution import (
     Answer,
     Cost,
@@ -54,7 +54,7 @@ class HeldLevel:
         The end of the last window, in microseconds UTC; None if the level has no windows.
     rows : int
         The number of rows of states.
-    held_from : int
+    available_from : int
         The time before which windows of the level have expired, in microseconds UTC; the smallest time if none have.
     has_expired : bool
         Whether windows of the level were removed because of their retention or a replacement.
@@ -64,7 +64,7 @@ class HeldLevel:
     last_start: int | None
     end: int | None
     rows: int
-    held_from: int
+    available_from: int
     has_expired: bool
 
 
@@ -137,11 +137,11 @@ class StoreView:
         return self.snapshot.version
 
     @property
-    def seen(self) -> Seen:
+    def seen(self) -> SeenParts:
         """The version and the parts of the store. Pass it to `changes` of a later view to get the windows that have
         changed in between.
         """
-        return Seen(self.snapshot.version, self.snapshot.parts)
+        return SeenParts(self.snapshot.version, self.snapshot.parts)
 
     @property
     def known_from(self) -> Mapping[str, int]:
@@ -395,12 +395,12 @@ class StoreView:
         values = self.windows(Query(within=within, keys=[key])).table().column(key).combine_chunks()
         return values.sort()
 
-    def changes(self, since: Seen | None = None) -> Changes:
+    def changes(self, since: SeenParts | None = None) -> Changes:
         """Return the windows that have changed since an earlier view.
 
         Parameters
         ----------
-        since : Seen, optional
+        since : SeenParts, optional
             The attribute ``seen`` of the earlier view. By default all windows of the store are returned.
 
         Returns
@@ -435,7 +435,7 @@ class StoreView:
         >>> [(row["level"], row["window_start"].minute) for row in store.changes(seen).windows.to_pylist()]
         [('1m', 1), ('1h', 0)]
         """
-        seen = None if since is None else checked_type(since, Seen, "since")
+        seen = None if since is None else checked_type(since, SeenParts, "since")
         return changes(self.backend, self.manifest, self.snapshot, seen)
 
     def level(self, name: str) -> HeldLevel:
@@ -464,7 +464,7 @@ class StoreView:
             last_start=last,
             end=None if last is None else int(level.ends(np.array([last], np.int64))[0]),
             rows=sum(part.rows for part in parts),
-            held_from=held_from(self.snapshot, level.name),
+            available_from=available_from(self.snapshot, level.name),
             has_expired=level.name in expired_before(self.snapshot),
         )
 

@@ -20,7 +20,7 @@ from aggr import sql
 from aggr.arguments import checked_type, checked_whole, shown
 from aggr.arrow import compute as pc
 from aggr.groups.groups import group_by
-from aggr.state_checks import made_here
+from aggr.state_checks import mark_as_checked
 from aggr.tables.keys import key_column, keyed
 from tiltframe.event_time import event_times
 from tiltframe.exclusions import Exclusions
@@ -187,7 +187,7 @@ class OpenWindows:
         moved, dropped = int((placed != times).sum()), dropped.copy()
         remaining = rows.filter(pa.array(~dropped)) if dropped.any() else rows
         states, late = self._reduced(remaining, times[~dropped], placed[~dropped])
-        panes = merge_panes(made_here(states), self.partial_frame)
+        panes = merge_panes(mark_as_checked(states), self.partial_frame)
         lost, levels, counts = self._merged(panes)
         if len(lost):
             late = rows_of_panes(lost, remaining, placed[~dropped], self._rules)
@@ -237,7 +237,7 @@ class OpenWindows:
         moved = starts != instants_of(panes)
         moved_rows = to_window_table(panes.filter(pa.array(moved)), rules).rows
         if moved.any():
-            panes = merge_panes(made_here(with_bounds(panes, starts, finest.ends(starts))), self.partial_frame)
+            panes = merge_panes(mark_as_checked(with_bounds(panes, starts, finest.ends(starts))), self.partial_frame)
         clock = replace(self._clock, newest=arrival.newest)
         if newest is not None:
             clock = clock.seen(newest)

@@ -18,7 +18,7 @@ from numpy.typing import NDArray
 from aggr import Function
 from aggr.arrow import compute as pc
 from aggr.groups.groups import Groups, group_by
-from aggr.state_checks import made_here
+from aggr.state_checks import mark_as_checked
 from aggr.tables.keys import key_column
 from tiltframe.event_time import INSTANT
 from tiltframe.instants import instants_of
@@ -196,7 +196,7 @@ class WindowTable:
         places = pa.array(np.where(rows, len(self), np.arange(len(self))))
         for name in functions.keys() & {*states.column_names}:
             column, function = states.column(name), functions[name]
-            zero = function.merge(made_here(column.slice(0, 0)), Groups.of(np.zeros(0, np.int64), 1)).states
+            zero = function.merge(mark_as_checked(column.slice(0, 0)), Groups.of(np.zeros(0, np.int64), 1)).states
             both = pa.chunked_array([*column.chunks, zero]).take(places)
             states = states.set_column(states.column_names.index(name), name, both)
         return WindowTable(states, self.marks)
@@ -373,7 +373,7 @@ def _reduced(meeting: WindowTable, ids: NDArray[np.int64], functions: Mapping[st
     same = [name for name in states.column_names if name not in functions]
     first_of_each = states.select(same).take(pa.array(rows[until[:-1]]))
     merged = {
-        name: function.merge(made_here(states.column(name)), groups).states
+        name: function.merge(mark_as_checked(states.column(name)), groups).states
         for name, function in functions.items()
         if name in states.column_names  # an added column does not exist before its first rows
     }

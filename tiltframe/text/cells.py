@@ -1,4 +1,4 @@
-"""Cells of tables for people, on the command line and in notebooks: numbers, and lists of records as small tables."""
+"""Cells of tables on the command line and in notebooks: the text of numbers, and lists of records as small tables."""
 
 from __future__ import annotations
 
@@ -12,12 +12,12 @@ from aggr.arrow.normalize import one_array
 from aggr.tables.flat_results import flattened
 from tiltframe.text.html_table import html_table
 
-_ENTRIES_SHOWN = 10  # the maximum number of rows of a table in a cell
+_ENTRIES_SHOWN = 10  # the maximum number of rows that a small table shows
 
 
 def cell_text(value: object) -> str:
-    """Return a value as text: numbers with separators of thousands, and fractions with two decimal places, or three
-    significant digits if they are very large or small.
+    """Return a value as text. Numbers have separators of thousands. Floating-point numbers have two decimal places, or
+    three significant digits if they are very large or very small. None is a dot.
 
     >>> [cell_text(value) for value in (1234567, 1234.5678, 0.00012345, None, True)]
     ['1,234,567', '1,234.57', '0.000123', '·', 'True']
@@ -33,7 +33,7 @@ def cell_text(value: object) -> str:
 
 @dataclass(frozen=True)
 class SmallTable:
-    """A list of records as a table in a cell: its first rows, and the number of all rows.
+    """A list of records as a table in a cell: the names of its columns, its first rows, and the number of all records.
 
     >>> print(SmallTable(["host", "n"], [["a", 1200], ["b", 7]], 3))
     host      n
@@ -65,8 +65,8 @@ class SmallTable:
 
 
 def cells_of(column: pa.ChunkedArray, convert: Callable[[Any], Any] = lambda value: value) -> list[Any]:
-    """Return the values of a column of results for a table: lists of records as `SmallTable`, and other values
-    converted.
+    """Return the cells of a column of results: each list of records as a `SmallTable`, and every other value as
+    ``convert`` returns it.
 
     >>> [str(cell) for cell in cells_of(pa.chunked_array([[[{"host": "a", "n": 1}], None]]))]
     ['host  n\\na     1', 'None']

@@ -6,8 +6,9 @@ from collections.abc import Callable, Iterable
 from decimal import Decimal
 from html import escape
 
-# A click on a head sorts the rows by its column, and the next click in the other direction. Numbers come before text,
-# and null is last. The script is in the table, because a notebook may show the table alone.
+# A click on the name of a column sorts the rows by this column, and the next click sorts them in the other direction.
+# Numbers come before text, and null is last. The script is an attribute of the table, because a notebook may show the
+# table without other parts of a page.
 _SORT = """
 const head = event.target.closest('th'), body = this.parentNode.tBodies[0], at = head.cellIndex;
 const way = head.dataset.way = -(head.dataset.way || -1);
@@ -31,8 +32,9 @@ def html_table(
 ) -> str:
     """Return a table as HTML; the text of every cell is escaped.
 
-    ``text`` converts a value to its text. A value with a method ``_repr_html_`` is inserted as its HTML. If a table is
-    sortable, a click on a head sorts its rows, by the values and not by their texts.
+    ``text`` converts a value to its text. A value with a method ``_repr_html_`` is inserted as the HTML that the method
+    returns. If ``is_sortable`` is true, a click on the name of a column sorts the rows by the values of the column, so
+    that 1,000 comes after 20.
 
     >>> html_table(["n"], [["<"]], caption="a & b")
     '<table><caption>a &amp; b</caption><thead><tr><th>n</th></tr></thead><tbody><tr><td>&lt;</td></tr></tbody></table>'

@@ -17,10 +17,11 @@ _EXACT = 2**53  # doubles represent whole numbers up to this one exactly
 
 
 def json_lines(table: pa.Table) -> str:
-    """Return every row of a table of results as a JSON object on a separate line. Rows may be nested.
+    """Return every row of a table of results as a JSON object on a separate line. Values may be lists and records.
 
-    Times and durations are in ISO 8601. Whole numbers have all their digits. Readers that use doubles round numbers
-    beyond 2^53. Decimals, NaN and infinities are text. Bytes are written in hexadecimal digits. Maps are objects.
+    Times and durations are in ISO 8601. Whole numbers have all their digits, so programs that read them as doubles
+    round those beyond 2^53. Decimals, NaN and infinities are text. Bytes are written in hexadecimal digits. Maps are
+    objects.
 
     >>> print(json_lines(pa.table({"n": [2**63 - 1], "x": [math.nan]})), end="")
     {"n": 9223372036854775807, "x": "NaN"}
@@ -30,7 +31,7 @@ def json_lines(table: pa.Table) -> str:
 
 
 def python_values(column: pa.ChunkedArray | pa.Array) -> list[Any]:
-    """Return the values of a column in Python, in which maps are dictionaries with text as keys.
+    """Return the values of a column as Python objects. Maps are dictionaries whose keys are text.
 
     >>> python_values(pa.array([[(3, 0.5)], []], pa.map_(pa.int64(), pa.float64())))
     [{'3': 0.5}, {}]
@@ -44,7 +45,9 @@ def _has_map(dtype: pa.DataType) -> bool:
 
 
 def _with_dictionaries(value: Any, dtype: pa.DataType) -> Any:
-    """Convert the pairs of maps, which Arrow returns as tuples, inside a value of a type."""
+    """Return a value, of the Arrow type ``dtype``, with a dictionary in place of each map, which Arrow returns as a
+    list of pairs.
+    """
     if value is None or not pa.types.is_nested(dtype):
         return value
     if pa.types.is_map(dtype):
@@ -64,7 +67,7 @@ def json_text(value: Any) -> str:
 
 
 def iso_times(times: pa.ChunkedArray) -> pa.ChunkedArray:
-    """Return instants as ISO 8601 in their zone.
+    """Return a column of timestamps as ISO 8601 text with the offset of the column's time zone.
 
     >>> iso_times(pa.chunked_array([pa.array([0, 500_000], pa.timestamp("us", "UTC"))])).to_pylist()
     ['1970-01-01T00:00:00Z', '1970-01-01T00:00:00.500000Z']
@@ -78,7 +81,9 @@ def iso_times(times: pa.ChunkedArray) -> pa.ChunkedArray:
 
 
 def csv_cells(flat: pa.Table) -> pa.Table:
-    """Convert columns for CSV: window times become ISO 8601, lists and maps JSON, and bytes hex digits."""
+    """Return a table whose columns can be written as CSV: window times as ISO 8601, lists and maps as JSON, and bytes
+    as hexadecimal digits.
+    """
     for i, field in enumerate(flat.schema):
         if field.name in (START, END):
             texts = iso_times(flat.column(i))
@@ -94,7 +99,7 @@ def csv_cells(flat: pa.Table) -> pa.Table:
 
 
 def json_rows(table: pa.Table) -> str:
-    """Return rows as JSON objects, separated by commas, for readers whose numbers are doubles.
+    """Return rows as JSON objects, separated by commas, for programs that read all numbers as doubles.
 
     The form is that of `json_lines`, except that whole numbers beyond 2^53 are text.
 
@@ -107,8 +112,8 @@ def json_rows(table: pa.Table) -> str:
 
 
 def _for_doubles(column: pa.ChunkedArray) -> list[Any]:
-    """Return the values of a column in the form that JSON represents. Values are converted one by one only if
-    necessary.
+    """Return the values of a column as objects for `json.dumps`. Whole numbers beyond 2^53 are text. Values are
+    converted one by one only if the column contains values that JSON cannot represent.
     """
     kind = column.type
     if pa.types.is_timestamp(kind) and kind.tz is not None:
@@ -125,8 +130,8 @@ def _for_doubles(column: pa.ChunkedArray) -> list[Any]:
 
 
 def json_value(value: Any, exact: int | None = None) -> Any:
-    """Return as text a value that JSON cannot represent, or a whole number of a magnitude above ``exact``. Other values
-    are unchanged.
+    """Return a value for `json.dumps`. Values that JSON cannot represent become text, and so do whole numbers above
+    ``exact`` or below -``exact``. Other values are unchanged.
     """
     if isinstance(value, dict):
         return {name: json_value(v, exact) for name, v in value.items()}

@@ -20,7 +20,7 @@ from numpy.typing import NDArray
 
 from aggr.extend import Function, Groups
 from aggr.extend.columns import compute as pc
-from aggr.state_checks import made_here
+from aggr.state_checks import mark_as_checked
 from tiltframe.serve.errors import Unanswerable
 from tiltframe.serve.promql.classic_buckets import LE, Bounds, bucket_counts, is_sketch
 from tiltframe.serve.promql.metrics import (
@@ -147,7 +147,7 @@ class States:
         ids, labels = grouping.groups(self.series)
         row, moment = np.divmod(self.cells, self.moments)
         cells, groups = np.unique(ids[row] * self.moments + moment, return_inverse=True)
-        states = self.function.merge(made_here(self.states), Groups.of(groups, len(cells))).states
+        states = self.function.merge(mark_as_checked(self.states), Groups.of(groups, len(cells))).states
         return replace(self, series=labels, cells=cells, states=states, known_results=None)
 
     def read_by(self, reader: Function, path: tuple[str, ...], kind: str) -> States:
@@ -174,7 +174,7 @@ class States:
             return self._bucket_values()
         results = self.known_results
         if results is None:
-            results = self.reader.finish(made_here(self.states))
+            results = self.reader.finish(mark_as_checked(self.states))
         numbers = pc.cast(part_of_results(results, self.path), pa.float64(), safe=False)
         values = np.full(len(self.series) * self.moments, np.nan)
         values[self.cells] = numbers.to_numpy(zero_copy_only=False) / self.per

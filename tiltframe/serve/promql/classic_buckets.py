@@ -19,7 +19,7 @@ from aggr.extend import BucketState, Function
 from aggr.extend.arguments import nearest, shown
 from aggr.extend.columns import Floats
 from aggr.extend.columns import compute as pc
-from aggr.state_checks import made_here
+from aggr.state_checks import mark_as_checked
 from tiltframe.serve.promql.histogram_counts import counts_up_to, histogram_buckets
 
 LE = "le"
@@ -114,7 +114,7 @@ def bucket_counts(states: pa.StructArray, reader: Function, bounds: Bounds) -> F
     """Return the number of rows of each state up to each bound, shape (states, bounds)."""
     numbers = np.array(list(bounds.values()))
     if isinstance(reader, Histogram):
-        results = reader.finish(made_here(states))
+        results = reader.finish(mark_as_checked(states))
         counts = pc.struct_field(results, "counts").flatten().to_numpy().reshape(len(states), -1)
         below, above = (pc.struct_field(results, name).to_numpy()[:, None] for name in ("below", "above"))
         cumulative: Floats = np.cumsum(np.hstack([below, counts, above]), axis=1, dtype=np.float64)

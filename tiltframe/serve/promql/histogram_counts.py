@@ -16,7 +16,7 @@ from aggr.extend import BucketState, Function
 from aggr.extend.columns import Floats
 from aggr.extend.columns import compute as pc
 from aggr.extend.histograms import BucketRanges
-from aggr.state_checks import made_here
+from aggr.state_checks import mark_as_checked
 from tiltframe.serve.errors import Unanswerable
 
 
@@ -28,7 +28,7 @@ def histogram_buckets(states: pa.StructArray, reader: Function) -> tuple[Floats,
     state = reader.own_state
     if not isinstance(state, BucketState):
         raise Unanswerable(f"the buckets of {reader.name} cannot be returned; use histogram_quantile")
-    results = reader.finish(made_here(states))
+    results = reader.finish(mark_as_checked(states))
     names = [field.name for field in results.type]
     count, total = (
         pc.struct_field(results, name).cast(pa.float64()) if name in names else pa.nulls(len(results), pa.float64())

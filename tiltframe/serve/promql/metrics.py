@@ -29,7 +29,7 @@ from aggr.extend.columns import normalize
 from aggr.extend.histograms import SignedSketch
 from aggr.extend.tables import leaves
 from aggr.sql.regular_expressions import check_size, plain_texts
-from aggr.state_checks import made_here
+from aggr.state_checks import mark_as_checked
 from tiltframe.extend import iso_times, json_value
 from tiltframe.serve.errors import BadData
 from tiltframe.serve.promql.classic_buckets import (
@@ -199,7 +199,7 @@ def valued(
         results = None  # The minimum is null exactly if the result is null, and needs no quantiles.
         valid = states.field("min").is_valid()
     else:
-        results = reader.finish(made_here(states))
+        results = reader.finish(mark_as_checked(states))
         valid = part_of_results(results, (_COUNT,) if kind == BUCKETS else path).is_valid()
     mask: NDArray[np.bool_] = valid.to_numpy(zero_copy_only=False)
     return mask, results

@@ -270,10 +270,10 @@ def _level(metric: Metric, query: _ReadQuery, evaluation: Evaluation, *, is_tota
     start = max(query.start, first)
     duration = max(min(query.end, last) - start, 0)
     candidates = _levels(metric, query, is_total=is_total)
-    complete = [level for level in candidates if metric.view.level(level.name).held_from <= start]
+    complete = [level for level in candidates if metric.view.level(level.name).available_from <= start]
     if not complete:
         finest = metric.view.frame.levels[0].name
-        kept_from = as_text(metric.view.level(finest).held_from)
+        kept_from = as_text(metric.view.level(finest).available_from)
         raise Unanswerable(
             f"{metric.name} has windows of {finest} only from {kept_from} on, and the range begins at "
             f"{as_text(start)}; use a later range, or query this server, which reads coarser windows"

@@ -18,7 +18,7 @@ from numpy.typing import NDArray
 from aggr.extend.arguments import listed, nearest, shown
 from aggr.extend.columns import group_by
 from aggr.extend.tables import merge_by, merge_runs
-from aggr.state_checks import made_here
+from aggr.state_checks import mark_as_checked
 from tiltframe import TiltFrame
 from tiltframe.extend import as_text
 from tiltframe.serve.cost import Budget
@@ -189,7 +189,7 @@ def _rows(
     evaluation.warnings.update(dict.fromkeys([*answer.expired, *answer.unknown]))
     rows = pa.concat_tables(_matching(answer.slices, selector, evaluation))
     by = {name: rows.column(name).combine_chunks() for name in (*labels, END)}
-    return merge_by(made_here(rows), by, dict([metric.state]), unknown=True)
+    return merge_by(mark_as_checked(rows), by, dict([metric.state]), unknown=True)
 
 
 def _matching(slices: Iterator[pa.Table], selector: Selector, evaluation: Evaluation) -> Iterator[pa.Table]:

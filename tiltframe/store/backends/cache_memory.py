@@ -32,7 +32,7 @@ def set_cache_memory(most_bytes: int) -> None:
     Raises
     ------
     ValueError
-        If the number is not a whole number from 0.
+        If the number is not a whole number of at least 0.
 
     Guarantee
     ---------

@@ -9,7 +9,7 @@ from typing import Any
 import pyarrow as pa
 
 from aggr.arguments import checked_whole
-from aggr.state_checks import made_here
+from aggr.state_checks import mark_as_checked
 from aggr.workers import checked_jobs
 from tiltframe.exclusions import Note
 from tiltframe.files.read_options import ReadOptions
@@ -168,10 +168,10 @@ def append_rows(
                 spilled(batches, store.frame, bound, check=store.backend.check_values, jobs=threads)
             )
 
-        def settled(schema: pa.Schema, guessed: Sequence[str]) -> pa.Schema:
-            return store.settled(schema, guessed=guessed)
+        def use_stored_types(schema: pa.Schema, guessed: Sequence[str]) -> pa.Schema:
+            return store.with_stored_types(schema, guessed=guessed)
 
-        slices = from_rows(data, store.frame, reading, spill, settled=settled)
+        slices = from_rows(data, store.frame, reading, spill, use_stored_types=use_stored_types)
         added = append_spilled(store, slices, writer=writer, commit=commit, recorded=recorded, note=note, jobs=threads)
         return added is not None
 
@@ -209,7 +209,7 @@ def append_spilled(
     """
     if (doubtful := frame_of_fallible_measures(slices.schema, store.frame)) is not None:
         for _, states in slices.narrowed(doubtful).levels():
-            check_readable(made_here(states), doubtful)
+            check_readable(mark_as_checked(states), doubtful)
     schema = labelled(slices.schema.empty_table(), store.frame, store.frame.levels[0]).schema
     pending = begin_with(store, schema, writer, commit, recorded=recorded, replacing=replacing)
     receipt = pending.write_checked(slices.levels(), jobs)

@@ -9,7 +9,7 @@ from tiltframe.ranges import EVER
 from tiltframe.store.backends.protocol import EXPIRED, Backend
 from tiltframe.store.changes.on_frame import run_on_frame
 from tiltframe.store.log.manifest import Manifest, horizon_of
-from tiltframe.store.log.records import expired_before, held_from
+from tiltframe.store.log.records import available_from, expired_before
 from tiltframe.store.log.run import Attempt
 from tiltframe.store.opened import OpenedStore
 from tiltframe.store.query.merging import pieces_of, write_without
@@ -26,7 +26,7 @@ def expire_windows(backend: Backend, manifest: Manifest, now: int) -> dict[str, 
     def attempt(transaction: Attempt) -> dict[str, tuple[int, int]]:
         snapshot, removed = transaction.snapshot, dict[str, tuple[int, int]]()
         for name in manifest.retention:
-            horizon = max(horizon_of(manifest, name, now), held_from(snapshot, name))
+            horizon = max(horizon_of(manifest, name, now), available_from(snapshot, name))
             old = [part for part in snapshot.of(name) if part.first_start < horizon]
             cut = [part for part in old if part.last_start >= horizon]
             rows = backend.read(pieces_of(cut, [(EVER[0], horizon)]), []).num_rows

@@ -16,7 +16,7 @@ from typing import Any
 import pyarrow as pa
 
 from aggr.arguments import shown
-from aggr.state_checks import made_here
+from aggr.state_checks import mark_as_checked
 from tiltframe.exclusions import Exclusions, Note
 from tiltframe.files.read_options import ReadOptions
 from tiltframe.level_chain import climb, labelled
@@ -104,17 +104,23 @@ def prepare_rows(
     check_writer(writer, commit)
     texts, unchanged = checked_records(recorded), expected_texts(recorded, replacing)
 
-    def settled(schema: pa.Schema, guessed: Sequence[str]) -> pa.Schema:
-        return store.settled(schema, guessed=guessed)
+    def use_stored_types(schema: pa.Schema, guessed: Sequence[str]) -> pa.Schema:
+        return store.with_stored_types(schema, guessed=guessed)
 
-    finest = from_rows(data, store.frame, reading, lambda batches: finest_states(batches, store.frame), settled=settled)
+    finest = from_rows(
+        data,
+        store.frame,
+        reading,
+        lambda batches: finest_states(batches, store.frame),
+        use_stored_types=use_stored_types,
+    )
     store.backend.check_values(finest)
     excluded = Exclusions(store.frame)
     doubtful = frame_of_fallible_measures(finest.schema, store.frame)
     if excluded.has_columns or doubtful is not None:
         for _, states in excluded.counted(climb(finest, store.frame)):
             if doubtful is not None:
-                check_readable(made_here(states), doubtful)
+                check_readable(mark_as_checked(states), doubtful)
     manifest = store.created_for(labelled(finest.slice(0, 0), store.frame, store.frame.levels[0]).schema)
     pending = Commit(store.backend, manifest, writer, commit, is_repeated=False, recorded=texts, replacing=unchanged)
     return PreparedRows(pending, finest, excluded, note)
@@ -169,7 +175,7 @@ def commit_group(store: OpenedStore, prepared: Sequence[PreparedRows]) -> list[b
         added = [rows for rows, outcome in zip(prepared, outcomes, strict=True) if outcome is True]
         for tables in _of_equal_schemas(rows.finest for rows in added):
             frame = added[0].commit.frame  # the current frame of the store; `_recorded` rejects rows of another frame
-            finest = merge_panes(made_here(pa.concat_tables(tables)), frame)
+            finest = merge_panes(mark_as_checked(pa.concat_tables(tables)), frame)
             for level, states in climb(finest, frame):
                 transaction.write(level, states)
         return outcomes

@@ -28,10 +28,10 @@ from tiltframe.store.checked_states import check_readable, checked_levels
 from tiltframe.store.log.errors import CommitConflict
 from tiltframe.store.log.manifest import Manifest
 from tiltframe.store.log.records import (
+    available_from,
     checked_records,
     expected_texts,
     expired_before,
-    held_from,
     known_from,
     snapshot_of,
 )
@@ -199,7 +199,7 @@ def _check_held(manifest: Manifest, snapshot: Snapshot, span: Range, anew: bool)
     """
     levels = manifest.frame.levels
     for fine, coarse in pairwise(levels):
-        first_held, wide = held_from(snapshot, fine.name), align_outward(span, coarse)
+        first_held, wide = available_from(snapshot, fine.name), align_outward(span, coarse)
         if wide[0] < first_held and (wide != span or not anew):
             raise ValueError(
                 f"windows of {coarse.name} in the range need windows of {fine.name} that have expired; "
@@ -331,5 +331,5 @@ def _held_range(backend: Backend, manifest: Manifest) -> Range | None:
         return None
     span = min(part.first_start for part in parts), max(part.last_start for part in parts) + 1
     low, high = align_outward(span, coarsest)
-    low = first_whole(max(low, held_from(snapshot, finest.name)), coarsest)
+    low = first_whole(max(low, available_from(snapshot, finest.name)), coarsest)
     return (low, high) if low < high else None

@@ -26,7 +26,7 @@ from tiltframe.store.backends.protocol import EXPIRED, Part
 from tiltframe.store.changes.append import begin, begin_with
 from tiltframe.store.changes.commit import Commit, by_level, read_receipts
 from tiltframe.store.checked_states import checked_levels
-from tiltframe.store.log.records import checked_records, held_from
+from tiltframe.store.log.records import available_from, checked_records
 from tiltframe.store.log.run import Attempt
 from tiltframe.store.log.writers import Digest, check_writer, digests_of, negated
 from tiltframe.store.opened import OpenedStore
@@ -126,7 +126,7 @@ def _retract(commit: Commit, retracted: Retracted, digests: Sequence[Digest]) ->
         transaction.read(EXPIRED)
         for level in commit.frame.levels:
             starts = retracted.starts(level)
-            starts = starts[starts >= held_from(transaction.snapshot, level.name)]
+            starts = starts[starts >= available_from(transaction.snapshot, level.name)]
             touched = [part for part in transaction.snapshot.of(level.name) if _has_some(part, starts)]
             transaction.removes(touched)
             _write_without(commit, transaction, level, parts=touched, starts=starts, retracted=retracted)

@@ -43,7 +43,7 @@ def expired_before(snapshot: Snapshot) -> dict[str, int]:
     return expired
 
 
-def held_from(snapshot: Snapshot, level: str) -> int:
+def available_from(snapshot: Snapshot, level: str) -> int:
     """Return the time from which on no window of a level has expired, in microseconds UTC."""
     return expired_before(snapshot).get(level, EVER[0])
 

@@ -32,7 +32,7 @@ from windows import TimeWindow
 
 
 @dataclass(frozen=True)
-class Seen:
+class SeenParts:
     """The version and parts of a store at one moment. `tiltframe.FrameStore.changes` compares them with those of a
     later moment.
 
@@ -51,7 +51,7 @@ class Seen:
         return json.dumps({"version": self.version, "parts": [asdict(part) for part in self.parts]})
 
     @classmethod
-    def from_json(cls, text: str) -> Seen:
+    def from_json(cls, text: str) -> SeenParts:
         """Restore the contents from JSON.
 
         Parameters
@@ -61,7 +61,7 @@ class Seen:
 
         Returns
         -------
-        Seen
+        SeenParts
 
         Raises
         ------
@@ -72,7 +72,7 @@ class Seen:
             described = json.loads(text)
             return cls(described["version"], tuple(Part(**part) for part in described["parts"]))
         except (ValueError, TypeError, KeyError):
-            raise ValueError(f"cannot read {shown(text)}; pass text that Seen.to_json wrote") from None
+            raise ValueError(f"cannot read {shown(text)}; pass text that SeenParts.to_json wrote") from None
 
 
 @dataclass(frozen=True)
@@ -81,18 +81,18 @@ class Changes:
 
     Parameters
     ----------
-    seen : Seen
+    seen : SeenParts
         The contents of the store, to pass to the next call.
     windows : table
         A table of the windows that changed, were added or were removed, with level, window_start, window_end and keys;
         each window occurs once.
     """
 
-    seen: Seen
+    seen: SeenParts
     windows: pa.Table
 
 
-def changes(backend: Backend, manifest: Manifest, snapshot: Snapshot, since: Seen | None) -> Changes:
+def changes(backend: Backend, manifest: Manifest, snapshot: Snapshot, since: SeenParts | None) -> Changes:
     """Return the windows that have changed since an earlier moment, or all windows if there is no earlier moment.
 
     If parts of the snapshot are removed while they are read, the result describes a later snapshot.
@@ -104,13 +104,13 @@ def changes(backend: Backend, manifest: Manifest, snapshot: Snapshot, since: See
         tables = [_nothing(manifest)]
         for level in manifest.frame.levels if since is None or since.version != snapshot.version else ():
             tables += _changed(backend, manifest, level=level, since=since, snapshot=snapshot)
-        return Changes(Seen(snapshot.version, snapshot.parts), pa.concat_tables(tables))
+        return Changes(SeenParts(snapshot.version, snapshot.parts), pa.concat_tables(tables))
 
     return retry_on_conflict(attempt)
 
 
 def _changed(
-    backend: Backend, manifest: Manifest, level: TimeWindow, since: Seen | None, snapshot: Snapshot
+    backend: Backend, manifest: Manifest, level: TimeWindow, since: SeenParts | None, snapshot: Snapshot
 ) -> list[pa.Table]:
     """Compare the added parts of a level with the removed parts, a few windows at a time."""
     before = {part.name for part in since.parts} if since else set()

@@ -16,7 +16,7 @@ from tiltframe.names import START
 from tiltframe.ranges import EVER, Range, align_outward, as_text, common
 from tiltframe.store.backends.protocol import Backend, Snapshot
 from tiltframe.store.log.manifest import Manifest
-from tiltframe.store.log.records import held_from, known_from, snapshot_of
+from tiltframe.store.log.records import available_from, known_from, snapshot_of
 from tiltframe.store.log.run import retry_on_conflict
 from tiltframe.store.log.stream_watermarks import closed_before
 from tiltframe.store.query.derived_keys import DerivedKey, noting_unmapped
@@ -135,7 +135,7 @@ def reading_of(plan: QueryPlan, snapshot: Snapshot, *, is_filled: bool = False) 
     """Return the parts that a query plan reads. With ``edges``, these include parts of windows outside the range."""
     planned = plan.with_edges()
     level = planned.frame.levels[planned.level()].name
-    first_held = held_from(snapshot, level)
+    first_held = available_from(snapshot, level)
     low, high = planned.span()
     part_ranges = pieces_of(snapshot.of(level), [(max(low, first_held), high)])
     return Reading(

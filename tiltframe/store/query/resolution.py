@@ -7,7 +7,7 @@ import numpy as np
 from tiltframe.frame import TiltFrame
 from tiltframe.ranges import EVER, Range
 from tiltframe.store.backends.protocol import Snapshot
-from tiltframe.store.log.records import held_from
+from tiltframe.store.log.records import available_from
 from tiltframe.store.query.other_zone import is_made_of
 from tiltframe.time_range import closed
 from windows import TimeWindow, read_window
@@ -28,7 +28,7 @@ def finest_within(snapshot: Snapshot, frame: TiltFrame, within: Range, points: i
     bounds = [at for part in snapshot.parts for at in part.range] or list(within)
     low, high = closed(within, (min(bounds), max(bounds)))
     high = max(low, high)
-    is_held = [held_from(snapshot, level.name) <= low for level in frame.levels]
+    is_held = [available_from(snapshot, level.name) <= low for level in frame.levels]
     coarsest = frame.levels[-1].length
     names = [level.name for level in frame.levels] + [n for n in _COARSER if read_window(n).length > coarsest]
     windows = [read_window(name, timezone) for name in names]

@@ -16,7 +16,7 @@ from aggr.arguments import shown
 from aggr.arrow import compute as pc
 from aggr.groups.groups import group_by
 from aggr.neighbours import Neighbours
-from aggr.state_checks import CheckedStates, arrow_of, made_here
+from aggr.state_checks import CheckedStates, arrow_of, mark_as_checked
 from aggr.tables.by_key import finish_by, key_column, merge_by
 from aggr.tables.flat_results import flattened
 from aggr.tables.result_expressions import with_expressions
@@ -56,7 +56,7 @@ def regroup(rows: pa.Table, plan: QueryPlan, span: Range) -> pa.Table:
             )
     windows = plan.window.assign(instants_of(rows))
     rows = take_rows(rows, windows.rows)
-    states = made_here(rows) if plan.window.max_overlap > 1 else rows  # states that were merged above
+    states = mark_as_checked(rows) if plan.window.max_overlap > 1 else rows  # states that were merged above
     merged = merge_windows(states, windows.starts, windows.ends, plan)
     begun = instants_of(merged)
     return merged.filter(pa.array((begun >= plan.within[0]) & (begun < plan.within[1])))
@@ -65,7 +65,7 @@ def regroup(rows: pa.Table, plan: QueryPlan, span: Range) -> pa.Table:
 def united(parts: Sequence[pa.Table], plan: QueryPlan) -> pa.Table:
     """Return the states of the whole range, merged from the tables that `regroup` has returned for its parts."""
     states = pa.concat_tables(parts)
-    return merge_windows(made_here(states), instants_of(states), instants_of(states, END), plan)
+    return merge_windows(mark_as_checked(states), instants_of(states), instants_of(states, END), plan)
 
 
 def latest_of_keys(states: pa.Table, plan: QueryPlan) -> pa.Table:
@@ -93,7 +93,7 @@ def finish(states: pa.Table, plan: QueryPlan, known_from: int, now: int) -> pa.T
         keys, _ = group_by([key_column(states.column(name)) for name in plan.keys], states.num_rows)
         between = Neighbours(keys, instants_of(states), instants_of(states, END), plan.edges)
         neighbours = dict.fromkeys(plan.read_to_edges, between)
-    finished = finish_by(made_here(states), (START, END, *plan.keys), plan.measures, neighbours)
+    finished = finish_by(mark_as_checked(states), (START, END, *plan.keys), plan.measures, neighbours)
     results = finished.select([START, END, *plan.keys])
     finished = with_expressions(finished, plan.stored_expressions, plan.timezone)
     for name, expression in plan.results.items():
