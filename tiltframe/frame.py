@@ -56,20 +56,15 @@ class TiltFrame:
         `aggr.tables.keys` describes.
     timezone : str
         The zone in which windows are aligned: an IANA name, or an offset such as ``+05:30``.
-
-    Attributes
-    ----------
-    levels : tuple of TimeWindow
     results : name -> measure or expression
-        The argument ``measures``: all measures and expressions, in the order of their columns.
-    measures : name -> measure
-        The entries of ``results`` that are not expressions.
+        An attribute: the argument ``measures``, with all measures and expressions in the order of their columns.
     expressions : name -> text
-        The entries of ``results`` that are expressions. An expression comes after the expressions that it reads.
+        An attribute: the entries of ``results`` that are expressions. Each comes after the expressions that it reads.
+        The attribute ``measures`` has the entries that are not expressions.
     keyed_by : name -> column or expression
-        The keys, with the column or expression that computes each.
+        An attribute: the keys, with the column or expression that computes each.
     kept : tuple of StateColumn, or None
-        The columns of states that `keeping` has set, or None if they follow from ``measures``.
+        An attribute: the columns of states that `keeping` has set, or None if they follow from ``measures``.
 
     Raises
     ------

@@ -130,7 +130,10 @@ def test_a_lookup_is_part_of_a_query_as_json(tmp_path):
             lambda: {"site": lookup("device", pa.table({"device": ["a"], "site": [1]}), "then")},
             "valid must be 'now' or 'as_of'",
         ),
-        (lambda: {"site": lookup("kind", pa.table({"kind": ["x"], "site": [1]}))}, "cannot be converted to int64, the key.s type in the store"),
+        (
+            lambda: {"site": lookup("kind", pa.table({"kind": ["x"], "site": [1]}))},
+            "cannot be converted to int64, the key's type in the store",
+        ),
         (
             lambda: {"site": lookup("kind", pa.table({"kind": ["1", "01"], "site": [1, 2]}))},
             "two values that are",

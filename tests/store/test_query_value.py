@@ -160,7 +160,7 @@ WRONG = {
     '{"measures": "n"}': "measures must be a list of names, or a dict of new ones by name",
     '{"measures": []}': "measures is empty",
     '{"measures": {"q": 3}}': "cannot read 3 as the measure 'q'",
-    '{"measures": {"q": {"function": "nope"}}}': "as the measure 'q'; write it as aggr.Measure.describe gives it",
+    '{"measures": {"q": {"function": "nope"}}}': "write it as aggr.Measure.describe returns it",
     '{"keys": "host"}': "keys must be a list of names; got 'host'",
     '{"order_by": 3}': "order_by must be a list of columns to order by",
     '{"order_by": ["n", "n desc"]}': "order_by contains 'n' twice",

@@ -152,7 +152,7 @@ def query(
     }
     query = Query(list(per) or None, **conditions)
     sentences: list[str] = []
-    answer = store.ask(query).noting_unmapped(sentences.append)
+    answer = store.ask(query).reporting_unmapped(sentences.append)
     if form != "table":
         with _opened(out) as file:
             write_results(answer.slices, form, len(per) > 1, file)

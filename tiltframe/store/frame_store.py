@@ -539,7 +539,7 @@ class FrameStore:
 
     @staticmethod
     def _slices_warning_of_unmapped(answer: Answer) -> Iterator[pa.Table]:
-        return answer.noting_unmapped(lambda sentence: warnings.warn(sentence, Unmapped, stacklevel=5)).slices
+        return answer.reporting_unmapped(lambda sentence: warnings.warn(sentence, Unmapped, stacklevel=5)).slices
 
     @staticmethod
     def _warning_of_missing(answer: Answer) -> Answer:

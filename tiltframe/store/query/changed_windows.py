@@ -1,8 +1,8 @@
-"""Changes: the windows of a store that have changed since an earlier view, for updating caches, alerts and copies.
+"""Changes: find the windows of a store whose states have changed since an earlier moment.
 
-A store is a set of immutable parts; a part consists of states that were written together. Therefore only the added and
-the removed parts are read, merged and compared. A compaction replaces parts without changing a state, so it does not
-count as a change.
+A store consists of immutable parts; a part contains states that were written together. The parts that were added and
+removed since the earlier moment are read, merged and compared. A compaction replaces parts without changing a merged
+state, so it changes no window.
 """
 
 from __future__ import annotations
@@ -47,12 +47,12 @@ class SeenParts:
     parts: tuple[Part, ...]
 
     def to_json(self) -> str:
-        """Return the contents as JSON, from which `from_json` restores them."""
+        """Return the version and the parts as JSON text, which `from_json` reads."""
         return json.dumps({"version": self.version, "parts": [asdict(part) for part in self.parts]})
 
     @classmethod
     def from_json(cls, text: str) -> SeenParts:
-        """Restore the contents from JSON.
+        """Return the version and the parts that a JSON text contains.
 
         Parameters
         ----------
@@ -77,15 +77,15 @@ class SeenParts:
 
 @dataclass(frozen=True)
 class Changes:
-    """The windows that have changed, and the contents of the store after the change.
+    """The windows that have changed, and the parts of the store after the change.
 
     Parameters
     ----------
     seen : SeenParts
-        The contents of the store, to pass to the next call.
+        The version and the parts of the store. Pass it to the next call of `tiltframe.FrameStore.changes`.
     windows : table
-        A table of the windows that changed, were added or were removed, with level, window_start, window_end and keys;
-        each window occurs once.
+        The windows that changed, were added or were removed, with the columns level, window_start, window_end and keys.
+        Each window and key occurs once.
     """
 
     seen: SeenParts
@@ -93,9 +93,9 @@ class Changes:
 
 
 def changes(backend: Backend, manifest: Manifest, snapshot: Snapshot, since: SeenParts | None) -> Changes:
-    """Return the windows that have changed since an earlier moment, or all windows if there is no earlier moment.
+    """Return the windows that have changed between ``since`` and ``snapshot``, or all windows if ``since`` is None.
 
-    If parts of the snapshot are removed while they are read, the result describes a later snapshot.
+    If parts are removed while they are read, a newer snapshot replaces ``snapshot``; the result contains its version.
     """
     planned = [snapshot]
 
@@ -112,20 +112,22 @@ def changes(backend: Backend, manifest: Manifest, snapshot: Snapshot, since: See
 def _changed(
     backend: Backend, manifest: Manifest, level: TimeWindow, since: SeenParts | None, snapshot: Snapshot
 ) -> list[pa.Table]:
-    """Compare the added parts of a level with the removed parts, a few windows at a time."""
+    """Return tables of the windows of a level that differ between its added and its removed parts. A few windows are
+    read at a time.
+    """
     before = {part.name for part in since.parts} if since else set()
     now = {part.name for part in snapshot.parts}
     removed = [part for part in (since.parts if since else ()) if part.level == level.name and part.name not in now]
-    came = [part for part in snapshot.of(level.name) if part.name not in before]
+    added = [part for part in snapshot.of(level.name) if part.name not in before]
     tables = []
-    for pieces in by_windows(pieces_of([*removed, *came], [EVER]), level):
+    for pieces in by_windows(pieces_of([*removed, *added], [EVER]), level):
         old = [(part, span) for part, span in pieces if part.name not in now]
         new = [(part, span) for part, span in pieces if part.name in now]
         compared = manifest.schema.names[1:] if old and new else list(manifest.frame.keys)
         after = _merged(backend, manifest, level=level, pieces=new, columns=compared)
         try:
             rows = _different(_merged(backend, manifest, level=level, pieces=old, columns=compared), after)
-        except Conflict:  # a vacuum has removed the old parts, so all windows of new parts may have changed
+        except Conflict:  # A vacuum has deleted the old parts, so every window of the new parts counts as changed.
             if {part.name for part, _ in new} - {part.name for part in snapshot_of(backend).parts}:
                 raise
             rows = after
@@ -138,7 +140,9 @@ def _changed(
 def _merged(
     backend: Backend, manifest: Manifest, level: TimeWindow, pieces: PartRanges, columns: Sequence[str]
 ) -> pa.Table:
-    """Read ranges of parts, and return their merged states, or only the windows and keys."""
+    """Read ranges of parts, and return one row per window and key with its merged states. If ``columns`` are only the
+    keys, return the windows and keys of the rows without merging them.
+    """
     rows = backend.read(pieces, columns)
     if len(columns) > len(manifest.frame.keys):
         return merge_level(rows, manifest.frame, level, unknown=True)

@@ -1,7 +1,8 @@
-"""Derived keys: keys of results that are computed from a key of the frame when a query runs. States have only the key
-of the frame.
+"""Derived keys: keys of results that are computed from a key of the frame when a query runs. Stored states have only
+the key of the frame.
 
-Distributions add kinds of derived keys by entry points of the group ``tiltframe.keys``, whose name is the kind::
+Distributions add kinds of derived keys by entry points of the group ``tiltframe.keys``. The name of the entry point is
+the name of the kind::
 
     [project.entry-points."tiltframe.keys"]
     lookup = "tiltframe.lookups:Lookup"
@@ -24,25 +25,33 @@ _KINDS: dict[str, type[DerivedKey]] = {}
 
 
 class Unmapped(UserWarning):
-    """A warning: keys of results are null, because a derived key, such as a lookup, lacks a value for some keys of the
-    frame.
+    """A warning: a key of some results is null, because a derived key, such as a lookup, has no value for some keys of
+    the frame.
     """
 
 
 class DerivedKey(ABC):
-    """A key of results that is computed from a key of the frame: a frozen value, equal to another with equal results.
+    """The base class of keys of results that are computed from a key of the frame.
 
-    If several keys of the frame get the same value, their states are merged, so that results equal those of rows that
-    had the new key from the start.
+    If several keys of the frame have the same derived key, their states are merged, so that results equal those of rows
+    that had the derived key from the start. Derived keys are immutable, and two are equal if they give the same
+    results.
 
-    What a kind of derived keys sets
-    --------------------------------
-    kind : the word by which its description and calls as text name it
-    call : an example of the call that creates it, such as ``lookup(KEY, table)``, for messages
-    text : an example of the call as text, such as ``lookup(device, sites.csv)``
-    form : the form of its description as JSON, for messages
-    make : the function that creates it from the arguments of a call as text
-    key : the key of the frame
+    Attributes that a subclass sets
+    -------------------------------
+    kind : str
+        The name of the kind, such as ``lookup``. It is the name of the function in calls as text, and a member of the
+        description.
+    call : str
+        The call that creates the key in Python, such as ``lookup(KEY, table)``, for messages.
+    text : str
+        An example of the call as text on the command line, such as ``lookup(device, sites.csv)``.
+    form : str
+        The form of the description as JSON, for messages.
+    make : function
+        Creates the key from the arguments of a call as text.
+    key : str
+        The key of the frame.
     """
 
     kind: ClassVar[str]
@@ -54,7 +63,7 @@ class DerivedKey(ABC):
 
     @abstractmethod
     def check(self, name: str) -> None:
-        """Raise ``ValueError`` if the derived key cannot compute a key with this name.
+        """Raise ``ValueError`` if the derived key has no values for this name of a key of results.
 
         Parameters
         ----------
@@ -64,7 +73,7 @@ class DerivedKey(ABC):
 
     @abstractmethod
     def keys_of(self, rows: pa.Table, name: str, now: int) -> pa.Array:
-        """Compute the key for each row of states.
+        """Return the derived key of each row of states.
 
         Parameters
         ----------
@@ -78,19 +87,20 @@ class DerivedKey(ABC):
         Returns
         -------
         array, shape (rows,)
-            Null if the key has no value.
+            The derived keys; null if there is no derived key for a row.
         """
 
     @abstractmethod
     def describe(self) -> dict[str, Any]:
-        """Return the derived key as plain data with a member named like the kind; raise ``ValueError`` if JSON cannot
-        represent it.
+        """Return a description of the derived key as a dict that JSON can represent. One member has the name of the
+        kind. Raise ``ValueError`` if JSON cannot represent the description.
         """
 
     @classmethod
     @abstractmethod
     def from_description(cls, described: Mapping[str, Any]) -> DerivedKey:
-        """Restore a derived key; raise ``KeyError``, ``TypeError`` or ``ValueError`` for other data.
+        """Return the derived key that a description defines. Raise ``KeyError``, ``TypeError`` or ``ValueError`` if it
+        is not a description of this kind.
 
         Parameters
         ----------
@@ -104,7 +114,8 @@ class DerivedKey(ABC):
 
     @abstractmethod
     def reason(self, name: str) -> str:
-        """Return why the key may be null, as the end of a sentence: ``its table has no site for their host``.
+        """Return the reason why the key is null in some results, as a clause for a message, such as ``its table has no
+        site for their host``.
 
         Parameters
         ----------
@@ -118,18 +129,17 @@ class DerivedKey(ABC):
 
 
 def register_kind(kind: type[DerivedKey]) -> None:
-    """Register a kind of derived keys under its word.
+    """Register a kind of derived keys under its name. Kinds of entry points are registered automatically.
 
     Parameters
     ----------
     kind : subclass of DerivedKey
-        An entry point of the group ``tiltframe.keys`` is registered by itself.
     """
     _KINDS[kind.kind] = kind
 
 
 def key_kinds() -> Mapping[str, type[DerivedKey]]:
-    """Return the kinds of derived keys by their words, including those of entry points."""
+    """Return all registered kinds of derived keys by their names, including those of entry points."""
     _load_others()
     return _KINDS
 
@@ -140,7 +150,9 @@ def _load_others() -> None:
 
 
 def restored_key(described: Any) -> Any:
-    """Restore a derived key from the result of `DerivedKey.describe`; a name is returned unchanged."""
+    """Return the derived key that a result of `DerivedKey.describe` defines. Other values, such as the name of a key,
+    are returned unchanged. Raise ``ValueError`` if a mapping is not such a description.
+    """
     if not isinstance(described, Mapping):
         return described
     kind = next((kind for word, kind in key_kinds().items() if word in described), None)
@@ -154,7 +166,9 @@ def restored_key(described: Any) -> Any:
 
 
 def checked_keys(keys: Mapping[Any, Any]) -> dict[str, str | DerivedKey]:
-    """Check and return the keys of results: keys of the frame under their own names, or derived keys."""
+    """Return ``keys``, a mapping of names of results' keys to keys of the frame or derived keys. Raise ``ValueError``
+    if a key of the frame has another name, or a derived key has no values for its name.
+    """
     for name, key in keys.items():
         if not is_name(name) or (not isinstance(key, DerivedKey) and key != name):
             derived = "".join(f", or NAME: {kind.call}" for kind in key_kinds().values())
@@ -164,10 +178,12 @@ def checked_keys(keys: Mapping[Any, Any]) -> dict[str, str | DerivedKey]:
     return dict(keys)
 
 
-def noting_unmapped(
-    slices: Iterator[pa.Table], derived: Mapping[str, DerivedKey], tell: Callable[[str], None]
+def reporting_unmapped(
+    slices: Iterator[pa.Table], derived: Mapping[str, DerivedKey], report: Callable[[str], None]
 ) -> Iterator[pa.Table]:
-    """Yield results, and at the end report the number of results for which a derived key has no value."""
+    """Yield the tables of results. After the last one, call ``report`` with a message for each derived key that is null
+    in some results.
+    """
     missing, rows = dict.fromkeys(derived, 0), 0
     for results in slices:
         rows += results.num_rows
@@ -175,7 +191,7 @@ def noting_unmapped(
         yield results
     for name, count in missing.items():
         if count:
-            tell(
+            report(
                 f"{name} is null in {count:,} of {rows:,} results: {derived[name].reason(name)}; select both keys to "
                 "see which"
             )

@@ -1,6 +1,6 @@
-"""Execution: compute the results of a query from its plans.
+"""Execution: read the states that the plan of a query selects, and compute the results from them.
 
-Query ──▶ plan ──▶ read ──▶ regroup ──▶ finish ──▶ present: having, order, limit, zone, flat
+Query ──▶ plan ──▶ read states ──▶ merge by windows and keys ──▶ compute results ──▶ having, order, limit, zone, flat
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ from tiltframe.store.log.manifest import Manifest
 from tiltframe.store.log.records import available_from, known_from, snapshot_of
 from tiltframe.store.log.run import retry_on_conflict
 from tiltframe.store.log.stream_watermarks import closed_before
-from tiltframe.store.query.derived_keys import DerivedKey, noting_unmapped
+from tiltframe.store.query.derived_keys import DerivedKey, reporting_unmapped
 from tiltframe.store.query.filling import fill_gaps, fill_values, finish_to_edges
 from tiltframe.store.query.merging import PartRanges, by_windows, pieces_of
 from tiltframe.store.query.plan import QueryPlan
@@ -32,12 +32,12 @@ from windows import TimeWindow
 
 @dataclass(frozen=True)
 class Reading:
-    """The parts of a snapshot from which a query plan reads."""
+    """A query plan with the parts of a snapshot that it reads. Times are in microseconds UTC."""
 
     plan: QueryPlan
     part_ranges: PartRanges
-    retained_from: int  # the time from which on the level has windows
-    closed_before: int = EVER[1]  # the time before which no stream into the store changes windows
+    retained_from: int  # windows of the level that begin earlier may have been removed
+    closed_before: int = EVER[1]  # streams into the store do not change windows that end by this time
     is_filled: bool = False  # whether results include windows without events
 
     @property
@@ -52,11 +52,11 @@ class Reading:
         if self.plan.whole:
             return 0
         window, span = self.plan.window, self.plan.span()
-        # a range of starts; the last window ends later
+        # the range in which windows start
         ranges = common((piece for _, piece in self.part_ranges), [span])
         aligned = [align_outward((ranges[0][0], ranges[-1][1]), window)] if ranges else []
-        span_held = next(iter(common(aligned, [span])), (0, 0))
-        low, high = closed(span, span_held) if self.is_filled else span_held
+        stored_span = next(iter(common(aligned, [span])), (0, 0))
+        low, high = closed(span, stored_span) if self.is_filled else stored_span
         in_range = max(high - low, 0) / window.length * window.max_overlap
         return in_range if self.is_filled else min(in_range, self.rows * window.max_overlap)
 
@@ -88,11 +88,11 @@ class Answer:
     slices : iterator of tables
         The results, as at least one table, which may have no rows. The slices can be iterated only once.
     expired : tuple of str
-        A message for each level that is read and no longer has all windows in the range.
+        For each level that is read and from which windows in the range were removed, a message.
     unknown : tuple of str
         Messages about measures that were added later and have no values in part of the range.
     readings : sequence of Reading
-        For each kind of window, the parts that are read.
+        For each kind of window in the results, the parts that are read.
     derived_keys : name -> DerivedKey
         The keys of results that are computed from keys of the frame.
     """
@@ -104,24 +104,23 @@ class Answer:
     readings: Sequence[Reading] = ()
     derived_keys: Mapping[str, DerivedKey] = field(default_factory=dict)
 
-    def noting_unmapped(self, tell: Callable[[str], None]) -> Answer:
-        """After all results are read, report the number of results for which a derived key has no value.
+    def reporting_unmapped(self, report: Callable[[str], None]) -> Answer:
+        """Return the same answer, which calls ``report`` after its last slice was read.
 
         Parameters
         ----------
-        tell : callable of str
-            A function that receives one message for each derived key with missing values.
+        report : function of str
+            Receives a message for each derived key that is null in some results, with the number of these results.
 
         Returns
         -------
         Answer
-            An equal answer whose slices report missing keys at the end.
         """
-        return replace(self, slices=noting_unmapped(self.slices, self.derived_keys, tell))
+        return replace(self, slices=reporting_unmapped(self.slices, self.derived_keys, report))
 
     @property
     def cost(self) -> Cost:
-        """The cost of the answer, which is estimated before anything is read."""
+        """The estimated numbers of rows that are read and of windows in the results. Nothing is read for this."""
         rows = sum(reading.rows for reading in self.readings)
         windows = sum(reading.windows for reading in self.readings)
         return Cost(round(rows), round(windows))
@@ -132,7 +131,9 @@ class Answer:
 
 
 def reading_of(plan: QueryPlan, snapshot: Snapshot, *, is_filled: bool = False) -> Reading:
-    """Return the parts that a query plan reads. With ``edges``, these include parts of windows outside the range."""
+    """Return a query plan with the parts that it reads. If the plan has ``edges``, these include parts of windows near
+    the range.
+    """
     planned = plan.with_edges()
     level = planned.frame.levels[planned.level()].name
     first_held = available_from(snapshot, level)
@@ -148,10 +149,9 @@ def reading_of(plan: QueryPlan, snapshot: Snapshot, *, is_filled: bool = False) 
 
 
 def read_states(backend: Backend, manifest: Manifest, reading: Reading) -> Iterator[pa.Table]:
-    """Yield the merged states of a query plan's windows, as at least one table. All rows of a window are in the same
-    table.
+    """Yield the merged states of the windows of a query plan, as at least one table, which may have no rows.
 
-    Each table has a few windows, so that memory is bounded.
+    All rows of a window are in the same table. A table has only some of the windows, so that memory is bounded.
     """
     plan, part_ranges = reading.plan.with_edges(), reading.part_ranges
     level = plan.frame.levels[plan.level()]
@@ -168,14 +168,14 @@ def read_states(backend: Backend, manifest: Manifest, reading: Reading) -> Itera
 
 
 def read_labelled(backend: Backend, manifest: Manifest, reading: Reading) -> Iterator[pa.Table]:
-    """Yield merged states like `read_states`, with the name of the level as in a rollup."""
+    """Yield merged states like `read_states`, with the column ``level`` as in the result of a rollup."""
     plan = reading.plan
     return (labelled(states, plan.frame, plan.window) for states in read_states(backend, manifest, reading))
 
 
 def _read(backend: Backend, manifest: Manifest, plan: QueryPlan, part_ranges: PartRanges) -> pa.Table:
-    """Return the merged states in ranges of parts. If parts have been compacted in the meantime, read the parts that
-    replaced them.
+    """Return the rows of states in ranges of parts. If parts were removed by a compaction, the parts that replaced them
+    are read.
     """
     planned, span = [part_ranges], _range_of(part_ranges, plan.frame.levels[plan.level()])
 
@@ -195,14 +195,14 @@ def _range_of(part_ranges: PartRanges, level: TimeWindow) -> Range:
 
 
 def states_schema(manifest: Manifest, plan: QueryPlan) -> pa.Schema:
-    """Return the schema of the states that a plan reads, including the column of levels, without reading."""
+    """Return the schema of the tables that `read_labelled` yields. Nothing is read."""
     nothing = regroup(manifest.schema.empty_table(), plan, (0, 0))
     return labelled(nothing, plan.frame, plan.window).schema
 
 
 def query_schema(manifest: Manifest, plan: QueryPlan, query: Query) -> pa.Schema:
-    """Return the schema of the results, without reading; raise ``ValueError`` if the results do not support the
-    query.
+    """Return the schema of the results of a query. Nothing is read. Raise ``ValueError`` if a condition, an order or an
+    expression cannot be computed from results of these types.
     """
     states = regroup(manifest.schema.empty_table(), plan, (0, 0))
     nothing = finish(states, plan, 0, 0)
@@ -212,8 +212,9 @@ def query_schema(manifest: Manifest, plan: QueryPlan, query: Query) -> pa.Schema
 
 
 def finished(slices: Iterator[pa.Table], reading: Reading, query: Query, now: int) -> Iterator[pa.Table]:
-    """Yield the results for the states of windows: slice by slice, or in one table if a result depends on several
-    windows.
+    """Yield the results of tables of states from `read_states`. If a result depends on other windows (``fill``,
+    ``edges`` or ``running``), there is one table of all results, and otherwise one for each table of states. ``now`` is
+    in microseconds UTC.
     """
     plan, first_held = reading.plan, reading.retained_from
     if plan.edges is None and not query.fill and not query.running:
@@ -229,10 +230,11 @@ def finished(slices: Iterator[pa.Table], reading: Reading, query: Query, now: in
 
 
 def _selected(windows: Iterator[pa.Table], reading: Reading, query: Query, now: int) -> Iterator[pa.Table]:
-    """Select the closed windows, and then the last window of each key, if the query asks for them.
+    """Yield the rows that the query's ``closed`` and ``latest`` select: the closed windows, and then the last window of
+    each key.
 
-    ``windows`` are states if each result depends only on its own window, so that other results need not be computed;
-    otherwise ``windows`` are results.
+    ``windows`` are tables of states or of results. States are passed if each result depends only on its own window, so
+    that only selected results are computed.
     """
     if query.closed:
         bound = min(now, reading.closed_before)
@@ -245,7 +247,9 @@ def _selected(windows: Iterator[pa.Table], reading: Reading, query: Query, now: 
 
 
 def missing_in(reading: Reading, snapshot: Snapshot) -> tuple[tuple[str, ...], tuple[str, ...]]:
-    """Return messages about windows that have expired, and about measures that were added later."""
+    """Return two lists of messages: about windows in the range that have expired, and about measures that were added to
+    the store later and are null in a part of the range.
+    """
     return _expired(reading.plan, reading.retained_from), _unknown(reading.plan, snapshot, reading.retained_from)
 
 

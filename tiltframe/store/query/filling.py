@@ -1,6 +1,6 @@
-"""Filling: add windows without events, and replace missing values. Stored states do not change.
+"""Filling: add windows without events to the results of a query, and replace missing values.
 
-states ──▶ + the state of no rows for each missing window and key ──▶ finish ──▶ null, zero, previous or linear
+states ──▶ add the state of no rows for each missing window and key ──▶ results ──▶ null, zero, previous or linear
 """
 
 from __future__ import annotations
@@ -29,13 +29,15 @@ from windows.timezone import Instants
 
 Rows = NDArray[np.intp]
 Marks = NDArray[np.bool_]
-_EXACT_DOUBLES = 2.0**50  # numbers of units below this bound are interpolated as doubles without a visible error
-_MOST_DIGITS = 80  # more digits than a decimal can have
+# Numbers below this bound, in units of their last decimal place, are interpolated as doubles, which round correctly.
+_EXACT_DOUBLES = 2.0**50
+_MOST_DIGITS = 80  # the precision of decimal arithmetic; an Arrow decimal has at most 76 digits
 
 
 def fill_gaps(states: pa.Table, plan: QueryPlan, now: int) -> pa.Table:
-    """Add windows without events up to now for every key that has events; raise ``ValueError`` if there would be too
-    many.
+    """Return states with a row for every window in the range up to ``now`` and every key that occurs in ``states``.
+    Added rows have the state of no rows. ``now`` is in microseconds UTC. Raise ``ValueError`` if there would be more
+    than `MOST_ROWS` rows.
     """
     if plan.whole:
         return states
@@ -48,8 +50,8 @@ def fill_gaps(states: pa.Table, plan: QueryPlan, now: int) -> pa.Table:
     key_count = 1 if keys is None else keys.num_rows
     if len(window_starts) * key_count > MOST_ROWS:
         raise ValueError(
-            f"filling would return {len(window_starts) * key_count:,} rows; use a shorter range, "
-            "fewer keys or coarser windows"
+            f"filling would return {len(window_starts) * key_count:,} rows, but at most {MOST_ROWS:,} are allowed; use "
+            "a shorter range, fewer keys or coarser windows"
         )
     begins_and_ends = ((START, window_starts), (END, plan.window.ends(window_starts)))
     grid = {name: pa.array(np.repeat(at, key_count)).cast(INSTANT) for name, at in begins_and_ends}
@@ -64,7 +66,9 @@ def fill_gaps(states: pa.Table, plan: QueryPlan, now: int) -> pa.Table:
 
 
 def fill_values(results: pa.Table, with_events: pa.Table, plan: QueryPlan, fill: str | bool) -> pa.Table:
-    """Mark the windows without events, and fill missing values separately for each key."""
+    """Add the column ``filled`` to results, which is true for windows without events, and replace missing values by the
+    method ``fill``, separately for each key. ``with_events`` has the windows and keys that have events.
+    """
     both = pa.concat_tables([table.select([START, *plan.keys]) for table in (with_events, results)])
     windows, _ = group_by([key_column(both.column(name)) for name in (START, *plan.keys)], both.num_rows)
     ids = windows.ids[with_events.num_rows :]
@@ -77,7 +81,8 @@ def fill_values(results: pa.Table, with_events: pa.Table, plan: QueryPlan, fill:
         "linear": partial(_each_number, fill=partial(_linear, gaps=gaps), gaps=gaps),
     }
     filler = fillers.get(str(fill).removesuffix("_gaps"))
-    unfilled = plan.read_to_edges if plan.edges is not None else ()  # The results include windows without points.
+    # With edges, these measures have results of their own for windows without events.
+    unfilled = plan.read_to_edges if plan.edges is not None else ()
     for name in [name for name in plan.results if name not in unfilled] if filler else ():
         assert filler is not None
         values = filler(one_array(results.column(name)))
@@ -86,8 +91,8 @@ def fill_values(results: pa.Table, with_events: pa.Table, plan: QueryPlan, fill:
 
 
 def finish_to_edges(states: pa.Table, plan: QueryPlan, *, fill: str | bool, known_from: int, now: int) -> pa.Table:
-    """Compute the results of the windows in the range of the query. Windows outside the range only provide the points
-    before and after it.
+    """Return the results of the windows in the range of a query with ``edges``. ``states`` also has windows outside the
+    range, whose points are used but which have no results.
     """
     begun = instants_of(states)
     is_requested = (begun >= plan.within[0]) & (begun < plan.within[1])
@@ -99,23 +104,23 @@ def finish_to_edges(states: pa.Table, plan: QueryPlan, *, fill: str | bool, know
 
 @dataclass(frozen=True)
 class _Gaps:
-    """The rows of results, and a mask of the rows that a method of filling may change."""
+    """The windows and keys of the rows of results, and which of them have no events."""
 
-    starts: Instants
-    keys: Rows  # for each row, the integer id of its key
-    without_events: Marks
-    keeps_null: bool  # whether a null in a window with events counts as a value
+    starts: Instants  # the start of each row's window, in microseconds UTC
+    keys: Rows  # the integer id of each row's key
+    without_events: Marks  # a mask of the rows that were added
+    keeps_null: bool  # whether nulls in windows with events are kept and count as values
 
     def to_fill(self, values: pa.Array) -> Marks:
-        """Return a mask of the rows whose value is to be filled."""
+        """Return a mask of the rows whose value must be replaced."""
         if self.keeps_null:
             return self.without_events
         nulls: Marks = values.is_null().to_numpy(zero_copy_only=False)
         return self.without_events | nulls
 
     def neighbours(self, values: pa.Array) -> tuple[Rows, Rows]:
-        """For each row, return the previous and the next row of the same key that have a value, or -1 if there is
-        none.
+        """Return for each row the indices of the nearest rows of the same key with a value: at or before it, and at or
+        after it. The index is -1 if there is no such row.
         """
         order, places = np.lexsort((self.starts, self.keys)), np.arange(len(values))
         has_value = ~self.without_events
@@ -132,8 +137,8 @@ class _Gaps:
 
 
 def _each_number(values: pa.Array, fill: Callable[[pa.Array], pa.Array], gaps: _Gaps) -> pa.Array:
-    """Apply `fill` to a column of numbers, or to each field with numbers in a column of records. Columns of other types
-    are returned unchanged.
+    """Return a column in which ``fill`` has replaced the missing numbers, also in the fields of records. Columns of
+    other types are returned unchanged.
     """
     kind = values.type
     if pa.types.is_struct(kind):
@@ -158,7 +163,7 @@ def _linear(values: pa.Array, gaps: _Gaps) -> pa.Array:
     before, after = gaps.neighbours(values)
     valid = values.is_valid().to_numpy(zero_copy_only=False)
     inside = gaps.to_fill(values) & (before >= 0) & (after >= 0)
-    # index -1 reads the last row, but the result is masked by "inside"
+    # The index -1 selects the last row; ``inside`` excludes such rows.
     between = np.flatnonzero(inside & valid[before] & valid[after])
     low, high = before[between], after[between]
     starts = gaps.starts
@@ -182,10 +187,10 @@ def _linear(values: pa.Array, gaps: _Gaps) -> pa.Array:
 
 
 def _exact_line(values: pa.Array, low: Rows, high: Rows, spans: Sequence[Instants]) -> pa.Array:
-    """Interpolate whole numbers or decimals that doubles cannot represent, rounded half to even.
+    """Interpolate whole numbers or decimals in exact arithmetic, rounded half to even.
 
-    ``low`` and ``high`` are the rows of the ends, and ``spans`` the times of the low end, the filled row and the high
-    end.
+    ``low`` and ``high`` are the indices of the rows before and after each missing value. ``spans`` has the times of the
+    row before, the missing value and the row after.
     """
     scale = values.type.scale if pa.types.is_decimal(values.type) else 0
     of_low, of_filled, of_high = (span.tolist() for span in spans)

@@ -1,12 +1,13 @@
-"""Join: join each row with the results of a store for its keys, its range of time and its windows.
+"""Join: add to each row the results of a store for the row's keys, range of time and windows.
 
-    symbol  start        results per (within, per)          symbol  start       window_start  total
+    rows                     queries                        rows with results
+    symbol  start                                           symbol  start       window_start  total
     a       2024-05-01   ──▶ one query of 2024-05-01  ──▶   a       2024-05-01  10:00         3
     b       2024-05-01       one query of 2024-05-02        a       2024-05-01  11:00         5
     a       2024-05-02                                      b       2024-05-01  null          null
 
-The store is queried once for ranges that overlap (`join_ranges`), and never per row. Results are sorted by key and
-window, so the results of a row are a range of rows of their table (`join_matching`).
+One query returns the results for all rows whose ranges overlap (`join_ranges`). Results are sorted by key and window,
+so that the results of a row are consecutive rows of the table of results (`join_matching`).
 """
 
 from __future__ import annotations
@@ -26,16 +27,22 @@ JOIN_OPTIONS = tuple(f.name for f in fields(Query) if f.name not in _NOT_OF_JOIN
 
 @dataclass(frozen=True)
 class Join:
-    """The arguments of a join of rows with a store; `tiltframe.FrameStore.join` describes them.
+    """The arguments of a join of rows with a store; `tiltframe.FrameStore.join` describes them in detail.
 
     Parameters
     ----------
     on : str, list or mapping
+        The condition of equality between keys of the store and columns of the rows.
     within : range, column, or pair of moments or columns, optional
+        The range of time of each row.
     per : windows or column, optional
+        The windows of the results of each row.
     how : "left" or "inner"
+        Whether rows without results are returned, with null.
     prefix : str
-    options : member of `Query` -> value
+        The beginning of the names of result columns in joined rows.
+    options : name -> value
+        Further arguments of `Query`, such as ``measures``.
 
     Raises
     ------
@@ -56,10 +63,10 @@ class Join:
     options: Mapping[str, Any] = field(default_factory=dict)
 
     def __post_init__(self) -> None:
-        """Check all arguments, as far as that is possible without rows."""
+        """Check all arguments. Columns of the rows are checked later."""
         check_on(self.on)
         if self.how not in HOW:
-            raise ValueError(f"how must be left or inner; got {shown(self.how)}")
+            raise ValueError(f"how must be 'left' or 'inner'; got {shown(self.how)}")
         if not isinstance(self.prefix, str):
             raise ValueError(f"prefix must be text, such as 'store_'; got {shown(self.prefix)}")
         for name in self.options:
@@ -69,7 +76,7 @@ class Join:
 
     @classmethod
     def from_dict(cls, described: Mapping[str, Any]) -> Join:
-        """Return the join that plain data describes. The members are arguments of a join or of `Query`.
+        """Return the join that a dict of arguments of a join and of `Query` describes.
 
         Parameters
         ----------
@@ -101,7 +108,7 @@ class Join:
         return cls(**own, options={name: getattr(query, name) for name in members})
 
     def query(self, within: Any, per: Any) -> Query:
-        """Return the query for a range and a kind of window.
+        """Return the query with the options of the join for a range and a kind of window.
 
         Parameters
         ----------

@@ -1,6 +1,6 @@
-"""Execution of a join: the queries that it needs, and joined rows.
+"""Execution of a join: determine its queries, compute their results, and add them to the rows.
 
-rows ──▶ ranges and queries (`join_ranges`) ──▶ results of each row (`join_matching`) ──▶ rows with results
+rows ──▶ queries (`join_ranges`) ──▶ the results of each row (`join_matching`) ──▶ rows with results
 """
 
 from __future__ import annotations
@@ -26,19 +26,18 @@ Ask = Callable[[Query], Answer]
 
 @dataclass(frozen=True)
 class Joined:
-    """The answer of a join.
-
-    The schema and the cost of the queries are known before anything is read.
+    """The result of a join. The store is read only when the slices are iterated.
 
     Parameters
     ----------
     schema : pa.Schema
+        The schema of the joined rows.
     slices : iterator of tables
-        At least one table. Rows are in the order of the input.
+        The joined rows in the order of the input, as at least one table, which may have no rows.
     cost : Cost
-        The sum of the costs of the queries.
+        The sum of the estimated costs of the queries.
     expired, unknown : tuple of str
-        Messages like those in `Answer`, without duplicates.
+        The messages of all queries, as in `Answer`, each once.
     """
 
     schema: pa.Schema
@@ -50,18 +49,19 @@ class Joined:
 
 @dataclass(frozen=True)
 class _Columns:
-    """The columns of joined rows: the expression of the rows for each key, and the results with their names."""
+    """The columns of joined rows, and how rows and results are compared."""
 
-    on: Mapping[str, str]
-    names: Mapping[str, str]  # maps each result column to its name in joined rows
-    schema: pa.Schema
+    on: Mapping[str, str]  # key of the store → column or expression of the rows that must be equal to it
+    names: Mapping[str, str]  # result column → its name in joined rows
+    schema: pa.Schema  # the schema of joined rows
 
 
 def join_rows(rows: pa.Table, join: Join, ask: Ask, *, frame: TiltFrame, now: int) -> Joined:
-    """Return the answer of a join. ``ask`` answers a query; all its answers must come from one view.
+    """Return the result of a join.
 
-    The keys of ``frame`` are the keys of the results, unless the join names keys. ``now`` is the moment of the view, in
-    microseconds UTC. Raise ``ValueError`` if the rows or the join do not fit the store, before anything is read.
+    ``ask`` returns the answer to a query; all answers must come from the same view of the store. ``frame`` is the frame
+    of the store. ``now`` is the time of the view, in microseconds UTC. Raise ``ValueError`` if the rows or the
+    arguments of the join do not fit the store; this is checked before anything is read.
     """
     ranges = ranges_of_rows(rows, join, frame, now)
     example = ask(join.query(*_constants(join, rows.schema))) if not ranges else None
@@ -93,8 +93,8 @@ def join_schema(rows: pa.Schema, join: Join, ask: Ask, *, frame: TiltFrame, now:
 
 
 def _constants(join: Join, schema: pa.Schema) -> tuple[Any, Any]:
-    """Return a range and windows of a query whose results have the schema of the join's results. A range or windows
-    that are a column of the rows are replaced by all of time.
+    """Return the arguments ``within`` and ``per`` of a query whose results have the same schema as those of the join:
+    the arguments of the join, with None in place of columns of the rows.
     """
     within, per = join.within, join.per
     if isinstance(within, tuple | list):

@@ -1,4 +1,4 @@
-"""The condition of a join: for each key of the store, the expression over the rows that must be equal to it."""
+"""The condition ``on`` of a join: keys of the store, and the columns or expressions of the rows that must be equal."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ ROW, STORE = "row", "store"  # the qualifiers of names in a condition such as ro
 
 
 def check_on(on: Any) -> None:
-    """Raise ``ValueError`` if a condition is invalid for all rows and all stores."""
+    """Raise ``ValueError`` if a condition is not valid, whatever the columns of the rows and the keys of the store."""
     if isinstance(on, str):
         if sql.column_of(on) is None:
             sql.equalities(on, (ROW, STORE))
@@ -32,8 +32,8 @@ def check_on(on: Any) -> None:
 
 
 def read_on(on: On, names: Collection[str], keys: Collection[str]) -> dict[str, str]:
-    """Return a mapping of keys of the store to columns or expressions of the rows; raise ``ValueError`` if they do not
-    exist.
+    """Return the condition as a mapping: key of the store → column or expression of the rows. ``names`` are the columns
+    of the rows, and ``keys`` the keys of the store. Raise ``ValueError`` if a key or a column does not exist.
 
     >>> read_on("ticker = symbol AND row.venue = store.venue", ["ticker", "venue"], ["symbol", "venue"])
     {'symbol': 'ticker', 'venue': 'venue'}
@@ -53,7 +53,7 @@ def read_on(on: On, names: Collection[str], keys: Collection[str]) -> dict[str, 
 
 
 def _pairs(on: str, names: Collection[str], keys: Collection[str]) -> list[tuple[str, str]]:
-    """Return the pairs of a key and an expression from the equalities of a condition."""
+    """Return the equalities of a condition as pairs of a key of the store and an expression of the rows."""
     pairs = []
     for left, right in sql.equalities(on, (ROW, STORE)):
         ways = [(key.text, _row_text(row)) for key, row in ((right, left), (left, right)) if _is_key(key, row, keys)]
@@ -74,7 +74,7 @@ def _pairs(on: str, names: Collection[str], keys: Collection[str]) -> list[tuple
 
 
 def _is_key(side: sql.Side, other: sql.Side, keys: Collection[str]) -> bool:
-    """Return whether a side can be the key of the store while the other side is an expression of the row."""
+    """Return whether one side of an equality can be a key of the store, and the other an expression of the rows."""
     return side.is_column and side.text in keys and ROW not in side.qualifiers and STORE not in other.qualifiers
 
 

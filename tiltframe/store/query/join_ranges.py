@@ -1,13 +1,13 @@
-"""Ranges of a join: the range of each row, and the queries that return the results for all rows.
+"""Ranges of a join: parse the range of each row, and determine the queries that return the results for all rows.
 
-    rows                      within = ("start", "end"), per = "1h"        queries
-    10:00–12:00  ──▶ read each distinct value once ──▶ [10, 12) ──▶ ranges that overlap ──▶ [10, 13)
-    11:00–13:00                                        [11, 13)     become one query
-    18:00–19:00                                        [18, 19)                             [18, 19)
+    rows, within=("start", "end")       ranges           queries
+    10:00  12:00                        [10, 12)   ──▶   [10, 13)  for the first two rows, whose ranges overlap
+    11:00  13:00                        [11, 13)
+    18:00  19:00                        [18, 19)   ──▶   [18, 19)
 
-A window has the same result in every range that contains its start. So one query answers all ranges that overlap, and
-a row takes the windows of its own range from it. Some results depend on the range: one result over all of it, filled
-windows, the latest window. Then each distinct range needs a separate query.
+Usually the result of a window does not depend on the range of the query. One query then serves all rows whose ranges
+overlap, and each row uses the windows in its own range. If results depend on the range (one result over the whole
+range, filled windows, the latest window), each distinct range has a separate query.
 """
 
 from __future__ import annotations
@@ -35,21 +35,20 @@ Positions = NDArray[np.int64]
 
 @dataclass(frozen=True)
 class RowRanges:
-    """A query, the indices of the rows for which it returns results, and for each row the range in which the windows of
-    its results start.
-    """
+    """A query, and the rows of the join for which it returns results."""
 
     query: Query
-    rows: Positions
-    low: Positions  # microseconds UTC, one for each of the rows
-    high: Positions
+    rows: Positions  # the indices of the rows
+    low: Positions  # for each row, the start of the range in which its windows start, in microseconds UTC
+    high: Positions  # for each row, the end of this range
 
 
 def ranges_of_rows(rows: pa.Table, join: Join, frame: TiltFrame, now: int) -> list[RowRanges]:
-    """Return the queries of a join, each with its rows. Each row that has a range and windows belongs to one query.
+    """Return the queries of a join, each with its rows.
 
-    Rows with a null in a column of ranges or windows belong to none. ``now``, microseconds UTC, is the moment that
-    relative times count from. Raise ``ValueError`` with the row's value if a range or a window cannot be read.
+    Each row belongs to one query. A row whose range or windows are null does not belong to a query. Relative times such
+    as ``-24h`` are counted from ``now``, in microseconds UTC. Raise ``ValueError``, with the value of the row, if a
+    range or a window cannot be read.
     """
     zone = join.options.get("timezone") or frame.timezone
     low, high, has_range = _range_of_rows(rows, join.within, zone, now)
@@ -71,8 +70,8 @@ def is_column(value: object, schema: pa.Schema) -> bool:
 
 
 def _range_of_rows(rows: pa.Table, within: Any, zone: str, now: int) -> tuple[Positions, Positions, NDArray[np.bool_]]:
-    """Return the starts and the ends of the rows' ranges, in microseconds UTC, and a mask of the rows that have a
-    range.
+    """Return three arrays with a value per row: the start and the end of its range, in microseconds UTC, and whether it
+    has a range.
     """
     if isinstance(within, tuple | list) and len(within) == 2 and any(is_column(end, rows.schema) for end in within):
         first, last = within
@@ -93,8 +92,8 @@ def _range_of_rows(rows: pa.Table, within: Any, zone: str, now: int) -> tuple[Po
 
 
 def _moments(rows: pa.Table, moment: Any, open_end: int, *, zone: str, now: int) -> tuple[Positions, NDArray[np.bool_]]:
-    """Return the moments at one end of the rows' ranges, in microseconds UTC, and a mask of the rows that have a
-    moment.
+    """Return two arrays with a value per row: the moment at one end of its range, in microseconds UTC, and whether it
+    has one. ``moment`` is a column, a moment, or None for ``open_end``.
     """
     if is_column(moment, rows.schema):
         micros, has_moment = _read_column(rows, moment, lambda value: (read_moment(value, zone, now),))
@@ -106,8 +105,8 @@ def _moments(rows: pa.Table, moment: Any, open_end: int, *, zone: str, now: int)
 def _read_column(
     rows: pa.Table, name: str, read: Callable[[Any], tuple[int, ...]]
 ) -> tuple[Positions, NDArray[np.bool_]]:
-    """Apply ``read`` to the values of a column, once per distinct value. Return one row of results per value, and a
-    mask of the values that are not null.
+    """Return an array of shape (rows, length of the result) with the results of ``read`` for the values of a column,
+    and a mask of the values that are not null. ``read`` is called once per distinct value.
     """
     column = _in_microseconds(one_array(rows.column(name)))
     groups, row_of_group = group_by([column], rows.num_rows)
@@ -124,7 +123,7 @@ def _read_column(
 
 
 def _in_microseconds(column: pa.Array) -> pa.Array:
-    """Return times in microseconds, which is the resolution of windows; other columns are unchanged."""
+    """Return a timestamp column in microseconds, the resolution of windows. Other columns are returned unchanged."""
     if not pa.types.is_timestamp(column.type):
         return normalize(column)
     return column.cast(pa.timestamp("us", column.type.tz), safe=False)
@@ -133,7 +132,7 @@ def _in_microseconds(column: pa.Array) -> pa.Array:
 def _check_not_empty(
     rows: pa.Table, within: Any, *, low: Positions, high: Positions, has_range: NDArray[np.bool_]
 ) -> None:
-    """Raise ``ValueError`` with the values of the first row whose range ends before it begins."""
+    """Raise ``ValueError``, with the values of the row, for the first row whose range does not end after its start."""
     empty = np.flatnonzero((high <= low) & has_range)
     if not len(empty):
         return
@@ -145,7 +144,7 @@ def _check_not_empty(
 
 
 def _windows_of_rows(rows: pa.Table, join: Join) -> Iterator[tuple[Any, NDArray[np.bool_]]]:
-    """Yield each kind of window that rows request, with a mask of the rows that request it."""
+    """Yield each kind of window that the rows or the join request, with a mask of the rows that request it."""
     if not is_column(join.per, rows.schema):
         yield join.per, np.ones(rows.num_rows, np.bool_)
         return
@@ -167,16 +166,16 @@ def _is_range_independent(join: Join, per: Any, frame: TiltFrame) -> bool:
     if any(options.get(name) for name in ("fill", "latest", "edges", "running")):
         return False
     if options.get("timezone") not in (None, frame.timezone):
-        return False  # the level that is read depends on the range
+        return False  # The level from which such windows are merged depends on the range.
     windows = [AllTime() if size is None else as_window(size, frame.timezone) for size in Query(per).sizes]
     return all(window != AllTime() and window.max_overlap == 1 for window in windows)
 
 
 def _of_united_ranges(join: Join, per: Any, numbers: Positions, low: Positions, high: Positions) -> Iterator[RowRanges]:
-    """Yield one query for the rows whose ranges overlap.
+    """Yield one query for each group of rows whose ranges overlap.
 
-    Ranges are also united over a gap that is not longer than the mean range: reading at most twice the windows is
-    faster than a further query.
+    Two ranges also belong to the same group if the gap between them is at most as long as the mean range, because it is
+    faster to read the windows in the gap than to execute another query.
     """
     if not len(numbers):
         return
@@ -192,7 +191,7 @@ def _of_united_ranges(join: Join, per: Any, numbers: Positions, low: Positions, 
 def _of_distinct_ranges(
     join: Join, per: Any, numbers: Positions, low: Positions, high: Positions
 ) -> Iterator[RowRanges]:
-    """Yield one query for each distinct range; its rows take all results."""
+    """Yield one query for each distinct range. All its results belong to each row with this range."""
     if not len(numbers):
         return
     groups, row_of_group = group_by([pa.array(low), pa.array(high)], len(numbers))

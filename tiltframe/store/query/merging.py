@@ -1,6 +1,7 @@
-"""Merging: combine many parts of a level, or of finer levels, into few parts, in bounded memory.
+"""Merging: merge the states of many parts of a level, or of finer levels, and write them as few parts.
 
-A part consists of states of one level that were written together. A few windows are merged at a time.
+A part consists of states of one level that were written together. Memory is bounded, because only some windows are read
+at a time.
 """
 
 from __future__ import annotations
@@ -21,21 +22,19 @@ from windows import TimeWindow
 
 PartRanges: TypeAlias = list[tuple[Part, Range]]
 
-# the maximum number of states in memory; at a few kilobytes each, these are a few hundred megabytes
+# the approximate number of rows of states that are merged at once; with a few kilobytes each, a few hundred megabytes
 ROWS_AT_ONCE = 100_000
 
 
 def pieces_of(parts: Iterable[Part], ranges: Iterable[Range]) -> PartRanges:
-    """Return pairs of a part and the intersection of its range with one of the passed ranges, without empty
-    intersections.
-    """
+    """Return, for each part and each range of time that overlap, the part and the overlap."""
     spans = list(ranges)
     pieces = ((part, part.within(span)) for part in parts for span in spans)
     return [(part, piece) for part, piece in pieces if piece is not None]
 
 
 class Writer(Protocol):
-    """An object that writes parts: a backend, or a transaction that discards them unless it is committed."""
+    """An object that writes parts: a backend, or a transaction, which discards them if it is not committed."""
 
     def write(self, level: TimeWindow, states: pa.Table) -> list[Part]:
         """Write states as parts of a level, and return the parts."""
@@ -44,7 +43,9 @@ class Writer(Protocol):
 def write_merged(
     backend: Backend, writer: Writer, manifest: Manifest, *, level: TimeWindow, part_ranges: PartRanges
 ) -> list[Part]:
-    """Merge ranges of parts of this level or finer levels, and write parts of this level, a few windows at a time."""
+    """Merge the states in ranges of parts of ``level`` or of finer levels, write them as parts of ``level``, and return
+    these parts. Only some windows are read at a time.
+    """
     columns, parts = manifest.schema.names[1:], list[Part]()
     for pieces in by_windows(part_ranges, level):
         states = backend.read(pieces, columns)
@@ -56,14 +57,16 @@ def write_merged(
 def write_without(
     backend: Backend, writer: Writer, manifest: Manifest, *, level: TimeWindow, parts: Sequence[Part], removed: Range
 ) -> list[Part]:
-    """Write the windows of a level's parts again, except those that start in a range."""
+    """Write the states of parts of a level again, without the windows that start in the range ``removed``. Return the
+    new parts.
+    """
     pieces = [(part, span) for part in parts for span in minus([part.range], [removed])]
     return write_merged(backend, writer, manifest, level=level, part_ranges=pieces)
 
 
 def by_windows(part_ranges: PartRanges, level: TimeWindow) -> Iterator[PartRanges]:
-    """Yield groups of ranges of parts, a few buckets of time each, so that all rows of a window are in the same
-    group.
+    """Split ranges of parts by time, and yield them in groups of about `ROWS_AT_ONCE` rows. All rows of a window of
+    ``level`` are in the same group.
     """
     if not part_ranges:
         return
@@ -71,7 +74,7 @@ def by_windows(part_ranges: PartRanges, level: TimeWindow) -> Iterator[PartRange
     touched = np.array([at for _, (low, high) in part_ranges for at in (low, high - 1)], np.int64)
     begins = bucket.starts(touched)
     edges = np.unique(level.starts(np.append(begins, bucket.ends(begins))))
-    shares: dict[int, PartRanges] = {}
+    pieces_by_bucket: dict[int, PartRanges] = {}
     for part, span in part_ranges:
         first = int(np.searchsorted(edges, span[0], side="right")) - 1
         last = int(np.searchsorted(edges, span[1] - 1, side="right")) - 1
@@ -79,13 +82,13 @@ def by_windows(part_ranges: PartRanges, level: TimeWindow) -> Iterator[PartRange
             low = int(edges[at])
             high = int(edges[at + 1]) if at + 1 < len(edges) else EVER[1]
             for piece in common([span], [(low, high)]):
-                shares.setdefault(at, []).append((part, piece))
+                pieces_by_bucket.setdefault(at, []).append((part, piece))
     pieces: PartRanges = []
-    for at in sorted(shares):
-        if pieces and _rows(pieces + shares[at]) > ROWS_AT_ONCE:
+    for at in sorted(pieces_by_bucket):
+        if pieces and _rows(pieces + pieces_by_bucket[at]) > ROWS_AT_ONCE:
             yield pieces
             pieces = []
-        pieces += shares[at]
+        pieces += pieces_by_bucket[at]
         if _rows(pieces) > 2 * ROWS_AT_ONCE:
             yield from _by_fewer_windows(pieces, level)
             pieces = []
@@ -94,7 +97,7 @@ def by_windows(part_ranges: PartRanges, level: TimeWindow) -> Iterator[PartRange
 
 
 def _by_fewer_windows(part_ranges: PartRanges, level: TimeWindow) -> Iterator[PartRanges]:
-    """Yield smaller groups for a bucket that is too large to be merged in one step."""
+    """Split the ranges of parts of one bucket that has too many rows. Yield them in groups of fewer windows."""
     windows = level.starts_between(min(low for _, (low, _) in part_ranges), max(high for _, (_, high) in part_ranges))
     windows_at_once = max(1, len(windows) * ROWS_AT_ONCE // _rows(part_ranges))
     edges = [EVER[0], *windows[windows_at_once::windows_at_once].tolist(), EVER[1]]
@@ -109,7 +112,9 @@ def _rows(part_ranges: PartRanges) -> int:
 
 
 def mergeable(parts: Sequence[Part], level: TimeWindow, before: int = EVER[1]) -> Iterator[list[Part]]:
-    """Yield groups of parts per bucket that can be merged to fewer parts, and whose windows all end before a moment."""
+    """Yield groups of at least two parts of a level that a compaction can replace by fewer parts. The parts of a group
+    are in the same bucket, and their windows end at or before ``before``, in microseconds UTC.
+    """
     if not parts:
         return
     closed = level.ends(np.array([part.last_start for part in parts], np.int64)) <= before
@@ -123,8 +128,8 @@ def mergeable(parts: Sequence[Part], level: TimeWindow, before: int = EVER[1]) -
 
 
 def _clusters(parts: Sequence[Part]) -> Iterator[list[Part]]:
-    """Yield groups of parts that share windows, and groups of small neighbouring parts. Large parts stay, because they
-    were split by size.
+    """Divide the parts of a bucket into groups. Parts whose times overlap are in the same group. Parts that do not
+    overlap are in the same group only if it has at most `ROWS_AT_ONCE` rows.
     """
     cluster: list[Part] = []
     for part in sorted(parts, key=lambda part: part.first_start):

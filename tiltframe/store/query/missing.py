@@ -1,4 +1,4 @@
-"""Warnings about a query: windows that have expired, and measures that were added later."""
+"""Warnings about results that are missing: of windows that have expired, and of measures that were added later."""
 
 from __future__ import annotations
 
@@ -7,15 +7,17 @@ from collections.abc import Iterable
 
 
 class Expired(UserWarning):
-    """A warning: windows in the range of a query have expired on the level from which the query reads."""
+    """A warning: some windows in the range of a query were removed from the level that it reads (see retention)."""
 
 
 class NotKnown(UserWarning):
-    """A warning: a query includes windows with rows from before a measure was added to the store."""
+    """A warning: a measure is null in some windows of a query, because it was added to the store later."""
 
 
 def warn_of_missing(expired: Iterable[str], unknown: Iterable[str], stacklevel: int) -> None:
-    """Warn about windows that have expired, and about measures that were added later."""
+    """Emit a warning `Expired` for each message in ``expired``, and `NotKnown` for each in ``unknown``. The warnings
+    name the caller at ``stacklevel``, as in `warnings.warn`; 1 is the caller of this function.
+    """
     for sentence in expired:
         warnings.warn(sentence, Expired, stacklevel=stacklevel + 1)
     for sentence in unknown:

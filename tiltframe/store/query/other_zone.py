@@ -1,7 +1,8 @@
-"""Windows in another time zone than the store's. They are merged from a level if each begins at the start of a window
-of the level.
+"""Windows in another time zone than the store's. They can be merged from a level if each of them begins at the start of
+a window of the level.
 
-1d in Europe/Berlin, merged from 1h in UTC        1d in Asia/Kathmandu (UTC+5:45), merged from 15m in UTC
+    days in Europe/Berlin                 can be merged from hours in UTC
+    days in Asia/Kathmandu (UTC+5:45)     can be merged from quarters of an hour in UTC, but not from hours
 """
 
 from __future__ import annotations
@@ -19,8 +20,8 @@ _YEARS = (0, 2_145_916_800_000_000)  # the years 1970 to 2037, for queries witho
 
 
 def is_made_of(target: TimeWindow, level: TimeWindow, within: Range) -> bool:
-    """Return whether each target window in a range consists of complete windows of a level. The result may depend on
-    the years, because the UTC offsets of zones change.
+    """Return whether each window of ``target`` in the range ``within`` consists of complete windows of ``level``. For
+    different time zones this may depend on the range, because the UTC offsets of zones have changed.
     """
     pane = target.pane
     if None in (pane.timezone, level.timezone) or pane.timezone == level.timezone:
@@ -29,14 +30,14 @@ def is_made_of(target: TimeWindow, level: TimeWindow, within: Range) -> bool:
         return False
     return all(
         bool((level.starts(starts) == starts).all())
-        for starts in (pane.starts_between(low, high) for low, high in _looked_at(pane, level, within))
+        for starts in (pane.starts_between(low, high) for low, high in _ranges_to_compare(pane, level, within))
         if len(starts)
     )
 
 
-def _looked_at(pane: TimeWindow, level: TimeWindow, within: Range) -> list[Range]:
-    """Return the ranges to compare: the complete range for days and longer windows, otherwise times
-    near transitions.
+def _ranges_to_compare(pane: TimeWindow, level: TimeWindow, within: Range) -> list[Range]:
+    """Return the ranges of time in which `is_made_of` compares the starts of windows. For days and longer windows, this
+    is the complete range. For shorter ones, it is the first day and the days around changes of the clock.
     """
     low = min(_YEARS[0], within[1] - _YEAR) if within[0] == EVER[0] else within[0]
     high = max(_YEARS[1], within[0] + _YEAR) if within[1] == EVER[1] else within[1]
@@ -50,9 +51,11 @@ def _looked_at(pane: TimeWindow, level: TimeWindow, within: Range) -> list[Range
 
 
 def check_parts(starts: Instants, level: TimeWindow, target: TimeWindow) -> None:
-    """Raise ``ValueError`` if a window of a level that was read does not lie within one target window.
+    """Raise ``ValueError`` if a window of ``level`` that was read does not lie in a single window of ``target``.
+    ``starts`` are the starts of the windows that were read, in microseconds UTC.
 
-    The check is skipped for windows in the same zone, and for kinds of windows whose windows are the same in all years.
+    The check is skipped if both are in the same zone and of kinds whose rule is the same in all years, because the
+    plan of the query has already checked them.
     """
     pane = target.pane
     certain = pane.timezone == level.timezone and pane.same_in_all_years and level.same_in_all_years

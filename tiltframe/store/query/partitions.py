@@ -1,7 +1,7 @@
-"""Partitions: ranges of a query for other processes to read, of approximately equal size.
+"""Partitions: split a query into ranges of time of about equal size, which other processes read.
 
-A query is planned once and may be read many times later. Therefore, if the range of the query is open, so are the first
-and the last partition. Reading such a partition determines where its windows begin and end.
+A query may be planned once and read many times later, when the store has more windows. If the range of the query has an
+open end, so has the first or the last partition; its end is determined each time it is read.
 """
 
 from __future__ import annotations
@@ -77,21 +77,21 @@ class PlannedQuery:
 
     @property
     def is_indivisible(self) -> bool:
-        """Whether one task must read everything, because there is a single window, or because results depend on the
-        whole range.
+        """Whether the query must be read as one partition, because it has a single window, or because results depend on
+        the whole range (``fill``, ``latest`` and ``running``).
         """
         return bool(self.query.fill) or self.query.latest or self.query.running or self.plan.whole
 
     @property
     def schema(self) -> pa.Schema:
-        """The schema of the results or of the states; it is determined without reading."""
+        """The schema of the results or, with ``as_states``, of the states. Nothing is read."""
         if self.as_states:
             return states_schema(self.manifest, self.plan)
         schema = query_schema(self.manifest, self.plan, self.query)
         return stored_schema(schema) if self.stored_types else schema
 
     def partitions(self, rows: int) -> list[Range]:
-        """Split the windows of the query into ranges of starts; no states are read.
+        """Split the range of the query into ranges of window starts. No states are read.
 
         Parameters
         ----------
@@ -100,7 +100,8 @@ class PlannedQuery:
 
         Returns
         -------
-        list of at least one range, in order and without gaps
+        list of (start, end)
+            At least one range, in microseconds UTC, ascending and without gaps.
         """
         if self.is_indivisible:
             return [self.plan.within]
@@ -141,8 +142,8 @@ class PlannedQuery:
         return pa.table(columns, names=results.column_names)
 
     def _closed(self, partition: Range) -> Range | None:
-        """Replace the open ends of a partition by the ends of the current windows; return None if the store has no
-        windows.
+        """Return a partition with the start of the first window and the end of the last window of the store in place of
+        open ends. Return None if the store has no windows in it.
         """
         low, high = partition
         if low <= EVER[0] or EVER[1] <= high:
@@ -158,7 +159,8 @@ class PlannedQuery:
 
 
 def first_with(target: TimeWindow, at: int) -> int:
-    """Return the start of the first of the windows that contain a moment, in microseconds UTC.
+    """Return the start of the earliest window of ``target`` that contains the moment ``at``; both are in microseconds
+    UTC.
 
     >>> from windows import hopping
     >>> first_with(hopping("1h", "30m"), 3_600_000_000) // 60_000_000
@@ -168,7 +170,9 @@ def first_with(target: TimeWindow, at: int) -> int:
 
 
 def _cuts(places: NDArray[np.int64], rows: NDArray[np.int64], rows_per_task: int) -> list[int]:
-    """Return the places at which to split, so that about ``rows_per_task`` rows lie between two of them."""
+    """Return the values of ``places`` at which to split, so that about ``rows_per_task`` rows lie between two splits.
+    ``rows[i]`` is the number of rows at ``places[i]``.
+    """
     places, place_numbers = np.unique(places, return_inverse=True)
     rows_by_place = np.bincount(place_numbers, rows).astype(np.int64)
     before = np.cumsum(rows_by_place) - rows_by_place

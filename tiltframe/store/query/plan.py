@@ -1,4 +1,4 @@
-"""Query plans: which data a query reads from a store. It is checked against the frame before anything is read."""
+"""Query plans: check a query against the frame of a store, and determine the level and the columns to read."""
 
 from __future__ import annotations
 
@@ -37,12 +37,11 @@ class QueryPlan:
     # the measures that are requested or that expressions read, each with its column of states
     measures: Mapping[str, tuple[str, Measure]]
     where: str | None
-    timezone: str  # the zone in which conditions and orders interpret times
-    results: Mapping[str, str | None]  # the requested results in order: each an expression, or None for a measure
+    timezone: str  # the zone in which times in conditions, orders and expressions are read
+    results: Mapping[str, str | None]  # the requested results, in order: name → expression, or None for a measure
     derived_keys: Mapping[str, DerivedKey] = field(default_factory=dict)  # computed from keys of the frame
     now: int = 0  # microseconds UTC; the time for which derived keys are valid
-    # microseconds; the maximum distance of two points in different windows that are used together
-    edges: int | None = None
+    edges: int | None = None  # the argument ``edges`` of the query, in microseconds
     # the expressions of the frame that results need, in an order in which each can be computed
     stored_expressions: Mapping[str, str] = field(default_factory=dict)
 
@@ -63,13 +62,15 @@ class QueryPlan:
 
     @property
     def read_to_edges(self) -> tuple[str, ...]:
-        """The measures that are computed with points of neighbouring windows. The windows must limit their times."""
+        """The names of the measures that ``edges`` applies to: measures of points, such as time-weighted averages,
+        whose times are the event times of the frame.
+        """
         near = {name: m.others[-1] for name, (_, m) in self.measures.items() if m.function.reads_neighbours}
         return tuple(name for name, by in near.items() if by in (None, self.frame.time))
 
     def with_edges(self) -> QueryPlan:
-        """Return a plan of all windows to read. With edges, these include windows near the range that contribute
-        points.
+        """Return the plan with the range of all windows to read. With ``edges``, the range is extended to windows whose
+        points may count in windows of the original range.
         """
         if self.edges is None:
             return self
@@ -86,13 +87,17 @@ class QueryPlan:
         return tuple(dict.fromkeys([*keys, *read, *self.states]))
 
     def narrowing(self, schema: pa.Schema) -> str | None:
-        """Return the condition if backends may filter rows by it, otherwise None. Backends interpret times in UTC."""
+        """Return the condition on keys that backends may use to skip rows, or None. Backends read times in UTC, so None
+        is returned if the condition compares times in another zone.
+        """
         read = () if self.where is None else sql.columns_of(self.where)
         timed = self.timezone != "UTC" and any(pa.types.is_temporal(schema.field(name).type) for name in read)
         return None if timed else self.where
 
     def span(self) -> Range:
-        """Return the range from the start of the first window to the end of the last window. Open ends stay open."""
+        """Return the range from the start of the first window to the end of the last window, in microseconds UTC. Open
+        ends have the values of `EVER`.
+        """
         first = self.frame.levels[0] if self.whole else self.window
         low, high = (at if at in EVER else first.first_start_from(at) for at in self.within)
         if not self.whole and low < high and high != EVER[1]:
@@ -100,8 +105,8 @@ class QueryPlan:
         return low, high
 
     def level(self) -> int:
-        """Return the index of the coarsest level that the windows, or the whole range, consist of, counted from the
-        finest.
+        """Return the index, in ``frame.levels``, of the level to read: the coarsest of which the windows, or the whole
+        range, consist.
         """
         levels = self.frame.levels
         able = [i for i, level in enumerate(levels) if is_made_of(self.window, level, self.within)]
@@ -114,8 +119,9 @@ def plan_queries(
 ) -> list[QueryPlan]:
     """Check a query against a frame, and return a plan for each kind of window.
 
-    ``within`` and ``sizes`` are the query's range and its ``per`` or ``points``, resolved at ``now`` (microseconds
-    UTC). Raise ``ValueError`` if the query does not fit the frame, or names the same windows twice.
+    ``within`` is the range of the query, and ``sizes`` are the windows that its ``per`` or ``points`` select; None
+    means one result over the whole range. ``now`` is in microseconds UTC. Raise ``ValueError`` if the query does not
+    fit the frame, or names the same windows twice.
     """
     for name in () if query.where is None else sql.columns_of(query.where):
         if name not in frame.keys:
@@ -156,8 +162,8 @@ def plan_queries(
 
 
 def _check_edges(plan: QueryPlan) -> None:
-    """Raise ``ValueError`` if windows overlap or have no edges, or if no measure uses points of
-    neighbouring windows.
+    """Raise ``ValueError`` if ``edges`` cannot be applied: if windows overlap, if there is one result over the whole
+    range, or if no measure uses points of neighbouring windows.
     """
     if plan.whole or plan.window.max_overlap > 1:
         raise ValueError(
@@ -179,12 +185,13 @@ def _same(window: TimeWindow, other: TimeWindow) -> bool:
 
 
 def _window(frame: TiltFrame, per: str | TimeWindow | None, zone: str, within: Range) -> TimeWindow:
-    """Return the windows of results. Text is read in the query's zone; a window object must have that zone or the
-    frame's.
+    """Return the windows of results. A text is read in ``zone``, the zone of the query. A window object must be in this
+    zone or in that of the frame. Raise ``ValueError`` for another zone, or if no level consists of parts of the
+    windows.
     """
     window = AllTime() if per is None else as_window(per, zone)
     if window.timezone not in (None, frame.timezone):
-        window = window_in(window, zone)  # raises an error for a third zone
+        window = window_in(window, zone)  # raises an error unless the window is in the zone of the query
     if any(is_made_of(window, level, within) for level in frame.levels):
         return window
     levels = _list(level.name for level in frame.levels)
@@ -212,8 +219,8 @@ def _keys(frame: TiltFrame, query: Query) -> tuple[str, ...]:
 def _measures(
     frame: TiltFrame, requested: Mapping[str, Measure | str]
 ) -> tuple[dict[str, tuple[str, Measure]], dict[str, str]]:
-    """Return the columns of states of the requested measures, and of the measures that expressions read; and the
-    expressions of the frame that are requested or read.
+    """Return two mappings: of each measure that is requested or that an expression reads, name → its column of states
+    and the measure; and of each expression of the frame that is requested or read, name → text.
     """
     measures = {
         **frame.measures,
@@ -248,7 +255,7 @@ def _measures(
         column = holder(frame.states, measure)
         if column is None:
             stored_measures = _list(repr(c.measure) for c in frame.states)
-            raise ValueError(f"{name}: the store keeps no states for {measure!r}; it keeps those of {stored_measures}")
+            raise ValueError(f"{name}: the store has no states of {measure!r}; it has states of {stored_measures}")
         columns[name] = (column.name, measure)
     return columns, {name: text for name, text in stored.items() if name in stored_read}
 

@@ -1,4 +1,6 @@
-"""A query as an object: all arguments of a query, checked without a store, from Python, JSON or options."""
+"""Queries as objects. A `Query` has all arguments of a query of a store, checks them, and is converted to and from
+JSON.
+"""
 
 from __future__ import annotations
 
@@ -26,7 +28,7 @@ Measures: TypeAlias = "Sequence[str] | Mapping[str, Measure | str] | None"
 
 @dataclass(frozen=True)
 class Query:
-    """The arguments of a query of a store. They are checked on creation, as far as that is possible without a store.
+    """The arguments of a query of a store. They are checked on creation, except for names that depend on the store.
 
     Parameters
     ----------
@@ -60,26 +62,26 @@ class Query:
     limit : int, optional
         The maximum number of rows.
     now : moment, optional
-        The time for `partial` and for relative times; by default the current time.
+        The time that the column ``partial`` and relative times such as ``-24h`` use; by default the current time.
     flat : bool
         Whether to return the fields of records as plain columns: ``latency_count``, ``latency_p50``, ``latency_p99``.
     having : str, optional
         An SQL condition on the results, with the names that they have if ``flat`` is true: ``requests > 100 AND
         latency_p99 > 0.5``.
     points : int, optional
-        For plots, instead of ``per``: use the finest level that has at most this number of windows in the range and has
-        not removed windows from the start of the range. If even the coarsest level has more windows, use hours, days,
-        weeks, months, quarters or years.
+        For plots, instead of ``per``: the windows are those of the finest level that has at most this number of windows
+        in the range, and from which no windows in the range have expired. If even the coarsest level has more windows,
+        they are hours, days, weeks, months, quarters or years.
     timezone : str, optional
         The time zone of ``within``, ``now`` and times in conditions, of the windows in ``per`` and ``points``, and of
-        starts and ends in results. For example, ``1d`` is a day in this zone; it is merged from the coarsest level
-        whose windows fit. By default the frame's zone.
+        starts and ends in results. For example, ``1d`` is a day in this zone; it is merged from the coarsest level of
+        whose windows such days consist. By default the frame's zone.
     latest : bool
         Whether to return only the last window of each key in the range. ``having`` is applied afterwards.
     closed : bool
-        Whether to leave out windows that are `partial`: windows that end after ``now``, and windows whose beginning the
-        level has already removed. If streams into the store have recorded a watermark, windows that end after it are
-        left out as well, or after the watermark less the stream's delay and lateness; of several streams, the minimum
+        Whether to leave out windows for which ``partial`` is true: those that end after ``now``, and those of which a
+        part has expired. Windows that a stream into the store may still change are left out as well: those that end
+        after the stream's watermark less its delay and lateness. Of several streams, the earliest of these times
         counts. Windows are left out before ``latest`` selects one.
     edges : str, optional
         The maximum distance of two points, as a length of time, for measures that combine points (`time_weighted_avg`,
@@ -177,7 +179,9 @@ class Query:
         return several if len(several) > 1 else several[0]  # type: ignore[return-value]
 
     def _written(self, per: str | TimeWindow) -> str | TimeWindow:
-        """Replace windows in the query's zone, and windows without a zone, by their names."""
+        """Return the name of a window if `windows.read_window` reads it in the query's zone as the same window;
+        otherwise return the window.
+        """
         window = as_window(per, self.timezone or "UTC")
         named = window.timezone in (None, self.timezone) and _is_read_as(window, self.timezone)
         return window.name if named or isinstance(per, str) else window
@@ -211,7 +215,8 @@ class Query:
         return list(order.items())
 
     def describe(self) -> dict[str, Any]:
-        """Return the query as plain data, without members that have their defaults; `from_dict` restores it.
+        """Return the query as data that JSON can represent, without members that have their defaults. `from_dict` reads
+        it.
 
         Raise ``ValueError`` for windows and times that cannot be written as text.
         """
@@ -262,7 +267,7 @@ class Query:
         return {name: key.describe() if isinstance(key, DerivedKey) else key for name, key in keys.items()}
 
     def to_json(self) -> str:
-        """Return the query as JSON, from which `from_json` restores it."""
+        """Return the query as JSON text, which `from_json` reads."""
         return json.dumps(self.describe(), ensure_ascii=False)
 
     @classmethod
@@ -329,7 +334,7 @@ class Query:
 
 
 def _suggesting(init: Callable[..., None]) -> Callable[..., None]:
-    """Wrap an initialiser, so that the error for an unknown argument suggests the most similar name."""
+    """Return an initialiser whose error for an unknown argument suggests the most similar name."""
 
     @wraps(init)
     def initialise(self: Query, /, *args: Any, **kwargs: Any) -> None:
@@ -345,7 +350,9 @@ Query.__init__ = _suggesting(Query.__init__)  # type: ignore[method-assign]
 
 
 def asking(make: Callable[P, Query]) -> Callable[[Callable[[Any, Query], T]], Callable[Concatenate[Any, P], T]]:
-    """Wrap a method that takes a `Query`, so that it takes the arguments of `Query` instead."""
+    """Return a decorator for methods with one parameter, a `Query`. The decorated method has the parameters of
+    ``make``, such as those of `Query`, and passes the query that ``make`` returns for its arguments.
+    """
 
     def take_query(method: Callable[[Any, Query], T]) -> Callable[Concatenate[Any, P], T]:
         @wraps(method)
@@ -403,7 +410,7 @@ def _checked_measures(measures: Any) -> dict[str, Measure | str]:
     for name, measure in measures.items():
         if not isinstance(measure, Measure | str):
             raise ValueError(
-                f"cannot compute {shown(name)} from {shown(measure)}; measures are made by aggr, such as "
+                f"cannot compute {shown(name)} from {shown(measure)}; functions of aggr create measures, such as "
                 "aggr.sum('x'), and expressions of results are text, such as 'errors / requests'"
             )
     return dict(measures)
@@ -419,15 +426,17 @@ def _read_per(described: Any) -> Any:
 
 
 def _read_measure(name: str, described: Any) -> Measure | str:
-    """Return a new measure from a description by `aggr.Measure.describe`, or an expression of results."""
+    """Return the measure that a result of `aggr.Measure.describe` defines. An expression, which is text, and a measure
+    are returned unchanged.
+    """
     if isinstance(described, Measure | str):
         return described
     try:
         return from_description(described)
     except (KeyError, TypeError, ValueError) as error:
         raise ValueError(
-            f"cannot read {shown(described)} as the measure {shown(name)}; write it as aggr.Measure.describe gives "
-            f'it, say {{"function": "sum", "column": "bytes"}} ({error})'
+            f"cannot read {shown(described)} as the measure {shown(name)}: {error}; write it as aggr.Measure.describe "
+            'returns it, such as {"function": "sum", "column": "bytes"}'
         ) from None
 
 

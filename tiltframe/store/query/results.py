@@ -1,6 +1,6 @@
 """Results: merge the states of a level into the windows and keys of a query plan, and compute results from them.
 
-states of a level ──▶ where ──▶ keys of the plan ──▶ windows of the plan, by merging ──▶ finish ──▶ present
+states of a level ──▶ where ──▶ derived keys ──▶ merged by windows and keys ──▶ results ──▶ having, order, limit, flat
 """
 
 from __future__ import annotations
@@ -31,12 +31,16 @@ from tiltframe.store.query.query import Query
 from windows import MIN_INSTANT
 from windows.timezone import Instants
 
-MOST_ROWS = 10_000_000  # the maximum; larger results would be a mistake and would not fit into memory
+# the maximum number of rows that filling and overlapping windows may create; more would not fit into memory
+MOST_ROWS = 10_000_000
 
 
 def regroup(rows: pa.Table, plan: QueryPlan, span: Range) -> pa.Table:
-    """Merge the states of a level into the windows and keys of a plan, as a table with window_start, window_end, keys
-    and states.
+    """Merge rows of states of a level into the windows and keys of a plan. Return a table with window_start,
+    window_end, keys and states.
+
+    ``span`` has the start and the end of the only window of a plan with one result over the whole range. Raise
+    ``ValueError`` if overlapping windows would need more than `MOST_ROWS` rows.
     """
     if plan.where is not None:
         rows = rows.filter(pa.array(sql.rows_where(plan.where, rows, plan.timezone)))
@@ -51,8 +55,8 @@ def regroup(rows: pa.Table, plan: QueryPlan, span: Range) -> pa.Table:
         rows = merge_windows(rows, panes.starts, panes.ends, plan)
         if rows.num_rows * plan.window.max_overlap > MOST_ROWS:
             raise ValueError(
-                f"{plan.per} would put {rows.num_rows:,} states into {plan.window.max_overlap:,} windows each; "
-                "use a shorter range, fewer keys or longer hops"
+                f"each of {rows.num_rows:,} states would be in {plan.window.max_overlap:,} windows of {plan.per}, but "
+                f"at most {MOST_ROWS:,} states are allowed; use a shorter range, fewer keys or longer hops"
             )
     windows = plan.window.assign(instants_of(rows))
     rows = take_rows(rows, windows.rows)
@@ -63,13 +67,13 @@ def regroup(rows: pa.Table, plan: QueryPlan, span: Range) -> pa.Table:
 
 
 def united(parts: Sequence[pa.Table], plan: QueryPlan) -> pa.Table:
-    """Return the states of the whole range, merged from the tables that `regroup` has returned for its parts."""
+    """Merge tables of states that `regroup` has returned to one table with one row per window and key."""
     states = pa.concat_tables(parts)
     return merge_windows(mark_as_checked(states), instants_of(states), instants_of(states, END), plan)
 
 
 def latest_of_keys(states: pa.Table, plan: QueryPlan) -> pa.Table:
-    """Return the last window of each key."""
+    """Return the rows of the last window of each key, of a table of states or results."""
     groups, _ = group_by([key_column(states.column(name)) for name in plan.keys], states.num_rows)
     starts, last = instants_of(states), np.full(groups.n, MIN_INSTANT)
     np.maximum.at(last, groups.ids, starts)
@@ -77,7 +81,9 @@ def latest_of_keys(states: pa.Table, plan: QueryPlan) -> pa.Table:
 
 
 def only_closed(windows: pa.Table, known_from: int, until: int) -> pa.Table:
-    """Return the rows of the windows that begin at or after `known_from` and end at or before `until`."""
+    """Return the rows of the windows that begin at or after ``known_from`` and end at or before ``until``, both in
+    microseconds UTC.
+    """
     return windows.filter(pa.array(~_is_partial(windows, known_from, until)))
 
 
@@ -87,7 +93,10 @@ def _is_partial(states: pa.Table, known_from: int, now: int) -> NDArray[np.bool_
 
 
 def finish(states: pa.Table, plan: QueryPlan, known_from: int, now: int) -> pa.Table:
-    """Compute results from merged states: level, window_start, window_end, keys, measures and expressions, partial."""
+    """Return the results of merged states as a table with the columns level, window_start, window_end, keys, measures
+    and expressions, and partial. A window is partial if it ends after ``now`` or begins before ``known_from``, both in
+    microseconds UTC.
+    """
     neighbours = {}
     if plan.edges is not None:
         keys, _ = group_by([key_column(states.column(name)) for name in plan.keys], states.num_rows)
@@ -107,8 +116,8 @@ def finish(states: pa.Table, plan: QueryPlan, known_from: int, now: int) -> pa.T
 
 
 def present(slices: Iterator[pa.Table], query: Query, timezone: str) -> Iterator[pa.Table]:
-    """Apply a query's condition, order, limit and zone to results. If the query is flat, return records as plain
-    columns.
+    """Yield tables of results in their final form: after the query's ``having``, ``order_by`` and ``limit``, with
+    window times in ``timezone``, and with ``flat`` with a column for each field of records.
     """
     having = query.having
     if having is not None:
@@ -129,10 +138,10 @@ def _in_zone(results: pa.Table, timezone: str) -> pa.Table:
 
 
 def ordered(results: pa.Table, order: Sequence[tuple[str, str]], limit: int | None, timezone: str) -> pa.Table:
-    """Sort results by names or expressions, and keep the first rows; raise ``ValueError`` for results that have no
-    order.
+    """Return the first ``limit`` rows of results that are sorted by ``order``, pairs of a name or an expression and
+    ``ascending`` or ``descending``. Raise ``ValueError`` if the values are lists or records.
 
-    NaN is greater than all numbers, as in all comparisons; null comes last.
+    NaN counts as greater than all numbers. Null comes last.
     """
     sorting, columns = [], {}
     for i, (name, way) in enumerate(order):
@@ -148,7 +157,7 @@ def ordered(results: pa.Table, order: Sequence[tuple[str, str]], limit: int | No
 
 
 def _limited(slices: Iterable[pa.Table], limit: int) -> Iterator[pa.Table]:
-    """Yield the first rows and then stop reading. At least one table is yielded."""
+    """Yield the first ``limit`` rows, in at least one table, and read no further tables of ``slices``."""
     for results in slices:
         yield results.slice(0, limit)
         limit -= min(limit, results.num_rows)
@@ -157,8 +166,8 @@ def _limited(slices: Iterable[pa.Table], limit: int) -> Iterator[pa.Table]:
 
 
 def merge_windows(states: pa.Table | CheckedStates, starts: Instants, ends: Instants, plan: QueryPlan) -> pa.Table:
-    """Merge states into windows. States that were read from a store are checked, states that were merged here are
-    not.
+    """Merge states by keys and windows. ``starts`` and ``ends`` have the window of each state, in microseconds UTC.
+    States are checked unless they are `CheckedStates`.
     """
     columns = {name: key_column(arrow_of(states).column(name)) for name in plan.keys}
     keys = {START: pa.array(starts).cast(INSTANT)} | columns

@@ -1,7 +1,7 @@
-"""Running results: each window also contains the earlier windows of its key in the range.
+"""Running results: merge the state of each window with those of all earlier windows of its key in the range.
 
-state of a window     7    13     4
-running                7    20    24      by a scan: the states are merged, so every function can be read
+counts of three windows     7    13     4
+running counts              7    20    24
 """
 
 from __future__ import annotations
@@ -19,10 +19,10 @@ from tiltframe.store.query.plan import QueryPlan
 
 
 def running_states(states: pa.Table, plan: QueryPlan) -> pa.Table:
-    """Return the merged states of windows in the same order. Each state is merged with all states of earlier windows of
-    its key.
+    """Return the same rows with running states: each is the merge of the states of its window and of all earlier
+    windows of its key.
 
-    A state after an unknown one, which is null, is unknown as well.
+    A null state is unknown, and so are all later running states of its key.
     """
     keys, _ = group_by([key_column(states.column(name)) for name in plan.keys], states.num_rows)
     order = np.lexsort((instants_of(states), keys.ids))
@@ -40,7 +40,9 @@ def running_states(states: pa.Table, plan: QueryPlan) -> pa.Table:
 
 
 def _any_so_far(flags: NDArray[np.bool_], segments: NDArray[np.int64]) -> NDArray[np.bool_]:
-    """Return whether a flag is true in a row or in an earlier row of its segment."""
+    """Return for each row whether a flag is true in it or in an earlier row of its segment. Rows of a segment are
+    consecutive and have the same number in ``segments``.
+    """
     counts = np.cumsum(flags)
     is_first = np.append(True, segments[1:] != segments[:-1])[: len(segments)]
     before = np.where(is_first, counts - flags, 0)
