@@ -12,8 +12,6 @@ import pytest
 
 ROOT = Path(__file__).parent
 
-collect_ignore = ["docs/extensions"]  # of Sphinx, which most environments of tests lack
-
 LONG_PAGES = {"streams.md", "spark.md", "rerunning.md"}  # of docs, whose examples start streams on Spark
 
 # A test may be skipped in CI for these reasons alone: an installation would not help.

@@ -1,6 +1,7 @@
 """tests/docs/test_pages.py runs the shell commands of a page in their order, and its Python code as well."""
 
 collect_ignore = [
+    "extensions",  # of Sphinx, which most environments of tests lack
     "adding-a-policy.md",
     "adding-a-window.md",
     "dataframes.md",
