@@ -11,6 +11,8 @@ from pathlib import Path
 
 import click
 
+from benchmarks.pictures import write_pictures
+
 PARTS = ("kernels", "peers", "retrieval", "spark")
 
 
@@ -21,7 +23,7 @@ PARTS = ("kernels", "peers", "retrieval", "spark")
 @click.option(
     "--results",
     type=click.Path(path_type=Path, file_okay=False),
-    help="Where the JSON and PNG files go; by default benchmarks/results, or with --quick a folder bench-quick.",
+    help="Where the JSON and SVG files go; by default benchmarks/results, or with --quick a folder bench-quick.",
 )
 def main(quick: bool, results: Path | None) -> None:
     """Run all benchmarks. Exit with status 1 if a limit is exceeded."""
@@ -31,9 +33,9 @@ def main(quick: bool, results: Path | None) -> None:
     for part in PARTS:
         command = [sys.executable, "-m", f"benchmarks.{part}", "--out", str(folder / f"{part}.json")]
         command += ["--quick"] * (quick and part != "kernels") + ["--rounds", "3"] * (quick and part == "kernels")
-        command += ["--plots", str(folder)] * (part != "kernels")
         if subprocess.run(command, check=False).returncode:
             failed.append(part)
+    write_pictures(folder)
     click.echo(f"figures and plots: {folder}")
     if failed:
         raise SystemExit(f"these benchmarks exceed their limits: {', '.join(failed)}")

@@ -1,6 +1,6 @@
 """Comparison with other libraries on one core: speed, accuracy and bytes.
 
-    python -m benchmarks.peers [--quick] [--out FILE] [--plots DIR]
+    python -m benchmarks.peers [--quick] [--out FILE]
 
 Results are checked before they are timed. All libraries alternate in one process on one core, and medians are compared.
 Libraries that are not installed (``pip install 'tiltframe[bench]'``) are listed and left out.
@@ -45,10 +45,8 @@ FULL = Extent(rows=1_000_000, accuracy_rows=1_000_000, file_rows=5_000_000, stat
 QUICK = Extent(rows=200_000, accuracy_rows=200_000, file_rows=1_000_000, states=2_000, rounds=3)
 
 
-def main(extent: Extent, out: Path | None, pictures: Path | None) -> list[musthold.MustHold]:
-    """Measure and print all figures. Write them as JSON to ``out`` and as plots to ``pictures``, if
-    these are passed.
-    """
+def main(extent: Extent, out: Path | None) -> list[musthold.MustHold]:
+    """Measure and print all figures. Write them as JSON to ``out`` if it is passed."""
     begin = time.perf_counter()
     about = circumstances(PACKAGES)
     for package in OPTIONAL:
@@ -92,8 +90,6 @@ def main(extent: Extent, out: Path | None, pictures: Path | None) -> list[mustho
             "parquet": read,
         }
         write(out, {**about, "extent": asdict(extent), "seconds": round(took, 1)}, parts, lines)
-    if pictures is not None:
-        draw(pictures, sketched=sketched, accuracies=accuracies, stored=stored, about=about)
     return lines
 
 
@@ -106,31 +102,13 @@ def write(
     out.write_text(json.dumps({**about, **figures, "must_hold": limits}, indent=1) + "\n")
 
 
-def draw(
-    folder: Path,
-    sketched: list[Cost],
-    accuracies: list[accuracy.Errors],
-    stored: list[sizes.Size],
-    about: dict[str, object],
-) -> None:
-    """Draw the plots. matplotlib is imported only here."""
-    from benchmarks.plots import plots
-
-    small = f"one core of {about['machine']}; commit {about['commit']}; " + ", ".join(
-        f"{p} {about[p]}" for p in OPTIONAL if about[p]
-    )
-    for file in plots(folder, reduced=sketched, errors=accuracies, stored=stored, about=small):
-        Console().print(f"wrote {file}")
-
-
 @click.command()
 @click.option("--quick", is_flag=True, help="Measure less: half a minute, and noisier ratios.")
 @click.option("--out", type=click.Path(path_type=Path, dir_okay=False), help="Write the figures to this JSON file.")
-@click.option("--plots", type=click.Path(path_type=Path, file_okay=False), help="Write the plots to this folder.")
-def command(quick: bool, out: Path | None, plots: Path | None) -> None:
+def command(quick: bool, out: Path | None) -> None:
     """Compare with other libraries on one core. Exit with status 1 if a full run exceeds a limit."""
     one_core()
-    lines = main(QUICK if quick else FULL, out, plots)
+    lines = main(QUICK if quick else FULL, out)
     if any(line.verdict == "FAIL" for line in lines):
         raise SystemExit(1)
 

@@ -1,4 +1,4 @@
-"""Write docs/report.md: each claim with the command that measures it and the file with its figures.
+"""Write docs/report.md, each claim with the command that measures it and the file with its figures, and all plots.
 
 python -m benchmarks.report [--run]
 
@@ -20,7 +20,9 @@ from typing import Any
 
 import click
 
+from benchmarks.pictures import write_pictures
 from benchmarks.samples import EXTREME_QUANTILES
+from benchmarks.shapes import TEXTS
 
 ROOT = Path(__file__).parent.parent
 RESULTS, PAGE = ROOT / "benchmarks" / "results", ROOT / "docs" / "report.md"
@@ -29,12 +31,13 @@ Lines = Iterator[str]
 
 @dataclass(frozen=True)
 class Claim:
-    """A claim: its title, command and file of figures, and the function that writes the figures as text."""
+    """A claim: its title, command and file of figures, the function that writes the figures as text, and the plot."""
 
     title: str
     command: str
     file: str
     result_lines: Callable[[Any], Lines]
+    picture: str = ""  # the name of one of benchmarks.pictures, if the claim has a plot
     package: str = "benchmarks"
 
     @property
@@ -47,6 +50,8 @@ class Claim:
         versions = [f"{name} {value}" for name, value in figures.items() if isinstance(value, str)]
         yield from (f"## {self.title}", "")
         yield from self.result_lines(figures)
+        if self.picture:
+            yield from ("", f"![{self.title}](../{(RESULTS / self.picture).relative_to(ROOT)})")
         yield from ("", f"`{self.line}`: {', '.join(versions)}.", "")
 
 
@@ -139,7 +144,7 @@ def levels(figures: Any) -> Lines:
     """Return a table of the time of one rollup of four levels, compared with one level and with four
     separate queries.
     """
-    seconds = figures["seconds"]
+    seconds = figures["seconds"][TEXTS.name]
     yield f"Of {figures['rows']:,} rows in {figures['finest windows']:,} finest windows, in seconds."
     yield ""
     names = [f"rollup of {rows}" for rows in ("files", "a DataFrame")]
@@ -314,21 +319,21 @@ def mutants(figures: Any) -> Lines:
 
 CLAIMS = (
     Claim("Exact where others round", "digits", "digits.json", exactness),
-    Claim("Sketches within their promise", "peers", "peers.json", accuracy),
+    Claim("Sketches within their promise", "peers", "peers.json", accuracy, "accuracy.svg"),
     Claim("Errors and bytes of sketches", "sketch_errors", "sketch_errors.json", sketch_errors),
-    Claim("Bytes of sketches", "peers", "peers.json", sizes),
-    Claim("A chain of windows next to separate ones", "spark", "spark.json", levels),
-    Claim("From rows to answers on Spark", "spark --answers", "spark_answers.json", answers),
+    Claim("Bytes of sketches", "peers", "peers.json", sizes, "bytes.svg"),
+    Claim("A chain of windows next to separate ones", "spark", "spark.json", levels, "spark.svg"),
+    Claim("From rows to answers on Spark", "spark --answers", "spark_answers.json", answers, "answers.svg"),
     Claim("Without Java", "without_java --quick", "without_java.json", without_java),
     Claim("Newer functions next to Spark's own", "builtins", "builtins.json", built_ins),
-    Claim("One core", "peers", "peers.json", one_core),
-    Claim("Streams", "spark_streaming --batches 5 --repeats 2", "spark_streaming.json", streams),
+    Claim("One core", "peers", "peers.json", one_core, "reduce.svg"),
+    Claim("Streams", "spark_streaming --batches 5 --repeats 2", "spark_streaming.json", streams, "streams.svg"),
     Claim("Conservation", "conservation --quick", "conservation.json", conservation),
     Claim("Memory", "memory", "memory.json", memory),
-    Claim("Scale", "scale", "scale.json", scale),
+    Claim("Scale", "scale", "scale.json", scale, "scale.svg"),
     Claim("Skewed days", "scale_shapes", "scale_shapes.json", scale_shapes),
-    Claim("Over HTTP", "serve", "serve.json", serving),
-    Claim("A store of many states", "year", "year.json", year),
+    Claim("Over HTTP", "serve", "serve.json", serving, "serve.svg"),
+    Claim("A store of many states", "year", "year.json", year, "year.svg"),
     Claim("Overhead of the harness", "overhead", "overhead.json", harness),
     Claim("Mutants", "mutation", "mutation.json", mutants, package="tests"),
 )
@@ -358,7 +363,8 @@ def main(run: bool) -> None:
         if subprocess.run([sys.executable, *shlex.split(line)[1:]], cwd=ROOT, check=False).returncode:
             failed.append(line)
     PAGE.write_text(page())
-    click.echo(PAGE.relative_to(ROOT))
+    for file in (PAGE, *write_pictures(RESULTS)):
+        click.echo(file.relative_to(ROOT))
     if failed:
         raise SystemExit(f"these commands exceed their limits: {', '.join(failed)}")
 

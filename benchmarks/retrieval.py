@@ -1,6 +1,6 @@
 """Query the hours of one day from a store with a month of one-second windows, compared with Spark over the rows.
 
-    python -m benchmarks.retrieval [--quick] [--out FILE] [--plots DIR]
+    python -m benchmarks.retrieval [--quick] [--out FILE]
 
 The month is written with one commit per day, and compacted. The number of files that the query reads comes from its
 plan. `benchmarks.narrowing` measures the bytes that a query for one of 100 hosts reads. Results are compared with
@@ -156,13 +156,7 @@ def counted(store: FrameStore) -> tuple[int, int, int]:
 @click.command()
 @click.option("--quick", is_flag=True, help="Use only three days.")
 @click.option("--out", type=click.Path(path_type=Path, dir_okay=False), help="Write the figures to this JSON file.")
-@click.option(
-    "--plots",
-    type=click.Path(path_type=Path, file_okay=False),
-    help="Accepted for all benchmarks; this one draws no plots.",
-    hidden=True,
-)
-def command(quick: bool, out: Path | None, plots: Path | None) -> None:
+def command(quick: bool, out: Path | None) -> None:
     """Compare a query of a store with Spark over the rows. Exit with status 1 if a limit is exceeded."""
     lines = main(QUICK if quick else FULL, out)
     if any(line.verdict == "FAIL" for line in lines):

@@ -1,7 +1,7 @@
 """Roll up nine functions at four levels to states and to results, compared with Spark's own functions at the finest
 level.
 
-    python -m benchmarks.spark [--quick] [--answers] [--out FILE] [--plots DIR]
+    python -m benchmarks.spark [--quick] [--answers] [--out FILE]
 
 Results are checked before anything is timed. All jobs alternate in one session, and ratios of medians are compared.
 """
@@ -65,9 +65,10 @@ FULL = Extent(
 QUICK = Extent(rows=500_000, groups=3_600, rounds=1, keys=(500_000, 50_000), growth=growth.QUICK, shapes=(TEXTS,))
 
 
-def main(extent: Extent, out: Path | None, pictures: Path | None, answers: bool) -> list[MustHold]:
-    """Measure and print the figures, and write them to ``out`` and plots to ``pictures`` if these are passed. If
-    ``answers`` is true, measure only the jobs that return results.
+def main(extent: Extent, out: Path | None, answers: bool) -> list[MustHold]:
+    """Measure and print the figures, and write them to ``out`` if it is passed.
+
+    If ``answers`` is true, measure only the jobs that return results.
     """
     about = circumstances(PACKAGES)
     with tempfile.TemporaryDirectory() as folder, session() as spark:
@@ -102,12 +103,6 @@ def main(extent: Extent, out: Path | None, pictures: Path | None, answers: bool)
         size = {"rows": extent.rows, "finest windows": extent.groups, "rounds": extent.rounds}
         figures = {"seconds": medians, "all": times, "growth": [asdict(g) for g in grown], "must_hold": limits}
         out.write_text(json.dumps({**about, **size, **figures}, indent=1) + "\n")
-    if pictures is not None and grown:
-        from benchmarks.spark_plots import plot_growth, plot_jobs
-
-        small = f"{extent.rows:,} rows, two cores of {about['machine']}, PySpark {about['pyspark']}, {about['commit']}"
-        for file in (plot_jobs(pictures, medians[TEXTS.name], small), plot_growth(pictures, grown, small)):
-            Console().print(f"wrote {file}")
     return lines
 
 
@@ -207,13 +202,10 @@ def show(medians: Mapping[str, float], rows: int, what: str) -> None:
 @click.command()
 @click.option("--quick", is_flag=True, help="A twentieth of the rows, fewer rounds.")
 @click.option("--out", type=click.Path(path_type=Path, dir_okay=False), help="Write the figures to this JSON file.")
-@click.option("--plots", type=click.Path(path_type=Path, file_okay=False), help="Write the plots to this folder.")
-@click.option(
-    "--answers", is_flag=True, help="Measure only the jobs that return results; no states, no growth, no plots."
-)
-def command(quick: bool, out: Path | None, plots: Path | None, answers: bool) -> None:
+@click.option("--answers", is_flag=True, help="Measure only the jobs that return results; no states, no growth.")
+def command(quick: bool, out: Path | None, answers: bool) -> None:
     """Compare with Spark's own aggregates. Exit with status 1 if a full run exceeds a limit."""
-    lines = main(QUICK if quick else FULL, out, plots, answers)
+    lines = main(QUICK if quick else FULL, out, answers)
     if any(line.verdict == "FAIL" for line in lines):
         raise SystemExit(1)
 

@@ -1,58 +1,65 @@
-"""Plots of the Spark benchmarks: the time of jobs as bars, and the growth of time and memory."""
+"""Plots of the Spark benchmarks: the time of jobs, the growth of time and memory, and the rates of streams."""
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
-from pathlib import Path
+from typing import Any
 
-import matplotlib as mpl
 from matplotlib.figure import Figure
 
-from benchmarks.growth import GROUPS, Grown
-from benchmarks.plots import OURS, PEERS, STYLE
+from benchmarks.plots import OURS, bar_chart
+from benchmarks.shapes import TEXTS
+
+OWN_JOBS = ("rollup", "su.", "A.dds")
 
 
-def plot_jobs(folder: Path, seconds: Mapping[str, float], about: str) -> Path:
+def draw_jobs(figures: Any) -> Figure:
     """Draw the seconds of each job that reads all rows as bars, the fastest first."""
-    jobs = sorted(
-        (name for name in seconds if "a tenth" not in name),
-        key=lambda name: -seconds[name],
-    )
-    with mpl.rc_context(STYLE):
-        figure = Figure(figsize=(9, 4.8), layout="constrained")
-        axes = figure.subplots()
-        ours = [name.startswith("rollup") for name in jobs]
-        axes.barh(
-            jobs, [seconds[name] for name in jobs], color=[OURS if is_own else PEERS for is_own in ours], height=0.7
-        )
-        for at, name in enumerate(jobs):
-            axes.text(seconds[name], at, f" {seconds[name]:.1f}", va="center", fontsize=9)
-        axes.set(xlabel="seconds", title="Nine functions, four levels (ours); the finest windows alone (Spark)")
-        return _saved(figure, folder / "spark.png", about)
+    seconds = figures["seconds"][TEXTS.name]
+    jobs = sorted((name for name in seconds if "a tenth" not in name), key=lambda name: seconds[name])
+    return bar_chart({job: [seconds[job]] for job in jobs}, ["seconds"], _is_ours, "seconds", "{:.1f}")
 
 
-def plot_growth(folder: Path, grown: Sequence[Grown], about: str) -> Path:
+def draw_answers(figures: Any) -> Figure:
+    """Draw the seconds from rows to results as bars, the fastest first, for files in the order of time."""
+    shapes = {name: seconds for name, seconds in figures["seconds"].items() if "percentile_approx" in seconds}
+    first = next(iter(shapes.values()))
+    jobs = sorted(first, key=lambda job: first[job])
+    rows = {job: [seconds[job] for seconds in shapes.values()] for job in jobs}
+    return bar_chart(rows, list(shapes), _is_ours, "seconds", "{:.1f}")
+
+
+def draw_growth(figures: Any) -> Figure:
     """Draw time and the memory of the largest worker over the number of rows and of groups."""
-    with mpl.rc_context(STYLE):
-        figure = Figure(figsize=(9, 6), layout="constrained")
-        by_rows = sorted((g for g in grown if g.groups == GROUPS), key=lambda g: g.rows)
-        most_rows = max((g.rows for g in grown if g.groups != GROUPS), default=0)
-        by_groups = sorted((g for g in grown if g.rows == most_rows), key=lambda g: g.groups)
-        grid = figure.subplots(2, 2, sharey="row", squeeze=False)
-        for column, (points, word) in enumerate(((by_rows, "rows"), (by_groups, "groups"))):
-            at = [getattr(g, word) for g in points]
-            fixed = f"{GROUPS:,} groups" if word == "rows" else f"{most_rows:,} rows"
-            grid[0][column].loglog(at, [g.seconds for g in points], "o-", color=OURS)
-            grid[1][column].loglog(at, [g.worker_bytes / 2**20 for g in points], "o-", color=OURS)
-            grid[0][column].set_title(f"by {word} ({fixed})")
-            grid[1][column].set_xlabel(word)
-        grid[0][0].set_ylabel("seconds")
-        grid[1][0].set_ylabel("MiB, largest worker")
-        return _saved(figure, folder / "growth.png", about)
+    grown = figures["growth"]
+    most_common = [line["groups"] for line in grown]
+    groups = max(set(most_common), key=most_common.count)
+    by_rows = sorted((line for line in grown if line["groups"] == groups), key=lambda line: line["rows"])
+    rows = max((line["rows"] for line in grown if line["groups"] != groups), default=0)
+    by_groups = sorted((line for line in grown if line["rows"] == rows), key=lambda line: line["groups"])
+    figure = Figure(figsize=(9, 6), layout="constrained")
+    grid = figure.subplots(2, 2, sharey="row", squeeze=False)
+    sides = [(by_rows, "rows", f"{groups:,} groups"), (by_groups, "groups", f"{rows:,} rows")]
+    for column, (lines, word, fixed) in enumerate(sides):
+        at = [line[word] for line in lines]
+        grid[0][column].loglog(at, [line["seconds"] for line in lines], "o-", color=OURS)
+        grid[1][column].loglog(at, [line["worker_bytes"] / 2**20 for line in lines], "o-", color=OURS)
+        grid[0][column].set_title(f"by {word} ({fixed})")
+        grid[1][column].set_xlabel(word)
+    grid[0][0].set_ylabel("seconds")
+    grid[1][0].set_ylabel("MiB, largest worker")
+    return figure
 
 
-def _saved(figure: Figure, file: Path, about: str) -> Path:
-    figure.supxlabel(about, fontsize=7.5, color="#64748b", x=0.01, ha="left")
-    file.parent.mkdir(parents=True, exist_ok=True)
-    figure.savefig(file)
-    return file
+def draw_streams(figures: Any) -> Figure:
+    """Draw the rows per second of each query as a share of Spark's own aggregates, by the number of keys."""
+    rows = {
+        f"{run['keys']:,} keys, {query}": [percentiles["ratio"]]
+        for run in figures["runs"]
+        for query, percentiles in run["queries"].items()
+    }
+    xlabel = "rows a second, × of Spark's count, min, max, avg"
+    return bar_chart(rows, ["ratio"], lambda label: ", ours: " in label, xlabel, "{:.2f}")
+
+
+def _is_ours(job: str) -> bool:
+    return job.startswith(OWN_JOBS)

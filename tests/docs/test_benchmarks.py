@@ -9,15 +9,15 @@ import sys
 import pytest
 
 from benchmarks.account import account
+from benchmarks.pictures import PICTURES, write_pictures
 
 
 @pytest.mark.spark
-@pytest.mark.parametrize(("part", "options"), [("peers", []), ("spark", ["--answers"])])
+@pytest.mark.parametrize(("part", "options"), [("peers", []), ("spark_answers", ["--answers"])])
 @pytest.mark.long
-def test_a_quick_run_writes_figures_and_plots(part, options, tmp_path):
-    out, plots = tmp_path / "figures.json", tmp_path / "plots"
-    command = [sys.executable, "-m", f"benchmarks.{part}", "--quick", *options]
-    command += ["--out", str(out), "--plots", str(plots)]
+def test_figures_of_a_quick_run_can_be_plotted(part, options, tmp_path):
+    out = tmp_path / f"{part}.json"
+    command = [sys.executable, "-m", f"benchmarks.{part.partition('_')[0]}", "--quick", *options, "--out", str(out)]
     done = subprocess.run(command, capture_output=True, text=True, timeout=600, check=False)
     assert out.exists(), done.stderr[-2000:]
     figures = json.loads(out.read_text())
@@ -25,7 +25,8 @@ def test_a_quick_run_writes_figures_and_plots(part, options, tmp_path):
     assert figures["machine"]
     assert {line["verdict"] for line in figures["must_hold"]} <= {"not judged", "not installed"}
     assert done.returncode == 0, done.stderr[-2000:]
-    assert options or list(plots.glob("*.png"))
+    expected = [picture.name for picture in PICTURES if picture.figures == out.name]
+    assert [file.name for file in write_pictures(tmp_path)] == expected != []
 
 
 def _started(query, *stages):

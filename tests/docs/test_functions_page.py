@@ -64,6 +64,8 @@ Functions in the same row of the table share a state if column, condition and pa
   functions.
 - *merged* lists the fields of a state, and how two values of each field are merged.
 
+![Nanoseconds a row of each function](../benchmarks/results/functions.svg)
+
 """
 EXAMPLE = """
 ## Examples

@@ -18,6 +18,8 @@ import pytest
 
 import aggr
 from benchmarks import report
+from benchmarks.pictures import PICTURES
+from benchmarks.shapes import TEXTS
 from tiltframe import TiltFrame
 from tiltframe.streaming import OpenWindows
 
@@ -242,7 +244,7 @@ JOBS = {  # the page's names of jobs -> those of the results file
 
 
 def test_figures_of_spark_are_those_of_the_results():
-    seconds = json.loads((RESULTS / "spark.json").read_text())["seconds"]
+    seconds = json.loads((RESULTS / "spark.json").read_text())["seconds"][TEXTS.name]
     table = dict(rows_of_figures())
     for label, job in JOBS.items():
         assert shown(seconds[job], table[label][0]), label
@@ -394,6 +396,35 @@ def test_the_report_says_what_the_files_of_figures_say():
     assert report.PAGE.read_text() == report.page()
     digits = json.loads((RESULTS / "digits.json").read_text())["digits"]["tiltframe"]
     assert {cell for functions in digits.values() for cell in functions.values()} == {"all"}
+
+
+@pytest.mark.parametrize("picture", PICTURES, ids=lambda picture: picture.name)
+def test_plots_are_drawn_from_the_files_of_figures(picture):
+    assert (RESULTS / picture.name).read_text() == picture.svg(RESULTS)
+
+
+def pictures_of(text):
+    """List the plots that a page shows."""
+    return set(re.findall(r"^!\[[^\]\n]+\]\((?:\.\./)+benchmarks/results/([\w.]+)\)$", text, flags=re.M))
+
+
+def test_every_page_with_figures_of_benchmarks_shows_a_plot_of_them():
+    """A page has figures of a benchmark if it names its command, or its file of figures."""
+    sources = {picture.name: Path(picture.figures).stem for picture in PICTURES}
+    assert {file.name for file in RESULTS.glob("*.svg")} == set(sources)
+    pages = [page for page in DOCS.rglob("*.md") if page.name != "adding-a-built-in.md"]  # names commands to run
+    shown = {}
+    for page in pages:
+        text = page.read_text()
+        commands = re.findall(r"python\s+-m\s+benchmarks\.(\w+)( --answers)?", " ".join(text.split()))
+        named = {name + answers.replace(" --", "_") for name, answers in commands}
+        named |= set(re.findall(r"results/(\w+)\.json", text))
+        named = {"measured" if name == "functions" else name for name in named}
+        if plotted := named & set(sources.values()):
+            shown[page.relative_to(DOCS).as_posix()] = pictures_of(text)
+            assert plotted <= {sources[name] for name in pictures_of(text)}, page
+    assert len(shown) == 7
+    assert set().union(*shown.values()) == set(sources)
 
 
 def test_the_capacity_page_says_what_the_run_at_scale_gave():

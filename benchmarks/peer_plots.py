@@ -1,0 +1,93 @@
+"""Plots of one core: times, errors and bytes next to those of packages, and the time of each function."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from matplotlib.figure import Figure
+
+from benchmarks.plots import OURS, PALE_OURS, bar_chart
+from benchmarks.samples import EXTREME_QUANTILES
+
+LINES = ("#475569", "#0284c7", "#059669", "#7c3aed", "#ca8a04", "#db2777", "#0f766e", "#854d0e")
+MARKERS = "osv^DPX<"
+SMALLEST_ERROR = 1e-6
+
+
+def draw_reduce(figures: Any) -> Figure:
+    """Draw nanoseconds per row as bars, the fastest first."""
+    cases = ["many groups", "one group"]
+    ns = {(_label(line), line["case"]): line["ns"] for line in figures["quantiles"]}
+    labels = sorted({label for label, _ in ns}, key=lambda label: ns[label, cases[0]])
+    rows = {label: [ns.get((label, case)) for case in cases] for label in labels}
+    return bar_chart(rows, cases, _is_ours, "nanoseconds a row on one core, log scale", "{:,.0f}", "log")
+
+
+def draw_accuracy(figures: Any) -> Figure:
+    """Draw relative errors over quantiles, with one panel per distribution. Exact results are left out."""
+    lines = [line for line in figures["accuracy"] if not line["what"].endswith("(exact)")]
+    distributions = list(dict.fromkeys(line["distribution"] for line in lines))
+    peers = [label for label in dict.fromkeys(map(_label, lines)) if not _is_ours(label)]
+    figure = Figure(figsize=(12, 5.4), layout="constrained")
+    panels = figure.subplots(1, len(distributions), sharey=True)
+    for axes, distribution in zip(panels, distributions, strict=True):
+        for line in lines:
+            if line["distribution"] != distribution:
+                continue
+            label = _label(line)
+            # An error of 0 cannot be drawn on a logarithmic scale, so it is drawn at the lower edge.
+            errors = [max(error, SMALLEST_ERROR) for error in line["errors"]]
+            axes.plot(range(len(errors)), errors, label=label, **_look(label, line["what"], peers))
+        axes.axhline(0.01, color="#94a3b8", ls=":", lw=1.4, zorder=0)
+        axes.set_xticks(range(len(EXTREME_QUANTILES)), [str(q) for q in EXTREME_QUANTILES])
+        axes.set(yscale="log", xlabel="quantile", title=distribution)
+        axes.grid(color="#eef2f7")
+    panels[0].set_ylabel("relative error, log scale (dotted: 1 %)")
+    handles, labels = panels[0].get_legend_handles_labels()
+    figure.legend(handles, labels, loc="outside right center", fontsize=9)
+    return figure
+
+
+def draw_bytes(figures: Any) -> Figure:
+    """Draw bytes per state of lognormal values as bars, the smallest first."""
+    stored = [line for line in figures["bytes"] if line["distribution"] == "lognormal"]
+    counts = sorted({line["rows"] for line in stored}, reverse=True)
+    size = {(_label(line), line["rows"]): line["bytes"] for line in stored}
+    labels = sorted({label for label, _ in size}, key=lambda label: size[label, counts[0]])
+    rows = {label: [size.get((label, count)) for count in counts] for label in labels}
+    return bar_chart(rows, [f"{count:,} rows" for count in counts], _is_ours, "bytes a state", "{:,.0f}")
+
+
+def draw_functions(figures: Any) -> Figure:
+    """Draw the nanoseconds per row of each function as bars, the fastest first."""
+    ns = {name: function["reduce_ns_per_row"] for name, function in figures["functions"].items()}
+    rows = {name: [ns[name]] for name in sorted(ns, key=lambda name: ns[name])}
+    xlabel = "nanoseconds a row in 1,000 groups on one core, log scale"
+    return bar_chart(rows, ["reduce"], lambda _: False, xlabel, "{:,.0f}", "log")
+
+
+def _look(label: str, what: str, peers: list[str]) -> dict[str, Any]:
+    """Return the properties of a line: broad for tiltframe, because other lines coincide with it."""
+    if _is_ours(label):
+        return {"color": OURS if what == "dds" else PALE_OURS, "lw": 5, "zorder": 2}
+    number = peers.index(label)
+    return {
+        "color": LINES[number % len(LINES)],
+        "lw": 1.2,
+        "marker": MARKERS[number % len(MARKERS)],
+        "ms": 4.5,
+    }
+
+
+def _is_ours(label: str) -> bool:
+    return "(tiltframe" in label
+
+
+def _label(line: Any) -> str:
+    """Return the operation and its library: ``approx_quantile (DuckDB)``."""
+    what, who = line["what"], line["who"]
+    if who == "tiltframe, reduce":
+        return f"{what} (tiltframe, reduce alone)"
+    if what.startswith(who):
+        return f"{what} (package)"
+    return f"{what} ({who})"

@@ -1,0 +1,60 @@
+"""Plots of the benchmarks of stores: queries of a year, answers over HTTP, and predicted next to measured costs."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from matplotlib.figure import Figure
+
+from benchmarks.plots import OURS, PALE, PALE_OURS, PEERS, bar_chart
+
+SYSTEMS = ((OURS, OURS), (PEERS, PEERS), (PALE, PALE))
+PANELS = {"cold": "first time, alone", "p50": "p50 of 32 clients", "p99": "p99 of 32 clients"}
+
+
+def draw_year(figures: Any) -> Figure:
+    """Draw the seconds of each query of a year as bars, for the store and for two databases."""
+    columns = [figures["seconds"], figures["duckdb_seconds"], figures["postgres"]["seconds"]]
+    rows = {query: [seconds[query] for seconds in columns] for query in figures["duckdb_seconds"]}
+    days = figures["days"]
+    cases = [f"store, {days} days", f"DuckDB, {days} days", f"PostgreSQL, {figures['postgres']['days']} days"]
+    return bar_chart(rows, cases, lambda _: False, "seconds, log scale", "{:.2f}", "log", SYSTEMS)
+
+
+def draw_serving(figures: Any) -> Figure:
+    """Draw the milliseconds of each panel as bars: alone, and the median and the 99 % of many clients."""
+    rows = {panel: [1000 * times[name] for name in PANELS] for panel, times in figures["panels"].items()}
+    shades = ((PALE, PALE), (OURS, OURS), (PALE_OURS, PALE_OURS))
+    xlabel = "milliseconds, log scale"
+    return bar_chart(rows, list(PANELS.values()), lambda _: False, xlabel, "{:,.0f}", "log", shades)
+
+
+def draw_scale(figures: Any) -> Figure:
+    """Draw the measured costs of a day as shares of the predicted ones, for each number of days."""
+    predicted = figures["predicted a day"]
+    levels = predicted["levels"]
+    expected = {
+        "states": sum(level["states_per_day"] for level in levels),
+        "bytes": sum(level["states_per_day"] * sum(level["bytes_per_state"].values()) for level in levels),
+        "core-seconds": predicted["core_seconds_per_day"],
+        "shuffled bytes": predicted["shuffle_bytes_per_day"],
+        "files": predicted["files_per_day"],
+    }
+    measured = [_costs_per_day(int(days), run) for days, run in figures["days"].items()]
+    rows = {what: [costs[what] / amount for costs in measured] for what, amount in expected.items()}
+    cases = [f"{days} day{'s' if int(days) > 1 else ''}" for days in figures["days"]]
+    shades = ((PALE_OURS, PALE_OURS), (OURS, OURS), (PEERS, PEERS))
+    figure = bar_chart(rows, cases, lambda _: False, "measured, × of predicted", "{:.2f}", shades=shades)
+    figure.axes[0].axvline(1.0, color=PEERS, ls=":", lw=1.4)
+    return figure
+
+
+def _costs_per_day(days: int, run: Any) -> dict[str, float]:
+    """Return the costs of one day. Only the last day is shuffled in the run that reports it."""
+    return {
+        "states": sum(run["states"].values()) / days,
+        "bytes": sum(run["bytes"].values()) / days,
+        "core-seconds": run["core_seconds"] / days,
+        "shuffled bytes": run["shuffle_bytes"],
+        "files": run["files"] / days,
+    }
