@@ -200,6 +200,18 @@ def test_csv_and_parquet_and_table_output(store, tmp_path, capfd):
     assert "2024-05-01 10:01" in out
 
 
+def test_the_ending_of_the_output_file_is_its_format_unless_another_is_named(store, tmp_path, capfd):
+    texts = {}
+    for name, *options in (["a.csv"], ["a.jsonl"], ["a.PARQUET"], ["a.txt"], ["b.csv", "--format", "json"]):
+        assert call(capfd, "query", store, "--per", "1m", *options, "--out", tmp_path / name)[0] == 0
+        texts[name] = (tmp_path / name).read_bytes()
+    assert texts["a.csv"].replace(b'"', b"").startswith(b"window_start,window_end,host")
+    assert pq.read_table(tmp_path / "a.PARQUET").column("requests").to_pylist() == [1, 1, 1]
+    assert [json.loads(line)["requests"] for line in texts["a.jsonl"].splitlines()] == [1, 1, 1]
+    assert texts["b.csv"] == texts["a.jsonl"]
+    assert "─────".encode() in texts["a.txt"]
+
+
 @pytest.mark.parametrize(
     ("arguments", "requests"),
     [
@@ -247,6 +259,10 @@ MISTAKES = {
     "a missing file": (["rollup", "nope.csv", *ARGUMENTS], "there is no file or folder nope.csv"),
     "a folder without data": (["rollup", "bare", *ARGUMENTS], "the folder bare has no data"),
     "an empty file": (["rollup", "empty.csv", *ARGUMENTS], "empty.csv is empty"),
+    "a line with too many fields": (
+        ["rollup", "long.csv", *ARGUMENTS],
+        "Expected 3 columns, got 4: 1,2,3,4; correct the line, or leave such lines out by --bad-rows skip",
+    ),
     "a file cut in half": (["rollup", "half.parquet", *ARGUMENTS], "cannot read half.parquet"),
     "json cut in half": (["rollup", "half.jsonl", *ARGUMENTS], "cannot read half.jsonl"),
     "gzip cut in half": (["rollup", "half.json.gz", *ARGUMENTS], "cannot read half.json.gz"),
@@ -298,6 +314,7 @@ def desk(tmp_path, monkeypatch):
     Path("e.jsonl").write_text("".join(json.dumps(line) + "\n" for line in LINES))
     Path("bare").mkdir()
     Path("empty.csv").touch()
+    Path("long.csv").write_text("ts,bytes,ms\n0,1,2\n1,2,3,4\n")
     halved(Path("half.parquet"), sample())
     Path("half.jsonl").write_text(Path("e.jsonl").read_text()[:150])
     as_json(Path("half.json.gz"), sample())
@@ -337,6 +354,15 @@ QUERIES = {
     "a time that is none": (["query", "store", "--per", "1h", "--within", "May,June"], "cannot read 'May' as a time"),
     "parquet on the screen": (["query", "store", "--per", "1h", "--format", "parquet"], "--out FILE"),
     "a folder that is not there": (["query", "store", "--per", "1h", "--out", "no/where"], "no/where"),
+    "a spreadsheet by its name": (["query", "store", "--per", "1h", "--out", "hours.xlsx"], "--out 'hours.csv'"),
+    "a key without quotes": (
+        ["query", "store", "--per", "1h", "--where", "host = a"],
+        "got 'a'; a text is written in single quotes, 'a'",
+    ),
+    "a condition on a measure in place of a result": (
+        ["query", "store", "--per", "1h", "--where", "requests > 1"],
+        "got 'requests'; compare results with --having",
+    ),
 }
 
 

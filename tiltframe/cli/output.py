@@ -8,6 +8,7 @@ import sys
 from collections.abc import Callable, Iterable, Iterator
 from contextlib import ExitStack, contextmanager
 from functools import lru_cache
+from pathlib import Path
 from typing import Any, BinaryIO, TextIO
 
 import click
@@ -20,6 +21,7 @@ from rich.progress import BarColumn, Progress, TaskProgressColumn, TextColumn, T
 from rich.table import Table
 from rich.text import Text
 
+from aggr.arguments import shown
 from aggr.arrow import compute as pc
 from aggr.arrow.normalize import is_number
 from aggr.tables.flat_results import flattened, leaves
@@ -31,6 +33,25 @@ from windows import read_window
 
 _GAPS_SHOWN = 5
 FORMATS = ("table", "csv", "json", "parquet")
+_ENDINGS = {".csv": "csv", ".json": "json", ".jsonl": "json", ".ndjson": "json", ".parquet": "parquet"}
+_SPREADSHEETS = ("xlsx", "xls", "excel")
+
+
+def format_of(out: Path | None) -> str:
+    """Return the format that the ending of a file's name stands for, or "table" for other endings and for the screen.
+
+    Raise ``ValueError`` for the ending of a spreadsheet.
+
+    >>> format_of(Path("hours.csv")), format_of(Path("hours.txt")), format_of(None)
+    ('csv', 'table', 'table')
+    """
+    ending = "" if out is None else out.suffix.lower()
+    if ending.removeprefix(".") in _SPREADSHEETS:
+        raise ValueError(
+            f"cannot write {out}: spreadsheets are not supported; write CSV, which Excel can open: "
+            f"--out {shown(str(out and out.with_suffix('.csv')))}"
+        )
+    return _ENDINGS.get(ending, "table")
 
 
 class Form(click.Choice[str]):
@@ -41,7 +62,7 @@ class Form(click.Choice[str]):
         super().__init__(FORMATS)
 
     def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> Any:
-        if value in ("xlsx", "xls", "excel"):
+        if value in _SPREADSHEETS:
             self.fail("spreadsheets are not supported; use --format csv, which Excel can open", param, ctx)
         return super().convert(value, param, ctx)
 

@@ -16,7 +16,7 @@ import pyarrow as pa
 from aggr.arguments import because, shown
 from tiltframe.cli.asked_keys import asked_keys
 from tiltframe.cli.interrupts import NOTHING, from_now
-from tiltframe.cli.output import Form, print_table, write_results
+from tiltframe.cli.output import Form, format_of, print_table, write_results
 from tiltframe.regular_files import replaced
 from tiltframe.store import FILLS, FrameStore, Query, SeenParts
 from tiltframe.text.measures import asked_measures
@@ -113,7 +113,9 @@ def _read_number(context: click.Context, option: click.Parameter, text: str | No
     help="Include the open windows of a stream that saves its --state to this file; may repeat.",
 )
 @click.option("--name", metavar="NAME", help="The name of the store in its database.")
-@click.option("--format", "form", type=Form(), default="table", show_default=True)
+@click.option(
+    "--format", "form", type=Form(), default=None, help="The default is the ending of --out, such as .csv, or a table."
+)
 @click.option(
     "--out", metavar="FILE", type=click.Path(path_type=Path, dir_okay=False), help="Write here instead of printing."
 )
@@ -124,13 +126,14 @@ def query(
     measures: tuple[str, ...],
     per: tuple[str, ...],
     name: str | None,
-    form: str,
+    form: str | None,
     out: Path | None,
     fill: str | None,
     saved: tuple[str, ...],
     **conditions: Any,
 ) -> None:
     """Query a store: results per window, within a range of time."""
+    form = form or format_of(out)
     if form == "parquet" and out is None:
         raise ValueError("Parquet is binary and cannot be printed; write it to a file with --out FILE")
     if keys and no_keys:

@@ -44,6 +44,7 @@ from tiltframe.files.written_numbers import (
     with_numbers,
 )
 from tiltframe.files.wrong_values import first_unread, no_numbers, wrong_form, wrong_value
+from tiltframe.parameter_names import parameter
 from tiltframe.store_folders import is_store
 from tiltframe.units_of_numbers import DAYS, refuse_other_units
 
@@ -538,7 +539,15 @@ def _explained(file: Path, error: Exception, wrong: Callable[[], ValueError | No
     with suppress(pa.ArrowException, OSError, UnicodeError):
         if not has_types(file) and isinstance(error, pa.ArrowInvalid) and (explanation := wrong()):
             return explanation
-    return ValueError(f"cannot read {file}: {_first_line(error)}")
+    return ValueError(f"cannot read {file}: {_first_line(error)}{_advice(error)}")
+
+
+def _advice(error: Exception) -> str:
+    """Return the end of a sentence for a line of CSV with too few or too many fields."""
+    if not re.search(r"CSV parse error: (Row #\d+: )?Expected \d+ columns", str(error)):
+        return ""
+    option = parameter("bad_rows")
+    return "; correct the line" + (f", or leave such lines out by {option} skip" if option.startswith("--") else "")
 
 
 def _first_line(error: Exception) -> str:

@@ -125,7 +125,12 @@ def plan_queries(
     """
     for name in () if query.where is None else sql.columns_of(query.where):
         if name not in frame.keys:
-            raise ValueError(f"a condition can use only the keys of the frame ({_list(frame.keys)}); got {shown(name)}")
+            hint = f"compare results with {parameter('having')}"
+            if name not in frame.measures:
+                hint = f"a text is written in single quotes, {shown(name)}"
+            raise ValueError(
+                f"a condition can use only the keys of the frame ({_list(frame.keys)}); got {shown(name)}; {hint}"
+            )
     zone = query.timezone or frame.timezone
     windows = [_window(frame, size, zone, within) for size in sizes]
     for i, window in enumerate(windows):
