@@ -20,7 +20,9 @@ def draw_reduce(figures: Any) -> Figure:
     ns = {(_label(line), line["case"]): line["ns"] for line in figures["quantiles"]}
     labels = sorted({label for label, _ in ns}, key=lambda label: ns[label, cases[0]])
     rows = {label: [ns.get((label, case)) for case in cases] for label in labels}
-    return bar_chart(rows, cases, _is_ours, "nanoseconds a row on one core, log scale", "{:,.0f}", "log")
+    return bar_chart(
+        rows, cases, is_ours=_is_ours, xlabel="nanoseconds a row on one core, log scale", form="{:,.0f}", scale="log"
+    )
 
 
 def draw_accuracy(figures: Any) -> Figure:
@@ -55,7 +57,9 @@ def draw_bytes(figures: Any) -> Figure:
     size = {(_label(line), line["rows"]): line["bytes"] for line in stored}
     labels = sorted({label for label, _ in size}, key=lambda label: size[label, counts[0]])
     rows = {label: [size.get((label, count)) for count in counts] for label in labels}
-    return bar_chart(rows, [f"{count:,} rows" for count in counts], _is_ours, "bytes a state", "{:,.0f}")
+    return bar_chart(
+        rows, [f"{count:,} rows" for count in counts], is_ours=_is_ours, xlabel="bytes a state", form="{:,.0f}"
+    )
 
 
 def draw_functions(figures: Any) -> Figure:
@@ -63,7 +67,7 @@ def draw_functions(figures: Any) -> Figure:
     ns = {name: function["reduce_ns_per_row"] for name, function in figures["functions"].items()}
     rows = {name: [ns[name]] for name in sorted(ns, key=lambda name: ns[name])}
     xlabel = "nanoseconds a row in 1,000 groups on one core, log scale"
-    return bar_chart(rows, ["reduce"], lambda _: False, xlabel, "{:,.0f}", "log")
+    return bar_chart(rows, ["reduce"], is_ours=lambda _: False, xlabel=xlabel, form="{:,.0f}", scale="log")
 
 
 def _look(label: str, what: str, peers: list[str]) -> dict[str, Any]:

@@ -16,7 +16,9 @@ def draw_jobs(figures: Any) -> Figure:
     """Draw the seconds of each job that reads all rows as bars, the fastest first."""
     seconds = figures["seconds"][TEXTS.name]
     jobs = sorted((name for name in seconds if "a tenth" not in name), key=lambda name: seconds[name])
-    return bar_chart({job: [seconds[job]] for job in jobs}, ["seconds"], _is_ours, "seconds", "{:.1f}")
+    return bar_chart(
+        {job: [seconds[job]] for job in jobs}, ["seconds"], is_ours=_is_ours, xlabel="seconds", form="{:.1f}"
+    )
 
 
 def draw_answers(figures: Any) -> Figure:
@@ -25,7 +27,7 @@ def draw_answers(figures: Any) -> Figure:
     first = next(iter(shapes.values()))
     jobs = sorted(first, key=lambda job: first[job])
     rows = {job: [seconds[job] for seconds in shapes.values()] for job in jobs}
-    return bar_chart(rows, list(shapes), _is_ours, "seconds", "{:.1f}")
+    return bar_chart(rows, list(shapes), is_ours=_is_ours, xlabel="seconds", form="{:.1f}")
 
 
 def draw_growth(figures: Any) -> Figure:
@@ -58,7 +60,7 @@ def draw_streams(figures: Any) -> Figure:
         for query, percentiles in run["queries"].items()
     }
     xlabel = "rows a second, × of Spark's count, min, max, avg"
-    return bar_chart(rows, ["ratio"], lambda label: ", ours: " in label, xlabel, "{:.2f}")
+    return bar_chart(rows, ["ratio"], is_ours=lambda label: ", ours: " in label, xlabel=xlabel, form="{:.2f}")
 
 
 def _is_ours(job: str) -> bool:

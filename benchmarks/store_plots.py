@@ -18,15 +18,18 @@ def draw_year(figures: Any) -> Figure:
     rows = {query: [seconds[query] for seconds in columns] for query in figures["duckdb_seconds"]}
     days = figures["days"]
     cases = [f"store, {days} days", f"DuckDB, {days} days", f"PostgreSQL, {figures['postgres']['days']} days"]
-    return bar_chart(rows, cases, lambda _: False, "seconds, log scale", "{:.2f}", "log", SYSTEMS)
+    return bar_chart(
+        rows, cases, is_ours=_none, xlabel="seconds, log scale", form="{:.2f}", scale="log", shades=SYSTEMS
+    )
 
 
 def draw_serving(figures: Any) -> Figure:
     """Draw the milliseconds of each panel as bars: alone, and the median and the 99 % of many clients."""
     rows = {panel: [1000 * times[name] for name in PANELS] for panel, times in figures["panels"].items()}
     shades = ((PALE, PALE), (OURS, OURS), (PALE_OURS, PALE_OURS))
+    cases = list(PANELS.values())
     xlabel = "milliseconds, log scale"
-    return bar_chart(rows, list(PANELS.values()), lambda _: False, xlabel, "{:,.0f}", "log", shades)
+    return bar_chart(rows, cases, is_ours=_none, xlabel=xlabel, form="{:,.0f}", scale="log", shades=shades)
 
 
 def draw_scale(figures: Any) -> Figure:
@@ -44,9 +47,14 @@ def draw_scale(figures: Any) -> Figure:
     rows = {what: [costs[what] / amount for costs in measured] for what, amount in expected.items()}
     cases = [f"{days} day{'s' if int(days) > 1 else ''}" for days in figures["days"]]
     shades = ((PALE_OURS, PALE_OURS), (OURS, OURS), (PEERS, PEERS))
-    figure = bar_chart(rows, cases, lambda _: False, "measured, × of predicted", "{:.2f}", shades=shades)
+    figure = bar_chart(rows, cases, is_ours=_none, xlabel="measured, × of predicted", form="{:.2f}", shades=shades)
     figure.axes[0].axvline(1.0, color=PEERS, ls=":", lw=1.4)
     return figure
+
+
+def _none(_label: str) -> bool:
+    """Return False: the cases have the colours of systems, not the rows."""
+    return False
 
 
 def _costs_per_day(days: int, run: Any) -> dict[str, float]:
