@@ -5,7 +5,7 @@ VENV := .venv
 BIN := $(VENV)/bin
 READY := $(VENV)/.ready
 JOBS ?= 2
-FEW ?= 2
+FEW ?= 1
 SPARKS ?= 3.5 4.0 4.1
 QUICK_SPARKS := 3.5 4.0
 SPARK_TESTS ?= tests/spark/test_versions.py
@@ -76,8 +76,11 @@ test-cluster-%: .venv-%/.ready
 
 test-spark-versions: $(SPARKS:%=test-spark-%) ## Run what every version of Spark must do alike on each of SPARKS, with its newest patch
 
+# What fails beside others runs again alone, as in test-all; each version remembers its own failures.
+PYTEST_OF_SPARK = .venv-spark-$*/bin/python -m pytest -o filterwarnings=default -o cache_dir=.venv-spark-$*/.pytest_cache
+
 test-spark-%: java .venv-spark-%/.ready
-	@echo "PySpark $*" && .venv-spark-$*/bin/python -m pytest -o filterwarnings=default $(SPARK_TESTS)
+	@echo "PySpark $*" && $(PYTEST_OF_SPARK) $(SPARK_TESTS) || { [ $$? -eq 1 ] && $(PYTEST_OF_SPARK) --last-failed --maxfail 1 -v $(SPARK_TESTS); }
 
 test-spark-versions-quick: ## A part of it on PySpark 3.5 and 4.0 alone, at the same time: each has one process
 	@$(MAKE) --no-print-directory --jobs $(JOBS) --output-sync test-spark-versions SPARKS="$(QUICK_SPARKS)" \
@@ -112,7 +115,7 @@ environment-%:
 	@$(OWN_METADATA) .venv-oldest/bin/python $(INSTALL) constraints-oldest.txt --editable '.[test]' pytest-xdist
 	@touch $@
 
-fast: $(READY) ## Run the tests that need neither Spark nor a store nor patience, with two parameters each (half a minute)
+fast: $(READY) ## Run the tests that need neither Spark nor a store nor patience, with one parameter each (half a minute)
 	@$(PYTEST) -m "not spark and not slow and not store and not long" --few $(FEW) \
 	  --ignore tests/cli/test_bad_inputs.py $(LEAVE_OUT:%=--ignore %) -x tests aggr windows tiltframe
 

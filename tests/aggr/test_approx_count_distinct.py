@@ -60,6 +60,7 @@ def texts(size: int, rng: np.random.Generator) -> pa.Array:
     return pa.array(["".join(rng.choice(letters, 1 + at % 40)) for at in range(size)], pa.string())
 
 
+@pytest.mark.long
 @pytest.mark.parametrize("kind", [random_integers, floats, texts])
 @pytest.mark.parametrize("size", SIZES)
 def test_bytes_are_those_of_a_trimmed_sketch(kind, size):

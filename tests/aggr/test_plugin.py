@@ -29,6 +29,7 @@ def run(code: str, environment: dict[str, str]) -> str:
     return done.stdout
 
 
+@pytest.mark.long
 @pytest.mark.slow
 def test_calls_and_frames_know_it(installed):
     code = """

@@ -157,6 +157,7 @@ print("the core stands alone")
 """
 
 
+@pytest.mark.long
 @pytest.mark.slow
 def test_the_core_works_without_extensions(tmp_path):
     export_core(tmp_path)

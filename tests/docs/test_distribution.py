@@ -89,6 +89,7 @@ def test_the_sdist_holds_the_source_and_nothing_else(source, unpacked):
     assert files(unpacked) == files(source)
 
 
+@pytest.mark.long
 def test_the_wheel_holds_the_packages_and_nothing_else(source, built):
     with zipfile.ZipFile(built[1]) as wheel:
         names = set(wheel.namelist())

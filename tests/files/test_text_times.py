@@ -125,6 +125,7 @@ def random_text(rng: random.Random) -> str:
     return day + rng.choice("T t") + clock + offset
 
 
+@pytest.mark.long
 @pytest.mark.slow
 def test_ten_thousand_random_texts_are_read_as_python_reads_them():
     rng = random.Random(7)

@@ -62,6 +62,7 @@ def test_files_are_those_of_as_many_commits_as_there_are(tmp_path):
     assert explain(rows, frame, commits_per_day=4).files_per_day == files == 4 * (6 + 1 + 1)
 
 
+@pytest.mark.long
 @pytest.mark.slow
 def test_large_commits_write_a_file_for_each_table_of_a_task():
     from spark_udaf.plan.two_phase import MOST_BYTES

@@ -43,6 +43,7 @@ def test_key_values_of_a_moving_range_are_asked_anew(tmp_path):
         assert unlimited.json()["values"] == ["new", "old"]
 
 
+@pytest.mark.long
 @pytest.mark.parametrize("name", ["名", "größe", "a\u2028b", "emoji 🎉"])
 def test_a_name_in_any_script_is_no_error_of_the_header(tmp_path, name):
     first = TiltFrame(["1m"], "ts", {"n": aggr.count()})

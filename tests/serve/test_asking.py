@@ -48,6 +48,7 @@ def in_address(words):
     return {name: str(value).lower() if isinstance(value, bool) else value for name, value in written.items()}
 
 
+@pytest.mark.long
 def test_a_lookup_goes_with_a_posted_query(server_and_stores):
     server, stores = server_and_stores
     words = {
@@ -145,6 +146,7 @@ def test_answers_are_packed_for_who_unpacks_them(server_and_stores, packing):
     assert plain.headers["etag"] != packed.headers["etag"]
 
 
+@pytest.mark.long
 def test_what_is_known_is_not_sent_again_until_the_store_changes(tmp_path):
     store = make_store(tmp_path / "web")
     with serving(tmp_path, tmp_path / "web") as server:
@@ -163,6 +165,7 @@ def test_what_is_known_is_not_sent_again_until_the_store_changes(tmp_path):
         assert '\ntiltframe_requests_total{route="query",status="304"} 1\n' in metrics
 
 
+@pytest.mark.long
 def test_a_frame_that_evolves_is_followed(tmp_path):
     store = make_store(tmp_path / "web")
     with serving(tmp_path, tmp_path / "web") as server:

@@ -105,6 +105,7 @@ def exported(host="b", value="3", at=1_714_557_600, kind="sum", **more):
     return json.dumps({"resourceMetrics": [{"scopeMetrics": [{"metrics": [metric]}]}]}).encode()
 
 
+@pytest.mark.long
 def test_what_is_sent_again_counts_once(writable):
     for _ in range(3):
         answer = writable.ask(PATH, exported(), headers=KINDS["json"])
@@ -193,6 +194,7 @@ REFUSED = {
 }
 
 
+@pytest.mark.long
 def test_a_refused_point_leaves_the_others(writable):
     for number, (name, refused) in enumerate(REFUSED.items(), 1):  # one store for all, to save time
         answer = send(writable, export(refused, metric("requests", point(host="good", value=str(number)))))
@@ -214,6 +216,7 @@ def test_refused_values_are_a_warning(tmp_path):
             assert partial == {"errorMessage": "p, hdr('value', bad_values='skip'): invalid values skipped: 1"}
 
 
+@pytest.mark.long
 def test_partial_success_in_protobuf(writable):
     from google.protobuf.json_format import Parse
     from opentelemetry.proto.collector.metrics.v1 import metrics_service_pb2 as service
@@ -227,6 +230,7 @@ def test_partial_success_in_protobuf(writable):
     assert numbers(writable)["a"]["requests"] == 1
 
 
+@pytest.mark.long
 def test_types_are_those_of_the_protocol_and_the_store(writable):
     status_code = {"intValue": "200"}
     send(writable, export(metric("requests", point(status="200", host="a"), point(status=status_code, host="a"))))

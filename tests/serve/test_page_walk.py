@@ -76,6 +76,7 @@ def windows_of(tab, times):
     return level, status
 
 
+@pytest.mark.long
 def test_by_mouse(shop, tab):
     address, times = shop
     tab.context.grant_permissions(["clipboard-read", "clipboard-write"])

@@ -42,6 +42,7 @@ def next_event(answer):
     return version, rows
 
 
+@pytest.mark.long
 def test_changes_are_pushed_and_resumed_and_end_with_the_server(tmp_path):
     store = make_store(tmp_path / "web", frame=FRAME, data=pa.table({"ts": [0], "host": ["a"]}))
     with serving(tmp_path, tmp_path / "web") as server:

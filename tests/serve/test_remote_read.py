@@ -296,6 +296,7 @@ def test_limits_hold_below_api(world):
             assert (answer.status, json.loads(answer.body)["errorType"]) == (422, "execution"), answer
 
 
+@pytest.mark.long
 def test_a_response_has_a_limit_of_samples():
     """120 series of 60,000 seconds are 7.2 million running totals, from 240 rows."""
     hosts = [str(i) for i in range(120)]
@@ -313,6 +314,7 @@ def test_a_response_has_a_limit_of_samples():
         assert {tuple(value for _, value in samples) for samples in hourly.values()} == {(0, *[1] * 16, 2)}
 
 
+@pytest.mark.long
 def test_totals_are_read_from_coarser_windows_if_the_finest_have_expired():
     rows_by_second = {0: 5, 70: 3, 7300: 4, 7400: 1}
     times = [(BEGIN + second) * 1000 for second in rows_by_second]
@@ -352,6 +354,7 @@ def test_last_values_are_at_the_times_of_their_events_within_the_range():
         assert samples_of("by_order") == [(60_000, 1), (120_000, 4), (240_000, 6)]
 
 
+@pytest.mark.long
 def test_gauges_are_read_from_coarser_windows_only_if_the_finest_do_not_cover_the_range():
     hours = 40  # 144,000 windows of a second are beyond the limit, and 2,400 of a minute are not
     seconds = np.arange(hours * 3600)

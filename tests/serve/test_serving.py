@@ -72,6 +72,7 @@ def half_a_minute():
     signal.signal(signal.SIGALRM, before)
 
 
+@pytest.mark.long
 @pytest.mark.usefixtures("half_a_minute")
 @pytest.mark.parametrize("words", MISTAKES.values(), ids=MISTAKES)
 def test_a_mistake_is_one_sentence_before_anything_listens(folder, monkeypatch, capfd, words):

@@ -62,6 +62,7 @@ def counted(server):
     return server.query(store="web", per="all", keys="", measures="n").json()["rows"][0]["n"]
 
 
+@pytest.mark.long
 def test_a_server_that_is_not_asked_to_takes_nothing(server_and_stores):
     server, stores = server_and_stores
     before = stores["web"].version()
@@ -106,6 +107,7 @@ def test_other_events_under_a_number_are_refused(writable):
     assert counted(server) == 360 + 180
 
 
+@pytest.mark.long
 def test_writers_at_the_same_time_lose_nothing_and_share_commits(writable):
     server, place = writable
     before = FrameStore(place).version()

@@ -48,6 +48,7 @@ def second(number: float) -> str:
     return (BEGIN + dt.timedelta(seconds=number)).isoformat()
 
 
+@pytest.mark.long
 def test_kaskada_yearly_sums(spark):
     import spark_udaf as su
 
@@ -94,6 +95,7 @@ def in_utc(spark):
     spark.conf.set("spark.sql.session.timeZone", zone)
 
 
+@pytest.mark.long
 @pytest.mark.usefixtures("in_utc")
 def test_siddhi_the_average_of_a_raw_query_from_a_store(spark, tmp_path):
     import spark_udaf as su

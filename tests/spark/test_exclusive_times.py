@@ -254,6 +254,7 @@ def test_what_meets_others_is_shuffled(spark, in_order, tmp_path):
     assert {content for content, _ in contents(answers, 0)} == {"STATES"}
 
 
+@pytest.mark.long
 @SPARK
 def test_rows_that_travel_meet_the_states_of_other_tasks(spark, tmp_path):
     import spark_udaf as su

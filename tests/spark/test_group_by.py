@@ -44,6 +44,7 @@ def digests(table: pa.Table) -> dict[str, str]:
     return {name: digest(table[name]) for name in table.column_names}
 
 
+@pytest.mark.long
 @pytest.mark.spark
 def test_rows_that_travel_give_the_same_bits(df, rows):
     import spark_udaf as su
@@ -61,6 +62,7 @@ def test_rows_that_travel_give_the_same_bits(df, rows):
     assert digests(ordered(su.finish(states, frame).toArrow(), *order)) == digests(expected)
 
 
+@pytest.mark.long
 @pytest.mark.spark
 def test_finish_crosses_to_python_once_less(df, capsys):
     import spark_udaf as su

@@ -207,6 +207,7 @@ def test_files_that_come_later_are_not_read(spark, tmp_path):
     assert [Path(file).name for file in su.scan_of(df).dataset.files] == ["a.parquet"]
 
 
+@pytest.mark.long
 def test_times_of_int96_are_the_instants_of_the_dataframe(spark, tmp_path):
     """Spark's default for times; Arrow alone reads them as times without a zone."""
     frame = TiltFrame(["1m"], "ts", {"n": aggr.count(), "latest": aggr.max("ts")})

@@ -32,6 +32,7 @@ ALL = BY_LEVEL | {f"some refused values, {level}": 0 for level in ("1m", "1h")}
 ALL |= {f"p groups beyond the limit, {level}": 0 for level in ("1m", "1h")}
 
 
+@pytest.mark.long
 def test_jobs_count_and_commits_report(spark, tmp_path):
     from pyspark.sql import Observation
 

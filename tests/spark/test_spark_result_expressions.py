@@ -62,6 +62,7 @@ def test_a_rollup_has_expressions_and_records(spark, rows):
     assert flat.where("level = '1m' and k = 'a'").collect()[0].span_ms == 12_000
 
 
+@pytest.mark.long
 @pytest.mark.store
 def test_a_store_that_spark_writes_has_expressions(spark, rows, tmp_path):
     import spark_udaf as su

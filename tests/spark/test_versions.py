@@ -156,6 +156,7 @@ def odd(spark):
     return df
 
 
+@pytest.mark.long
 @pytest.mark.slow
 def test_rollup_of_four_levels_has_the_same_bits(spark, rows):
     table, file = rows
@@ -275,6 +276,7 @@ def with_older_workers(spark, tmp_path, monkeypatch):
     monkeypatch.setattr(spark.sparkContext, "pythonExec", str(python))
 
 
+@pytest.mark.long
 @pytest.mark.slow
 def test_workers_with_another_version_are_one_sentence(spark, odd, tmp_path, with_older_workers):
     store = FrameStore(tmp_path / "store", engines.STORE_FRAME)

@@ -88,6 +88,7 @@ def same(actual: dict, expected: dict) -> None:
         assert sd is None or math.isclose(actual[key][1], sd, rel_tol=1e-12), key
 
 
+@pytest.mark.long
 def test_what_was_added_is_null_where_it_is_not_known_until_rows_are_rolled_up_anew(anywhere):
     store = FrameStore(anywhere, OLD)
     store.append(rollup(table(EARLY), OLD), "w", 1)

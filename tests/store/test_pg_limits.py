@@ -161,6 +161,7 @@ def test_names_equal_in_their_first_63_bytes_stay_apart(postgres):
     assert [row[key] for key in keys] == ["a0", "b1", "a2", "b3"]
 
 
+@pytest.mark.long
 def test_more_columns_than_a_table_has(postgres):
     measures = {f"m{i}": aggr.sum(f"v{i}") for i in range(300)}
     frame = TiltFrame(["1m"], "ts", measures)

@@ -52,6 +52,7 @@ def test_a_reader_with_the_rights_of_the_page_reads_and_cannot_write(postgres):
         run(postgres, f"DROP OWNED BY {reader}", f"DROP ROLE {reader}")
 
 
+@pytest.mark.long
 def test_a_dump_is_restored_into_another_database(postgres, tmp_path):
     store, other = filled(postgres), f"restored_{uuid.uuid4().hex[:8]}"
     run(postgres, f"CREATE DATABASE {other}")

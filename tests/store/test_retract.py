@@ -106,6 +106,7 @@ def test_a_million_rows_of_one_key(tmp_path):
     assert_holds(store, other_rows)
 
 
+@pytest.mark.long
 def test_it_counts_once_and_is_no_append(place):
     rows = rows_of(np.random.default_rng(1), 100)
     store = filled(place, rows)

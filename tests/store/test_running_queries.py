@@ -36,6 +36,7 @@ def test_sums_of_all_that_came_before_at_each_window(tmp_path):
     assert Query.from_json(Query("1d", running=True).to_json()) == Query("1d", running=True)
 
 
+@pytest.mark.long
 @pytest.mark.parametrize("seed", range(8))
 def test_each_window_is_a_query_of_all_windows_up_to_it(tmp_path, seed):
     draws = random.Random(seed)

@@ -443,6 +443,7 @@ def test_more_commits_than_a_checkpoint_takes(tmp_path):
     assert FrameStore(tmp_path / "s").query("1m")["n"].to_pylist() == [60, 60]
 
 
+@pytest.mark.long
 def test_a_bucket_that_is_too_large_is_merged_in_pieces(tmp_path, monkeypatch):
     from tiltframe.store.query import merging
 

@@ -219,6 +219,7 @@ def test_an_object_store_keeps_a_store(tmp_path, monkeypatch):
     assert not (tmp_path / "s" / "tiltframe" / "_head").exists()
 
 
+@pytest.mark.long
 def test_a_database_that_has_lost_rows_is_found(postgres):
     store = FrameStore(postgres, FRAME)
     for number in range(3):

@@ -64,6 +64,7 @@ def test_the_table_is_opened_once_and_each_entry_verified_once(counted, tmp_path
     assert counted == {"entry": 1}  # only what is new
 
 
+@pytest.mark.long
 def test_ten_thousand_names_are_looked_up_at_once(counted, tmp_path):
     store = FrameStore(tmp_path / "store", FRAME)
     names = {f"content {i:05}": {"held": True, "range": [i, i + 1]} for i in range(10_000)}

@@ -73,6 +73,7 @@ for work in (opened, appended):
 """
 
 
+@pytest.mark.long
 def test_a_forked_process_is_told_to_be_spawned(tmp_path):
     command = [sys.executable, "-c", FORKED, str(tmp_path / "s")]
     done = subprocess.run(command, capture_output=True, text=True, check=True, timeout=120)

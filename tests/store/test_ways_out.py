@@ -315,6 +315,7 @@ def test_a_store_in_a_folder(tmp_path, number):
         trial.check("folder", store.query(level, flat=True), level.name)
 
 
+@pytest.mark.long
 @pytest.mark.store
 def test_a_store_in_postgres_its_view_and_its_flat_tables(postgres):
     print("seed", SEED)

@@ -59,6 +59,7 @@ def batch(draws, now, table):
     return pa.table(columns, schema=table.schema)
 
 
+@pytest.mark.long
 @pytest.mark.parametrize("trial", range(TRIALS))
 def test_random_streams_saved_killed_and_gone_on_with(trial):
     draws = random.Random(trial)

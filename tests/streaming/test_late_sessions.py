@@ -87,6 +87,7 @@ def test_a_stream_is_the_batch_over_the_rows_that_were_not_late():
     assert some_late > TRIALS / 10  # otherwise nothing was tried
 
 
+@pytest.mark.long
 @pytest.mark.slow
 def test_rows_in_time_are_never_late():
     """A row whose own interval the watermark has not passed counts, whatever came before."""

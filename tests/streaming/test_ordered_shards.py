@@ -99,6 +99,7 @@ def test_what_shards_emit_is_what_a_batch_job_computes(text):
                 )
 
 
+@pytest.mark.long
 @pytest.mark.slow
 def test_a_chain_in_shards_emits_states_and_results_and_computes_keys():
     frame = OrderedFrame(

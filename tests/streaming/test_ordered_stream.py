@@ -61,6 +61,7 @@ def test_what_comes_is_what_the_naive_evaluator_says(text):
             assert [row for row in actual if row["key"] == key] == expected_rows, (SEED, start)
 
 
+@pytest.mark.long
 @pytest.mark.slow
 def test_a_chain_of_a_stream_is_that_of_its_rows_in_order():
     frame = OrderedFrame(

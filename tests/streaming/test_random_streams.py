@@ -185,6 +185,7 @@ def one_ordered_stream(draws: random.Random, case: str) -> None:
     assert sorted(got) == sorted(tuple(map(repr, row.values())) for row in expected.select(columns).to_pylist()), case
 
 
+@pytest.mark.long
 @pytest.mark.slow
 def test_streams_of_records_have_the_results_of_the_batch_job():
     for number in range(CASES):

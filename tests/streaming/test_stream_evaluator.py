@@ -186,6 +186,7 @@ def rows(*times_and_keys: tuple[int, str]) -> pa.Table:
     return table([{"ts": second * SECOND, "k": key, "i": i} for i, (second, key) in enumerate(times_and_keys)])
 
 
+@pytest.mark.long
 @pytest.mark.parametrize("level", ["10s", "session(3s)"])
 def test_rows_behind_a_watermark_that_was_told_before_the_first_are_late(level):
     windows = stream([level])

@@ -229,6 +229,7 @@ class Tagged(Hours):
         return self.kind
 
 
+@pytest.mark.long
 def test_the_name_of_a_registered_kind_must_be_read_as_the_same_windows():
     windows.register(Tagged)
     try:

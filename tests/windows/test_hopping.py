@@ -238,6 +238,7 @@ def test_between_lists_what_rows_fall_into_in_every_zone(size):
             assert window_ends[-1] >= end, zone
 
 
+@pytest.mark.long
 @pytest.mark.slow
 def test_hops_begin_with_panes_in_every_zone():
     for zone in ZONES:

@@ -164,6 +164,7 @@ def test_an_oracle_that_disagrees_is_heard():
         check(ordered.count(3), naive_count(4))
 
 
+@pytest.mark.long
 @pytest.mark.slow
 def test_laws_hold_without_asserts():
     code = (
