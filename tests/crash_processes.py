@@ -23,7 +23,7 @@ from tiltframe.cli.stream_sinks import save
 from tiltframe.store import OtherFrame
 from tiltframe.store.changes import copying
 from tiltframe.store.closed_windows import ClosedWindows
-from tiltframe.streaming.saved import extension
+from tiltframe.streaming.saved import read_extension
 
 FRAME = TiltFrame(["10s", "1m", "10m"], "ts", {"n": aggr.count(), "s": aggr.sum("x")}, ["k"])
 BEGIN = 1_714_500_000_000  # milliseconds
@@ -125,7 +125,7 @@ def stream(path: str, acknowledge, file: str) -> None:
     if data:
         closed = ClosedWindows.from_ipc(data, store, "s", compact_every=7)
         closed.commit()
-    number = extension(data)[0]["notes"]["batches"] if data else 0
+    number = read_extension(data)[0]["notes"]["batches"] if data else 0
     while True:
         closed.add_rows(rows("s", number))
         number += 1

@@ -24,7 +24,7 @@ from spark_udaf.plan.worker import tune_worker
 from spark_udaf.streaming.ordered_job import OrderedJob
 from spark_udaf.streaming.shard_job import ARRIVAL, EVENT, OUT, ShardJob, names_of
 from spark_udaf.versions.same_version import SentWithVersion
-from tiltframe.streaming.saved import Saved, of_head
+from tiltframe.streaming.saved import Saved, read_head
 from tiltframe.streaming.stored import StoredTable
 
 _PIECE_BYTES = 1 << 22  # The maximum size of one value in Spark's state.
@@ -81,8 +81,8 @@ class ShardWindows(SentWithVersion, StatefulProcessor):
         if value is None:
             return self._job.begun(), {}, None
         shards, timer, head, small = value
-        state = of_head(bytes(head), self._block)
-        state = Saved(state.said, {**state.blocks, **_unpacked(state.blocks, memoryview(small))})
+        state = read_head(bytes(head), self._block)
+        state = Saved(state.description, {**state.blocks, **_unpacked(state.blocks, memoryview(small))})
         windows = self._job.loaded(state)  # This raises an error if keys have changed.
         if shards != self._job.shards:
             raise ValueError(

@@ -148,4 +148,4 @@ def test_panes_that_came_at_once_are_judged_as_a_whole():
     assert add(4) == 1  # its own interval is closed, and it would join [0, 5)
     assert add(6) == 0  # after the forgotten session
     assert add(12) == 0
-    assert np.array_equal(windows._levels[0].held.starts, [6 * SECOND, 12 * SECOND])
+    assert np.array_equal(windows._levels[0].windows.starts, [6 * SECOND, 12 * SECOND])

@@ -330,7 +330,7 @@ def test_a_saved_stream_of_what_is_not_installed_says_so():
     windows = OpenWindows(TiltFrame(["1m"], "ts", {"low": aggr.caller("least_of_mine")("x")}))
     windows.add_rows(pa.table({"ts": [0], "x": [1]}))
     data, saved = windows.to_ipc(), windows.save()
-    elsewhere = {name: replace(saved, said={**saved.said, name: "mine(5)"}) for name in ("emit", "late")}
+    elsewhere = {name: replace(saved, description={**saved.description, name: "mine(5)"}) for name in ("emit", "late")}
     for name, state in elsewhere.items():
         with pytest.raises(ValueError, match=rf"saved windows are intact, but their {name} policy .* here: .*mine"):
             OpenWindows.from_ipc(state)

@@ -43,7 +43,12 @@ def test_combined_is_the_naive_minimum_and_never_decreases(seed):
 
 @pytest.mark.parametrize(
     ("names", "idle", "message"),
-    [([], None, "got none"), ("aa", None, "'a' occurs twice"), ("ab", "soon", "cannot read idle"), ("ab", "0s", "0s")],
+    [
+        ([], None, "got none"),
+        ("aa", None, "'a' occurs twice"),
+        ("ab", "soon", "the argument idle must be a duration"),
+        ("ab", "0s", "0s"),
+    ],
 )
 def test_wrong_arguments(names, idle, message):
     with pytest.raises(ValueError, match=message):

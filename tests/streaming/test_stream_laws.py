@@ -77,7 +77,7 @@ class Model:
                         late.discard(row)
         return late
 
-    def touching_forgotten(self, batch: list[int], watermark: int | None) -> set[int]:
+    def late_sessions(self, batch: list[int], watermark: int | None) -> set[int]:
         """Rows that would join a session that is over, or are two gaps older than what may matter."""
         gap = self.frame.levels[0].gap
         if watermark is None or self.kept is None or self.kept < gap:
@@ -99,7 +99,7 @@ class Model:
 
     def add_to_sessions(self, batch: list[int], watermark: int | None) -> set[int]:
         gap = self.frame.levels[0].gap
-        touching = self.touching_forgotten(batch, watermark)
+        touching = self.late_sessions(batch, watermark)
         batch = [row for row in batch if row not in touching]
         for row in batch:
             new, other_sessions = [self.times[row], self.times[row] + gap, [row]], []

@@ -26,7 +26,7 @@ from tiltframe.event_time import event_times
 from tiltframe.frame import TiltFrame
 from tiltframe.ordered.aggregator import OrderedAggregator
 from tiltframe.store import FrameStore
-from tiltframe.streaming.saved import extension
+from tiltframe.streaming.saved import read_extension
 from tiltframe.streaming.source_watermarks import SourceWatermarks
 
 
@@ -42,7 +42,7 @@ def run_stream(
     data = state.read_bytes() if state is not None and state.exists() else None
     store = None if open_store is None or isinstance(frame, OrderedAggregator) else open_store(frame)
     sink = sink_of(data=data, frame=frame, store=store, name=_stream_name(inputs, settings), settings=settings)
-    notes = {} if data is None else extension(data)[0].get("notes", {})
+    notes = {} if data is None else read_extension(data)[0].get("notes", {})
     sources = _watermarks(inputs, settings, notes)
     rows = Inputs(_opened(inputs, sink=sink, settings=settings, notes=notes, store=store), sources)
     kept_in = None if settings.dropped is None else str(settings.dropped)

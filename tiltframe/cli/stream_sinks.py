@@ -19,7 +19,7 @@ from tiltframe.reducing import reduce_rows
 from tiltframe.regular_files import replaced
 from tiltframe.store.closed_windows import ClosedWindows
 from tiltframe.streaming import OpenWindows
-from tiltframe.streaming.saved import extended
+from tiltframe.streaming.saved import append_extension
 from tiltframe.text.results import json_lines
 
 # the note in a saved state whose windows were all emitted; its value is the watermark before they were closed
@@ -93,7 +93,7 @@ class Output(Sink):
             sys.stdout.flush()
             self._lines.clear()
         if state is not None and ended:
-            save(state, extended(self.windows.to_ipc(), {"notes": dict(notes), **self._drained}))
+            save(state, append_extension(self.windows.to_ipc(), {"notes": dict(notes), **self._drained}))
 
 
 class OrderedOutput(Output):

@@ -19,7 +19,7 @@ from tiltframe.store import FrameStore
 from tiltframe.store.closed_windows import ClosedWindows
 from tiltframe.streaming import OpenWindows, OrderedStream, read_late
 from tiltframe.streaming.policies import emit_policy
-from tiltframe.streaming.saved import OtherSavedFrame, extension
+from tiltframe.streaming.saved import OtherSavedFrame, read_extension
 
 
 @dataclass(frozen=True)
@@ -61,7 +61,7 @@ def _ordered(data: bytes | None, frame: OrderedAggregator) -> OrderedStream:
     """Return the stream of ordered windows: a new one, or one restored from a saved state. A drained state begins a new
     stream.
     """
-    notes = {} if data is None else extension(data)[0]
+    notes = {} if data is None else read_extension(data)[0]
     if data is not None and DRAINED not in notes:
         return OrderedStream.from_ipc(data, frame)
     stream = OrderedStream(frame)
@@ -73,7 +73,7 @@ def _windows(data: bytes | None, frame: TiltFrame, settings: Settings) -> OpenWi
     late = "drop" if settings.late is None else settings.late
     policies = emit_policy(settings.emit, frame), read_late(late)
     max_keys = settings.max_keys
-    notes = {} if data is None else extension(data)[0]
+    notes = {} if data is None else read_extension(data)[0]
     if data is None or DRAINED in notes:
         windows = OpenWindows(frame, *policies, max_keys=max_keys)
         windows.advance(notes.get(DRAINED))

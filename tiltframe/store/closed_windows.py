@@ -44,7 +44,7 @@ from tiltframe.store.log.stream_watermarks import StreamWatermark
 from tiltframe.store.log.writers import check_writer
 from tiltframe.store.query.query import Query
 from tiltframe.streaming import AfterClose, Drop, EmitPolicy, LatePolicy, OpenWindows, TrueWindow, read_emit, read_late
-from tiltframe.streaming.saved import extended, extension
+from tiltframe.streaming.saved import append_extension, read_extension
 
 __all__ = ["ClosedWindows", "committed_before", "compact_or_warn", "recovered"]
 
@@ -192,7 +192,7 @@ class ClosedWindows:
             "notes": dict(notes or {}),
         }
         more = {"committed": self.committed, "owner": self._owner}
-        return extended(self.windows.to_ipc(), description | more, self.outgoing)
+        return append_extension(self.windows.to_ipc(), description | more, self.outgoing)
 
     @property
     def is_waiting(self) -> bool:
@@ -220,7 +220,7 @@ class ClosedWindows:
         ValueError
             If ``data`` is not such a state, or belongs to another frame or stream.
         """
-        description, outgoing = extension(data)
+        description, outgoing = read_extension(data)
         if "writer" not in description:
             raise ValueError("the saved state belongs to a stream without a store; begin with a new state")
         if stream is not None and description["stream"] != stream:

@@ -31,7 +31,7 @@ from tiltframe.store.log.errors import OtherFrame, StoreError, UnreachableStore
 from tiltframe.store.log.manifest import Manifest
 from tiltframe.store.log.writers import digests_of, fingerprint, last_commits
 from tiltframe.streaming import OpenWindows
-from tiltframe.streaming.saved import extension
+from tiltframe.streaming.saved import read_extension
 
 _LOOKS = 50  # the maximum number of attempts to read a state while it is being saved
 _BETWEEN = 0.02  # seconds
@@ -53,7 +53,7 @@ class _OpenPart(Part):
 class _SavedStream:
     def __init__(self, data: bytes) -> None:
         """Read the header of the data; raise ``ValueError`` if the data is not a saved state."""
-        description, self._outgoing = extension(data)
+        description, self._outgoing = read_extension(data)
         if "writer" not in description:
             raise ValueError("it belongs to a stream without a store")
         self.writer, self._number = str(description["writer"]), int(description["number"])

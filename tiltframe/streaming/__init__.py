@@ -1,4 +1,6 @@
-"""tiltframe.streaming: open windows while events arrive, with policies for emitting windows and for late events."""
+"""tiltframe.streaming: windows that are still open while events arrive, and policies that determine when windows are
+emitted and how late events are treated.
+"""
 
 from tiltframe.streaming.open_windows import OpenWindows
 from tiltframe.streaming.ordered_stream import OrderedStream

@@ -1,4 +1,8 @@
-"""The limit of event times ahead of the clock. Without it, one row with a wrong time would make all later rows late."""
+"""Detect rows whose times are in the future.
+
+The watermark follows the latest event time. A row with a wrong time far in the future would therefore move the
+watermark there, and all later rows would be late.
+"""
 
 from __future__ import annotations
 
@@ -13,8 +17,8 @@ NONE = "none"
 
 
 def read_ahead(text: str | None) -> int | None:
-    """Parse the maximum time that rows may be ahead: a duration such as ``1h`` becomes microseconds, ``none`` becomes
-    None (no limit).
+    """Parse the longest time by which rows may be ahead of the clock. A duration such as ``1h`` is returned in
+    microseconds; ``none`` and None are returned as None, which means that there is no limit.
 
     >>> read_ahead("90s"), read_ahead("none"), read_ahead(None)
     (90000000, None, None)
@@ -24,18 +28,26 @@ def read_ahead(text: str | None) -> int | None:
     try:
         return micros(text)
     except ValueError as error:
-        raise ValueError(f"cannot read ahead: {error}; pass a duration such as 1h, or none") from None
+        raise ValueError(
+            f"the argument ahead must be a duration: {error}; pass a duration such as 1h, or none"
+        ) from None
 
 
 def first_ahead(times: Instants, now: int, ahead: int | None) -> int | None:
-    """Return the first time that is further ahead of the clock than allowed, or None. All times are in microseconds."""
+    """Return the first element of ``times`` that is later than ``now + ahead``. Without such an element, or without a
+    limit (``ahead`` None), return None. All times are in microseconds.
+    """
     if ahead is None or not len(times) or int(times.max()) <= now + ahead:
         return None
     return int(times[np.argmax(times > now + ahead)])
 
 
 def check_ahead(times: Instants, column: str, ahead: str | None) -> None:
-    """Raise ``ValueError`` if a time is further ahead of the machine's clock than allowed."""
+    """Raise ``ValueError`` if a time is later than the machine's clock by more than ``ahead``.
+
+    ``times`` are in microseconds UTC. ``ahead`` is a duration such as ``1h``, or ``none`` or None for no limit.
+    ``column`` is the name of the column of times in the error message.
+    """
     at = first_ahead(times, clock.time_ns() // 1000, read_ahead(ahead))
     if at is not None:
         raise ValueError(

@@ -1,4 +1,6 @@
-"""Row-wise equality of two columns of results, computed for whole columns of any nested type."""
+"""Compare two columns of results row by row. The comparison uses operations on whole columns, and works for any nested
+type.
+"""
 
 from __future__ import annotations
 
@@ -29,6 +31,7 @@ def equal_rows(before: pa.Table, after: pa.Table, columns: Sequence[str]) -> Mas
 
 
 def _equal(before: pa.Array, after: pa.Array) -> Mask:
+    """Return a mask of the rows in which two columns of the same type and length have equal values."""
     dtype = after.type
     if pa.types.is_map(dtype):
         return _equal(_entries(before), _entries(after))
@@ -49,7 +52,9 @@ def _equal(before: pa.Array, after: pa.Array) -> Mask:
 
 
 def _equal_lists(before: pa.Array, after: pa.Array) -> Mask:
-    """Return a mask of the rows in which two columns of lists have equal elements. A null list counts as empty."""
+    """Return a mask of the rows in which two columns of lists have equal elements in the same order. A null list equals
+    an empty list here; the caller compares the nulls.
+    """
     lengths_before, lengths_after = (
         pc.list_value_length(column).fill_null(0).to_numpy(zero_copy_only=False) for column in (before, after)
     )
@@ -64,7 +69,7 @@ def _equal_lists(before: pa.Array, after: pa.Array) -> Mask:
 
 
 def _entries(column: pa.MapArray) -> pa.ListArray:
-    """Return a column of maps as lists of their keys and items."""
+    """Convert a column of maps to a column of lists of structs with the fields ``key`` and ``value``."""
     if column.offset:
         column = column.take(pa.array(np.arange(len(column))))
     entries = pa.StructArray.from_arrays([column.keys, column.items], names=["key", "value"])

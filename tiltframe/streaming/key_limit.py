@@ -1,4 +1,6 @@
-"""The limit of different keys in open windows. Rows of further keys raise an error, or are dropped and counted."""
+"""The limit of the number of different keys in open windows. Rows with a new key beyond the limit either raise an error
+or are dropped and counted.
+"""
 
 from __future__ import annotations
 
@@ -19,7 +21,9 @@ BEYOND = ("error", "drop")
 
 @dataclass(frozen=True)
 class KeyLimit:
-    """The maximum number of keys in open windows, and the action for rows of further keys."""
+    """The maximum number of different keys in open windows (None: no limit), and the action for rows with further keys,
+    ``error`` or ``drop``.
+    """
 
     keys: tuple[str, ...]  # the names of the key columns
     max_keys: int | None
@@ -32,9 +36,17 @@ class KeyLimit:
         if not isinstance(self.beyond, str) or self.beyond not in BEYOND:
             raise ValueError(f"beyond must be one of {', '.join(BEYOND)}; got {shown(self.beyond)}")
 
-    def exceeding(self, indices: Sequence[pa.Table], panes: pa.Table) -> NDArray[np.bool_]:
-        """Return a mask of the panes whose keys exceed the limit, or raise an error for such panes. Keys of open
-        windows count first. A pane is the short window to which rows are reduced first.
+    def beyond_limit(self, indices: Sequence[pa.Table], panes: pa.Table) -> NDArray[np.bool_]:
+        """Return a mask of the panes to drop because their key is beyond the limit. If such panes raise an error
+        instead, raise ``ValueError``.
+
+        Parameters
+        ----------
+        indices : sequence of table
+            One table per level, with the keys of the open windows. These keys are always accepted.
+        panes : table
+            New panes. A pane is the shortest window to which rows are reduced when they arrive. New keys are accepted
+            in the order of the panes until there are ``max_keys`` keys.
         """
         none = np.zeros(panes.num_rows, np.bool_)
         if self.max_keys is None:
@@ -52,9 +64,10 @@ class KeyLimit:
             )
         return beyond[groups.ids[len(groups) - panes.num_rows :]]
 
-    def numbered(self, indices: Sequence[pa.Table]) -> tuple[int, list[NDArray[np.intp]]]:
-        """Number the keys of several tables so that equal keys have equal numbers; return their count and the numbers
-        for each table.
+    def number_keys(self, indices: Sequence[pa.Table]) -> tuple[int, list[NDArray[np.intp]]]:
+        """Assign an integer to each different key, the same in all tables.
+
+        Return the number of different keys and, for each table, an array with the integer of each row's key.
         """
         if not indices:
             return 0, []
@@ -62,6 +75,7 @@ class KeyLimit:
         return groups.n, np.split(groups.ids, np.cumsum([index.num_rows for index in indices])[:-1])
 
     def _keys_of(self, tables: Sequence[pa.Table]) -> Groups:
+        """Group the rows of several tables, one after the other, by their keys."""
         keys = pa.concat_tables([table.select(list(self.keys)) for table in tables]) if self.keys else None
         rows = sum(table.num_rows for table in tables)
         columns = [] if keys is None else [key_column(keys.column(name)) for name in self.keys]

@@ -1,4 +1,6 @@
-"""Moments passed to a stream, as datetimes or whole microseconds. Implausible moments raise an error."""
+"""Read a moment that a caller passes to a stream, and raise an error if it is probably in another unit than
+microseconds.
+"""
 
 from __future__ import annotations
 
@@ -12,9 +14,9 @@ from windows import MAX_INSTANT, MIN_INSTANT
 
 _EPOCH = dt.datetime(1970, 1, 1, tzinfo=dt.UTC)
 _MICROSECOND = dt.timedelta(microseconds=1)
-_YEAR_10000 = 253_402_300_800_000_000  # microseconds; larger values would be nanoseconds of 1978 and later
-_END_OF_TIME = 2**61  # a watermark from this value on means that no more events are expected
-_1971 = 31_536_000_000_000
+_YEAR_10000 = 253_402_300_800_000_000  # in microseconds; as nanoseconds, this number is a moment of 1978
+_END_OF_TIME = 2**61  # a watermark of at least this value means that no more events are expected
+_1971 = 31_536_000_000_000  # in microseconds
 
 
 def read_moment(moment: Any, name: str, lowest: int = MIN_INSTANT) -> int:
@@ -23,11 +25,11 @@ def read_moment(moment: Any, name: str, lowest: int = MIN_INSTANT) -> int:
     Parameters
     ----------
     moment : datetime with a zone, datetime64 in UTC, or int
-        The moment. A whole number is in microseconds since 1970-01-01 UTC.
+        The moment. An integer is in microseconds since 1970-01-01 UTC.
     name : str
         The name of the argument, for error messages.
     lowest : int
-        The lowest whole number that is allowed.
+        The lowest value that is allowed for an integer, in microseconds.
 
     Returns
     -------
@@ -36,7 +38,7 @@ def read_moment(moment: Any, name: str, lowest: int = MIN_INSTANT) -> int:
     Raises
     ------
     ValueError
-        If the value is not a moment, is a datetime without a zone, or is a whole number beyond the year 9999.
+        If the value has another type, is a datetime without a zone, or is an integer beyond the year 9999.
 
     Examples
     --------
@@ -66,8 +68,8 @@ def read_moment(moment: Any, name: str, lowest: int = MIN_INSTANT) -> int:
 
 
 def check_unit(watermark: int, first_event: int | None) -> None:
-    """Raise an error for a watermark in 1970 if all events are later, because it is probably in seconds or
-    milliseconds.
+    """Raise an error if a watermark lies in 1970 but all events are later, because the number is then probably in
+    seconds or milliseconds.
 
     Parameters
     ----------

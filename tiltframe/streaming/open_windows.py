@@ -1,7 +1,7 @@
-"""Open windows: the windows of all levels of a tilt frame while events arrive, and the rows that are emitted.
+"""Open windows: the windows of all levels of a tilt frame while events arrive.
 
-The result depends only on the order and the arguments of the calls of `add` and `advance`. The machine's clock is not
-read; the caller passes the time.
+The result depends only on the calls of `add` and `advance`, their order and their arguments. The times for policies are
+passed by the caller; only the check ``ahead`` reads the machine's clock.
 """
 
 from __future__ import annotations
@@ -36,11 +36,11 @@ from tiltframe.streaming import saved
 from tiltframe.streaming.ahead import check_ahead, read_ahead
 from tiltframe.streaming.key_limit import KeyLimit
 from tiltframe.streaming.moments import check_unit, read_moment
-from tiltframe.streaming.open_level import OpenLevel, adopt, cascade, parts_by_level, pending_counts
+from tiltframe.streaming.open_level import OpenLevel, cascade, parts_by_level, pending_counts, prepare_restored
 from tiltframe.streaming.policies import EmitPolicy, LatePolicy, emit_policy, read_emit, read_late
 from tiltframe.streaming.progress import Progress
-from tiltframe.streaming.rebuilt import rebuilt_levels
-from tiltframe.streaming.session_lateness import kept_in_order, touches_held
+from tiltframe.streaming.rebuilt import rebuild_levels
+from tiltframe.streaming.session_lateness import rows_joining_kept_sessions, touch_kept_sessions
 from tiltframe.streaming.stream_rules import (
     CHANGE,
     StreamRules,
@@ -48,7 +48,7 @@ from tiltframe.streaming.stream_rules import (
     earliest_ends,
     latest_ends,
     mark_first_panes,
-    rows_of_panes,
+    rows_only_in_panes,
     to_window_table,
 )
 from tiltframe.streaming.window_table import (
@@ -56,7 +56,7 @@ from tiltframe.streaming.window_table import (
     LOWEST,
     WindowTable,
     concat,
-    merged_levels,
+    merge_levels,
     with_bounds,
 )
 from windows import MAX_INSTANT, MIN_INSTANT, Intervals, TimeWindow
@@ -64,28 +64,29 @@ from windows.timezone import Instants
 
 
 class OpenWindows:
-    """The windows of a tilt frame that have not ended, on all levels.
+    """The windows of a tilt frame in memory, on all levels, while events arrive. Emitted windows are returned by
+    `advance`.
 
     Parameters
     ----------
     frame : TiltFrame
     emit : EmitPolicy or str, optional
-        The policy that determines when windows are emitted, and with which content. Text is parsed by `read_emit`. The
-        default is ``after_close``. If the only level is ``all``, whose windows never close, the default is
-        ``periodic(2s)``.
+        The policy that determines when windows are emitted, and whether an emission has all rows of the window or only
+        new ones. Text is parsed by `read_emit`. The default is ``after_close``. If the only level is ``all``, whose
+        windows never close, the default is ``periodic(2s)``.
     late : LatePolicy or str
-        The policy that determines how long closed windows are kept, and how later events are treated. Text is parsed by
-        `read_late`.
+        The policy that determines how long closed windows are kept in memory for late events, and how events are
+        treated that arrive even later. Text is parsed by `read_late`.
     max_keys : int, optional
-        The maximum number of different keys in memory.
+        The maximum number of different keys in memory. By default, there is no limit.
     beyond : str
-        The action for rows of further keys: ``error`` raises an error, ``drop`` drops and counts the rows.
+        The action for rows with further keys: ``error`` raises an error, ``drop`` drops and counts the rows.
     ahead : str, optional
-        The maximum time that rows may be ahead of the machine's clock, such as ``1h``. `add_rows` raises an error for a
-        row that is further ahead. By default, rows may have any time.
+        The longest time by which the time of a row may be later than the machine's clock, such as ``1h``. `add_rows`
+        raises an error for a row with a later time. By default, rows may have any time.
     where : str, optional
-        An SQL condition on rows. `add_rows` ignores all other rows, which do not count in ``progress`` either. `add`
-        receives states, from which rows cannot be selected.
+        An SQL condition on rows. `add_rows` ignores rows that do not meet it; they do not count in ``progress`` either.
+        The condition does not apply to `add`, because rows cannot be selected from states.
 
     Raises
     ------
@@ -94,9 +95,9 @@ class OpenWindows:
 
     Guarantee
     ---------
-    The guarantee holds in the mode ``accumulating``, for any batches in any order, with any calls of `advance` and any
-    restarts between them: the last emission of a window is bit-for-bit the result of `tiltframe.rollup` for the same
-    rows, except those that were late for the window.
+    In the mode ``accumulating``, the last emission of a window is bit-for-bit the result of `tiltframe.rollup` for the
+    rows that were not late for the window. This holds for any batches in any order, any calls of `advance` and any
+    restarts.
 
     Examples
     --------
@@ -120,7 +121,7 @@ class OpenWindows:
         ahead: str | None = None,
         where: str | None = None,
     ) -> None:
-        """Check the arguments. Create a stream without open windows."""
+        """Check the arguments, and create a stream that has not received any rows."""
         self.frame = checked_type(frame, TiltFrame, "frame")
         self.emit, self.late = emit_policy(emit, self.frame), read_late(late).for_frame(self.frame)
         self.max_keys = None if max_keys is None else checked_whole(max_keys, parameter("max_keys"), 1)
@@ -134,25 +135,26 @@ class OpenWindows:
         self._rules = StreamRules(self.frame, self.emit, self.late)
         self._rules.check()
         self._rules.warn()
-        self._levels: tuple[OpenLevel, ...] = ()  # empty until the first states determine the types
+        # empty until the first states arrive, because they determine the types of the columns
+        self._levels: tuple[OpenLevel, ...] = ()
         self._clock = saved.Clock()
         self._counts = dict.fromkeys(saved.COUNTS, 0)
-        self.excluded = Exclusions(self.frame)  # the number of refused values of each measure, since this process began
+        self.excluded = Exclusions(self.frame)  # the values that each measure skipped, counted since this process began
 
     @property
     def partial_frame(self) -> TiltFrame:
-        """The frame that reduces rows for `add`. Its measures are those of the stream's frame and those that the
-        policies need.
+        """The frame with which rows are reduced to states for `add`. It has the measures of the stream's frame and
+        those that the policies need.
 
-        Rows may be reduced elsewhere, such as in Spark's tasks or in another process. ``reduce_rows(rows,
-        partial_frame)`` of `tiltframe.reducing` and ``merge_panes(states, partial_frame)`` of
-        `tiltframe.merged_windows` then return the argument of `add`.
+        Rows may be reduced in another process, such as a task of Spark. To do so, call ``reduce_rows(rows,
+        partial_frame)`` of `tiltframe.reducing`, and optionally ``merge_panes(states, partial_frame)`` of
+        `tiltframe.merged_windows` to merge the states of several batches. Pass the result to `add`.
         """
         return self._rules.partial_frame
 
     @property
     def emitted_columns(self) -> Mapping[str, pa.DataType]:
-        """The columns that follow the states in the result of `advance`, and their types."""
+        """The names and types of the columns that follow the states in the result of `advance`."""
         return self._rules.emitted
 
     def add_rows(self, rows: pa.Table) -> pa.Table:
@@ -166,8 +168,8 @@ class OpenWindows:
         Returns
         -------
         table
-            The rows that were dropped as late, unchanged. Rows are processed one after the other. Between two calls of
-            `advance`, the same rows are dropped however they are split into batches.
+            The rows that were dropped as late, with all their columns. Which rows are dropped does not depend on how
+            the rows between two calls of `advance` are split into batches.
 
         Raises
         ------
@@ -186,43 +188,44 @@ class OpenWindows:
         placed, dropped, newest = self.late.arrive(self.frame.levels[0], times, self._clock.newest)
         moved, dropped = int((placed != times).sum()), dropped.copy()
         remaining = rows.filter(pa.array(~dropped)) if dropped.any() else rows
-        states, late = self._reduced(remaining, times[~dropped], placed[~dropped])
+        states, late = self._reduce_rows(remaining, times[~dropped], placed[~dropped])
         panes = merge_panes(mark_as_checked(states), self.partial_frame)
-        lost, levels, counts = self._merged(panes)
+        lost, levels, counts = self._merge_panes(panes)
         if len(lost):
-            late = rows_of_panes(lost, remaining, placed[~dropped], self._rules)
+            late = rows_only_in_panes(lost, remaining, placed[~dropped], self._rules)
         dropped[~dropped] = late
         counts |= {"moved_rows": moved, "rows": len(is_committed), "late_rows": int(dropped.sum())}
         counts |= {"committed_rows": int(is_committed.sum())}
         counts |= {"refused_values": self._count_refused(panes, lost)}
-        self._keep(levels, replace(self._clock, newest=newest), counts)
+        self._store(levels, replace(self._clock, newest=newest), counts)
         return rows.filter(pa.array(dropped))
 
     def add(self, states: pa.Table, newest: int | None = None) -> pa.Table:
-        """Add a batch as states of the finest panes, merged or not, in any order. A pane is the short window that rows
-        are first reduced to.
+        """Add a batch of rows that were already reduced to states of panes, in any order. Panes are the shortest
+        windows to which rows are reduced when they arrive: the windows of the finest level or, if these overlap,
+        shorter windows that divide them.
 
         Parameters
         ----------
         states : table of window_start, window_end, keys, states
             States of `partial_frame`, from `tiltframe.reducing.reduce_rows` or `tiltframe.merged_windows.merge_panes`.
-            All rows of the batch count as arriving at the same time: a row can join a session that any row of the batch
-            keeps open.
+            A pane may occur several times. All rows of the batch arrive at the same time: a row that would be late
+            alone is accepted if it joins a session that another row of the batch extends.
         newest : int, optional
-            If the states are part of a larger batch, the start of the newest window for which that batch has events, in
-            microseconds UTC. The policy `Buffer` uses it.
+            If the batch is a part of a larger one, the start of the newest window of the finest level in the larger
+            batch, in microseconds UTC. Only the policy `Buffer` uses it.
 
         Returns
         -------
         table of window_start, window_end, keys, states
-            The panes that were dropped as late because the retention of all their windows is over, with the states of
-            the frame.
+            The panes that were dropped because all their windows have been removed from memory, with the states of the
+            frame.
 
         Raises
         ------
         ValueError
             If the states do not belong to `partial_frame` or are damaged, or if there would be more than ``max_keys``
-            keys. In these cases, the windows are unchanged.
+            keys and ``beyond`` is ``error``. In these cases, the windows are unchanged.
         """
         finest, rules = self.frame.levels[0], self._rules
         panes = merge_panes(checked_panes(states, rules), self.partial_frame)
@@ -240,12 +243,12 @@ class OpenWindows:
             panes = merge_panes(mark_as_checked(with_bounds(panes, starts, finest.ends(starts))), self.partial_frame)
         clock = replace(self._clock, newest=arrival.newest)
         if newest is not None:
-            clock = clock.seen(newest)
-        lost, levels, counts = self._merged(panes)
+            clock = clock.with_newest(newest)
+        lost, levels, counts = self._merge_panes(panes)
         counts["late_rows"] = dropped.rows + lost.rows
         counts["rows"] += dropped.rows + committed
         counts["refused_values"] = self._count_refused(panes, lost)
-        self._keep(levels, clock, counts | {"moved_rows": moved_rows, "committed_rows": committed})
+        self._store(levels, clock, counts | {"moved_rows": moved_rows, "committed_rows": committed})
         return pa.concat_tables(
             [
                 panes_left_out.states.select([START, END, *self.frame.states_columns[3:]])
@@ -262,15 +265,14 @@ class OpenWindows:
             The time before which no more events are expected: a datetime with a zone, or microseconds UTC. A value
             lower than the previous one changes nothing.
         now : datetime or int, optional
-            The arrival time of rows, which periods and timeouts use. A value lower than the previous one changes
-            nothing.
+            The time at which the rows since the last call arrived, a datetime with a zone or microseconds. Periods and
+            timeouts of policies use it. A value lower than the previous one changes nothing.
 
         Returns
         -------
         table
-            Before the first rows, a table without rows and with only the column level. After that, a table with one row
-            for each emission: level, window_start, window_end (both null for a window over all time), keys, one struct
-            per column of states, and
+            One row for each emitted window: level, window_start, window_end (both null for a window over all time),
+            keys, one struct per column of states, and
 
             - the columns that the emit policy adds: ``span`` (duration) with `AfterKeyExpire`,
             - ``reason`` (string): ``close``, ``timeout``, ``late`` (rows of a closed window arrived), ``period``,
@@ -279,8 +281,9 @@ class OpenWindows:
             - ``partial`` (bool): whether the window was still open,
             - ``change`` (int8; in a changelog only): -1 for a retraction, 1 for the valid row.
 
-            Rows are sorted by level, finest first. Within a level, retractions come first; then rows are sorted by
-            window and keys. `results` converts the states to results.
+            Rows are sorted by level, from the finest to the coarsest. Within a level, retractions come first, and then
+            rows by window and keys. Before the first rows arrive, the table has only the column level. `results`
+            converts the states to results.
 
         Raises
         ------
@@ -291,11 +294,11 @@ class OpenWindows:
         """
         if watermark is not None:
             watermark = read_moment(watermark, "watermark")
-            holds_windows = bool(self._levels) and len(self._levels[0].held) > 0
-            check_unit(watermark, int(self._levels[0].held.starts.min()) if holds_windows else None)
+            holds_windows = bool(self._levels) and len(self._levels[0].windows) > 0
+            check_unit(watermark, int(self._levels[0].windows.starts.min()) if holds_windows else None)
         if now is not None:
             now = read_moment(now, "now", 0)
-        return self._advanced(self._clock.advanced_to(watermark, now))
+        return self._advance_levels(self._clock.advanced_to(watermark, now))
 
     def close(self) -> pa.Table:
         """Close all windows, including windows over all time, because no more rows will arrive.
@@ -305,34 +308,38 @@ class OpenWindows:
         table
             A table like the result of `advance`, with one row for each window that has changed since its last emission.
         """
-        return self._advanced(replace(self._clock, watermark=MAX_INSTANT + self.emit.delay_micros))
+        return self._advance_levels(replace(self._clock, watermark=MAX_INSTANT + self.emit.delay_micros))
 
-    def _advanced(self, clock: saved.Clock) -> pa.Table:
-        at = self._passed(clock.watermark)
+    def _advance_levels(self, clock: saved.Clock) -> pa.Table:
+        """Set the clock, advance all levels, and return the rows to emit."""
+        at = self._closing_time(clock.watermark)
         if self.late.closes_by_events and clock.watermark is not None and clock.watermark < LAST:
-            clock = clock.seen(self._start_of(clock.watermark))
+            clock = clock.with_newest(self._start_of(clock.watermark))
         time = self.emit.time(clock.watermark, clock.now)
         due = self.emit.is_due(clock.last_checked, time)
         if not self._levels:
-            self._clock = clock.after_look(self.emit, time, due, False)
-            return _NOTHING.empty_table()
-        behind, follows = LOWEST, self.late.closes_by_events  # the time up to which the level below closes windows
+            self._clock = clock.after_check(self.emit, time, due, False)
+            return _COLUMNS_BEFORE_ROWS.empty_table()
+        # events have closed the windows of a level that end at or before ``behind``
+        behind, follows = LOWEST, self.late.closes_by_events
         if follows and clock.newest is not None:
             behind = self.late.closed_until(self.frame.levels[0], clock.newest)
         levels, emitted, early = [], [], False
-        for level in cascade(self._levels, self._rules, self._rules.closed_by(at)):
+        for level in cascade(self._levels, self._rules, self._rules.last_closed_end(at)):
             later, out, newest, emitted_open = level.advanced(max(at, behind), clock.now, due, self._rules)
             behind = newest if follows else LOWEST
             levels.append(later)
             emitted.append(out)
             early |= emitted_open
         table = pa.concat_tables(emitted)
-        counts = {"emitted_rows": table.num_rows, "results_beyond_limit": self._count_beyond(table)}
-        self._keep(tuple(levels), clock.after_look(self.emit, time, due, early), counts)
+        counts = {"emitted_rows": table.num_rows, "results_beyond_limit": self._count_beyond_limit(table)}
+        self._store(tuple(levels), clock.after_check(self.emit, time, due, early), counts)
         return table
 
     def _count_refused(self, panes: pa.Table, lost: WindowTable) -> int:
-        """Count the values that measures skipped in panes, except in those that were dropped as late."""
+        """Count the values that measures have skipped, from the states in ``panes``. Values in the panes ``lost``,
+        which were dropped as late, do not count.
+        """
         counted, dropped = self.excluded.empty(), self.excluded.empty()
         counted.count_values(panes)
         dropped.count_values(lost.states)
@@ -340,8 +347,10 @@ class OpenWindows:
         self.excluded.add(counted)
         return counted.values
 
-    def _count_beyond(self, emitted: pa.Table) -> int:
-        """Count the results beyond a limit in emitted states, except for retractions."""
+    def _count_beyond_limit(self, emitted: pa.Table) -> int:
+        """Count the results that are null because of a limit of the measure in emitted states. Retractions do not
+        count.
+        """
         if CHANGE in emitted.column_names:
             emitted = emitted.filter(pc.greater(emitted.column(CHANGE), 0))
         counted = self.excluded.empty()
@@ -350,7 +359,7 @@ class OpenWindows:
         return counted.groups
 
     def results(self, emitted: pa.Table) -> pa.Table:
-        """Return the results of emitted states: the same rows, with measures in place of states.
+        """Compute the results of emitted states.
 
         Parameters
         ----------
@@ -360,25 +369,26 @@ class OpenWindows:
         Returns
         -------
         table
+            The same rows, with one column per measure instead of the columns of states.
 
         Raises
         ------
         ValueError
             If the states do not belong to the frame.
         """
-        if checked_type(emitted, pa.Table, "emitted").schema.equals(_NOTHING):
+        if checked_type(emitted, pa.Table, "emitted").schema.equals(_COLUMNS_BEFORE_ROWS):
             return emitted
         self.frame.check_states(emitted.schema)
         return self._rules.results(emitted)
 
     @property
     def progress(self) -> Progress:
-        """The numbers of rows so far, and of windows, keys and bytes in memory."""
-        bounds = [(level.held.ends, level.held.marks["closed_until"], level) for level in self._levels]
+        """The numbers of rows so far, and of the windows, keys and bytes in memory."""
+        bounds = [(level.windows.ends, level.windows.marks["closed_until"], level) for level in self._levels]
         closed = [self._rules.closed(e, level.watermark) | (e <= to) for e, to, level in bounds]
         names = [level.window.name for level in self._levels]
-        opened = [int((~c & self._begun(at)).sum()) for at, c in enumerate(closed)]
-        keys, ids = self._limit.numbered([level.held.index for level in self._levels])
+        opened = [int((~c & self._has_begun(at)).sum()) for at, c in enumerate(closed)]
+        keys, ids = self._limit.number_keys([level.windows.index for level in self._levels])
         pending = pending_counts(self._levels, ids)
         return Progress(
             **self._counts,
@@ -386,33 +396,32 @@ class OpenWindows:
             kept_windows={n: int(c.sum()) for n, c in zip(names, closed, strict=True)},
             keys=keys,
             watermark_us=self._clock.watermark,
-            state_bytes=sum(t.nbytes for level in self._levels for t in (level.held, level.emitted)),
+            state_bytes=sum(t.nbytes for level in self._levels for t in (level.windows, level.emitted)),
         )
 
     @property
     def typed(self) -> bool:
-        """Whether the types of all states are known. They are unknown before the first batch, and those of an added
-        measure before its first batch.
+        """Whether the types of all states are known.
 
-        An empty batch determines the types as well. Until the types are known, emitted rows have no column for such a
-        measure.
+        They are unknown before the first batch, which may be empty. After measures were added to a saved stream, their
+        types are unknown before the next batch. Emitted rows have no column for a measure of unknown type.
         """
-        columns = self._levels[0].held.schema.names if self._levels else ()
+        columns = self._levels[0].windows.schema.names if self._levels else ()
         return all(name in columns for name in self._rules.functions)
 
     @property
     def closed_before(self) -> int | None:
-        """The time up to which all windows of the finest level are closed, in microseconds UTC."""
+        """The latest end of closed windows of the finest level, in microseconds UTC: all windows that end at or before
+        this time are closed. None before the first watermark.
+        """
         at = self._levels[0].watermark if self._levels else LOWEST
         return None if at == LOWEST else at - self.emit.delay_micros
 
     @property
     def last_end(self) -> int | None:
-        """The latest end of the finest level's windows in memory, in microseconds UTC, or None if there are no
-        windows.
-        """
-        windows = self._levels[0].held if self._levels else ()
-        return int(self._levels[0].held.ends.max()) if len(windows) else None
+        """The latest end of the finest level's windows in memory, in microseconds UTC. None if there are no windows."""
+        windows = self._levels[0].windows if self._levels else ()
+        return int(self._levels[0].windows.ends.max()) if len(windows) else None
 
     def unemitted(self) -> pa.Table:
         """Return the windows of the finest level that have new rows since their last emission, with their states.
@@ -425,13 +434,15 @@ class OpenWindows:
         """
         if not self._levels:
             return pa.table({})
-        windows = self._levels[0].held
-        states = windows.filter(windows.marks["new_rows"] > 0).known_states(self._rules.added)
+        windows = self._levels[0].windows
+        states = windows.filter(windows.marks["new_rows"] > 0).states_with_unknown(self._rules.added)
         names = [START, END, *self.frame.keys, *(column.name for column in self.frame.states)]
         return states.select([name for name in names if name in states.column_names])
 
     def copy(self) -> OpenWindows:
-        """Return an independent copy. The two share the tables in memory, but later rows change only one of them."""
+        """Return an independent copy: rows that are added to one of the two do not change the other. The present tables
+        are shared, not copied.
+        """
         twin = copy.copy(self)
         twin._counts = dict(self._counts)
         twin.excluded = self.excluded.empty()
@@ -439,7 +450,7 @@ class OpenWindows:
         return twin
 
     def to_ipc(self) -> bytes:
-        """Return the complete state of the stream as Arrow IPC bytes, with which `from_ipc` continues."""
+        """Return the complete state of the stream as bytes, from which `from_ipc` restores it."""
         return self.save().to_bytes()
 
     @classmethod
@@ -456,13 +467,12 @@ class OpenWindows:
         Parameters
         ----------
         data : bytes or Saved
-            The blocks of states in a `Saved` are read when they are first needed. If a block is damaged, the error is
-            raised when it is read.
+            A `Saved` reads its blocks when they are first needed, and raises an error for a damaged block then.
         frame, emit, late, **bounds : optional
-            Other arguments of `OpenWindows`: ``max_keys``, ``beyond``, ``ahead`` and ``where``. By default the saved
-            values are used. Measures may be added: they are null in windows that have earlier rows. Measures may be
-            removed, and expressions over results may change. Otherwise, the frame and the mode of emission must not
-            change.
+            Arguments of `OpenWindows` that replace the saved ones; ``bounds`` may be ``max_keys``, ``beyond``,
+            ``ahead`` and ``where``. In ``frame``, measures may be added or removed, and expressions over results may
+            change; otherwise it must be the saved frame. An added measure is null in windows that have earlier rows.
+            The mode of emission must not change.
 
         Returns
         -------
@@ -473,33 +483,33 @@ class OpenWindows:
         ValueError
             If ``data`` is not a saved state, or has another frame; the message names the difference.
         """
-        state = data if isinstance(data, saved.Saved) else saved.of_bytes(data)
+        state = data if isinstance(data, saved.Saved) else saved.read_saved(data)
         saved.check_version(state)
-        if "ordered" in state.said:
+        if "ordered" in state.description:
             raise ValueError(
                 "the saved state belongs to a stream of ordered windows, but this stream has time windows; begin with "
                 "a new state"
             )
         frame = state.frame if frame is None else saved.continued_frame(state, frame)
-        emit = saved.made("emit policy", read_emit, state.said["emit"]) if emit is None else emit
-        late = saved.made("late policy", read_late, state.said["late"]) if late is None else late
-        windows = cls(frame, emit, late, **{**state.said["settings"], **bounds})
+        emit = saved.create_from_saved("emit policy", read_emit, state.description["emit"]) if emit is None else emit
+        late = saved.create_from_saved("late policy", read_late, state.description["late"]) if late is None else late
+        windows = cls(frame, emit, late, **{**state.description["settings"], **bounds})
         saved.check_mode(state, windows.emit)
         windows._rules = replace(windows._rules, added=state.added(windows._rules))
-        windows._levels = adopt(state.levels(windows._rules), windows._rules)
-        windows._clock = saved.Clock(**state.said["clock"])
-        windows._counts = {**windows._counts, **state.said["counts"]}
+        windows._levels = prepare_restored(state.levels(windows._rules), windows._rules)
+        windows._clock = saved.Clock(**state.description["clock"])
+        windows._counts = {**windows._counts, **state.description["counts"]}
         return windows
 
     def save(self) -> saved.Saved:
-        """Return the state of `to_ipc` in blocks, so that only changed blocks need to be written.
+        """Return the complete state of the stream in blocks, so that only changed blocks need to be written.
 
-        The result has ``head``, bytes that describe the state, and ``blocks``, a mapping of names to blocks. A block
-        that was read and has not changed is the same object.
+        The result has ``head``, bytes that describe the state, and ``blocks``, a mapping from names to blocks. A block
+        that has not changed since it was read is the same object as in the `Saved` that was passed to `from_ipc`.
         """
         settings: dict[str, Any] = {"max_keys": self.max_keys, "beyond": self.beyond}
         settings |= {name: value for name, value in (("ahead", self.ahead), ("where", self.where)) if value is not None}
-        return saved.written(self._rules, settings, levels=self._levels, clock=self._clock, counts=self._counts)
+        return saved.save_stream(self._rules, settings, levels=self._levels, clock=self._clock, counts=self._counts)
 
     @classmethod
     def from_committed(
@@ -511,23 +521,25 @@ class OpenWindows:
         late: LatePolicy | str = "drop",
         **bounds: Any,
     ) -> OpenWindows:
-        """Continue from states of the finest level that are stored durably. Coarser open windows are merged from them.
+        """Continue a stream whose states are in a store. The open windows of all levels are rebuilt from the states of
+        the store.
 
         Parameters
         ----------
         states : table of level, window_start, window_end, keys, states
-            States from a store or a rollup. The states of a level are merged into the next level if that level is
-            missing. The states in windows that end after ``committed`` are required; others may be left out.
+            States from a store or a rollup. If there are no states of a level, they are computed from the next finer
+            level. The states in each window that ends after ``committed``, on any level, must be complete; other states
+            may be left out.
         committed : int
-            A time in microseconds UTC. ``states`` contains all rows of finest windows that end at or before this time.
-            If such rows arrive again, they are ignored, and counted in ``progress.committed_rows``.
+            A time in microseconds UTC, such that the store has all rows in windows of the finest level that end at or
+            before it. If such rows arrive again, they are ignored and counted in ``progress.committed_rows``.
         frame, emit, late, **bounds : optional
             Arguments of `OpenWindows`.
 
         Returns
         -------
         OpenWindows
-            Open windows, whose watermark is ``committed`` plus the delay of the emit policy.
+            The watermark of the stream is ``committed`` plus the delay of the emit policy.
 
         Raises
         ------
@@ -538,28 +550,33 @@ class OpenWindows:
         overlapping = [level.name for level in frame.levels if not level.contiguous]
         if overlapping:
             raise ValueError(
-                f"windows can be rebuilt only from levels whose windows follow each other; got {overlapping[0]}"
+                "open windows can be rebuilt only for levels whose windows follow each other without gaps or overlaps, "
+                f"and those of the level {overlapping[0]} do not; leave out the level, or use OpenWindows.from_ipc"
             )
         committed = checked_whole(committed, "committed, a moment in microseconds,", MIN_INSTANT, MAX_INSTANT - 1)
         frame.check_states(states.schema)
         finest, committed_states = frame.levels[0], states.select(list(frame.states_columns))
-        rules, levels = rebuilt_levels(committed_states, committed, frame, windows._rules)
+        rules, levels = rebuild_levels(committed_states, committed, frame, windows._rules)
         windows._rules = rules
-        windows._levels = adopt(levels, windows._rules)
+        windows._levels = prepare_restored(levels, windows._rules)
         newest = windows.late.newest_at(finest, committed)
         windows._clock = saved.Clock(committed + windows.emit.delay_micros, newest=newest, committed=committed)
         return windows
 
     def _is_committed(self, times: Instants) -> NDArray[np.bool_]:
-        """Return a mask of the rows whose finest windows are already committed."""
+        """Return a mask of the rows that are already in a store. ``times`` are the times of the rows in microseconds
+        UTC.
+        """
         committed = self._clock.committed
         if committed is None or not len(times) or times.min() >= committed:
             return np.zeros(len(times), np.bool_)
         return self.frame.levels[0].ends(self.frame.levels[0].starts(times)) <= committed
 
-    def _reduced(self, rows: pa.Table, times: Instants, placed: Instants) -> tuple[pa.Table, NDArray[np.bool_]]:
-        """Reduce rows to states of panes, and return a mask of the late rows. Late rows of sessions are left out of the
-        states.
+    def _reduce_rows(self, rows: pa.Table, times: Instants, placed: Instants) -> tuple[pa.Table, NDArray[np.bool_]]:
+        """Reduce rows to states of panes, without rows that are late because their session is no longer kept.
+
+        ``times`` are the times of the rows, and ``placed`` the times in whose windows they count, in microseconds UTC.
+        Return the states, and a mask of the late rows.
         """
         late, window = np.zeros(len(times), np.bool_), self.frame.levels[0]
         assigned = window.assign(times) if window.is_merging else None
@@ -570,7 +587,7 @@ class OpenWindows:
         needed = columns_to_reduce(rows, self.partial_frame)
         rows, owners, keys = keyed(rows, self.frame.keyed_by, needed, self.frame.timezone)
         owners = np.arange(len(times)) if owners is None else owners
-        joins = self._join(level, keys, assigned.starts[owners], assigned.ends[owners])
+        joins = self._accepted_rows(level, keys, assigned.starts[owners], assigned.ends[owners])
         late[owners] = True
         late[owners[joins]] = False
         chosen = pa.array(joins)
@@ -578,31 +595,42 @@ class OpenWindows:
         return reduce_keyed(rows.filter(chosen), keys, self.partial_frame, times[owners][joins]), late
 
     def _may_be_late(self, assigned: Intervals) -> NDArray[np.bool_]:
-        """Return a mask of the rows that are late, unless the session that they join is still kept."""
+        """Return a mask of the rows that are late unless they join a session in memory. ``assigned`` has the interval
+        from each row to one gap after it.
+        """
         rules = self._rules
-        return rules.expired(assigned.starts if rules.remembers_sessions else assigned.ends, self._begins)
+        return rules.expired(assigned.starts if rules.remembers_sessions else assigned.ends, self._first_watermark)
 
-    def _join(
+    def _accepted_rows(
         self, level: OpenLevel, keys: Mapping[str, pa.Array], starts: Instants, end_times: Instants
     ) -> NDArray[np.bool_]:
-        """Return a mask of the rows that count. Rows are processed in order, because a row keeps the session that it
-        joins from ending.
+        """Return a mask of the rows that are accepted, for a level of sessions. The others are late.
+
+        Rows are processed in the order of their arrival, because an accepted row extends its session, which later rows
+        may join. ``keys`` are the columns of keys; ``starts`` and ``end_times`` are the bounds of each row's own
+        session, in microseconds UTC.
         """
-        windows = level.held
+        windows = level.windows
         both = {name: pa.chunked_array([key_column(windows.index.column(name)), keys[name]]) for name in keys}
         ids = group_by([key_column(column) for column in both.values()], len(windows) + len(starts))[0].ids
         of_held, of_rows = ids[: len(windows)], ids[len(windows) :]
         own = ~self._rules.expired(end_times, level.watermark)
-        own[~own] = touches_held((of_held, windows.starts, windows.ends), of_rows[~own], starts[~own], end_times[~own])
+        own[~own] = touch_kept_sessions(
+            (of_held, windows.starts, windows.ends), of_rows[~own], starts[~own], end_times[~own]
+        )
         may = np.ones(len(starts), np.bool_)
         if self._rules.remembers_sessions:
-            may = ~level.joins_forgotten(keys, starts, self._rules)
-        may[may] = kept_in_order(own[may], of_rows[may], starts[may], int(level.window.length))
+            may = ~level.late_session_rows(keys, starts, self._rules)
+        may[may] = rows_joining_kept_sessions(own[may], of_rows[may], starts[may], int(level.window.length))
         return may
 
-    def _merged(self, panes: pa.Table) -> tuple[WindowTable, tuple[OpenLevel, ...], dict[str, int]]:
-        """Merge states of panes into every level; return the panes that were lost, the levels and the counts."""
-        exceeding = self._limit.exceeding([level.held.index for level in self._levels], panes)
+    def _merge_panes(self, panes: pa.Table) -> tuple[WindowTable, tuple[OpenLevel, ...], dict[str, int]]:
+        """Merge states of panes into the windows of all levels.
+
+        Return the panes that were dropped as late, the new levels, and the numbers to add to ``progress``. The stream
+        itself is not changed.
+        """
+        exceeding = self._limit.beyond_limit([level.windows.index for level in self._levels], panes)
         refused = 0
         if exceeding.any():
             refused = to_window_table(panes.filter(pa.array(exceeding)), self._rules).rows
@@ -611,7 +639,7 @@ class OpenWindows:
         counts = {"rows": pane_table.rows + refused, "refused_rows": refused}
         levels = self._levels or tuple(self._no_windows(level, pane_table) for level in self.frame.levels)
         late = pane_table.none()
-        if levels[0].window.is_merging and (touching := levels[0].touching_forgotten(pane_table, self._rules)).any():
+        if levels[0].window.is_merging and (touching := levels[0].late_sessions(pane_table, self._rules)).any():
             late = pane_table.filter(touching)
             pane_table, panes = pane_table.filter(~touching), panes.filter(pa.array(~touching))
         if self._rules.cascades:
@@ -623,85 +651,98 @@ class OpenWindows:
             new = [mark_first_panes(table, level, panes, self._rules) for level, table in climbed]
         if not self._levels:
             levels[0].check_having(self._rules)
-        _check_types(levels[0].held.schema, new[0].schema)
-        lost = self._lost(pane_table, levels)
+        _check_types(levels[0].windows.schema, new[0].schema)
+        lost = self._late_panes(pane_table, levels)
         both = zip(levels, new, strict=True)
-        pairs = [(level.held.widened(table.schema), table, level.window) for level, table in both]
-        tables = merged_levels(pairs, self._rules.functions)
+        pairs = [(level.windows.widened(table.schema), table, level.window) for level, table in both]
+        tables = merge_levels(pairs, self._rules.functions)
         merged = (
-            replace(level, emitted=level.emitted.widened(table.schema)).with_held(table, self._rules)
+            replace(level, emitted=level.emitted.widened(table.schema)).with_windows(table, self._rules)
             for level, table in zip(levels, tables, strict=True)
         )
         return concat([late, pane_table.filter(lost)]), tuple(merged), counts
 
-    def _lost(self, panes: WindowTable, levels: Iterable[OpenLevel]) -> NDArray[np.bool_]:
+    def _late_panes(self, panes: WindowTable, levels: Iterable[OpenLevel]) -> NDArray[np.bool_]:
+        """Return a mask of the panes whose windows on all levels have been removed from memory. They are dropped as
+        late.
+        """
         lost = np.ones(len(panes), np.bool_)
         for level in levels:
             if not lost.any() or level.watermark == LOWEST or self.late.lateness_micros is None:
                 return np.zeros(len(panes), np.bool_)
             if level.window.is_merging:
-                lost &= level.lost(panes, self._rules)
+                lost &= level.late_windows(panes, self._rules)
             else:
                 lost &= self._rules.expired(latest_ends(level.window, panes.starts), level.watermark)
         return lost
 
     def _no_windows(self, level: TimeWindow, table: WindowTable) -> OpenLevel:
-        """Return a level without windows, with the column types of a table."""
-        none, at = table.none(), self._begins
-        until = self._rules.closed_by(at) if self._rules.cascades else HIGHEST
-        return OpenLevel(level, held=none, emitted=none, watermark=at, cascaded_until=until)
+        """Return a level without windows. ``level`` is the window of the level, and ``table`` a table with the columns
+        that its windows will have.
+        """
+        none, at = table.none(), self._first_watermark
+        until = self._rules.last_closed_end(at) if self._rules.cascades else HIGHEST
+        return OpenLevel(level, windows=none, emitted=none, watermark=at, cascaded_until=until)
 
     @property
-    def _begins(self) -> int:
-        """The watermark with which new levels begin: the last watermark before the first rows."""
-        return self._passed(self._clock.watermark)
+    def _first_watermark(self) -> int:
+        """The watermark of levels before their first rows, in microseconds UTC. Windows that end before it are closed
+        from the start.
+        """
+        return self._closing_time(self._clock.watermark)
 
-    def _passed(self, watermark: int | None) -> int:
-        """Return the time up to which a watermark closes windows.
+    def _closing_time(self, watermark: int | None) -> int:
+        """Return the time up to which a watermark closes windows, in microseconds UTC. Without a watermark, return the
+        lowest int64.
 
-        If events close windows, a watermark acts like an event of its time: it does not close a window that such an
-        event would leave in the buffer.
+        If the late policy closes windows by events (`Buffer`), a watermark has the effect of an event with the same
+        time. It does not close the windows that are in the buffer after such an event.
         """
         if watermark is None:
             return LOWEST
-        if not self.late.closes_by_events or watermark >= LAST:  # no window starts later
+        if not self.late.closes_by_events or watermark >= LAST:  # no window begins after LAST
             return watermark
         return self.late.closed_until(self.frame.levels[0], self._start_of(watermark))
 
     def _start_of(self, time: int) -> int:
+        """Return the start of the finest level's window that contains a time. Both are in microseconds UTC."""
         return int(self.frame.levels[0].starts(np.array([time]))[0])
 
-    def _begun(self, at: int) -> NDArray[np.bool_]:
-        """Return a mask of a level's windows that have begun by a time.
+    def _has_begun(self, at: int) -> NDArray[np.bool_]:
+        """Return a mask of the windows of a level that are counted in `progress`. ``at`` is the number of the level,
+        counted from the finest.
 
-        If events close windows, a coarser window begins when the first window of the level below closes in it, because
-        it has no rows until then. If a timeout closes windows, this can be determined only for windows that do not
-        overlap.
+        With the late policy `Buffer`, a window of a coarser level is not counted until a window of the next finer level
+        closes in it, because its rows are counted in the finer window until then. If a timeout closes finer windows,
+        this is determined only for levels whose windows do not overlap; other windows are counted.
         """
         level, below = self._levels[at], self._levels[at - 1]
-        firsts = level.held.marks["first_pane"]
+        firsts = level.windows.marks["first_pane"]
         begun = np.ones(len(firsts), np.bool_)
         if self.late.closes_by_events and at:
             has_first = firsts < HIGHEST
             begun[has_first] = self._rules.closed(earliest_ends(below.window, firsts[has_first]), below.watermark)
-            timed = below.held.filter((below.held.ends <= below.held.marks["closed_until"]) & below.window.disjoint)
-            first_panes = mark_first_panes(level.held, level.window, timed.index, self._rules).marks["first_pane"]
+            timed = below.windows.filter(
+                (below.windows.ends <= below.windows.marks["closed_until"]) & below.window.disjoint
+            )
+            first_panes = mark_first_panes(level.windows, level.window, timed.index, self._rules).marks["first_pane"]
             begun |= first_panes < HIGHEST
         return begun
 
-    def _keep(self, levels: tuple[OpenLevel, ...], clock: saved.Clock, counts: Mapping[str, int]) -> None:
-        """Store the computed levels and counts. This is the last step, so that an earlier error leaves the stream
-        unchanged.
+    def _store(self, levels: tuple[OpenLevel, ...], clock: saved.Clock, counts: Mapping[str, int]) -> None:
+        """Replace the levels and the clock, and add to the counts of `progress`. This is called last, so that an error
+        before it leaves the stream unchanged.
         """
         self._levels, self._clock = levels, clock
         for name, count in counts.items():
             self._counts[name] += count
 
 
-_NOTHING = pa.schema([(LEVEL, pa.string())])  # the schema of emitted rows while the types of states are unknown
+_COLUMNS_BEFORE_ROWS = pa.schema([(LEVEL, pa.string())])  # the columns of emitted rows before the first batch
 
 
 def _check_types(schema: pa.Schema, new: pa.Schema) -> None:
+    """Raise ``ValueError`` if a column of a batch has another type than in earlier batches."""
     for field in new:
         kind = schema.field(field.name).type if field.name in schema.names else field.type
         if kind != field.type:

@@ -1,5 +1,5 @@
-"""Ordered windows while events arrive: rows wait until the watermark has passed them, and are then processed in
-order.
+"""Ordered windows in a stream: rows are stored until the watermark has passed them, and are then processed in the order
+of their times.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ from tiltframe.ordered.aggregator import OrderedAggregator
 from tiltframe.ordered.query import OrderedQuery
 from tiltframe.streaming.moments import check_unit, read_moment
 from tiltframe.streaming.progress import Progress
-from tiltframe.streaming.saved import VERSION, Saved, check_version, of_bytes
+from tiltframe.streaming.saved import VERSION, Saved, check_version, read_saved
 from tiltframe.streaming.stored import StoredTable
 from windows.timezone import Instants
 
@@ -26,14 +26,14 @@ _WAITING = "waiting"
 class OrderedStream:
     """Ordered windows of a stream: count, interval, session, since, sliding, and chains of them.
 
-    A result is emitted when the watermark has passed the row or the tick that triggers it. A tick is the start of a
-    unit of the clock, such as an hour. The memory contains a few states per key, and the rows that the watermark has
-    not passed. `to_ipc` saves both.
+    A row is processed when the watermark has passed its time, and a window that ends at a tick is emitted when the
+    watermark has passed the tick. A tick is the start of a unit of the clock, such as an hour. In memory are a few
+    states per key, and the rows that the watermark has not passed. `to_ipc` saves both.
 
     Parameters
     ----------
     windows : RunningAggregation or OrderedRollup
-        The aggregation that processes the rows in order. The aggregation must not have processed any rows.
+        The aggregation that computes the windows. It must not have processed any rows.
 
     Raises
     ------
@@ -42,8 +42,8 @@ class OrderedStream:
 
     Guarantee
     ---------
-    At the end, the results are bit-for-bit those of `tiltframe.running` and `tiltframe.ordered_rollup` for all rows
-    that were not late, sorted, however the rows are split into batches.
+    The results of a complete stream are bit-for-bit those of `tiltframe.running` or `tiltframe.ordered_rollup` for all
+    rows that were not late, sorted by time. They do not depend on how rows are split into batches.
 
     Examples
     --------
@@ -67,17 +67,17 @@ class OrderedStream:
         self._rows = self._late = self._emitted = 0
 
     def add_rows(self, rows: pa.Table) -> pa.Table:
-        """Add a batch of rows in the order of their arrival.
+        """Add a batch of rows. The rows may have any order; they are processed when the watermark has passed them.
 
         Parameters
         ----------
         rows : table
-            Rows with the same columns in every batch.
+            Rows with the same columns and types in every batch.
 
         Returns
         -------
         table
-            The late rows, whose times are before the watermark. They are ignored.
+            The late rows, whose times are before the watermark. They are not processed.
 
         Raises
         ------
@@ -88,7 +88,10 @@ class OrderedStream:
         if self._waiting is None:
             self._windows.query.check(rows.schema)
         elif not rows.schema.equals(self._waiting.schema):
-            raise ValueError(f"batches must have the same columns; got {rows.schema} after {self._waiting.schema}")
+            raise ValueError(
+                f"batches must have the same columns; got {rows.schema} after {self._waiting.schema}; convert each "
+                "batch to the columns and types of the first one"
+            )
         late = self._times(rows) < self._at
         accepted = rows.filter(pa.array(~late)) if late.any() else rows
         self._waiting = accepted if self._waiting is None else pa.concat_tables([self._waiting, accepted])
@@ -96,7 +99,7 @@ class OrderedStream:
         return rows.filter(pa.array(late))
 
     def advance(self, watermark: dt.datetime | int | None = None) -> pa.Table:
-        """Advance the watermark, and return the results of the rows and ticks before it.
+        """Advance the watermark, process the rows before it, and return the results.
 
         Parameters
         ----------
@@ -107,8 +110,8 @@ class OrderedStream:
         Returns
         -------
         table
-            A table like the result of `tiltframe.RunningAggregation.add` or `tiltframe.OrderedRollup.add`, in the order
-            of keys and time. The table has no columns before the first rows. `results` converts states to results.
+            A table like the result of `tiltframe.RunningAggregation.add` or `tiltframe.OrderedRollup.add`, sorted by
+            keys and time. Before the first rows arrive, the table has no columns. `results` converts states to results.
 
         Raises
         ------
@@ -129,12 +132,13 @@ class OrderedStream:
         return emitted
 
     def close(self) -> pa.Table:
-        """Process the waiting rows, because no more rows will arrive.
+        """Process all rows that the watermark has not passed, because no more rows will arrive.
 
         Returns
         -------
         table
-            A table like the result of `advance`; with ``emit="final"`` it has the final results.
+            A table like the result of `advance`. If the aggregation has ``emit="final"``, the table has the result of
+            each key.
 
         Raises
         ------
@@ -149,8 +153,8 @@ class OrderedStream:
         return emitted
 
     def results(self, emitted: pa.Table) -> pa.Table:
-        """Return the results of emitted rows. The states of a chain are converted to results; other rows are returned
-        unchanged.
+        """Compute the results of emitted rows. The states of a chain are converted to results; other rows already have
+        results and are returned unchanged.
 
         Parameters
         ----------
@@ -170,26 +174,26 @@ class OrderedStream:
 
     @property
     def query(self) -> OrderedQuery:
-        """The query that is evaluated over the ordered rows."""
+        """The windows, measures and columns that the stream computes."""
         query: OrderedQuery = self._windows.query
         return query
 
     def anew(self) -> OrderedAggregator:
-        """Return a new aggregation with the same query that has not processed any rows."""
+        """Return an aggregation that computes the same windows and has not processed any rows."""
         return self._windows.of(self.query)
 
     def copy(self) -> OrderedStream:
-        """Return an independent copy: later rows change only one of the two."""
+        """Return an independent copy: rows that are added to one of the two do not change the other."""
         twin = copy.copy(self)
         twin._windows = copy.copy(self._windows)
         return twin
 
     def to_ipc(self) -> bytes:
-        """Return the complete state as Arrow IPC bytes, with which `from_ipc` continues."""
+        """Return the complete state of the stream as bytes, from which `from_ipc` restores it."""
         return self.save().to_bytes()
 
     def save(self) -> Saved:
-        """Return the state of `to_ipc` in blocks."""
+        """Return the complete state of the stream in blocks; see `OpenWindows.save`."""
         counts = {"rows": self._rows, "late": self._late, "emitted": self._emitted, "watermark": self._watermark}
         blocks = {} if self._waiting is None else {_WAITING: self._waiting, **self._windows.carried()}
         description = {"version": VERSION, "ordered": self._windows.query.describe(), "counts": counts}
@@ -203,8 +207,8 @@ class OrderedStream:
         ----------
         data : bytes or Saved
         windows : RunningAggregation or OrderedRollup
-            An aggregation with the same query that has not processed any rows. The aggregation may compute other
-            results, such as other quantiles, from the same states.
+            An aggregation with the windows of the saved stream that has not processed any rows. It may compute other
+            results from the same states, such as other quantiles.
 
         Returns
         -------
@@ -215,10 +219,10 @@ class OrderedStream:
         ValueError
             If ``data`` is not a saved state, or has other windows; the message names the difference.
         """
-        state = data if isinstance(data, Saved) else of_bytes(data)
+        state = data if isinstance(data, Saved) else read_saved(data)
         check_version(state)
         stream = cls(windows)
-        before, now = state.said.get("ordered", {}), windows.query.describe()
+        before, now = state.description.get("ordered", {}), windows.query.describe()
         for name in now:
             if before.get(name) != now[name]:
                 was, here = shown(before.get(name, "of time windows")), shown(now[name])
@@ -226,7 +230,7 @@ class OrderedStream:
                     f"the saved state belongs to another stream: its {name} are {was}, and here {here}; begin with a "
                     "new state"
                 )
-        counts = state.said["counts"]
+        counts = state.description["counts"]
         stream._rows, stream._late, stream._emitted = (counts[name] for name in ("rows", "late", "emitted"))
         stream._watermark = counts["watermark"]
         tables = {name: block.table for name, block in state.blocks.items()}
@@ -237,7 +241,9 @@ class OrderedStream:
 
     @property
     def progress(self) -> Progress:
-        """The numbers of rows so far; ``state_bytes`` is the size of the waiting rows."""
+        """The numbers of rows so far. ``state_bytes`` is the size in bytes of the rows that the watermark has not
+        passed.
+        """
         return Progress(
             rows=self._rows,
             late_rows=self._late,
@@ -247,9 +253,11 @@ class OrderedStream:
         )
 
     def _times(self, rows: pa.Table) -> Instants:
+        """Return the times of rows in microseconds UTC."""
         time = self._windows.query.time
         return event_times(rows.column(time), time)
 
     @property
     def _at(self) -> int:
+        """The watermark in microseconds UTC, or the lowest int64 before the first watermark."""
         return int(np.iinfo(np.int64).min) if self._watermark is None else self._watermark

@@ -1,4 +1,4 @@
-"""The progress of a stream as numbers."""
+"""The numbers that describe how far a stream has come."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ _EPOCH = dt.datetime(1970, 1, 1, tzinfo=dt.UTC)
 
 @dataclass(frozen=True)
 class Progress:
-    """The numbers of rows so far, and of windows, keys and bytes in memory.
+    """The numbers of rows that a stream has received, dropped and emitted, and the windows, keys and bytes in memory.
 
     Parameters
     ----------
@@ -22,7 +22,8 @@ class Progress:
     late_rows : int
         The number of rows that were dropped because none of their windows was kept.
     moved_rows : int
-        The number of rows that were older than a buffer and counted in its oldest window.
+        The number of rows that count in a later window than that of their time. The late policy ``buffer`` moves rows
+        that are older than its oldest window to this window.
     refused_rows : int
         The number of rows that were dropped because there were more than ``max_keys`` keys.
     committed_rows : int
@@ -30,22 +31,23 @@ class Progress:
     emitted_rows : int
         The number of rows in emitted tables, including retractions.
     refused_values : int
-        The number of values that measures with ``bad_values="skip"`` have refused, of rows that were not dropped.
+        The number of values that measures with ``bad_values="skip"`` have skipped. Values in dropped rows do not count.
     results_beyond_limit : int
-        The number of emitted results that are null because their group has more values than a limit. A group counts
-        each time that it is emitted.
+        The number of emitted results that are null because their window has more values than a limit of the measure. A
+        window counts each time that it is emitted.
     open_windows : level -> int
-        The number of open windows, counted separately for each key. With a buffer, a coarser window opens when the
-        first window of the level below closes in it. Until then, its rows are in the finer window.
+        The number of open windows of each level. A window with several keys counts once per key. With the late policy
+        ``buffer``, a coarser window opens when the first window of the next finer level closes in it.
     kept_windows : level -> int
-        The number of closed windows that are kept for late events, counted separately for each key.
+        The number of closed windows of each level that are kept in memory for late events. A window with several keys
+        counts once per key.
     keys : int
         The number of different keys of the windows in memory.
     watermark_us : int, optional
         The watermark that `OpenWindows.advance` received, in microseconds UTC, or None before the first; `watermark` is
         the same as a datetime.
     state_bytes : int
-        The size of the tables in memory.
+        The size of the tables in memory, in bytes.
     """
 
     rows: int = 0
@@ -64,16 +66,18 @@ class Progress:
 
     @property
     def watermark(self) -> dt.datetime | None:
-        """The watermark in UTC. None before the first watermark, and after `OpenWindows.close` has closed all
-        windows.
+        """The watermark as a datetime in UTC. None before the first watermark, and after `OpenWindows.close`, which
+        moves the watermark beyond the range of datetime.
         """
         try:
             return None if self.watermark_us is None else _EPOCH + dt.timedelta(microseconds=self.watermark_us)
-        except OverflowError:  # the year is beyond the range of datetime
+        except OverflowError:  # the year is greater than 9999
             return None
 
     def as_dict(self) -> dict[str, Any]:
-        """Return the numbers as plain data, for JSON and for a Spark query's progress. The watermark is in ISO 8601."""
+        """Return the numbers as a dictionary that can be written as JSON, for example in the progress of a Spark query.
+        The watermark is a text in ISO 8601.
+        """
         counts = {f.name: getattr(self, f.name) for f in fields(self) if f.name != "watermark_us"}
         plain = {name: dict(value) if isinstance(value, Mapping) else value for name, value in counts.items()}
         return plain | {"watermark": None if self.watermark is None else self.watermark.isoformat()}

@@ -1,4 +1,4 @@
-"""Rebuilding: restore the open windows of all levels from committed states of finer levels."""
+"""Rebuild the open windows of all levels from states of a store."""
 
 from __future__ import annotations
 
@@ -14,17 +14,34 @@ from tiltframe.merged_windows import merge_level
 from tiltframe.names import LEVEL
 from tiltframe.streaming.open_level import OpenLevel
 from tiltframe.streaming.stream_rules import StreamRules, mark_first_panes
-from tiltframe.streaming.window_table import new_windows, unknown_in
+from tiltframe.streaming.window_table import new_windows, unknown_marks
 
 
-def rebuilt_levels(
+def rebuild_levels(
     committed_states: pa.Table, committed: int, frame: TiltFrame, rules: StreamRules
 ) -> tuple[StreamRules, list[OpenLevel]]:
-    """Return the levels with the windows that end after a moment, and rules that record which states are missing."""
+    """Rebuild the levels of a stream from the states of a store.
+
+    Parameters
+    ----------
+    committed_states : table of level, window_start, window_end, keys, states
+        States of the finest level, and of coarser levels if they are available.
+    committed : int
+        The time in microseconds UTC up to which the store has all windows of the finest level.
+    frame : TiltFrame
+    rules : StreamRules
+
+    Returns
+    -------
+    StreamRules
+        The rules, in which ``added`` also names the columns of states that are missing in some of the windows.
+    list of OpenLevel
+        The levels from the finest to the coarsest, with the windows that end after ``committed``.
+    """
     finest = frame.levels[0]
     levels: list[OpenLevel] = []
     at, below = committed, committed_states
-    # The policy may need additional columns.
+    # The states that only the policy needs are not in the store.
     own = [name for name in rules.functions if name not in committed_states.column_names]
     added = [column.name for column in frame.states if committed_states.column(column.name).null_count] + own
     rules = replace(rules, added=tuple(added))
@@ -34,12 +51,13 @@ def rebuilt_levels(
         if level == finest:
             of_level = below = of_level.filter(pa.array(finest.ends(instants_of(of_level)) <= committed))
         table = merge_level(below, frame, level, unknown=True)
-        new_rows = np.ones(table.num_rows, np.int64)  # The rows of these windows have not been emitted.
-        windows = new_windows(table, new_rows=new_rows, unknown=unknown_in(table, added))
+        new_rows = np.ones(table.num_rows, np.int64)  # any number above 0 says that rows were not emitted
+        windows = new_windows(table, new_rows=new_rows, unknown=unknown_marks(table, added))
         windows = windows if level == finest else mark_first_panes(windows, level, below, rules)
         unclosed, none = windows.filter(windows.ends > at), windows.none()
         levels.append(OpenLevel(level, unclosed, none, at + rules.emit.delay_micros))
-        if rules.late.closes_by_events:  # The next window to close begins after the newest closed window.
+        # A coarser window closes when a window of this level that begins after it closes.
+        if rules.late.closes_by_events:
             at = int(level.starts(level.starts(np.array([at])) - 1)[0])
         below = of_level if of_level.num_rows else table
     return rules, levels

@@ -1,8 +1,8 @@
-"""Saved streams: the tables of open windows, with a description of their frame, policies and clock.
+"""Saved streams: the tables of windows in memory, and a JSON description of the frame, the policies and the clock.
 
-The windows of a level are saved as two blocks. One has times, keys and marks, which every batch reads; the other has
-states, which are read when windows are merged or emitted. A block that was read and has not changed is not written
-again.
+The windows of a level are saved as two blocks. One block has bounds, keys and marks, which every batch needs. The other
+has states, which are decoded when windows are merged or emitted. A block that was read and has not changed is not
+encoded again.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ from tiltframe.frame import TiltFrame
 from tiltframe.names import END, START
 from tiltframe.streaming.open_level import OpenLevel
 from tiltframe.streaming.policies import EmitPolicy
-from tiltframe.streaming.stored import StoredTable, refused
+from tiltframe.streaming.stored import StoredTable, not_a_saved_state
 from tiltframe.streaming.stream_rules import StreamRules
 from tiltframe.streaming.window_table import WindowTable
 from windows import MAX_INSTANT, MIN_INSTANT
@@ -37,73 +37,96 @@ COUNTS = (
     "results_beyond_limit",
 )
 VERSION = 5
-_MOST_ADDED = 62  # each added measure takes one bit of an int64
-_LENGTH, _CHECKSUM = 8, 4  # bytes
-_OPEN, _EMITTED, _FORGOTTEN = "held", "emitted", "forgotten"
-_WINDOWS, _STATES = "windows", "states"  # the names of a level's two blocks
+_MOST_ADDED = 62  # the maximum number of added measures, because each needs a bit of an int64
+_LENGTH, _CHECKSUM = 8, 4  # the number of bytes for the length of a description, and for its CRC-32
+_OPEN, _EMITTED, _FORGOTTEN = "held", "emitted", "forgotten"  # the names of a level's three tables in saved streams
+_WINDOWS, _STATES = "windows", "states"  # the names of the two blocks of each table
 _EXTENSION = "extension"
 _Restored = TypeVar("_Restored")
 
 
 @dataclass(frozen=True)
 class Clock:
-    """The times that a stream has received, in microseconds, or None before the first one."""
+    """The latest times that a stream has received, in microseconds; None before a time is first received."""
 
     watermark: int | None = None
     now: int | None = None
-    last_checked: int | None = None  # the policy's clock when open windows were last checked
+    last_checked: int | None = None  # the time of the policy's clock when `EmitPolicy.emit_open` was last called
     newest: int | None = None  # the start of the newest window with events; used only by the late policy `buffer`
-    committed: int | None = None  # rows before this time are already in a store, and are ignored
+    committed: int | None = None  # rows in windows that end at or before this time are in a store, and are ignored
 
     def advanced_to(self, watermark: int | None, now: int | None) -> Clock:
-        """Return the clock with a new watermark and arrival time. Neither decreases."""
+        """Return the clock with a new watermark and a new arrival time. None, or a value lower than the present one,
+        changes nothing.
+        """
         if watermark is not None:
             checked_whole(watermark, "watermark", MIN_INSTANT, MAX_INSTANT - 1)
         if now is not None:
             checked_whole(now, "now", 0)
         return replace(self, watermark=_later(self.watermark, watermark), now=_later(self.now, now))
 
-    def seen(self, start: int) -> Clock:
-        """Return the clock after an event in a window that begins at ``start``."""
+    def with_newest(self, start: int) -> Clock:
+        """Return the clock after an event in the window of the finest level that begins at ``start``, in microseconds
+        UTC: ``newest`` becomes ``start``, unless it is later already.
+        """
         return replace(self, newest=_later(self.newest, start))
 
-    def after_look(self, emit: EmitPolicy, time: int | None, due: bool, early: bool) -> Clock:
-        """Return the clock after open windows were checked."""
+    def after_check(self, emit: EmitPolicy, time: int | None, due: bool, early: bool) -> Clock:
+        """Return the clock after `OpenWindows.advance`.
+
+        Parameters
+        ----------
+        emit : EmitPolicy
+        time : int, optional
+            The time of the policy's clock, in microseconds.
+        due : bool
+            Whether the policy was allowed to emit open windows.
+        early : bool
+            Whether an open window was emitted.
+        """
         return replace(self, last_checked=emit.last_checked(self.last_checked, time, due and early))
 
 
 def _later(before: int | None, after: int | None) -> int | None:
+    """Return the greater of two times; None is less than any time."""
     times = [int(at) for at in (before, after) if at is not None]
     return max(times) if times else None
 
 
 @dataclass(frozen=True)
 class Saved:
-    """The saved state of a stream: a description as plain data, and tables by name."""
+    """The saved state of a stream: a description that can be written as JSON, and stored tables by name."""
 
-    said: Mapping[str, Any]
+    description: Mapping[str, Any]
     blocks: Mapping[str, StoredTable]
 
     @property
     def head(self) -> bytes:
-        """The description as JSON, with the size and checksum of each block."""
+        """The description as JSON in UTF-8, including the size and checksum of each block."""
         blocks = {name: [block.size, block.checksum] for name, block in self.blocks.items()}
-        return json.dumps({**self.said, "blocks": blocks}).encode()
+        return json.dumps({**self.description, "blocks": blocks}).encode()
 
     def to_bytes(self) -> bytes:
-        """Return the description and all blocks as bytes."""
+        """Return the description and all blocks as bytes, which `read_saved` reads."""
         head = self.head
         length, checksum = len(head).to_bytes(_LENGTH, "big"), zlib.crc32(head).to_bytes(_CHECKSUM, "big")
         return b"".join([length, head, checksum, *(block.data for block in self.blocks.values())])
 
     @property
     def frame(self) -> TiltFrame:
-        """The frame of the saved stream."""
-        return made("frame", TiltFrame.from_dict, self.said["frame"])
+        """The frame of the saved stream, created from its description."""
+        return create_from_saved("frame", TiltFrame.from_dict, self.description["frame"])
 
     def added(self, rules: StreamRules) -> tuple[str, ...]:
-        """Return the columns of states that earlier saved windows lack; the last ones are new."""
-        before, saved_columns = [str(name) for name in self.said["added"]], self.said["columns"]
+        """Return the names of the columns of states that some of the saved windows lack, because the measures were
+        added later.
+
+        The columns that were added before the stream was saved come first, followed by those that the present frame and
+        policies add.
+
+        Raise ``ValueError`` if there are more than 62 such columns.
+        """
+        before, saved_columns = [str(name) for name in self.description["added"]], self.description["columns"]
         new = [name for name in rules.functions if name not in saved_columns]
         if len(before) + len(new) > _MOST_ADDED:
             raise ValueError(
@@ -112,11 +135,14 @@ class Saved:
         return (*before, *new)
 
     def levels(self, rules: StreamRules) -> tuple[OpenLevel, ...]:
-        """Return the levels of a frame. The states of added measures are unknown for earlier rows."""
-        times = zip(self.said["watermarks"], self.said["cascaded"], strict=True)
-        unknown = (1 << len(self.added(rules))) - (1 << len(self.said["added"]))
-        # Leave out columns that only another policy needed.
-        unneeded = [name for name in self.said["columns"] if name not in rules.functions]
+        """Return the levels of the saved stream, from the finest to the coarsest. In the saved windows, the states of
+        measures that are added now are marked as unknown. Columns that neither the frame nor the present policies need
+        are left out.
+        """
+        times = zip(self.description["watermarks"], self.description["cascaded"], strict=True)
+        unknown = (1 << len(self.added(rules))) - (1 << len(self.description["added"]))
+        # Leave out the columns of removed measures, and those that only another policy needed.
+        unneeded = [name for name in self.description["columns"] if name not in rules.functions]
         return tuple(
             self._level(rules.frame, at, unknown, unneeded, watermark=watermark, cascaded=cascaded)
             for at, (watermark, cascaded) in enumerate(times)
@@ -125,21 +151,34 @@ class Saved:
     def _level(
         self, frame: TiltFrame, at: int, unknown: int, unneeded: Sequence[str], *, watermark: int, cascaded: int
     ) -> OpenLevel:
+        """Return the level with the number ``at``, counted from the finest.
+
+        ``unknown`` has the bits of the measures that are added now, ``unneeded`` the columns to leave out.
+        ``watermark`` and ``cascaded`` are the saved values of the fields of `OpenLevel`, in microseconds UTC.
+        """
         windows = self._windows(at, _OPEN, unknown, unneeded)
         has_emitted = _name(at, _EMITTED, _WINDOWS) in self.blocks
         emitted = self._windows(at, _EMITTED, unknown, unneeded) if has_emitted else windows.none()
-        has_forgotten = _name(at, _FORGOTTEN, _WINDOWS) in self.blocks  # missing in states that earlier releases saved
-        forgotten = self._windows(at, _FORGOTTEN, 0, ()) if has_forgotten else None
-        return OpenLevel(frame.levels[at], windows, emitted, watermark, cascaded_until=cascaded, forgotten=forgotten)
+        has_forgotten = _name(at, _FORGOTTEN, _WINDOWS) in self.blocks  # earlier releases did not save removed sessions
+        removed_sessions = self._windows(at, _FORGOTTEN, 0, ()) if has_forgotten else None
+        return OpenLevel(
+            frame.levels[at], windows, emitted, watermark, cascaded_until=cascaded, removed_sessions=removed_sessions
+        )
 
     def _windows(self, at: int, which: str, unknown: int, unneeded: Sequence[str]) -> WindowTable:
+        """Return one of the tables of the level with the number ``at``. ``which`` is ``held``, ``emitted`` or
+        ``forgotten``.
+        """
         table = WindowTable.of_stored(*(self.blocks[_name(at, which, block)] for block in (_WINDOWS, _STATES)))
         return table.without(unneeded).marked(unknown=table.marks["unknown"] | unknown)
 
 
-def made(what: str, make: Callable[[Any], _Restored], description: Any) -> _Restored:
-    """Create an object from its saved description. The checksum is correct, so a failure is not caused by damaged
-    bytes.
+def create_from_saved(what: str, make: Callable[[Any], _Restored], description: Any) -> _Restored:
+    """Create an object from its saved description with the function ``make``. ``what`` names the object in the error
+    message.
+
+    Raise ``ValueError`` if the object cannot be created. The checksum of the description was correct; therefore the
+    usual reason is a missing package, such as one that defines a function.
     """
     try:
         return make(description)
@@ -150,15 +189,15 @@ def made(what: str, make: Callable[[Any], _Restored], description: Any) -> _Rest
         ) from error
 
 
-def written(
+def save_stream(
     rules: StreamRules,
     settings: Mapping[str, Any],
     levels: tuple[OpenLevel, ...],
     clock: Clock,
     counts: Mapping[str, int],
 ) -> Saved:
-    """Return the saved state of levels and settings. Blocks that have not changed since they were read are used
-    again.
+    """Return the saved state of a stream. ``settings`` has the other arguments of `OpenWindows`. Blocks that have not
+    changed since they were read are used again.
     """
     description = {
         "version": VERSION,
@@ -176,7 +215,7 @@ def written(
     }
     columns, blocks = [START, END, *rules.frame.keys], {}
     for at, level in enumerate(levels):
-        tables = {_OPEN: level.held, _EMITTED: level.emitted, _FORGOTTEN: level.forgotten}
+        tables = {_OPEN: level.windows, _EMITTED: level.emitted, _FORGOTTEN: level.removed_sessions}
         for which, table in tables.items():
             if table is not None and (which == _OPEN or len(table)):
                 for block, stored in zip((_WINDOWS, _STATES), table.to_stored(columns), strict=True):
@@ -184,50 +223,57 @@ def written(
     return Saved(description, blocks)
 
 
-def of_bytes(data: bytes) -> Saved:
-    """Check bytes from `Saved.to_bytes` completely, and return the state in them; raise ``ValueError`` for other
-    bytes.
+def read_saved(data: bytes) -> Saved:
+    """Read the bytes that `Saved.to_bytes` returns, and verify all checksums. Raise ``ValueError`` if a checksum is
+    wrong, or the bytes are something else.
     """
     return _records(data)[0]
 
 
-def of_head(head: bytes, block: Callable[[str, int, int], StoredTable]) -> Saved:
-    """Return the state for a `Saved.head`, with a function that returns blocks by name, size and checksum."""
+def read_head(head: bytes, block: Callable[[str, int, int], StoredTable]) -> Saved:
+    """Return the saved state with the description ``head`` (see `Saved.head`). ``block`` is a function that returns the
+    block with a name, a size in bytes and a checksum.
+    """
     try:
         description = json.loads(head)
         sizes = description.pop("blocks")
     except (ValueError, KeyError, AttributeError, TypeError) as error:
-        raise refused(str(error)) from None
+        raise not_a_saved_state(str(error)) from None
     return Saved(description, {name: block(name, *size_and_checksum) for name, size_and_checksum in sizes.items()})
 
 
 def check_version(state: Saved) -> None:
-    """Raise ``ValueError`` if another version of this package has written the state."""
-    if state.said.get("version") != VERSION:
+    """Raise ``ValueError`` if the state was written in a version of the format that this release cannot read."""
+    if state.description.get("version") != VERSION:
         raise ValueError(
-            f"this state is of version {state.said.get('version')}, and this release can read version {VERSION}; "
-            "upgrade tiltframe"
+            f"this saved stream has version {state.description.get('version')} of the format, and this release reads "
+            f"version {VERSION}; use the release that wrote it, or begin with a new state"
         )
 
 
-def extended(data: bytes, notes: Mapping[str, Any], table: pa.Table | None = None) -> bytes:
-    """Return bytes of `Saved.to_bytes` with additional plain data and a table, which `of_bytes` ignores."""
+def append_extension(data: bytes, notes: Mapping[str, Any], table: pa.Table | None = None) -> bytes:
+    """Append further data to the bytes of a saved stream: ``notes``, which can be written as JSON, and optionally a
+    table. `read_saved` ignores them; `read_extension` reads them.
+    """
     more = Saved(notes, {} if table is None else {_EXTENSION: StoredTable.of(table)})
     return data + more.to_bytes()
 
 
-def extension(data: bytes) -> tuple[dict[str, Any], pa.Table]:
-    """Return the data that `extended` has added; both are empty if nothing was added."""
+def read_extension(data: bytes) -> tuple[dict[str, Any], pa.Table]:
+    """Return the data and the table that `append_extension` has appended. If nothing was appended, both are empty."""
     record = [*_records(data), Saved({}, {})][1]
-    return dict(record.said), record.blocks[_EXTENSION].table if record.blocks else pa.table({})
+    return dict(record.description), record.blocks[_EXTENSION].table if record.blocks else pa.table({})
 
 
-_name = "{}.{}.{}".format  # the name of a block: the number of the level, the kind of table, and "windows" or "states"
+_name = "{}.{}.{}".format  # the name of a block, such as "0.held.windows": level, table and block
 
 
 def _records(data: bytes) -> list[Saved]:
+    """Read the saved state and the data that `append_extension` has appended, if any. They follow each other in the
+    bytes.
+    """
     if not isinstance(data, bytes):
-        raise refused(f"it is {shown(data)}")
+        raise not_a_saved_state(f"it is {shown(data)}")
     records: list[Saved] = []
     at = 0
     while at < len(data) or not records:
@@ -237,11 +283,14 @@ def _records(data: bytes) -> list[Saved]:
 
 
 def _record_at(data: bytes, at: int) -> tuple[Saved, int]:
+    """Read the saved state that begins at the byte offset ``at``, and verify its checksums. Return the state and the
+    offset of its end.
+    """
     begin = at + _LENGTH
     end = begin + int.from_bytes(data[at:begin], "big")
     head, place = data[begin:end], end + _CHECKSUM
     if place > len(data) or zlib.crc32(head).to_bytes(_CHECKSUM, "big") != data[end:place]:
-        raise refused("its checksum does not match its bytes")
+        raise not_a_saved_state("its checksum does not match its bytes")
 
     def block(name: str, size: int, checksum: int) -> StoredTable:
         nonlocal place
@@ -249,20 +298,22 @@ def _record_at(data: bytes, at: int) -> tuple[Saved, int]:
         place += size
         return StoredTable(size, checksum, lambda: piece)
 
-    record = of_head(head, block)
+    record = read_head(head, block)
     for stored in record.blocks.values():
-        _ = stored.data  # verifies the checksum
+        _ = stored.data  # reading the bytes verifies the checksum
     return record, place
 
 
 class OtherSavedFrame(ValueError):
-    """A saved state has another frame than the one to continue with."""
+    """The frame of a saved state and the frame to continue with have different levels, keys, times or measures."""
 
 
 def continued_frame(state: Saved, frame: TiltFrame) -> TiltFrame:
-    """Return a frame with the columns of states of the saved windows, which continue with it.
+    """Return ``frame`` with columns of states that include those of the saved windows, so that the stream can continue
+    with them.
 
-    Raise `OtherSavedFrame` if they cannot. Measures may be added and removed, and expressions may change.
+    Between the saved frame and ``frame``, measures may be added or removed, and expressions over results may change.
+    Raise `OtherSavedFrame` if there is another difference.
     """
     before = state.frame
     common = {name: measure for name, measure in before.measures.items() if name in frame.measures}
@@ -273,14 +324,16 @@ def continued_frame(state: Saved, frame: TiltFrame) -> TiltFrame:
     )
     if changed is not None:
         raise OtherSavedFrame(
-            f"the saved windows belong to another frame: {changed}; begin a new state, or keep the frame"
+            f"the saved windows belong to another frame: {changed}; begin a new state, or pass the saved frame"
         )
     return frame if frame.kept else frame.keeping(states_after_change(before, frame, (), "the saved state"))
 
 
 def check_mode(state: Saved, emit: EmitPolicy) -> None:
-    """Raise ``ValueError`` if windows were emitted in another mode."""
-    mode = state.said["mode"]
+    """Raise ``ValueError`` if the mode of the emit policy (``accumulating``, ``discarding`` or ``changelog``) is not
+    the mode in which the saved stream emitted windows.
+    """
+    mode = state.description["mode"]
     if emit.mode != mode:
         raise ValueError(
             f"the saved windows were emitted in the mode {mode}, and the mode is now {emit.mode}; begin with a new "

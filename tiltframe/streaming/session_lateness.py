@@ -1,8 +1,9 @@
-"""Rows that join sessions in the order of their arrival: determine which rows join a session that is still kept.
+"""Determine which rows join a session that is still kept in memory.
 
-Whether a session is kept is determined after the row has joined it. A row whose own interval is over therefore counts
-if the session that it joins is not over. The session may be in memory or consist of earlier rows of the batch; later
-rows make no difference. The result therefore does not depend on how rows are split into batches.
+Rows are processed in the order of their arrival. A row is accepted if the session is still kept after the row has
+joined it. Therefore a row that would be too late alone is accepted if it joins a kept session, which may be in memory
+or consist of earlier rows of the batch. Later rows have no influence, so that the result does not depend on how rows
+are split into batches.
 """
 
 from __future__ import annotations
@@ -17,13 +18,22 @@ Keys = NDArray[np.integer]
 _HIGHEST, _LOWEST = np.iinfo(np.int64).max, np.iinfo(np.int64).min
 
 
-def kept_in_order(own: NDArray[np.bool_], keys: Keys, starts: Instants, length: int) -> NDArray[np.bool_]:
-    """Return a mask of the rows that count, in the order of their arrival.
+def rows_joining_kept_sessions(own: NDArray[np.bool_], keys: Keys, starts: Instants, length: int) -> NDArray[np.bool_]:
+    """Return a mask of the rows that are accepted.
 
-    ``own`` marks the rows that count independently of other rows: their interval is not over, or it touches a session
-    in memory. All intervals have the same length, in microseconds.
+    Parameters
+    ----------
+    own : array of bool, shape (rows,)
+        Whether a row is accepted without regard to other rows of the batch: its interval is not too old, or it touches
+        a session in memory.
+    keys : array of int, shape (rows,)
+        The integer id of each row's key.
+    starts : array of int64, shape (rows,)
+        The start of each row's interval, in microseconds, in the order of arrival.
+    length : int
+        The length of all intervals, the session gap, in microseconds.
     """
-    cells = starts // length  # rows in the same cell overlap; other rows can touch only if their cells are adjacent
+    cells = starts // length  # intervals in one cell overlap; those in different cells touch only if these are adjacent
     order = np.lexsort((cells, keys))
     sorted_keys, sorted_cells = keys[order], cells[order]
     new = np.append(True, (sorted_keys[1:] != sorted_keys[:-1]) | (sorted_cells[1:] != sorted_cells[:-1]))
@@ -32,12 +42,17 @@ def kept_in_order(own: NDArray[np.bool_], keys: Keys, starts: Instants, length: 
     ids[order] = numbers
     of_key, of_cell = sorted_keys[new[: len(order)]], sorted_cells[new[: len(order)]]
     after = (of_key[1:] == of_key[:-1]) & (of_cell[1:] == of_cell[:-1] + 1)
-    return np.asarray(_joining(own, ids, starts, np.append(False, after), np.append(after, False), length))
+    return np.asarray(_accept_rows(own, ids, starts, np.append(False, after), np.append(after, False), length))
 
 
 @compiled
-def _joining(own, ids, starts, before, after, length):  # type: ignore[no-untyped-def]
-    """Process rows one by one. For each cell, store the first and the last row that counts."""
+def _accept_rows(own, ids, starts, before, after, length):  # type: ignore[no-untyped-def]
+    """Compute the mask of `rows_joining_kept_sessions`, row by row.
+
+    A cell is a combination of a key and a number ``starts // length``. ``ids`` has the cell of each row. ``before`` and
+    ``after`` have, for each cell, whether the cell with the next lower or the next higher number exists for the same
+    key.
+    """
     low = np.full(len(before), _HIGHEST)
     high = np.full(len(before), _LOWEST)
     counts = np.empty(len(own), np.bool_)
@@ -55,19 +70,25 @@ def _joining(own, ids, starts, before, after, length):  # type: ignore[no-untype
     return counts
 
 
-def touches_held(
+def touch_kept_sessions(
     present: tuple[Keys, Instants, Instants], keys: Keys, starts: Instants, end_times: Instants
 ) -> NDArray[np.bool_]:
-    """Return a mask of the intervals that overlap or touch a session in memory (keys, starts, ends). Sessions of a key
-    do not touch each other.
+    """Return a mask of the intervals that overlap or touch a session in memory. Both ends count as part of an interval.
+
+    Parameters
+    ----------
+    present : tuple of keys, starts, ends
+        The sessions in memory. Sessions of the same key do not touch each other.
+    keys, starts, end_times : arrays, shape (intervals,)
+        The ids of keys, and times in microseconds.
     """
     held_keys, held_starts, held_ends = present
     n = len(held_keys)
     sought = np.repeat([False, True], [n, len(keys)])
     order = np.lexsort((sought, np.concatenate([held_starts, end_times]), np.concatenate([held_keys, keys])))
-    # the session that begins at or before the interval's end
+    # the last session, in the order of keys and starts, that begins at or before the interval's end
     last = np.maximum.accumulate(np.where(sought[order], -1, np.arange(len(order))))
-    # if its key is the same, it begins at or before the end of the interval
+    # this session may belong to another key; the keys are compared below
     places = np.where(last < 0, 0, order[last])
     touched = np.empty(n + len(keys), np.int64)
     touched[order] = np.where(last < 0, -1, places)

@@ -1,4 +1,4 @@
-"""The watermark of several sources: the earliest watermark of the sources that are not idle."""
+"""The watermark of a stream with several sources: the earliest of the watermarks of its active sources."""
 
 from __future__ import annotations
 
@@ -12,18 +12,19 @@ from tiltframe.streaming.policies import micros
 
 
 class SourceWatermarks:
-    """A watermark for each source of a stream, and their minimum.
+    """The watermarks of the sources of a stream, and the watermark of the stream, which is their minimum.
 
-    A source that is behind the others does not lose rows, because the stream waits for it. The stream does not wait for
-    a source that has had no rows for the time ``idle``, or that has ended. Later rows of such a source may be late.
+    Because of the minimum, a source with older rows than the other sources does not lose rows. Two kinds of sources are
+    left out of the minimum: those without rows for the time ``idle``, and those that have ended. If such a source has
+    rows later, they may be late.
 
     Parameters
     ----------
     sources : iterable of str
         The names of the sources.
     idle : str, optional
-        A duration such as ``1m``, measured by the clock that the caller passes. By default, the stream waits for a
-        source without rows until the source ends.
+        The time without rows after which a source is idle, such as ``1m``. It is measured by the argument ``now`` of
+        the methods. By default, sources are never idle.
 
     Raises
     ------
@@ -32,8 +33,8 @@ class SourceWatermarks:
 
     Guarantee
     ---------
-    `combined` never decreases. It is the minimum of the watermarks of all sources that are neither idle nor ended. If
-    there are no such sources, it is the maximum of all watermarks, as in Flink.
+    The result of `combined` never decreases. It is the minimum of the watermarks of all sources that are neither idle
+    nor ended. If all sources are idle or ended, it is the maximum of all watermarks, as in Flink.
 
     Examples
     --------
@@ -49,7 +50,7 @@ class SourceWatermarks:
     """
 
     def __init__(self, sources: Iterable[str], *, idle: str | None = None) -> None:
-        """Check the arguments. No source has received rows yet."""
+        """Check the arguments, and create watermarks for sources that have not received any rows."""
         names = [checked_name(name, "a source") for name in sources]
         twice = [name for name in names if names.count(name) > 1]
         if twice or not names:
@@ -68,7 +69,7 @@ class SourceWatermarks:
         return MappingProxyType(self._watermarks)
 
     def advance(self, source: str, watermark: dt.datetime | int, now: dt.datetime | int) -> None:
-        """Record that rows of a source have arrived.
+        """Set the watermark of a source, because it has received rows.
 
         Parameters
         ----------
@@ -77,7 +78,7 @@ class SourceWatermarks:
             The time before which no more rows of this source are expected: a datetime with a zone, or microseconds
             UTC. A value lower than the previous one changes nothing.
         now : datetime or int
-            The arrival time of the rows.
+            The arrival time of the rows: a datetime with a zone, or microseconds.
 
         Raises
         ------
@@ -91,7 +92,7 @@ class SourceWatermarks:
         self._last_rows[source] = read_moment(now, "now", 0)
 
     def end(self, source: str) -> None:
-        """Record that a source has no more rows, so that the stream does not wait for it.
+        """Record that a source will have no more rows. It is then left out of the minimum.
 
         Parameters
         ----------
@@ -106,11 +107,12 @@ class SourceWatermarks:
         self._ended.add(source)
 
     def combined(self, now: dt.datetime | int) -> int | None:
-        """Return the watermark of the stream at a time of the clock, or None if there is no watermark yet.
+        """Return the watermark of the stream, or None if an active source has not received any rows yet.
 
         Parameters
         ----------
         now : datetime or int
+            The present time, which determines the idle sources.
 
         Returns
         -------
@@ -132,12 +134,13 @@ class SourceWatermarks:
         return self._combined
 
     def idle_sources(self, now: dt.datetime | int) -> tuple[str, ...]:
-        """Return the names of the sources that have had no rows for the time ``idle``. The first call starts the
-        measurement.
+        """Return the names of the sources that have had no rows for the time ``idle``. For a source that has never had
+        rows, the time is measured from the first call of this method or of `combined`.
 
         Parameters
         ----------
         now : datetime or int
+            The present time: a datetime with a zone, or microseconds.
 
         Returns
         -------
@@ -159,18 +162,22 @@ class SourceWatermarks:
         )
 
     def _check(self, source: str) -> None:
+        """Raise ``ValueError`` if the stream has no source of this name."""
         if source not in self._watermarks:
-            raise ValueError(f"{shown(source)} is not a source of this stream; its sources are {[*self._watermarks]}")
+            raise ValueError(
+                f"{shown(source)} is not a source of this stream; its sources are {[*self._watermarks]}; "
+                "pass one of them"
+            )
 
 
 def _read_idle(text: str | None) -> int | None:
-    """Return a duration in microseconds, or None for None."""
+    """Parse the argument ``idle``, and return it in microseconds. Without a text, return None."""
     if text is None:
         return None
     try:
         length = micros(text)
     except ValueError as error:
-        raise ValueError(f"cannot read idle: {error}; pass a duration such as 1m") from None
+        raise ValueError(f"the argument idle must be a duration: {error}; pass a duration such as 1m") from None
     if length <= 0:
-        raise ValueError(f"idle must be more than 0s; got {shown(text)}")
+        raise ValueError(f"idle must be more than 0s; got {shown(text)}; pass a duration such as 1m")
     return length

@@ -1,6 +1,7 @@
-"""Stored tables: tables as bytes with a checksum. Stored tables are fetched and read when they are first needed.
+"""Tables that are stored as bytes with a checksum. The bytes are fetched and decoded when the table is first used.
 
-Arrow trusts the lengths in a stream, so it must never read damaged bytes.
+The checksum is verified first, because Arrow does not check the lengths in an IPC stream: reading damaged bytes could
+read outside of the buffer.
 """
 
 from __future__ import annotations
@@ -12,13 +13,16 @@ from functools import cached_property
 
 import pyarrow as pa
 
-# This compression reduces the size to about a third.
+# zstd at level 1 reduces the size to about a third.
 _OPTIONS = pa.ipc.IpcWriteOptions(compression=pa.Codec("zstd", 1), use_threads=False)
 
 
 @dataclass(eq=False)
 class StoredTable:
-    """A table as an Arrow IPC stream of known size and CRC-32. The table is fetched when it is first needed."""
+    """A table that is stored as an Arrow IPC stream. The bytes are fetched when they are first used.
+
+    ``size`` is the length in bytes, ``checksum`` the CRC-32 of the bytes, and ``fetch`` a function that returns them.
+    """
 
     size: int
     checksum: int
@@ -26,7 +30,7 @@ class StoredTable:
 
     @classmethod
     def of(cls, table: pa.Table) -> StoredTable:
-        """Convert a table to a stored table."""
+        """Return the stored form of a table, whose bytes are kept in memory."""
         sink = pa.BufferOutputStream()
         with pa.ipc.new_stream(sink, table.schema, options=_OPTIONS) as writer:
             writer.write_table(table.combine_chunks())
@@ -35,26 +39,26 @@ class StoredTable:
 
     @classmethod
     def at(cls, data: memoryview, checksum: int) -> StoredTable:
-        """Return a stored table for bytes that are already in memory."""
+        """Return a stored table for an Arrow IPC stream in memory. ``checksum`` is its CRC-32."""
         return cls(len(data), checksum, lambda: data)
 
     @cached_property
     def data(self) -> bytes | memoryview:
-        """The bytes; reading them raises ``ValueError`` if they have changed since they were written."""
+        """The bytes of the Arrow IPC stream. Raises ``ValueError`` if their size or checksum is wrong."""
         data = self.fetch()
         if len(data) != self.size or zlib.crc32(data) != self.checksum:
-            raise refused("its checksum does not match its bytes")
+            raise not_a_saved_state("its checksum does not match its bytes")
         return data
 
     @cached_property
     def table(self) -> pa.Table:
-        """The table; reading it raises ``ValueError`` for the same reason as ``data``."""
+        """The decoded table. Raises ``ValueError`` if the bytes are damaged or are not an Arrow IPC stream."""
         try:
             return pa.ipc.open_stream(pa.py_buffer(self.data)).read_all()
         except (pa.ArrowException, OSError) as error:
-            raise refused(str(error).splitlines()[0]) from None
+            raise not_a_saved_state(str(error).splitlines()[0]) from None
 
 
-def refused(why: str) -> ValueError:
-    """Return the error for data that is not a saved state of open windows."""
+def not_a_saved_state(why: str) -> ValueError:
+    """Return the error for bytes that are not a saved state of open windows. ``why`` is the reason in the message."""
     return ValueError(f"this is not a saved state of open windows ({why}); pass bytes that OpenWindows.to_ipc wrote")

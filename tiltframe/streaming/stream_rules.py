@@ -1,8 +1,9 @@
-"""Stream rules: the frame and the policies of all levels of a stream, and how they apply to panes.
+"""Stream rules: decisions about windows that follow from the frame and the policies, for example which windows a
+watermark closes.
 
-Panes are the windows to which rows are reduced when they arrive: windows of the finest level, or, if these overlap, the
-shorter windows of which they consist. A pane has an additional measure, the number of rows of its state
-(`StreamRules.partial_frame`). This measure is removed before windows are stored.
+Rows are reduced to panes when they arrive. Panes are the windows of the finest level or, if these overlap, shorter
+windows that divide them. The state of a pane has an additional measure, the number of its rows
+(`StreamRules.partial_frame`). It is converted to the mark ``new_rows`` before windows are stored.
 """
 
 from __future__ import annotations
@@ -33,20 +34,22 @@ from tiltframe.names import END, LEVEL, PARTIAL, REASON, REVISION, START
 from tiltframe.results import results_of
 from tiltframe.streaming.policies import EmitPolicy, HeldWindows, LatePolicy
 from tiltframe.streaming.policies.late import gap_of
-from tiltframe.streaming.window_table import HIGHEST, LOWEST, WindowTable, new_windows, places
+from tiltframe.streaming.window_table import HIGHEST, LOWEST, WindowTable, find_windows, new_windows
 from windows import MAX_INSTANT, MIN_INSTANT, TimeWindow
 from windows.timezone import Instants
 
 CHANGE = "change"
-DROPPED = "dropped"  # the reason for an error about rows without a window
+DROPPED = "dropped"  # the reason in an error about rows without a window
 ROWS = "__rows"  # the name of the measure that counts the rows of a state
 Mask = NDArray[np.bool_]
-_ASSIGNED_AT_ONCE = 1_000_000  # the maximum number of intervals at a time: 24 MB
+_ASSIGNED_AT_ONCE = 1_000_000  # the maximum number of intervals that are computed at a time; they need 24 MB
 
 
 @dataclass(frozen=True)
 class StreamRules:
-    """The frame and the policies of all levels, and the columns of states that were added to saved windows."""
+    """The frame and the policies of a stream. ``added`` has the names of the columns of states that some windows in
+    memory lack, because the measures were added after the stream was saved.
+    """
 
     frame: TiltFrame
     emit: EmitPolicy
@@ -54,13 +57,15 @@ class StreamRules:
     added: tuple[str, ...] = ()
 
     def check(self) -> None:
-        """Raise ``ValueError`` if a policy does not fit the frame's levels."""
+        """Raise ``ValueError`` if a policy cannot be used with the frame, or if a key or measure has the name of a
+        column that the policy emits.
+        """
         self.late.check(self.frame)
         self.emit.check(self.frame)
         if self.frame.never_closes and self.emit.delay_micros:
             raise ValueError(
-                f"delay={self.emit.delay} keeps windows open after their end, but windows of the level all have no "
-                "end; leave out delay="
+                f"delay={self.emit.delay} keeps windows open after their end, but windows of the level 'all' have "
+                "no end; leave out delay="
             )
         more = {name.lower() for name in self.emitted.keys() - {REASON, REVISION, PARTIAL}}
         clashes = [name for name in (*self.frame.keys, *self.frame.results) if name.lower() in more]
@@ -73,7 +78,9 @@ class StreamRules:
         check_having_names(self.emit.having, columns, dict(self.frame.measures))
 
     def warn(self) -> None:
-        """Warn about sessions whose rows a consumer of the results may count twice."""
+        """Warn if a late row can open a session that overlaps an emitted one, or if an open session may be emitted and
+        later be united with another. A program that adds the results of sessions would then count rows twice.
+        """
         gap, lateness = gap_of(self.frame), self.late.lateness_micros
         if gap is None:
             return
@@ -94,16 +101,16 @@ class StreamRules:
 
     @cached_property
     def emitted(self) -> Mapping[str, pa.DataType]:
-        """The columns of emitted rows that follow keys and states, with their types."""
+        """The names and types of the columns that follow the keys and states in emitted rows."""
         same = {REASON: pa.string(), REVISION: pa.int64(), PARTIAL: pa.bool_()}
         return {**self.emit.columns, **same, **({CHANGE: pa.int8()} if self.emit.mode == "changelog" else {})}
 
     @cached_property
-    def held_frame(self) -> TiltFrame:
-        """The frame of the states in memory, with the measures of the stream's frame and those that the policy needs.
+    def memory_frame(self) -> TiltFrame:
+        """The frame whose states are in memory: the stream's frame with the measures that the emit policy needs.
 
-        The policy's measures are named after their function and the policy, because saved windows may have those of
-        another policy.
+        The policy's measures are named after their function and the policy, so that they differ from those of another
+        policy in saved windows.
         """
         return _with_more(
             self.frame, {self._name_of(measure): measure for measure in self.emit.measures(self.frame).values()}
@@ -111,81 +118,92 @@ class StreamRules:
 
     @cached_property
     def partial_frame(self) -> TiltFrame:
-        """The frame that reduces rows: `held_frame` plus the number of rows."""
-        return _with_more(self.held_frame, {ROWS: aggr.count()})
+        """The frame that reduces arriving rows: `memory_frame` with a measure that counts rows."""
+        return _with_more(self.memory_frame, {ROWS: aggr.count()})
 
     @cached_property
     def functions(self) -> Mapping[str, Function]:
-        """The functions that merge the columns of states in memory."""
-        return {column.name: column.measure.function for column in self.held_frame.states}
+        """For each column of states in memory, the function that merges it."""
+        return {column.name: column.measure.function for column in self.memory_frame.states}
 
     def _name_of(self, measure: Measure) -> str:
         return f"{measure!r} of {self.emit.name}"
 
     @property
     def columns(self) -> list[str]:
-        """The columns of keys and states in memory."""
+        """The names of the columns of keys and states in memory."""
         return [*self.frame.keys, *self.functions]
 
     @cached_property
     def cascades(self) -> bool:
-        """Whether windows are merged into the next level when they close, rather than when rows arrive.
+        """Whether a window is merged into the next coarser level when it closes, and not when its rows arrive.
 
-        This is the case if the policy does not use open windows. A batch is then merged only into the finest level.
+        This is the case if the policies never use open windows and all levels have windows that follow each other. A
+        batch is then merged only into the finest level.
         """
         closing = not self.emit.emits_open and self.emit.timeout is None
         return closing and not self.late.closes_by_events and all(level.contiguous for level in self.frame.levels)
 
     @property
     def remembers_emissions(self) -> bool:
-        """Whether the last emission of each window is kept, in order to retract it or to compare results with it."""
+        """Whether the last emission of each window is stored. It is needed to retract it, or to compare it with the
+        present result.
+        """
         return self.emit.mode == "changelog" or self.emit.changed == "result"
 
     @cached_property
     def remembers_sessions(self) -> bool:
-        """Whether the bounds of sessions that are no longer kept are remembered, so that late rows do not open
-        overlapping sessions.
+        """Whether the bounds of sessions are stored after the sessions are removed from memory, so that a late row does
+        not open a session which overlaps a removed one.
 
-        A late row can be distinguished from a row that is on time only if the allowed lateness is at least the gap.
+        This is the case if the allowed lateness is at least the session gap. With a smaller lateness, a row that is on
+        time could touch a removed session too.
         """
         gap, lateness = gap_of(self.frame), self.late.lateness_micros
         return gap is not None and lateness is not None and lateness >= gap
 
-    def gone_until(self, watermark: int) -> int:
-        """Return a time: windows that end at or before it are no longer kept."""
+    def last_expired_end(self, watermark: int) -> int:
+        """Return the latest end of windows that are removed from memory because their retention is over, in
+        microseconds UTC. If windows are never removed, return the lowest int64.
+        """
         lateness = self.late.lateness_micros
         if lateness is None or watermark == LOWEST:
             return LOWEST
         return watermark - self.emit.delay_micros - lateness
 
-    def remembered_since(self, watermark: int) -> int:
-        """Return the time since which sessions that are no longer kept are remembered: two gaps earlier."""
-        until = self.gone_until(watermark)
+    def last_deleted_session_end(self, watermark: int) -> int:
+        """Return the latest end of sessions whose stored bounds are deleted, in microseconds UTC: two session gaps
+        before `last_expired_end`.
+        """
+        until = self.last_expired_end(watermark)
         return until - 2 * (gap_of(self.frame) or 0) if until > LOWEST else LOWEST
 
-    def closed_by(self, watermark: int) -> int:
-        """Return a time: windows that end at or before it are closed by the watermark."""
+    def last_closed_end(self, watermark: int) -> int:
+        """Return the latest end of windows that a watermark closes: the watermark minus the policy's delay, in
+        microseconds UTC. Without a watermark, return the lowest int64.
+        """
         return watermark - self.emit.delay_micros if watermark > LOWEST else LOWEST
 
     def closed(self, end_times: Instants, watermark: int) -> Mask:
-        """Return a mask of the windows that the watermark closes."""
-        return end_times <= self.closed_by(watermark)
+        """Return a mask of the windows that the watermark closes. All times are in microseconds UTC."""
+        return end_times <= self.last_closed_end(watermark)
 
     def expired(self, end_times: Instants, watermark: int) -> Mask:
-        """Return a mask of the windows that are no longer kept."""
-        until = self.gone_until(watermark)
+        """Return a mask of the windows whose retention is over at the watermark. All times are in microseconds UTC."""
+        until = self.last_expired_end(watermark)
         return end_times <= until if until > LOWEST else np.zeros(len(end_times), np.bool_)
 
-    def shown(self, table: WindowTable) -> HeldWindows:
-        """Return windows in the form in which policies receive them."""
+    def for_policies(self, table: WindowTable) -> HeldWindows:
+        """Convert windows to the form that the methods of policies receive."""
         needed = self.emit.measures(self.frame)
 
         def result(name: str) -> pa.Array:
             measure = needed[name]
-            column = self.held_frame.state_of(self._name_of(measure))
-            if column not in table.schema.names:  # No rows have arrived since the policy was changed.
+            column = self.memory_frame.state_of(self._name_of(measure))
+            # The column is missing if the policy was changed at a restart, and no rows have arrived since.
+            if column not in table.schema.names:
                 return pa.nulls(len(table))
-            states = one_array(table.known_states(self.added).column(column))
+            states = one_array(table.states_with_unknown(self.added).column(column))
             results = measure.function.finish(states)
             return pc.if_else(states.is_null(), pa.scalar(None, results.type), results)
 
@@ -198,7 +216,7 @@ class StreamRules:
         )
 
     def results(self, states: pa.Table) -> pa.Table:
-        """Return the results of states that have a level, with all columns that are not states."""
+        """Compute the results of a table of states with the column level. The columns of the policy are kept."""
         results = results_of(states, self.frame)
         for name in self.emitted:
             if name in states.column_names:
@@ -207,8 +225,8 @@ class StreamRules:
 
 
 def _with_more(frame: TiltFrame, more: Mapping[str, Measure]) -> TiltFrame:
-    """Add measures to a frame without changing its columns of states. A column is added only if a measure cannot be
-    computed from an existing one.
+    """Add measures to a frame. A measure that can be computed from an existing column of states uses it; the other
+    measures add columns. Existing columns are not changed.
     """
     if not more:
         return frame
@@ -222,29 +240,31 @@ def _with_more(frame: TiltFrame, more: Mapping[str, Measure]) -> TiltFrame:
 
 
 def checked_panes(states: pa.Table, rules: StreamRules) -> pa.Table:
-    """Check the columns of states that were reduced elsewhere, and return the states; raise ``ValueError`` if they do
-    not fit.
+    """Return the required columns of a table of states that was computed by the caller. Raise ``ValueError`` if a
+    column is missing, or if there is a column ``level``.
     """
     names = checked_type(states, pa.Table, "states").column_names
     required = [START, END, *rules.frame.keys, *(column.name for column in rules.partial_frame.states)]
     missing = [name for name in required if name not in names]
     if missing or LEVEL in names:
         why = f"they have no column {missing[0]!r}" if missing else f"they have a column {LEVEL!r}"
-        raise ValueError(
-            f"states must be those of the finest panes: {why}; compute them with reduce_rows(rows, partial_frame)"
-        )
+        raise ValueError(f"the states do not fit the stream: {why}; compute them with reduce_rows(rows, partial_frame)")
     return states.select(required)
 
 
 def to_window_table(states: pa.Table, rules: StreamRules) -> WindowTable:
-    """Return a table of windows with their states. Also store the number of rows of each window."""
+    """Convert a table of states of `StreamRules.partial_frame` to windows. The number of rows of each state becomes the
+    mark ``new_rows``.
+    """
     frame = rules.partial_frame
     rows = frame.measures[ROWS].function.finish(states.column(frame.state_of(ROWS))).fill_null(0)
     return new_windows(states.select([START, END, *rules.columns]), new_rows=np.asarray(rows))
 
 
 def mark_first_panes(table: WindowTable, level: TimeWindow, panes: pa.Table, rules: StreamRules) -> WindowTable:
-    """For windows that events close, mark each with the start of its earliest pane."""
+    """Set the mark ``first_pane`` of each window: the start of its earliest pane in the table ``panes``. If a watermark
+    closes windows instead of events, the mark is not needed, and the table is returned unchanged.
+    """
     if not rules.late.closes_by_events or not len(table):
         return table
     firsts = np.full(len(table), HIGHEST)
@@ -256,8 +276,8 @@ def mark_first_panes(table: WindowTable, level: TimeWindow, panes: pa.Table, rul
 
 
 def _first_panes(table: WindowTable, level: TimeWindow, *, panes: pa.Table, rules: StreamRules) -> Instants:
-    """Return the start of the earliest pane in each window, or the largest possible number for a window without
-    panes.
+    """Return the start of the earliest pane in each window, in microseconds UTC. For a window without panes, return the
+    largest int64.
     """
     pane_starts = instants_of(panes)
     assigned = level.assign(pane_starts)
@@ -270,15 +290,17 @@ def _first_panes(table: WindowTable, level: TimeWindow, *, panes: pa.Table, rule
     return np.asarray(firsts[groups.ids[: len(table)]])
 
 
-def rows_of_panes(lost: WindowTable, rows: pa.Table, times: Instants, rules: StreamRules) -> NDArray[np.bool_]:
-    """Return a mask of the rows that lie only in lost panes."""
+def rows_only_in_panes(lost: WindowTable, rows: pa.Table, times: Instants, rules: StreamRules) -> NDArray[np.bool_]:
+    """Return a mask of the rows whose panes are all in the table ``lost``. ``times`` are the times of the rows in
+    microseconds UTC.
+    """
     frame = rules.frame
     _, places_of, all_keys = keyed(rows, frame.keyed_by, {frame.time}, frame.timezone)
     assigned = frame.panes.assign(times if places_of is None else times[places_of])
     owners = assigned.rows if places_of is None else places_of[assigned.rows]
     keys = {name: key.take(pa.array(assigned.rows)) for name, key in all_keys.items()}
     bounds = {START: pa.array(assigned.starts).cast(INSTANT), END: pa.array(assigned.ends).cast(INSTANT)}
-    placed = places(WindowTable(pa.table(bounds | keys), {}), lost, frame.panes, frame.keys)
+    placed = find_windows(WindowTable(pa.table(bounds | keys), {}), lost, frame.panes, frame.keys)
     late = np.zeros(len(times), np.bool_)
     late[owners] = True
     late[owners[placed < 0]] = False
@@ -286,8 +308,8 @@ def rows_of_panes(lost: WindowTable, rows: pa.Table, times: Instants, rules: Str
 
 
 def latest_ends(window: TimeWindow, times: Instants) -> Instants:
-    """Return the latest end of the windows that contain each time, or the earliest possible moment for a time without a
-    window.
+    """For each time, return the latest end of the windows that contain it, in microseconds UTC. For a time without a
+    window, return `windows.MIN_INSTANT`.
     """
     if not len(times):
         return times
@@ -301,8 +323,8 @@ def latest_ends(window: TimeWindow, times: Instants) -> Instants:
 
 
 def earliest_ends(window: TimeWindow, times: Instants) -> Instants:
-    """Return the earliest end of the windows that contain each time, or the latest possible moment for a time without a
-    window.
+    """For each time, return the earliest end of the windows that contain it, in microseconds UTC. For a time without a
+    window, return `windows.MAX_INSTANT`.
     """
     numbered = window.numbered(times) if len(times) else None
     if numbered is not None:

@@ -1,8 +1,8 @@
-"""The windows of one level in memory: states by window and key, with marks. A mark is a number that is stored for each
-window.
+"""The windows of one level in memory: a table with one row per window and key, and functions that merge such tables.
 
-New states are merged into their windows. Windows without new rows are not copied. All functions work on whole columns,
-so that the cost of a batch is proportional to its rows and the windows in memory.
+A row has the bounds, the key, the states, and a number of marks: integers such as the number of rows since the last
+emission (see `MARKS`). All functions work on whole columns. Windows without new rows are not copied, so that the time
+for a batch is proportional to the number of its rows plus the number of windows in memory.
 """
 
 from __future__ import annotations
@@ -29,47 +29,49 @@ from windows.contract import check_nested
 from windows.timezone import Instants
 
 LOWEST, HIGHEST = np.iinfo(np.int64).min, np.iinfo(np.int64).max
-UNSTAMPED = HIGHEST  # a `last_arrival` later than the clock's last known time
+UNSTAMPED = HIGHEST  # the mark `last_arrival` of a window with rows that arrived after the last call of `advance`
 
-# For each mark of a window, the function that merges it and its initial value; times are in microseconds.
+# For each mark, the function that merges it when windows are merged, and its initial value. Times are in microseconds.
 MARKS: dict[str, tuple[np.ufunc, int]] = {
-    "new_rows": (np.add, 0),  # the number of rows since the window's last emission
+    "new_rows": (np.add, 0),  # the number of rows that arrived since the window's last emission
     "revision": (np.maximum, 0),  # the number of the window's emissions
-    "last_arrival": (np.maximum, UNSTAMPED),  # the time of the clock when the window's last rows arrived
-    "closed_until": (np.maximum, LOWEST),  # the end at which a timeout closed the window
+    "last_arrival": (np.maximum, UNSTAMPED),  # the arrival time of the window's last rows
+    "closed_until": (np.maximum, LOWEST),  # the end that the window had when a timeout closed it
     "first_pane": (np.minimum, HIGHEST),  # the start of the window's earliest pane, if events close windows
-    "unknown": (np.bitwise_or, 0),  # one bit for each added measure; it is set if rows of the window lack the measure
+    "unknown": (np.bitwise_or, 0),  # one bit per added measure: whether rows came before the addition
 }
-_SCHEMA, _BYTES = b"states", b"nbytes"  # the metadata keys of a stored index
-_FEW = 256  # up to this number, windows are grouped without a search
-# below this number, windows of all levels are merged in one call, because the cost is mostly that of the call
+_SCHEMA, _BYTES = b"states", b"nbytes"  # keys of the metadata of a stored index: the schema and the size of the states
+_FEW = 256  # up to this number of existing windows, `_may_be_merged` selects all without a search
+# up to this number of windows, all levels are merged in one call, because the fixed cost of a call dominates
 _TOGETHER = 1 << 13
-_MOST_CHUNKS = 16  # the maximum number of chunks, because each chunk has a fixed cost
-_FEW_RUNS = 4  # up to this number, contiguous ranges of rows are sliced instead of filtered
+_MOST_CHUNKS = 16  # a column with more chunks is copied into one, because each chunk has a fixed cost
+_FEW_RUNS = 4  # up to this number of contiguous ranges, rows are selected by slices, which are not copied
 Marks = Mapping[str, NDArray[np.int64]]
 
 
 @dataclass(frozen=True)
 class StoredStates:
-    """The columns of saved states, which are read when they are first needed."""
+    """The columns of states of a saved table of windows. They are decoded when they are first used."""
 
     table: StoredTable
     schema: pa.Schema
-    nbytes: int  # the size in memory after they are read
+    nbytes: int  # the size in bytes of the decoded columns
 
 
 @dataclass(frozen=True)
 class WindowTable:
-    """The windows of one level, one row for each window and key."""
+    """The windows of one level in memory, one row for each window and key."""
 
-    index: pa.Table  # the columns window_start, window_end and keys; also states, unless they are in ``state_columns``
+    index: pa.Table  # window_start, window_end and keys; also the states, unless they are in ``state_columns``
     marks: Marks  # the marks, by their names in `MARKS`
-    state_columns: StoredStates | None = None  # the states of the same rows
-    stored: StoredTable | None = None  # the saved index and marks, if they have not changed
+    state_columns: StoredStates | None = None  # the states of the same rows, if they were read from a saved stream
+    stored: StoredTable | None = None  # the stored form of index and marks, unless they have changed
 
     @classmethod
     def of_stored(cls, stored: StoredTable, states: StoredTable) -> WindowTable:
-        """Return the windows that `to_stored` has stored. The states of the windows are read when they are needed."""
+        """Return the windows that `to_stored` has converted. ``stored`` has bounds, keys and marks; ``states`` is
+        decoded when it is first used.
+        """
         index, metadata = stored.table, stored.table.schema.metadata
         state_columns = StoredStates(states, pa.ipc.read_schema(pa.py_buffer(metadata[_SCHEMA])), int(metadata[_BYTES]))
         marks = {name: index.column(f"__{name}").to_numpy().copy() for name in MARKS}
@@ -77,9 +79,10 @@ class WindowTable:
         return cls(index, marks, state_columns, stored)
 
     def to_stored(self, columns: Sequence[str]) -> tuple[StoredTable, StoredTable]:
-        """Return two stored tables: one with the named columns (times and keys) and the marks, and one with the states.
+        """Convert the windows to two stored tables: one with the bounds, keys and marks, and one with the states.
 
-        A table that was read and has not changed is returned in its stored form.
+        ``columns`` are the names of the columns of bounds and keys. A table that was read from a saved stream and has
+        not changed is returned without encoding it again.
         """
         states = self.index.drop_columns(list(columns))
         state_columns = self.state_columns or StoredStates(StoredTable.of(states), states.schema, states.nbytes)
@@ -96,7 +99,7 @@ class WindowTable:
 
     @cached_property
     def states(self) -> pa.Table:
-        """The table with window_start, window_end, keys and states."""
+        """The table with the columns window_start, window_end, keys and states."""
         table = self.index
         if self.state_columns is not None:
             for field, column in zip(self.state_columns.schema, self.state_columns.table.table.columns, strict=True):
@@ -111,7 +114,7 @@ class WindowTable:
 
     @property
     def nbytes(self) -> int:
-        """The size of `states` in memory."""
+        """The size of `states` in memory, in bytes."""
         return int(self.index.nbytes) + (0 if self.state_columns is None else self.state_columns.nbytes)
 
     @property
@@ -126,15 +129,17 @@ class WindowTable:
 
     @property
     def rows(self) -> int:
-        """The number of new rows of each window since its last emission."""
+        """The sum of the mark ``new_rows``: the number of rows that have arrived since the last emission of their
+        window.
+        """
         return int(self.marks["new_rows"].sum())
 
     def none(self) -> WindowTable:
-        """Return a table of the same types without windows."""
+        """Return a table with the same columns and without rows."""
         return new_windows(self.schema.empty_table())
 
     def filter(self, rows: NDArray[np.bool_]) -> WindowTable:
-        """Return the windows for which a mask is true, or the table itself if it is true for all."""
+        """Return the rows for which the mask ``rows`` is true. If it is true for all, return this object."""
         if rows.all():
             return self
         if not rows.any():
@@ -142,36 +147,40 @@ class WindowTable:
         return WindowTable(_filtered(self.states, rows), {name: m[rows] for name, m in self.marks.items()})
 
     def between(self, begin: int, end: int) -> WindowTable:
-        """Return the windows in a range of indices."""
+        """Return the rows from index ``begin`` to index ``end``, exclusively."""
         states = self.states.slice(begin, end - begin)
         return WindowTable(states, {name: m[begin:end] for name, m in self.marks.items()})
 
     def take(self, rows: NDArray[np.integer]) -> WindowTable:
-        """Return windows by their indices."""
+        """Return the rows with the indices ``rows``, in this order."""
         if not len(rows):
             return self.none()
         return WindowTable(self.states.take(pa.array(rows)), {name: m[rows] for name, m in self.marks.items()})
 
     def marked(self, **marks: NDArray[np.int64]) -> WindowTable:
-        """Return the table with some of the marks replaced, or the table itself if they are equal."""
+        """Return the table with new values of some marks, which are passed by name. If no value differs, return this
+        object.
+        """
         if all(np.array_equal(self.marks[name], new) for name, new in marks.items()):
             return self
         return replace(self, marks={**self.marks, **marks}, stored=None)
 
     def without_states(self, keys: Sequence[str]) -> WindowTable:
-        """Return the table with only the columns of times and keys."""
+        """Return the table with only bounds, keys and marks. ``keys`` are the names of the key columns."""
         return WindowTable(self.index.select([START, END, *keys]), self.marks)
 
     def without(self, columns: Sequence[str]) -> WindowTable:
-        """Return the table without some columns of states, or the table itself if it does not have these."""
+        """Return the table without the named columns of states. If no name is passed, return this object."""
         return WindowTable(self.states.drop_columns(list(columns)), self.marks) if columns else self
 
     def moved(self, starts: Instants, end_times: Instants) -> WindowTable:
-        """Return the windows with new starts and ends, in microseconds UTC."""
+        """Return the table with other bounds of the windows, in microseconds UTC."""
         return WindowTable(with_bounds(self.states, starts, end_times), self.marks)
 
     def widened(self, like: pa.Schema) -> WindowTable:
-        """Add the columns of a schema that the table lacks, because measures were added. They are null."""
+        """Return the table with the columns of the schema ``like`` that it lacks, filled with nulls. Columns are
+        missing if measures were added to the stream after the windows were saved.
+        """
         missing = [field for field in like if field.name not in self.schema.names]
         if not missing:
             return self
@@ -180,8 +189,12 @@ class WindowTable:
             states = states.append_column(field, pa.nulls(len(self), field.type))
         return WindowTable(states, self.marks)
 
-    def known_states(self, added: Sequence[str]) -> pa.Table:
-        """Return the states. The state of an added measure is null if rows of the window lack the measure."""
+    def states_with_unknown(self, added: Sequence[str]) -> pa.Table:
+        """Return `states`, with a null state for each added measure in the windows that have rows from before it was
+        added.
+
+        ``added`` has the names of the added columns, in the order of the bits of the mark ``unknown``.
+        """
         states = self.states
         for bit, name in enumerate(added):
             unknown = self.marks["unknown"] >> bit & 1 != 0
@@ -190,8 +203,10 @@ class WindowTable:
                 states = states.set_column(states.column_names.index(name), name, states.column(name).take(rows))
         return states
 
-    def with_zeros(self, rows: NDArray[np.bool_], functions: Mapping[str, Function]) -> WindowTable:
-        """Return the table in which the states of some windows are replaced by the state of no rows."""
+    def with_empty_states(self, rows: NDArray[np.bool_], functions: Mapping[str, Function]) -> WindowTable:
+        """Return the table with the states of some windows, given by the mask ``rows``, replaced by the state of a
+        group without rows.
+        """
         states = self.states
         places = pa.array(np.where(rows, len(self), np.arange(len(self))))
         for name in functions.keys() & {*states.column_names}:
@@ -203,8 +218,8 @@ class WindowTable:
 
 
 def _filtered(states: pa.Table, rows: NDArray[np.bool_]) -> pa.Table:
-    """Return the rows for which a mask is true. Contiguous rows, such as windows that begin at the same time, are not
-    copied.
+    """Return the rows for which a mask is true. If the rows form few contiguous ranges, for example windows that begin
+    at the same time, they are not copied.
     """
     edges = np.flatnonzero(np.diff(rows, prepend=False, append=False))
     if len(edges) > 2 * _FEW_RUNS:
@@ -214,20 +229,24 @@ def _filtered(states: pa.Table, rows: NDArray[np.bool_]) -> pa.Table:
 
 
 def with_bounds(states: pa.Table, starts: Instants, end_times: Instants) -> pa.Table:
-    """Replace the starts and ends of windows, in microseconds UTC."""
+    """Return a table of states with other values in window_start and window_end, passed in microseconds UTC."""
     for name, micros in ((START, starts), (END, end_times)):
         states = states.set_column(states.column_names.index(name), name, pa.array(micros).cast(INSTANT))
     return states
 
 
 def new_windows(states: pa.Table, **marks: NDArray[np.int64]) -> WindowTable:
-    """Return a table of new windows; marks that are not passed have their initial values."""
+    """Return the windows for a table of bounds, keys and states. Marks that are not passed have the initial values of
+    `MARKS`.
+    """
     n = states.num_rows
     return WindowTable(states, {name: marks.get(name, np.full(n, new)) for name, (_, new) in MARKS.items()})
 
 
-def unknown_in(states: pa.Table, added: Sequence[str]) -> NDArray[np.int64]:
-    """Return the mark ``unknown`` of windows. A state is null if rows of the window lack it."""
+def unknown_marks(states: pa.Table, added: Sequence[str]) -> NDArray[np.int64]:
+    """Return the mark ``unknown`` of each window of a table of states: bit i is set if the state in the i-th column of
+    ``added`` is null or missing.
+    """
     marks = np.zeros(states.num_rows, np.int64)
     for bit, name in enumerate(added):
         unknown = states.column(name).is_null().to_numpy() if name in states.column_names else np.True_
@@ -235,10 +254,11 @@ def unknown_in(states: pa.Table, added: Sequence[str]) -> NDArray[np.int64]:
     return marks
 
 
-def as_parts_of(windows: WindowTable, level: TimeWindow) -> WindowTable:
-    """Return windows as partial windows of a coarser level, whose windows are contiguous.
+def to_partial_windows(windows: WindowTable, level: TimeWindow) -> WindowTable:
+    """Convert windows to partial windows of a coarser level: they get the bounds of the coarser window that contains
+    them. The windows of ``level`` must follow each other without gaps.
 
-    Raise ``ValueError`` if a window crosses an edge of the level.
+    Raise ``ValueError`` if a window does not lie within one window of the level.
     """
     assigned = level.assign(windows.starts)
     check_nested(level, assigned, windows.starts, windows.ends)
@@ -247,7 +267,7 @@ def as_parts_of(windows: WindowTable, level: TimeWindow) -> WindowTable:
 
 
 def concat(tables: Sequence[WindowTable]) -> WindowTable:
-    """Return the concatenation of tables of windows."""
+    """Return the rows of several tables of windows as one table, in the order of the tables."""
     filled = [table for table in tables if len(table)] or list(tables[:1])
     if len(filled) == 1:
         return filled[0]
@@ -258,77 +278,95 @@ def concat(tables: Sequence[WindowTable]) -> WindowTable:
 
 
 def merged(present: WindowTable, new: WindowTable, level: TimeWindow, functions: Mapping[str, Function]) -> WindowTable:
-    """Merge new windows into existing ones. Windows without new rows are not changed."""
-    return merged_levels([(present, new, level)], functions)[0]
+    """Merge new windows of a level into the existing ones, and return the windows of the level. Windows without new
+    rows are not copied.
+
+    ``functions`` maps the columns of states to the functions that merge them.
+    """
+    return merge_levels([(present, new, level)], functions)[0]
 
 
-def merged_levels(
+def merge_levels(
     levels: Sequence[tuple[WindowTable, WindowTable, TimeWindow]], functions: Mapping[str, Function]
 ) -> list[WindowTable]:
-    """On each level, merge new windows into existing ones. Windows without new rows are not changed.
+    """Merge new windows of several levels into the existing ones, and return the windows of each level. Windows without
+    new rows are not copied.
 
-    Each level is a tuple of the existing windows, the new windows and the window. ``functions`` merge the columns of
-    states, which were computed or checked in this process and are not checked again.
+    Parameters
+    ----------
+    levels : sequence of (existing windows, new windows, window of the level)
+    functions : name -> function
+        The functions that merge the columns of states. The states are not checked again; they were computed or checked
+        in this process.
     """
-    parts = [_parted(*tables_and_window, functions) for tables_and_window in levels]
+    parts = [_split_windows(*tables_and_window, functions) for tables_and_window in levels]
     several = [at for at, part in enumerate(parts) if part.groups]
-    few = sum(len(parts[at].meeting) for at in several) <= _TOGETHER
-    tables = [part.apart for part in parts]
+    few = sum(len(parts[at].to_merge) for at in several) <= _TOGETHER
+    tables = [part.unchanged for part in parts]
     for ats in [several] if few and several else [[at] for at in several]:
         offsets = np.cumsum([0] + [parts[at].groups for at in ats])
         ids = np.concatenate([parts[at].ids + offset for at, offset in zip(ats, offsets, strict=False)])
-        reduced = _reduced(concat([parts[at].meeting for at in ats]), ids, functions)
+        reduced = _merge_groups(concat([parts[at].to_merge for at in ats]), ids, functions)
         for at, begin, end in zip(ats, offsets, offsets[1:], strict=False):
             tables[at] = concat([tables[at], reduced.between(int(begin), int(end))])
     return tables
 
 
 @dataclass(frozen=True)
-class _Parted:
-    """The windows of a level. Windows in ``apart`` do not change. In ``meeting``, rows with the same id form one
-    window.
+class _SplitWindows:
+    """The windows of a level, split into those that stay unchanged and those that are merged.
+
+    Rows of ``to_merge`` with the same integer in ``ids`` are merged into one window; ``groups`` is the number of
+    different integers.
     """
 
-    apart: WindowTable
-    meeting: WindowTable
+    unchanged: WindowTable
+    to_merge: WindowTable
     ids: NDArray[np.int64]
     groups: int
 
 
-def _parted(present: WindowTable, new: WindowTable, level: TimeWindow, functions: Mapping[str, Function]) -> _Parted:
-    """Determine from times and keys which rows form one window, so that states are copied only once."""
+def _split_windows(
+    present: WindowTable, new: WindowTable, level: TimeWindow, functions: Mapping[str, Function]
+) -> _SplitWindows:
+    """Split the existing and the new windows of a level into windows that stay unchanged and windows to merge.
+
+    Only bounds and keys are compared, so that states are copied once, when they are merged.
+    """
     none = np.zeros(0, np.int64)
     if not len(new):
-        return _Parted(present, new, none, 0)
-    near = _near(present.index, new.index, level, functions)
+        return _SplitWindows(present, new, none, 0)
+    near = _may_be_merged(present.index, new.index, level, functions)
     keys = [name for name in new.index.column_names if name not in {START, END, *functions}]
-    both = _united(concat([present.without_states(keys).filter(near), new.without_states(keys)]), level, keys)
+    both = _with_united_sessions(
+        concat([present.without_states(keys).filter(near), new.without_states(keys)]), level, keys
+    )
     groups, _ = group_by([key_column(both.index.column(name)) for name in (START, *keys)], len(both))
     if groups.n == len(both):
-        return _Parted(concat([present, new]), new.none(), none, 0)
+        return _SplitWindows(concat([present, new]), new.none(), none, 0)
     more = groups.counts() > 1
     several = more[groups.ids]
     of_held = near.copy()
     of_held[near] = several[: len(both) - len(new)]
     of_new = several[len(both) - len(new) :]
-    apart = concat([present.filter(~of_held), new.filter(~of_new)])
-    meeting = concat([present.filter(of_held), new.filter(of_new)])
+    unchanged = concat([present.filter(~of_held), new.filter(~of_new)])
+    to_merge = concat([present.filter(of_held), new.filter(of_new)])
     if level.is_merging:
-        meeting = meeting.moved(both.starts[several], both.ends[several])
-    return _Parted(apart, meeting, (np.cumsum(more) - 1)[groups.ids[several]], int(more.sum()))
+        to_merge = to_merge.moved(both.starts[several], both.ends[several])
+    return _SplitWindows(unchanged, to_merge, (np.cumsum(more) - 1)[groups.ids[several]], int(more.sum()))
 
 
-def places(
+def find_windows(
     sought: WindowTable, among: WindowTable, level: TimeWindow, keys: Sequence[str], *, among_all: bool = False
 ) -> NDArray[np.int64]:
-    """For each sought window, return the index of the window in ``among`` that equals or contains it, or -1 if there is
-    none.
+    """For each window of ``sought``, return the index of the window of ``among`` with the same key that equals it, or
+    -1 if there is none. A session is also found if it overlaps or touches the sought session.
 
-    With ``among_all``, any window of the same key counts, whatever its time.
+    With ``among_all``, bounds are not compared: the result is the index of the last window of the same key.
     """
     columns = [START, END, *keys]
     both = pa.concat_tables([t.index.select(columns) for t in (sought, among)])
-    united = _united(WindowTable(both, {}), level, keys).index
+    united = _with_united_sessions(WindowTable(both, {}), level, keys).index
     by = keys if among_all else (START, *keys)
     groups, _ = group_by([key_column(united.column(name)) for name in by], len(both))
     place_of_group = np.full(groups.n, -1)
@@ -337,19 +375,23 @@ def places(
 
 
 def ordered(table: WindowTable, keys: Sequence[str]) -> NDArray[np.int64]:
-    """Return the indices that sort windows by start and keys."""
+    """Return the indices that sort windows by their start and then by their keys."""
     groups, _ = group_by([key_column(table.index.column(name)) for name in (START, *keys)], len(table))
     return np.argsort(groups.ids, kind="stable")
 
 
-def _near(present: pa.Table, new: pa.Table, level: TimeWindow, functions: Mapping[str, Function]) -> NDArray[np.bool_]:
-    """Return a mask of the existing windows that may equal new ones. Each column is checked separately, so that few
-    windows have to be sorted.
+def _may_be_merged(
+    present: pa.Table, new: pa.Table, level: TimeWindow, functions: Mapping[str, Function]
+) -> NDArray[np.bool_]:
+    """Return a mask of the existing windows that may have to be merged with new ones; the others need not be sorted.
+
+    A window is left out if its start or one of its keys, each compared alone, does not occur in the new windows. The
+    starts of sessions are not compared.
     """
     near = np.ones(present.num_rows, np.bool_)
     if present.num_rows <= _FEW:
         return near
-    bounds = {START, END} if level.is_merging else {END}  # sessions may touch sessions that have other starts
+    bounds = {START, END} if level.is_merging else {END}  # a session may touch a session with another start
     for name in present.column_names:
         if name not in bounds and name not in functions:
             values = new.column(name).unique()
@@ -357,7 +399,10 @@ def _near(present: pa.Table, new: pa.Table, level: TimeWindow, functions: Mappin
     return near
 
 
-def _united(both: WindowTable, level: TimeWindow, keys: Sequence[str]) -> WindowTable:
+def _with_united_sessions(both: WindowTable, level: TimeWindow, keys: Sequence[str]) -> WindowTable:
+    """Unite the sessions of a key that overlap or touch: return the same rows, each with the bounds of the united
+    session. Windows that are not sessions are returned unchanged.
+    """
     if not level.is_merging:
         return both
     groups, _ = group_by([key_column(both.index.column(name)) for name in keys], len(both))
@@ -365,18 +410,20 @@ def _united(both: WindowTable, level: TimeWindow, keys: Sequence[str]) -> Window
     return both.moved(united.starts[united.ids], united.ends[united.ids])
 
 
-def _reduced(meeting: WindowTable, ids: NDArray[np.int64], functions: Mapping[str, Function]) -> WindowTable:
-    """Merge the windows of each group. Every group has at least one window."""
+def _merge_groups(to_merge: WindowTable, ids: NDArray[np.int64], functions: Mapping[str, Function]) -> WindowTable:
+    """Merge the rows of ``to_merge`` with the same integer in ``ids`` into one window. Every integer from 0 to the
+    largest occurs at least once.
+    """
     groups = Groups.of(ids, int(ids.max()) + 1)
     rows, until = groups.rows_by_group, groups.offsets
-    states = meeting.states
+    states = to_merge.states
     same = [name for name in states.column_names if name not in functions]
     first_of_each = states.select(same).take(pa.array(rows[until[:-1]]))
     merged = {
         name: function.merge(mark_as_checked(states.column(name)), groups).states
         for name, function in functions.items()
-        if name in states.column_names  # an added column does not exist before its first rows
+        if name in states.column_names  # the column of an added measure is missing until rows arrive after the addition
     }
     columns = {name: merged[name] if name in merged else first_of_each.column(name) for name in states.column_names}
-    marks = {name: merge.reduceat(meeting.marks[name][rows], until[:-1]) for name, (merge, _) in MARKS.items()}
+    marks = {name: merge.reduceat(to_merge.marks[name][rows], until[:-1]) for name, (merge, _) in MARKS.items()}
     return WindowTable(pa.table(columns), marks)

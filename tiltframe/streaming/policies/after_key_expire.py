@@ -1,5 +1,4 @@
-"""AfterKeyExpire: one window per key over all time, which is emitted and removed after a time without events of the
-key.
+"""AfterKeyExpire: emit one window per key, over all time, when a key has had no events for some time.
 
 Modelled on Timeplus's ``EMIT AFTER KEY EXPIRE``.
 """
@@ -28,26 +27,29 @@ SPAN = "span"
 
 @dataclass(frozen=True, repr=False)
 class AfterKeyExpire(ByClock):
-    """Emit one window per key, over all time, after a time without events of the key. Then remove the key.
+    """Emit one window per key, over all time, when a key has had no events for some time. The window is then removed
+    from memory, and a later event of the key starts a new one.
 
-    The frame must have one level, ``all``, and keys. Emitted rows have a column ``span``, the time from the key's
-    earliest event to its latest. A later event of the key starts a new window.
+    The frame must have keys, and ``all`` as its only level. Emitted rows have a column ``span``, the time from the
+    earliest event of the key to the latest.
 
     Parameters
     ----------
     timeout : duration, optional
-        The time without events after which a key expires. Without it, ``maxspan`` is required; a key then expires when
-        the watermark passes its first event plus ``maxspan``.
+        The time without events after which a key expires. If it is not passed, ``maxspan`` is required, and a key
+        expires when the watermark reaches the time of its first event plus ``maxspan``.
     span_of : column name, optional
-        The column of times from which the span is computed; by default the time column of the frame.
+        The column of times from which ``span`` is computed. The default is the time column of the frame.
     maxspan : duration, optional
-        Keys with longer spans have the reason ``over_span``, other keys ``expired``.
+        The span above which the column ``reason`` is ``over_span``; for other keys, it is ``expired``.
     only : bool
-        Whether to emit only keys with longer spans; other keys are removed without being emitted.
+        Whether to emit only keys whose span is longer than ``maxspan``. Other keys are removed without an emission.
     clock : str
-        ``arrival``: a key expires ``timeout`` after the arrival of its last event. ``event``: a key expires when the
-        watermark is ``timeout`` after its last event. Without ``timeout``, the clock is always ``event``.
-    delay, mode, having, latest, changed : as in `EmitPolicy`; the only mode is accumulating, and changed is rows
+        ``arrival``: a key expires when ``timeout`` has passed since the arrival of its last event. ``event``: a key
+        expires when the watermark reaches the time of its last event plus ``timeout``. Without ``timeout``, the clock
+        is always ``event``.
+    delay, mode, having, latest, changed : as in `EmitPolicy`; ``mode`` must be ``accumulating``, and ``changed``
+    ``rows``
 
     Examples
     --------
@@ -124,6 +126,9 @@ class AfterKeyExpire(ByClock):
         return self._over_span(windows) if self.only else super().admits(windows)
 
     def _over_span(self, windows: HeldWindows) -> Mask:
+        """Return a mask of the windows whose span is longer than ``maxspan``. Without ``maxspan``, it is false
+        everywhere.
+        """
         if self.maxspan is None:
             return np.zeros(len(windows), np.bool_)
         over = pc.greater(self.values(windows)[SPAN].cast(pa.int64()), micros(self.maxspan))

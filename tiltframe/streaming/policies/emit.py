@@ -1,9 +1,12 @@
-"""Emit policies: when open windows are emitted, and with which content.
+"""Emit policies: they determine when windows are emitted, and whether an emission has all rows of the window or only
+new ones.
 
 All policies emit a window when it closes, if it has changed since its last emission. They emit a closed window again,
-with the next revision, after each batch that adds rows to it. Policies differ in the emissions before a window closes.
-A window closes when the watermark reaches its end plus a delay. A window without an end (``all``) never closes.
-Modelled on the triggers and accumulation modes of Beam, the ``EMIT`` clauses of Timeplus, and Flink's triggers.
+with the next revision, after each batch that adds rows to it. The policies differ in the emissions before a window
+closes.
+
+A window closes when the watermark reaches its end plus ``delay``. A window over all time (``all``) has no end and never
+closes. Modelled on the triggers and accumulation modes of Beam, the ``EMIT`` clauses of Timeplus, and Flink's triggers.
 """
 
 from __future__ import annotations
@@ -32,31 +35,34 @@ CHANGED = ("rows", "result")
 
 @dataclass(frozen=True, repr=False)
 class EmitPolicy(Policy):
-    """The base class of emit policies, which are frozen dataclasses. Their fields are the arguments, and ``name`` is
-    the first word of their text.
+    """The base class of emit policies, which are frozen dataclasses. The text of a policy is its ``name`` with its
+    fields as arguments.
 
-    By default, all methods behave as in `AfterClose`; a policy overrides the methods that differ.
+    The methods of this class behave as in `AfterClose`. A subclass overrides the methods in which it differs.
 
     Parameters
     ----------
     delay : duration
-        The time for which a window stays open after its end to wait for delayed events, measured by the watermark.
+        The time for which a window stays open after its end, so that delayed events are not late. It is measured by the
+        watermark.
     timeout : duration, optional
-        Close a window that has received no event for this time, measured by the clock and independent of the watermark.
+        The time without events after which a window is closed before its end. It is measured by the arrival time of
+        events, independently of the watermark. By default, windows are not closed before their end.
     mode : str
         ``accumulating``: each emission has all rows of the window. ``discarding``: each emission has only the rows
-        since the last one. ``changelog``: each emission has all rows, and is preceded by a retraction of the last one.
-        The column ``change`` is -1 for a retraction and 1 for the row that replaces it.
+        since the previous emission. ``changelog``: each emission has all rows, and the previous emission is retracted
+        first. The column ``change`` is -1 in the retraction and 1 in the new emission.
     having : str, optional
-        An SQL condition on the keys and results; a window is emitted only if it meets the condition. In a changelog, a
-        window that no longer meets the condition is retracted.
+        An SQL condition on keys and results, which a window must meet in order to be emitted. In the mode
+        ``changelog``, the last emission of a window that no longer meets the condition is retracted.
     latest : bool
-        Whether to emit only the latest window of each level and key. A window is then not emitted after a window that
-        begins later. In a changelog, an emitted window retracts the previous one.
+        Whether to emit only the latest window of each level and key. A window is then not emitted if a window that
+        begins later was emitted before. In the mode ``changelog``, the emission of a window retracts that of the
+        earlier window.
     changed : str
-        The changes that cause a window to be emitted. ``rows``: rows have arrived since its last emission. ``result``:
-        a result also differs from that in its last emission, so that rows which do not change a result cause no
-        emission. With ``result``, the states of the last emissions are also kept in memory.
+        The change since its last emission that a window must have in order to be emitted again. ``rows``: rows have
+        arrived. ``result``: rows have arrived, and at least one result differs. With ``result``, the states of the last
+        emissions are also kept in memory.
 
     Raises
     ------
@@ -78,7 +84,7 @@ class EmitPolicy(Policy):
     name: ClassVar[str] = ""
     early_reason: ClassVar[str] = ""  # the reason of emissions of open windows; empty if open windows are not emitted
     columns: ClassVar[Mapping[str, pa.DataType]] = {}  # columns that are added to emitted rows
-    forgets_timed_out: ClassVar[bool] = False  # whether a window is removed from memory after a timeout has closed it
+    forgets_timed_out: ClassVar[bool] = False  # whether a window that a timeout has closed is removed from memory
 
     def __post_init__(self) -> None:
         super().__post_init__()
@@ -102,26 +108,28 @@ class EmitPolicy(Policy):
 
     @property
     def timeout_micros(self) -> int | None:
-        """The timeout in microseconds, or None."""
+        """The timeout in microseconds, or None if there is no timeout."""
         return None if self.timeout is None else micros(self.timeout)
 
     @property
     def emits_open(self) -> bool:
-        """Whether open windows may be emitted."""
+        """Whether the policy may emit windows before they close."""
         return bool(self.early_reason)
 
     @property
     def by_arrival(self) -> bool:
-        """Whether windows may be emitted because of the arrival time, even if no row arrives."""
+        """Whether the policy may emit windows because time has passed, although no row has arrived. The stream must
+        then be advanced regularly.
+        """
         return self.timeout is not None
 
     @property
     def by_event(self) -> bool:
-        """Whether `is_due` receives the watermark instead of the arrival time."""
+        """Whether the policy's clock is the watermark. Otherwise, it is the arrival time of rows."""
         return False
 
     def check(self, frame: TiltFrame) -> None:
-        """Raise an error if the policy cannot emit the windows of a frame.
+        """Check whether the policy can be used with the windows of a frame.
 
         Parameters
         ----------
@@ -130,11 +138,11 @@ class EmitPolicy(Policy):
         Raises
         ------
         ValueError
-            If the frame does not fit; the message states what the policy requires.
+            If it cannot. The message states the frame that the policy requires.
         """
 
     def measures(self, frame: TiltFrame) -> Mapping[str, Measure]:
-        """Return the measures of each window that the policy needs in addition to those of the frame. These measures
+        """Return the measures that the policy needs for each window in addition to those of the frame. These measures
         are not emitted.
 
         Parameters
@@ -149,21 +157,22 @@ class EmitPolicy(Policy):
         return {}
 
     def time(self, watermark: int | None, now: int | None) -> int | None:
-        """Return the time that `is_due` receives, or None if it is unknown.
+        """Return the time of the policy's clock: the watermark or the arrival time.
 
         Parameters
         ----------
         watermark, now : int, optional
-            The watermark and the arrival time in microseconds, each None if unknown.
+            The watermark and the arrival time in microseconds. Each is None before it is first received.
 
         Returns
         -------
-        int, microseconds, or None
+        int or None
+            Microseconds, or None if the time is not known yet.
         """
         return watermark if self.by_event else now
 
     def is_due(self, before: int | None, time: int | None) -> bool:
-        """Return whether open windows should be checked now, from the current time and the time of the last check.
+        """Return whether `emit_open` is called now, so that open windows may be emitted.
 
         Parameters
         ----------
@@ -177,27 +186,29 @@ class EmitPolicy(Policy):
         return True
 
     def last_checked(self, before: int | None, time: int | None, emitted: bool) -> int | None:
-        """Return the time that the next call of `is_due` receives as ``before``.
+        """Return the time of the last check of open windows, which the next call of `is_due` receives as ``before``.
 
         Parameters
         ----------
         before, time : int, optional
             Microseconds of the policy's clock: the time of the last check, and the current time.
         emitted : bool
+            Whether an open window was emitted at ``time``.
 
         Returns
         -------
-        int, microseconds, or None
+        int or None
+            Microseconds, or None if open windows have not been checked yet.
         """
         return time
 
     def emit_open(self, windows: HeldWindows) -> Mask:
-        """Return a mask of the windows to emit while they are open. The reason of these emissions is ``early_reason``.
+        """Return a mask of the open windows to emit now. They are emitted with the reason ``early_reason``.
 
         Parameters
         ----------
         windows : HeldWindows
-            Open and closed windows; values for closed windows are ignored.
+            Open and closed windows. The mask is ignored for closed windows.
 
         Returns
         -------
@@ -206,13 +217,15 @@ class EmitPolicy(Policy):
         return np.zeros(len(windows), np.bool_)
 
     def timed_out(self, windows: HeldWindows, watermark: int | None, now: int | None) -> Mask:
-        """Return a mask of the windows to close before their ends because they have received no event for the timeout.
+        """Return a mask of the windows to close before their end, because they have had no events for the time
+        ``timeout``.
 
         Parameters
         ----------
         windows : HeldWindows
+            All windows in memory.
         watermark, now : int, optional
-            The watermark and the arrival time in microseconds; None if unknown.
+            The watermark and the arrival time in microseconds. Each is None before it is first received.
 
         Returns
         -------
@@ -223,7 +236,7 @@ class EmitPolicy(Policy):
         return windows.last_arrival <= now - self.timeout_micros
 
     def values(self, windows: HeldWindows) -> Mapping[str, pa.Array]:
-        """Return the columns that the policy adds to emitted rows.
+        """Return the values of the columns that the policy adds to emitted rows, which ``columns`` declares.
 
         Parameters
         ----------
@@ -232,19 +245,20 @@ class EmitPolicy(Policy):
 
         Returns
         -------
-        name -> array, with the names and types in ``columns``
+        name -> array, shape (windows,)
+            One array for each name in ``columns``, with the declared type.
         """
         return {}
 
     def reasons(self, windows: HeldWindows, reasons: NDArray[np.str_]) -> NDArray[np.str_]:
-        """Return the reason of each emission.
+        """Return the column ``reason`` of the emitted rows.
 
         Parameters
         ----------
         windows : HeldWindows
             The emitted windows.
         reasons : array of str, shape (windows,)
-            ``close``, ``timeout``, ``late``, or ``early_reason``.
+            The reasons by default: ``close``, ``timeout``, ``late``, or ``early_reason``.
 
         Returns
         -------
@@ -253,11 +267,13 @@ class EmitPolicy(Policy):
         return reasons
 
     def admits(self, windows: HeldWindows) -> Mask:
-        """Return a mask of the due windows that are emitted now; the others wait.
+        """Return a mask of the windows that may be emitted. A window outside of the mask is not emitted now, although
+        it is due.
 
         Parameters
         ----------
         windows : HeldWindows
+            The windows that would be emitted.
 
         Returns
         -------
@@ -268,12 +284,12 @@ class EmitPolicy(Policy):
 
 @dataclass(frozen=True, repr=False)
 class ByClock(EmitPolicy):
-    """The base class of emit policies that can use either of two clocks.
+    """The base class of emit policies that measure time either by the watermark or by the arrival time of rows.
 
     Parameters
     ----------
     clock : str
-        ``arrival``, the time at which rows arrive, or ``event``, the watermark.
+        ``arrival``: the arrival time of rows. ``event``: the watermark.
     delay, timeout, mode, having, latest, changed : as in `EmitPolicy`
     """
 
@@ -291,7 +307,7 @@ class ByClock(EmitPolicy):
 
 @dataclass(frozen=True, repr=False)
 class AfterClose(EmitPolicy):
-    """Emit a window when it closes, and again whenever late events are added to it.
+    """Emit a window when it closes, and again after each batch that adds late events to it.
 
     Parameters
     ----------
@@ -310,14 +326,14 @@ class AfterClose(EmitPolicy):
 
 @dataclass(frozen=True, repr=False)
 class Periodic(ByClock):
-    """Emit changed open windows once per period, and all windows when they close.
+    """Emit changed open windows once per period, in addition to the emission when a window closes.
 
     Parameters
     ----------
     every : duration
-        The length of a period. Periods end at multiples of this length since 1970, measured by ``clock``.
+        The length of a period. Periods begin at multiples of this length since 1970-01-01 UTC, measured by ``clock``.
     repeat : bool
-        Whether to emit open windows even if they have not changed.
+        Whether to emit all open windows once per period, even those that have not changed.
     clock, delay, timeout, mode, having, latest, changed : as in `ByClock`
 
     Examples
@@ -353,15 +369,15 @@ class Periodic(ByClock):
 
 @dataclass(frozen=True, repr=False)
 class OnUpdate(ByClock):
-    """Emit every window that a batch has changed, and all windows when they close.
+    """Emit every open window that a batch has changed, in addition to the emission when a window closes.
 
     Parameters
     ----------
     batch : duration, optional
-        The minimum time between two emissions, measured by the clock. A window is then emitted once for all its
-        changes.
+        The minimum time between two emissions of open windows, measured by ``clock``. A window is then emitted once for
+        all changes in this time.
     clock : str
-        The clock for ``batch``: ``arrival`` or ``event``, see `Periodic`.
+        The clock for ``batch``: ``arrival`` or ``event``, see `ByClock`.
     delay, timeout, mode, having, latest, changed : as in `EmitPolicy`
 
     Examples
@@ -393,9 +409,10 @@ class OnUpdate(ByClock):
 
 @dataclass(frozen=True, repr=False)
 class AfterCount(EmitPolicy):
-    """Emit a window when it has ``rows`` new rows since its last emission, and all windows when they close.
+    """Emit an open window when at least ``rows`` rows have arrived since its last emission, in addition to the emission
+    when it closes.
 
-    The count is checked after each batch, so that an emission may contain more than ``rows`` new rows.
+    The number is checked after each batch, so that an emission may contain more than ``rows`` new rows.
 
     Parameters
     ----------

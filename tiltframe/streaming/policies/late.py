@@ -1,8 +1,9 @@
-"""Late policies determine how long a closed window is kept for late events, and how events are treated after that.
+"""Late policies: they determine how long a closed window is kept in memory for late events, and how events are treated
+that arrive even later.
 
-Lateness is decided for each window: an event that is late for one of its windows still counts in its other windows if
-these are kept. An event is late only if none of its windows, on any level, is kept. `Buffer` is modelled on Siddhi's
-``@BufferSize`` and ``@IgnoreEventsOlderThanBuffer``.
+Lateness is determined separately for each window of an event: an event that is late for one of its windows still counts
+in its other windows that are in memory. The event itself is late only if none of its windows, on any level, is in
+memory. `Buffer` is modelled on Siddhi's ``@BufferSize`` and ``@IgnoreEventsOlderThanBuffer``.
 """
 
 from __future__ import annotations
@@ -27,16 +28,18 @@ OLDER = ("oldest", "drop")
 
 
 class Arrival(NamedTuple):
-    """The treatment of arriving events: the time at which each counts, which events are dropped, and the newest window
-    so far.
+    """The result of `LatePolicy.arrive`: how each arriving event is treated, and the newest window so far.
 
     Parameters
     ----------
     times : array of int64, shape (events,)
-        Microseconds UTC. An event that counts in another window still has its own time for ``first`` and ``last``.
+        The time in whose windows each event counts, in microseconds UTC. It may differ from the event's own time, which
+        ``first`` and ``last`` still use.
     dropped : array of bool, shape (events,)
+        Whether each event is dropped.
     newest : int, optional
-        The start of the newest window of the finest level that has events, if the policy uses it.
+        The start of the newest window of the finest level with events so far, in microseconds UTC; None if the policy
+        does not use it.
     """
 
     times: Instants
@@ -46,26 +49,26 @@ class Arrival(NamedTuple):
 
 @dataclass(frozen=True, repr=False)
 class LatePolicy(Policy):
-    """The base class of late policies, which are frozen dataclasses. Their fields are the arguments, and ``name`` is
-    the first word of their text.
+    """The base class of late policies, which are frozen dataclasses. The text of a policy is its ``name`` with its
+    fields as arguments.
 
-    All methods have defaults: closed windows are not kept, and events count in the windows of their times.
+    A subclass overrides the methods in which it differs from the defaults: closed windows are not kept, and events
+    count in the windows of their times.
     """
 
     name: ClassVar[str] = ""
-    # whether events rather than a watermark close windows; if so, `closed_until` is called
+    # whether windows are closed by events and not by a watermark; only then, `closed_until` is called
     closes_by_events: ClassVar[bool] = False
 
     @property
     def lateness_micros(self) -> int | None:
-        """The time for which a window is kept after it has closed, in microseconds measured by the watermark; None
-        means for ever.
+        """The time for which a closed window is kept in memory, in microseconds, measured by the watermark. None if
+        windows are kept for ever.
         """
         return 0
 
     def for_frame(self, frame: TiltFrame) -> LatePolicy:
-        """Return the policy with values for arguments whose defaults depend on the frame. Without such arguments, the
-        policy is returned unchanged.
+        """Return the policy for a frame: arguments whose defaults depend on the frame get their values.
 
         Parameters
         ----------
@@ -78,7 +81,7 @@ class LatePolicy(Policy):
         return self
 
     def check(self, frame: TiltFrame) -> None:
-        """Raise an error if the policy does not fit the windows of a frame.
+        """Check whether the policy can be used with the windows of a frame.
 
         Parameters
         ----------
@@ -87,22 +90,22 @@ class LatePolicy(Policy):
         Raises
         ------
         ValueError
-            If the frame does not fit; the message states what the policy requires.
+            If it cannot. The message states the windows that the policy requires.
         """
 
     def arrive(self, level: TimeWindow, times: Instants, newest: int | None, together: bool = False) -> Arrival:
-        """Return the times at which arriving events count.
+        """Determine how arriving events are treated: the time in whose windows each counts, and whether it is dropped.
 
         Parameters
         ----------
         level : TimeWindow
-            The finest level.
+            The window of the finest level.
         times : array of int64, shape (events,)
-            Event times in the order of arrival, microseconds UTC.
+            Event times in the order of arrival, in microseconds UTC.
         newest : int, optional
-            ``newest`` of the previous `Arrival`.
+            `Arrival.newest` of the previous call.
         together : bool
-            Whether all events arrive at the same time, without an order.
+            Whether all events arrive at the same time, so that their order has no meaning.
 
         Returns
         -------
@@ -111,45 +114,49 @@ class LatePolicy(Policy):
         return Arrival(times, np.zeros(len(times), np.bool_), newest)
 
     def closed_until(self, level: TimeWindow, newest: int) -> int:
-        """Return the time up to which events have closed windows. The method is called only if the policy
-        ``closes_by_events``.
+        """Return the time up to which events have closed windows: those that end at or before it are closed. The method
+        is called only if the policy has ``closes_by_events``.
 
         Parameters
         ----------
         level : TimeWindow
-            The finest level.
+            The window of the finest level.
         newest : int
-            ``newest`` of the previous `Arrival`.
+            `Arrival.newest` of the previous call of `arrive`.
 
         Returns
         -------
         int, microseconds UTC
         """
-        raise NotImplementedError(f"{self.name} closes windows by events, and must define closed_until")
+        raise NotImplementedError(
+            f"{self.name} has closes_by_events, but does not define closed_until; define it in its class"
+        )
 
     def newest_at(self, level: TimeWindow, closed_until: int) -> int | None:
-        """Return the newest window that closes windows up to a time. This is the inverse of `closed_until`.
+        """Return the start of a newest window for which `closed_until` returns a time. This is the inverse of
+        `closed_until`.
 
         Parameters
         ----------
         level : TimeWindow
-            The finest level.
+            The window of the finest level.
         closed_until : int
-            Microseconds UTC.
+            A result of `closed_until`, in microseconds UTC.
 
         Returns
         -------
-        int, microseconds UTC, or None if the policy does not follow a newest window
+        int or None
+            Microseconds UTC, or None if the policy does not use the newest window.
         """
         return None
 
 
 @dataclass(frozen=True, repr=False)
 class TrueWindow(LatePolicy):
-    """Keep all windows for ever: a late event counts in the window of its time, which is emitted again.
+    """Keep all windows in memory for ever. A late event counts in the window of its time, which is emitted again.
 
-    Memory grows with the total number of windows. A stream into a store counts late events correctly without this
-    policy.
+    The memory grows with the number of all windows since the start of the stream. A stream into a store does not need
+    this policy: it counts late events in the windows of their times without it.
 
     Examples
     --------
@@ -166,18 +173,18 @@ class TrueWindow(LatePolicy):
 
 @dataclass(frozen=True, repr=False)
 class Drop(LatePolicy):
-    """Keep closed windows for a limited time. Later events are dropped and counted.
+    """Keep closed windows in memory for a limited time. Events that arrive later are dropped and counted.
 
     Parameters
     ----------
     lateness : duration, optional
         The time for which a closed window is kept, measured by the watermark. Flink and Beam call it the allowed
-        lateness. The default is the gap if the frame has sessions, otherwise 0s.
+        lateness. The default is the session gap if the frame has sessions, and 0s otherwise.
 
     Notes
     -----
-    If the lateness is at least the gap, a row that would join a session that is no longer kept counts as late. If the
-    lateness is smaller than the gap, such a row opens a new session that overlaps the earlier one, as in Flink.
+    For sessions: if the lateness is at least the session gap, a row that belongs to a session which is no longer in
+    memory is late. With a smaller lateness, such a row opens a new session that overlaps the earlier one, as in Flink.
 
     Examples
     --------
@@ -208,22 +215,23 @@ def gap_of(frame: TiltFrame) -> int | None:
 
 @dataclass(frozen=True, repr=False)
 class Buffer(LatePolicy):
-    """Keep the newest window of the finest level and a number of windows before it. Older rows count in the oldest of
-    these windows.
+    """Keep in memory the newest window of the finest level and a number of windows before it: the buffer. An older
+    event counts in the oldest window of the buffer, or is dropped.
 
-    Events close windows instead of a watermark: a window of the finest level closes when it leaves the buffer. A
-    coarser window closes when a window of the level below that begins after it closes.
+    Events close windows, instead of a watermark: a window of the finest level closes when newer windows push it out of
+    the buffer. A window of a coarser level closes when a later window of the next finer level closes, one that begins
+    at or after its end.
 
-    A watermark moves the buffer like an event of its time. The watermark then also closes coarser windows that end
-    before the buffer.
+    If a watermark is passed nevertheless, it moves the buffer like an event of the same time. It also closes windows of
+    coarser levels that end before the buffer.
 
     Parameters
     ----------
     windows : int
-        The number of windows to keep before the newest one. With 0, late events count in the newest window.
+        The number of windows to keep in addition to the newest one. With 0, older events count in the newest window.
     older : str
-        ``oldest``: an event that is older than the buffer counts in the oldest window of the buffer. ``drop``: such an
-        event is dropped and counted.
+        ``oldest``: an event from before the buffer counts in the oldest window of the buffer. ``drop``: such an event
+        is dropped and counted.
 
     Examples
     --------
@@ -271,8 +279,8 @@ class Buffer(LatePolicy):
         return int(start[0])
 
     def _oldest(self, level: TimeWindow, newest: Instants) -> Instants:
-        """For each start of a newest window, return the start of the oldest window that is still in the buffer,
-        `windows` windows earlier.
+        """For each start of a newest window, return the start of the oldest window of the buffer. All times are in
+        microseconds UTC.
         """
         unique, places = np.unique(newest, return_inverse=True)
         for _ in range(self.windows):

@@ -1,6 +1,4 @@
-"""The base class of emit and late policies, which are frozen dataclasses with a text form, and the windows that
-policies receive.
-"""
+"""The base class of emit policies and late policies, and `HeldWindows`, the form in which policies receive windows."""
 
 from __future__ import annotations
 
@@ -18,28 +16,36 @@ from aggr.duration import duration_text, read_duration
 from tiltframe.event_time import event_times
 from windows.timezone import Instants
 
-DURATION = {"shortest": 0}  # metadata of a field that contains a duration such as 10s: its minimum in microseconds
+DURATION = {"shortest": 0}  # metadata of a field with a duration such as 10s: the minimum in microseconds
 LONGER_THAN_0 = {"shortest": 1}
 
 
 class Policy:
-    """A frozen dataclass whose text contains its fields as arguments."""
+    """The base class of policies, which are frozen dataclasses. The text of a policy is its name with its fields as
+    arguments.
+    """
 
     name: ClassVar[str]
 
     def __post_init__(self) -> None:
-        """Check the durations, and write each of them in the longest unit that divides it."""
+        """Check the fields that contain durations, and write each duration in its longest unit: ``60s`` becomes
+        ``1m``.
+        """
         for argument in fields(self):  # type: ignore[arg-type]
             value = getattr(self, argument.name)
             if value is None or "shortest" not in argument.metadata:
                 continue
             length = read_duration(value, argument.name)
             if length < argument.metadata["shortest"]:
-                raise ValueError(f"the {argument.name} must be longer than 0; got {shown(value)}")
+                raise ValueError(
+                    f"the {argument.name} must be longer than 0; got {shown(value)}; pass a duration such as 10s"
+                )
             object.__setattr__(self, argument.name, duration_text(length) if length else "0s")
 
     def written(self) -> dict[str, Any]:
-        """Return the arguments that differ from their defaults, in the order of the fields."""
+        """Return the fields that differ from their defaults, by name, in the order in which the text of the policy has
+        them.
+        """
         own = sorted(fields(self), key=lambda f: bool(f.kw_only))  # type: ignore[arg-type]
         return {f.name: getattr(self, f.name) for f in own if getattr(self, f.name) != f.default}
 
@@ -72,19 +78,20 @@ def micros(duration: str) -> int:
 
 @dataclass(frozen=True)
 class HeldWindows:
-    """The windows of a level, open or closed, with one entry per window. Times are in microseconds UTC.
+    """The windows of a level that are in memory, open or closed, as arrays with one entry per window. Times are in
+    microseconds UTC.
 
     Parameters
     ----------
     starts, ends : array of int64, shape (windows,)
-        Starts and ends. For windows over all time, they are `windows.MIN_INSTANT` and `windows.MAX_INSTANT`.
+        The bounds of the windows. For windows over all time, they are `windows.MIN_INSTANT` and `windows.MAX_INSTANT`.
     new_rows : array of int64, shape (windows,)
-        The number of new rows since the last emission.
+        The number of rows that arrived since the last emission of the window.
     last_arrival : array of int64, shape (windows,)
-        The arrival time of the last rows.
-    result : callable, name -> array of as many results
-        A function that returns the results of one of the policy's measures (see `EmitPolicy.measures`), one per window.
-        A result is null if the state has no value, or if rows of the window are unknown.
+        The arrival time of the window's last rows.
+    result : callable, name -> array, shape (windows,)
+        A function that returns the results of a measure in `EmitPolicy.measures`. A result is null if the measure has
+        no value for the window, or if the window has rows from before the policy was changed.
     """
 
     starts: Instants
@@ -97,16 +104,18 @@ class HeldWindows:
         return len(self.starts)
 
     def times(self, name: str) -> pa.Array:
-        """Return the results of a measure of the policy as times. The measure may have any type of times that a tilt
-        frame accepts.
+        """Return the results of one of the policy's measures as times. The results may have any type that a tilt frame
+        accepts as times.
 
         Parameters
         ----------
         name : str
+            A name in `EmitPolicy.measures`.
 
         Returns
         -------
-        array of int64, microseconds UTC, null if the result is null
+        array of int64, shape (windows,)
+            Microseconds UTC, or null if the result is null.
 
         Raises
         ------

@@ -1,4 +1,6 @@
-"""Parse policies from text. Packages add policies by name through entry points of the group ``tiltframe.policies``."""
+"""Read policies from text. Other packages register their policies by entry points in the group
+``tiltframe.policies``.
+"""
 
 from __future__ import annotations
 
@@ -23,14 +25,15 @@ P = TypeVar("P", bound=Policy)
 
 
 def read_emit(text: str | EmitPolicy) -> EmitPolicy:
-    """Parse an emit policy; a policy object is returned unchanged.
+    """Read an emit policy from text. A policy object is returned unchanged.
 
     Parameters
     ----------
     text : str
         ``after_close``, ``periodic(EVERY)``, ``on_update``, ``after_count(ROWS)`` or ``after_key_expire(TIMEOUT)``,
-        with the arguments of the corresponding class: ``periodic(1m, repeat, having='n > 300')``. The text may also
-        begin with the ``name`` of a policy that another package registers by an entry point in ``tiltframe.policies``.
+        with the arguments of the corresponding class, such as ``periodic(1m, repeat, having='n > 300')``. Instead of
+        these names, the text may have the name of a policy that another package registers by an entry point in the
+        group ``tiltframe.policies``.
 
     Returns
     -------
@@ -50,7 +53,7 @@ def read_emit(text: str | EmitPolicy) -> EmitPolicy:
 
 
 def emit_policy(emit: EmitPolicy | str | None, frame: TiltFrame) -> EmitPolicy:
-    """Return the emit policy of a stream: the result of `read_emit`, or the default for the frame if ``emit`` is None.
+    """Return the emit policy of a stream, or the default for the frame if no policy was passed.
 
     Parameters
     ----------
@@ -81,13 +84,13 @@ def emit_policy(emit: EmitPolicy | str | None, frame: TiltFrame) -> EmitPolicy:
 
 
 def read_late(text: str | LatePolicy) -> LatePolicy:
-    """Parse a late policy; a policy object is returned unchanged.
+    """Read a late policy from text. A policy object is returned unchanged.
 
     Parameters
     ----------
     text : str
-        ``true_window``, ``drop(LATENESS)`` or ``buffer(WINDOWS, older=oldest)``; or the ``name`` of a policy that
-        another package registers by an entry point in ``tiltframe.policies``.
+        ``true_window``, ``drop(LATENESS)`` or ``buffer(WINDOWS, older=oldest)``. Instead of these names, the text may
+        have the name of a policy that another package registers by an entry point in the group ``tiltframe.policies``.
 
     Returns
     -------
@@ -107,12 +110,14 @@ def read_late(text: str | LatePolicy) -> LatePolicy:
 
 
 def _read(text: object, base: type[P], ours: Mapping[str, type[P]], what: str, example: str) -> P:
-    """Return the policy of a name, which is defined in this package or in another package."""
+    """Return the policy that a text describes. ``base`` is the class that the policy must have, ``ours`` the policies
+    of this package by name; ``what`` and ``example`` are used in error messages.
+    """
     if isinstance(text, base):
         return text
     name, family = text.partition("(")[0].strip() if isinstance(text, str) else "", dict(ours)
     if name not in ours:
-        from importlib.metadata import entry_points  # imported here, because it imports email and zipfile
+        from importlib.metadata import entry_points  # imported late, because it imports email and zipfile
 
         others = [point.load() for point in entry_points(group=GROUP, name=name)]
         family |= {kind.name: kind for kind in others if issubclass(kind, base)}

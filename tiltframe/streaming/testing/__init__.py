@@ -1,4 +1,4 @@
-"""Laws of emit and late policies, which also apply to the policies of other packages."""
+"""Laws that emit policies and late policies must obey, including those of other packages."""
 
 from aggr.testing.harness import LawBroken
 from tiltframe.streaming.testing.checks import check_policy

@@ -1,4 +1,4 @@
-"""Check an emit or a late policy in a frame, with the rows of a stream."""
+"""`check_policy`: check an emit policy or a late policy against its laws."""
 
 from __future__ import annotations
 
@@ -68,6 +68,7 @@ def check_policy(
 
 
 def _check_emit(policy: EmitPolicy, frame: TiltFrame | None, rows: Rows | None, seeds: range) -> None:
+    """Check an emit policy against its laws, once for each seed."""
     own = frame or _frame_for(policy)
     policy.check(own)
     for number, seed in enumerate(seeds):
@@ -77,6 +78,7 @@ def _check_emit(policy: EmitPolicy, frame: TiltFrame | None, rows: Rows | None, 
 
 
 def _check_late(policy: LatePolicy, frame: TiltFrame | None, rows: Rows | None, seeds: range) -> None:
+    """Check a late policy against its laws, once for each seed."""
     own = frame or _frame_for(policy)
     policy.check(own)
     for number, seed in enumerate(seeds):
@@ -94,12 +96,15 @@ def _late_case(policy: LatePolicy, frame: TiltFrame, table: pa.Table, seed: int)
 
 
 def _draw(rows: Rows | None, number: int, seed: int) -> pa.Table:
+    """Return the rows for a check: few rows in the first checks, because rare cases are most frequent in small streams,
+    and 60 rows in later ones.
+    """
     return (rows or _rows)(_SIZES[number] if number < len(_SIZES) else 60, seed)
 
 
 @contextmanager
 def _writes_refused(policy: EmitPolicy | LatePolicy, seed: int) -> Iterator[None]:
-    """If the policy writes into a read-only array, raise an error that names the law."""
+    """Convert the error that NumPy raises if the policy writes into a read-only array to `LawBroken`."""
     try:
         yield
     except ValueError as error:
@@ -109,7 +114,9 @@ def _writes_refused(policy: EmitPolicy | LatePolicy, seed: int) -> Iterator[None
 
 
 def _frame_for(policy: EmitPolicy | LatePolicy) -> TiltFrame:
-    """Return a frame that a policy accepts."""
+    """Return a frame for the default rows that the policy accepts: with windows of 10s and 1m or, if the policy does
+    not accept these, with windows over all time.
+    """
     measures = {"n": aggr.count(), "total": aggr.sum("x")}
     frames = [TiltFrame(levels, "ts", measures, ["host"]) for levels in (["10s", "1m"], ["all"])]
     for frame in frames[:-1]:
@@ -122,7 +129,9 @@ def _frame_for(policy: EmitPolicy | LatePolicy) -> TiltFrame:
 
 
 def _rows(size: int, seed: int) -> pa.Table:
-    """Return random events of three hosts in about two minutes, some of them late."""
+    """Return ``size`` random events of three hosts, two seconds apart. Some of them are up to 45 seconds older than the
+    events before them.
+    """
     rng = np.random.default_rng(seed)
     times = 1_714_557_600_000_000 + np.arange(size) * 2_000_000 - rng.choice([0, 0, 0, 7_000_000, 45_000_000], size)
     return pa.table(

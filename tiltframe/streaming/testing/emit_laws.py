@@ -1,4 +1,4 @@
-"""The laws of emit policies."""
+"""The laws of emit policies. Each law is a function that raises `LawBroken` if the policy breaks it."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ _REASONS = ("close", "timeout", "late")
 
 @dataclass(frozen=True)
 class EmitCase:
-    """A policy, and the windows of some rows in the form in which the policy receives them."""
+    """The arguments of a law: an emit policy, a frame, the rows of a stream, and a generator of random numbers."""
 
     policy: EmitPolicy
     frame: TiltFrame
@@ -36,7 +36,9 @@ class EmitCase:
     rng: np.random.Generator
 
     def windows(self) -> HeldWindows:
-        """Return the windows of all rows by key, with read-only arrays and random null results."""
+        """Return the windows of all rows in the form that the policy receives. The arrays are read-only, and a tenth of
+        the results is null.
+        """
         measures = {"rows": aggr.count(), **self.policy.measures(self.frame)}
         frame = TiltFrame([self.frame.levels[0]], self.frame.time, measures, self.frame.keys)
         table = finish(rollup(self.rows, frame), frame)
@@ -54,18 +56,20 @@ class EmitCase:
         )
 
     def clocks(self) -> list[tuple[int | None, int | None]]:
-        """Return pairs of a watermark and an arrival time, each of which may be None (unknown)."""
+        """Return pairs of a watermark and an arrival time in microseconds; each may be None."""
         known = [int(value) * _SECOND for value in self.rng.integers(0, 120, 2)]
         return [(None, None), (known[0], None), (None, known[1]), (known[0], known[1])]
 
 
 def is_a_value(case: EmitCase) -> None:
-    """A copy of the policy is equal to it, and so is the policy read from its text, if its name is registered."""
+    """A copy of the policy is equal to it, and so is the policy that is read from its text."""
     check_value(case.policy, read_emit)
 
 
 def declarations(case: EmitCase) -> None:
-    """Columns have Arrow types, measures are measures, and neither has the name of another column."""
+    """``columns`` maps names to Arrow types and ``measures`` returns measures. No column has the name of a key, a
+    measure or a bound.
+    """
     columns, measures = case.policy.columns, case.policy.measures(case.frame)
     holds(all(isinstance(kind, pa.DataType) for kind in columns.values()), "columns must map names to Arrow types")
     holds(all(isinstance(measure, Measure) for measure in measures.values()), "measures must map names to measures")
@@ -75,7 +79,7 @@ def declarations(case: EmitCase) -> None:
 
 
 def masks(case: EmitCase) -> None:
-    """Masks are arrays of bool, one for each window."""
+    """`emit_open`, `admits` and `timed_out` return arrays of bool with one element per window."""
     windows = case.windows()
     chosen = {"emit_open": case.policy.emit_open(windows), "admits": case.policy.admits(windows)}
     for watermark, now in case.clocks():
@@ -88,7 +92,7 @@ def masks(case: EmitCase) -> None:
 
 
 def columns(case: EmitCase) -> None:
-    """Values have the declared columns, and reasons are texts, with one entry for each window."""
+    """`values` returns the declared columns and `reasons` returns texts, each with one element per window."""
     windows = case.windows()
     values = case.policy.values(windows)
     declared = dict(case.policy.columns)
@@ -116,16 +120,17 @@ def order_of_calls(case: EmitCase) -> None:
     first = [repr(ask()) for ask in questions]
     other_windows = replace(windows, new_rows=windows.new_rows[::-1], last_arrival=windows.last_arrival + 90 * _SECOND)
     for _ in range(3):
-        case.policy.emit_open(other_windows)  # emit the open windows of another stream
+        case.policy.emit_open(other_windows)  # as if the policy was also used for another stream
         case.policy.admits(other_windows)
         order = case.rng.permutation(len(questions)).tolist()
         holds(
-            [repr(questions[i]()) for i in order] == [first[i] for i in order], "a second call returns a different mask"
+            [repr(questions[i]()) for i in order] == [first[i] for i in order],
+            "a second call with the same arguments returns another result",
         )
 
 
 def isolation(case: EmitCase) -> None:
-    """The result of a policy for a window does not depend on other windows or on their order."""
+    """The result of a method for a window does not depend on the other windows of the call or on their order."""
     windows = case.windows()
     order = case.rng.permutation(len(windows))[: max(len(windows) - 1, 0)]
     subset = _select(windows, order)
@@ -145,11 +150,14 @@ def isolation(case: EmitCase) -> None:
 
 
 def clock(case: EmitCase) -> None:
-    """The clock depends only on its arguments, and is never ahead of them."""
+    """The times that `time` and `last_checked` return are not later than their arguments."""
     for watermark, now in case.clocks():
         time = case.policy.time(watermark, now)
         holds(time is None or isinstance(time, int), f"time must be a whole number or None; got {time!r}")
-        holds(time in (None, watermark, now), "time must be the event time or the processing time")
+        holds(
+            time in (None, watermark, now),
+            "time must return one of its arguments, the watermark or the arrival time, or None",
+        )
         for before in (None, 0, 30 * _SECOND):
             due = case.policy.is_due(before, time)
             holds(isinstance(due, bool | np.bool_), f"is_due must return a bool; got {due!r}")
@@ -158,13 +166,13 @@ def clock(case: EmitCase) -> None:
                 known = [moment for moment in (before, time) if moment is not None]
                 holds(
                     last is None or last <= max(known, default=0),
-                    "the time of the last check is after the time of the call",
+                    "last_checked returns a later time than it received",
                 )
 
 
 def stream_is_rollup(case: EmitCase) -> None:
-    """After the end of a stream, the last emission of each window is the window's result, however rows are split into
-    batches.
+    """After the end of a stream, the last emission of each window is its result in a rollup of all rows, even if the
+    stream was saved and restored after each batch.
     """
     policy = case.policy
     if policy.mode != "accumulating" or policy.having or policy.latest or policy.forgets_timed_out:
@@ -192,8 +200,8 @@ EMIT_LAWS: tuple[Callable[[EmitCase], None], ...] = (
 
 
 def _results(table: pa.Table, frame: TiltFrame) -> Mapping[tuple[object, ...], str]:
-    """Return the last results of each window by level, start and keys. The results are texts, because the texts of NaN,
-    0.0 and -0.0 differ.
+    """Return the results of each window, by level, start and keys. If a window occurs several times, the last results
+    are returned. The results are compared as texts, which differ for NaN, 0.0 and -0.0.
     """
     names = ["level", START, *frame.keys]
     rows = table.select([*names, *frame.measures]).to_pylist()
@@ -201,11 +209,13 @@ def _results(table: pa.Table, frame: TiltFrame) -> Mapping[tuple[object, ...], s
 
 
 def _reasons(case: EmitCase, size: int) -> np.ndarray[tuple[int], np.dtype[np.str_]]:
+    """Return a reason for each window, in which all possible reasons occur in turn."""
     known = [*_REASONS, case.policy.early_reason] if case.policy.early_reason else list(_REASONS)
     return np.array([known[i % len(known)] for i in range(size)], dtype=str)
 
 
 def _select(windows: HeldWindows, order: np.ndarray[tuple[int], np.dtype[np.int64]]) -> HeldWindows:
+    """Return the windows with some indices, in this order."""
     arrays = {
         name: _read_only(getattr(windows, name)[order]) for name in ("starts", "ends", "new_rows", "last_arrival")
     }
@@ -213,6 +223,7 @@ def _select(windows: HeldWindows, order: np.ndarray[tuple[int], np.dtype[np.int6
 
 
 def _instants(column: pa.ChunkedArray, missing: int) -> np.ndarray[tuple[int], np.dtype[np.int64]]:
+    """Return times in microseconds UTC, with ``missing`` in place of null."""
     known = column.cast(pa.int64()).combine_chunks().fill_null(missing)
     return np.asarray(known.to_numpy(zero_copy_only=False), np.int64)
 
@@ -224,6 +235,7 @@ def _read_only(array: np.ndarray[tuple[int], np.dtype[np.int64]]) -> np.ndarray[
 
 
 def _described(mask: object) -> str:
+    """Describe a value in an error message: the type and shape of an array, or the name of the type."""
     if isinstance(mask, np.ndarray):
         return f"an array of {mask.dtype}, shape {mask.shape}"
     return type(mask).__name__

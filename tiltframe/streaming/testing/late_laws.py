@@ -1,4 +1,4 @@
-"""The laws of late policies."""
+"""The laws of late policies. Each law is a function that raises `LawBroken` if the policy breaks it."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ _SECOND = 1_000_000
 
 @dataclass(frozen=True)
 class LateCase:
-    """A policy, and the times of some events in the order of their arrival."""
+    """The arguments of a law: a late policy, a frame, the rows of a stream, and a generator of random numbers."""
 
     policy: LatePolicy
     frame: TiltFrame
@@ -38,25 +38,34 @@ class LateCase:
         return times
 
     def arrive(self, times: Instants, newest: int | None, together: bool = False) -> Arrival:
-        """Call the policy with the frame's finest level."""
+        """Call `LatePolicy.arrive` for the frame's finest level."""
         policy = self.policy.for_frame(self.frame)
         return policy.arrive(self.frame.levels[0], times, newest, together)
 
     def newest(self) -> list[int | None]:
-        """Return possible starts of a newest window that the policy may have returned earlier."""
+        """Return values for the argument ``newest`` of `LatePolicy.arrive`: None and, if the policy uses it, the value
+        after three events.
+        """
         newest = self.arrive(self.times[:3], None).newest
         return [None] if newest is None else [None, newest]
 
 
 def is_a_value(case: LateCase) -> None:
-    """A copy of the policy is equal to it, and so is the policy read from its text, if its name is registered."""
+    """A copy of the policy is equal to it, and so is the policy that is read from its text. The lateness, if there is
+    one, is at least 0.
+    """
     check_value(case.policy, read_late)
     lateness = case.policy.lateness_micros
-    holds(lateness is None or (isinstance(lateness, int) and lateness >= 0), f"the lateness is {lateness!r}")
+    holds(
+        lateness is None or (isinstance(lateness, int) and lateness >= 0),
+        f"lateness_micros must be None or a whole number of at least 0; got {lateness!r}",
+    )
 
 
 def arrivals(case: LateCase) -> None:
-    """There is one time and one flag for each event, and the newest window never decreases."""
+    """`arrive` returns one time and one bool for each event, and a newest window that does not begin earlier than
+    before.
+    """
     for newest in case.newest():
         for together in (False, True):
             times, dropped, now = case.arrive(case.times, newest, together)
@@ -65,22 +74,24 @@ def arrivals(case: LateCase) -> None:
             holds(dropped.dtype == np.bool_ and dropped.shape == (size,), f"dropped must be {size} bool")
             holds(now is None or isinstance(now, int), f"newest must be a whole number or None; got {now!r}")
             if newest is not None and now is not None:
-                holds(now >= newest, f"the newest window goes back from {newest} to {now}")
+                holds(now >= newest, f"the start of the newest window decreases from {newest} to {now}")
 
 
 def order_of_calls(case: LateCase) -> None:
-    """The same events give the same arrival, whatever the policy was called with before, even for another stream."""
+    """The same arguments of `arrive` give the same result, even if the policy was called with events of another stream
+    in between.
+    """
     calls = [(newest, together) for newest in case.newest() for together in (False, True)]
     first = [_listed(case.arrive(case.times, *call)) for call in calls]
     for place in case.rng.permutation(len(calls)).tolist() * 2:
         case.arrive(case.times + 3600 * _SECOND, None)
         again = _listed(case.arrive(case.times, *calls[place]))
-        holds(again == first[place], "asking again gives another answer")
+        holds(again == first[place], "a second call with the same events returns another arrival")
 
 
 def batches(case: LateCase) -> None:
-    """Splitting events into batches does not change the result if the newest window of each arrival is passed to the
-    next call.
+    """The result for a batch is that for its two parts, if the newest window of the first part is passed with the
+    second.
     """
     for newest in case.newest():
         undivided = case.arrive(case.times, newest)
@@ -104,8 +115,8 @@ def together(case: LateCase) -> None:
 
 
 def closing(case: LateCase) -> None:
-    """The time up to which events close windows increases with the newest window, which can be computed from this
-    time.
+    """If the policy closes windows by events, `closed_until` does not decrease for later windows, and `newest_at` is
+    its inverse.
     """
     policy = case.policy.for_frame(case.frame)
     if not policy.closes_by_events:
@@ -124,7 +135,7 @@ def closing(case: LateCase) -> None:
 
 
 def no_row_is_lost(case: LateCase) -> None:
-    """Each row is counted exactly once, either in windows or as late."""
+    """Each row is counted exactly once, either in the windows of a stream or as late."""
     counted = TiltFrame([case.frame.levels[0]], case.frame.time, {"n": aggr.count()}, case.frame.keys)
     windows = OpenWindows(counted, "after_close", case.policy)
     newest: dict[object, int] = {}
@@ -147,11 +158,14 @@ LATE_LAWS: tuple[Callable[[LateCase], None], ...] = (
 
 
 def _note(newest: dict[object, int], emitted: pa.Table, frame: TiltFrame) -> None:
-    """Store the row count of each emitted window. A later revision replaces an earlier one."""
+    """Store the row count of each emitted window in ``newest``. A later emission of a window replaces an earlier
+    one.
+    """
     for row in emitted.to_pylist():
         newest[row["window_start"], *(row[key] for key in frame.keys)] = row["n"]
 
 
 def _listed(arrival: tuple[Any, Any, int | None]) -> tuple[list[int], list[bool], int | None]:
+    """Convert an arrival to lists, which can be compared."""
     times, dropped, newest = arrival
     return [int(time) for time in times], [bool(flag) for flag in dropped], newest

@@ -1,4 +1,6 @@
-"""The law that emit and late policies share: copies of a policy, and the policy read from its text, are equal to it."""
+"""The law for both kinds of policies: a copy of a policy is equal to it, and so is the policy that is read from its
+text.
+"""
 
 from __future__ import annotations
 
@@ -13,17 +15,17 @@ from tiltframe.streaming.policies import EmitPolicy, LatePolicy
 
 
 def check_value(policy: EmitPolicy | LatePolicy, read: Callable[[str], Any]) -> None:
-    """Raise `LawBroken` if a copy of a policy differs from it, or its text is read as a different policy.
+    """Raise `LawBroken` if a copy of a policy, or the policy that is read from its text, differs from it.
 
     Parameters
     ----------
     policy : EmitPolicy or LatePolicy
     read : callable
-        The function that reads the text: `read_emit` or `read_late`.
+        The function that reads a policy from text: `read_emit` or `read_late`.
     """
     holds(isinstance(policy.name, str) and policy.name.isidentifier(), f"the name {policy.name!r} is not a word")
     copies = [copy.deepcopy(policy)]
-    # a class that was defined in a notebook's cell or in a function
+    # a class that was defined in a function or a notebook cannot be pickled
     with suppress(pickle.PicklingError, AttributeError):
         copies.append(pickle.loads(pickle.dumps(policy)))
     for other in copies:
@@ -31,6 +33,6 @@ def check_value(policy: EmitPolicy | LatePolicy, read: Callable[[str], Any]) -> 
     try:
         read_back = read(str(policy))
     except ValueError:
-        return  # the name of the policy is not registered
+        return  # the policy cannot be read from text, because its name is not registered
     if type(read_back) is type(policy):
         holds(read_back == policy, f"the text {str(policy)!r} of {policy!r} is read as {read_back!r}")
