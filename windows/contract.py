@@ -25,16 +25,17 @@ from aggr.call_text import write_call
 from aggr.duration import DAY
 from windows.timezone import Instants, checked_instants, clock
 
-# the start and end of a window over all time: outside all supported years, and far from overflow
+# the start and end of a window over all time: outside of all supported years, and small enough to be added to durations
 MIN_INSTANT, MAX_INSTANT = -(2**62), 2**62
-MOST_LISTED = (
-    10_000_000  # the maximum number of windows in a list; such a list takes 80 MB for starts, or 240 MB for intervals
-)
-_TRIED, _DECADE = 19_723 * DAY, 3_652 * DAY  # the year 2024; nesting is tested in some years around 2024
+# the maximum number of windows in a list, which takes 80 MB for starts and 240 MB for intervals
+MOST_LISTED = 10_000_000
+_TRIED, _DECADE = 19_723 * DAY, 3_652 * DAY  # the start of 2024, around which nesting is tested, and ten years
 
 
 class Intervals(NamedTuple):
-    """The result of `TimeWindow.assign`: the time ``rows[i]`` lies in the interval ``[starts[i], ends[i])``."""
+    """The result of `TimeWindow.assign`: the time with the index ``rows[i]`` lies in the interval ``[starts[i],
+    ends[i])``. Starts and ends are in microseconds UTC.
+    """
 
     rows: NDArray[np.int64]
     starts: Instants
@@ -42,7 +43,9 @@ class Intervals(NamedTuple):
 
 
 class Merged(NamedTuple):
-    """The result of `TimeWindow.merge`: interval ``i`` is part of the window ``ids[i]``."""
+    """The result of `TimeWindow.merge`: the interval with the index ``i`` is part of the window with the index
+    ``ids[i]``. Starts and ends are those of the windows, in microseconds UTC.
+    """
 
     ids: NDArray[np.int64]
     starts: Instants
@@ -52,9 +55,9 @@ class Merged(NamedTuple):
 class Numbered(NamedTuple):
     """The result of `TimeWindow.numbered`: overlapping windows, numbered in the order of their starts.
 
-    The time ``i`` lies in the windows with the numbers ``first[i]`` to ``last[i]``, and in no others. ``bounds``
-    returns the starts and ends of the windows with the passed numbers, in microseconds UTC. The end of a window is
-    never before the end of a window with a smaller number.
+    The time with the index ``i`` lies in the windows with the numbers ``first[i]`` to ``last[i]``, and in no others.
+    ``bounds`` is a function that returns the starts and ends of windows by their numbers, in microseconds UTC. Windows
+    with greater numbers do not end earlier.
     """
 
     first: NDArray[np.int64]
@@ -73,11 +76,11 @@ class TimeWindow(ABC):
 
     kind: ClassVar[str] = ""  # the first word of the text of the window
     is_merging: ClassVar[bool] = False  # whether `merge` combines intervals that are not equal
-    # whether windows follow each other without gap or overlap, which a store requires
+    # whether windows follow each other without gaps and overlaps, which a store requires
     contiguous: ClassVar[bool] = False
-    # whether one rule determines the windows of all years, so that nesting needs to be tested in some years only
+    # whether the windows of all years follow one rule, so that it is enough to test nesting in some years
     same_in_all_years: ClassVar[bool] = False
-    # the version of the definition; increase it if the same text now means other starts or ends
+    # the version of the definition, which must be increased if windows with the same text get other starts or ends
     version: ClassVar[int] = 1
 
     @property
@@ -112,7 +115,7 @@ class TimeWindow(ABC):
         """
 
     def numbered(self, times: Instants) -> Numbered | None:
-        """Return the numbers of the windows that contain each time, if windows overlap and have a known order.
+        """Number the windows that contain each time, if the windows overlap and can be numbered.
 
         Parameters
         ----------
@@ -122,9 +125,9 @@ class TimeWindow(ABC):
         Returns
         -------
         Numbered or None
-            None if the kind of window does not number its windows. With numbers, states are merged over ranges of panes
-            (short windows), whose cost does not grow with the overlap; otherwise each state is merged into each of its
-            windows.
+            None if the kind of window does not number its windows; each state is then merged separately into each
+            window that contains it. With numbers, the cost of merging does not grow with the number of windows that
+            contain a time.
         """
         return None
 
@@ -134,15 +137,16 @@ class TimeWindow(ABC):
         Parameters
         ----------
         keys : array of integers, shape (intervals,)
-            The number of each interval's key.
+            The integer id of each interval's key.
         starts, ends : arrays of int64, shape (intervals,)
-            Intervals from `assign`, or windows that were merged before.
+            Intervals from `assign`, or windows from an earlier call, in microseconds UTC.
 
         Returns
         -------
         ids : array of int64, shape (intervals,)
-            The window of each interval. The windows, numbered from 0 by key, then start.
+            The index of each interval's window. Windows are in the order of keys, and then of starts.
         starts, ends : arrays of int64, shape (windows,)
+            The bounds of the windows, in microseconds UTC.
 
         Raises
         ------
@@ -151,7 +155,7 @@ class TimeWindow(ABC):
 
         Guarantee
         ---------
-        Any split of the intervals, in any order and tree of merges, must give the same windows.
+        The windows must not depend on the order in which intervals are merged, or on how they are split into calls.
         """
         check_intervals(keys, starts, ends)
         order = np.lexsort((ends, starts, keys))
@@ -170,35 +174,40 @@ class TimeWindow(ABC):
 
     @property
     def sort_key(self) -> tuple[float, float]:
-        """The sort key of kinds of windows: the length of a window and the distance between starts, in microseconds."""
+        """The key by which levels are sorted: the length of a window, and the distance between the starts of windows,
+        in microseconds.
+        """
         return self.length, self.length
 
     @property
     def pane(self) -> TimeWindow:
-        """The short windows to which rows are reduced first. All times in a pane lie in the same windows as the start
-        of the pane.
+        """The shorter windows to which rows are reduced first; each window consists of one or more panes. All times in
+        a pane lie in the same windows.
         """
         return self
 
     @property
     def max_overlap(self) -> int:
-        """The maximum number of windows that contain a time, except at UTC-offset transitions."""
+        """The maximum number of windows that contain the same time. Near UTC-offset transitions, there may be more."""
         return 1
 
     @property
     def disjoint(self) -> bool:
-        """Whether a time lies in at most one window, and only equal intervals are merged."""
+        """Whether no time lies in two windows, and only equal intervals are merged."""
         return self.max_overlap == 1 and not self.is_merging
 
     @property
     def resolution(self) -> str:
-        """The longest unit, ``us ms s m h d w mo q y``, whose multiples include all window starts."""
+        """The longest of the units ``us ms s m h d w mo q y`` for which every window begins at a multiple of the
+        unit.
+        """
         return "s"
 
     def is_made_of(self, finer: TimeWindow) -> bool:
         """Return whether every window consists of complete windows of ``finer``.
 
-        For overlapping windows, the panes are compared. Panes are the shorter windows to which rows are reduced first.
+        If windows overlap, their panes are compared instead. Panes are the shorter windows to which rows are reduced
+        first.
 
         Parameters
         ----------
@@ -320,7 +329,7 @@ class TimeWindow(ABC):
             return np.array([], np.int64)
         if not self.contiguous:
             raise self._unlisted()
-        self.starts(np.array([start, end - 1], np.int64))  # raises an error for years without windows
+        self.starts(np.array([start, end - 1], np.int64))  # raises ValueError for years without windows
         step = max(int(min(self.length, end - start)), 1)
         if (count := (end - start) // step) > MOST_LISTED:
             raise ValueError(
@@ -362,6 +371,7 @@ class TimeWindow(ABC):
         return int(self.ends(before)[0])
 
     def _unlisted(self) -> ValueError:
+        """Return the error for a kind of window whose starts and ends depend on the rows."""
         return ValueError(
             f"the starts and ends of windows of {self.name} do not follow from a clock; "
             "use windows of a fixed size, such as 1h"
@@ -370,15 +380,15 @@ class TimeWindow(ABC):
 
 @lru_cache(maxsize=1024)
 def _cut(coarse: TimeWindow, fine: TimeWindow) -> str | None:
-    """Describe an edge of a coarser window that lies inside a finer one, in selected years; return None if there is
-    none.
+    """Return a description of an edge of a coarser window that lies inside a finer one, or None if no such edge is
+    found in selected years.
     """
     return edge_inside(coarse, fine, _probes(coarse, fine))
 
 
 def edge_inside(coarse: TimeWindow, fine: TimeWindow, times: Instants) -> str | None:
-    """Describe an edge of a coarser window that lies inside a finer one, for the windows that contain ``times``; return
-    None if there is none.
+    """Return a description of an edge of a coarser window that lies inside a finer one, or None if there is no such
+    edge. The coarser windows that contain ``times`` are compared.
 
     Parameters
     ----------
@@ -403,7 +413,9 @@ def edge_inside(coarse: TimeWindow, fine: TimeWindow, times: Instants) -> str | 
 
 
 def _probes(coarse: TimeWindow, fine: TimeWindow) -> Instants:
-    """Return times in consecutive windows, and around transitions of the clock."""
+    """Return the times at which nesting is tested, in microseconds UTC: in consecutive windows around the start of
+    2024, and around the last four UTC-offset transitions before.
+    """
     step = np.arange(-24, 24) * max(int(min(coarse.length, _DECADE)) // 2, 1)
     zone = coarse.timezone or fine.timezone
     changes = clock(zone, _TRIED - _DECADE // 2, _TRIED).since[1:][-4:] if zone else np.array([], np.int64)
@@ -426,7 +438,7 @@ def check_nested(level: TimeWindow, assigned: Intervals, fine_starts: Instants, 
     Raises
     ------
     ValueError
-        If a finer window begins in a window of the level and ends after it, or begins outside and ends inside one.
+        If a finer window lies in a window of the level only in part.
     """
     cut = assigned.rows[fine_ends[assigned.rows] > assigned.ends]
     if not len(cut):
@@ -447,7 +459,7 @@ def check_nested(level: TimeWindow, assigned: Intervals, fine_starts: Instants, 
 
 
 def number_windows(order: NDArray[np.int64], first: NDArray[np.bool_], starts: Instants, ends: Instants) -> Merged:
-    """Combine sorted intervals into windows, and number the windows.
+    """Combine sorted intervals into windows. Windows are numbered in the order of the intervals.
 
     Parameters
     ----------
@@ -461,8 +473,8 @@ def number_windows(order: NDArray[np.int64], first: NDArray[np.bool_], starts: I
     Returns
     -------
     Merged
-        The number of each interval, and the start and end of each window. The end of a window is the greatest end of
-        its intervals.
+        The index of each interval's window, and the start and end of each window. The end of a window is the greatest
+        end of its intervals.
     """
     ids = np.empty(len(order), np.int64)
     ids[order] = np.cumsum(first) - 1
@@ -489,4 +501,7 @@ def check_intervals(keys: object, starts: object, ends: object) -> None:
         described = f"an array of {keys.dtype}" if isinstance(keys, np.ndarray) else shown(keys)
         raise ValueError(f"keys must be an array of integers, the number of each interval's key; got {described}")
     if lengths != {len(keys)}:
-        raise ValueError(f"keys, starts and ends must be of one length; got {len(keys)}, {sorted(lengths)}")
+        raise ValueError(
+            f"keys, starts and ends must have the same length; got {len(keys)} keys, "
+            f"and {sorted(lengths)} starts and ends"
+        )

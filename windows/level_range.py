@@ -1,4 +1,4 @@
-"""Ranges of levels: ``1s ... 1y`` or ``sec ... year`` stands for seconds, minutes, hours, days, months and years."""
+"""Ranges of levels: ``1s ... 1y`` or ``sec ... year`` are the levels second, minute, hour, day, month and year."""
 
 from __future__ import annotations
 
@@ -21,9 +21,10 @@ def is_level_range(text: object) -> bool:
 
 
 def levels_between(text: str) -> list[str]:
-    """Return the sizes of a range of levels, from fine to coarse, both ends included.
+    """Return the sizes of a range of levels, from the finest to the coarsest, including both ends of the range.
 
-    Raises ``ValueError`` unless both ends are one second, minute, hour, day, month or year, the finer one first.
+    Raise ``ValueError`` unless both ends are one second, minute, hour, day, month or year, and the finer one comes
+    first.
 
     >>> levels_between("sec ... day"), levels_between("1h...1y")
     (['1s', '1m', '1h', '1d'], ['1h', '1d', '1mo', '1y'])
@@ -40,9 +41,7 @@ def levels_between(text: str) -> list[str]:
 
 
 def _position(end: str) -> int | None:
-    """Return the position of a size such as ``1s`` or ``sec`` in the list of sizes, or None if it
-    is not in the list.
-    """
+    """Return the index of a size such as ``1s`` or ``sec`` in `_CHAIN`, or None if it is another size."""
     parts = number_and_unit(end)
     if parts is None or parts[0] != 1 or UNITS.get(parts[1]) not in _CHAIN:
         return None

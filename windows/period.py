@@ -1,7 +1,8 @@
-"""Periods: the sequence of windows of one size on a clock without UTC-offset transitions.
+"""Periods: windows of one size on a clock that never changes its UTC offset.
 
-Windows are numbered from 1970. `Period.index` returns the number of the window of a local time, and `Period.local` the
-local time at which a window begins. Periods are fixed lengths or months.
+The windows are numbered; the window with the number 0 begins at or near the start of 1970. `Period.index` returns the
+number of the window that contains a local time, and `Period.local` the local time at which a window begins. A period is
+either a fixed length or a number of months.
 """
 
 from __future__ import annotations
@@ -16,22 +17,22 @@ import numpy as np
 from aggr.duration import DAY, LENGTH, MONTHS, SHORTEST_MONTH, longest_unit
 from windows.timezone import Instants
 
-_MONDAY = 4 * DAY  # the first Monday of 1970
+_MONDAY = 4 * DAY  # the first Monday of 1970, in microseconds since 1970-01-01
 
 
 @dataclass(frozen=True)
 class Period(ABC):
-    """A number of units, and the offset of windows from their aligned starts in microseconds."""
+    """Windows of ``count`` units, which begin ``offset`` microseconds after multiples of their size."""
 
     count: int
     unit: str
     offset: int
 
-    units: ClassVar[dict[str, int]]  # from short to long
+    units: ClassVar[dict[str, int]]  # the lengths of units, from the shortest to the longest
 
     @property
     def size(self) -> int:
-        """The size in microseconds or in months."""
+        """The size, in microseconds for `Fixed` and in months for `Months`."""
         return self.count * self.units[self.unit]
 
     @property
@@ -46,30 +47,37 @@ class Period(ABC):
 
     @abstractmethod
     def index(self, local: Instants) -> Instants:
-        """Return the numbers of the windows of local times."""
+        """Return the number of the window that contains each local time, in microseconds."""
 
     @abstractmethod
     def local(self, index: Instants) -> Instants:
-        """Return the local times at which windows begin, by their numbers."""
+        """Return the local time at which each window begins, in microseconds. ``index`` has the numbers of the
+        windows.
+        """
 
     def edges(self, times: Instants, ahead: int, after: int) -> Instants:
-        """Return the starts of the windows that contain times, or of the windows that follow them if ``after`` is 1.
-        The clock is ``ahead`` microseconds ahead of UTC.
+        """Return the start of the window that contains each time, or the start of the following window if ``after`` is
+        1.
+
+        Times and starts are in microseconds UTC. The local time is ``ahead`` microseconds ahead of UTC.
         """
         return self.local(self.index(times + ahead) + after) - ahead
 
     def common(self, other: Period) -> Self | None:
-        """Return the longest period that divides both periods, and whose starts include the starts of this period."""
+        """Return the longest period that divides both periods and at whose starts this period's windows begin. Return
+        None if only one period is in months.
+        """
         return self._with_size(math.gcd(self.size, other.size)) if type(other) is type(self) else None
 
     def _with_size(self, size: int) -> Self:
+        """Return a period with the same offset and another size, in the longest unit that divides the size."""
         unit = [unit for unit, length in self.units.items() if size % length == 0][-1]
         return type(self)(size // self.units[unit], unit, self.offset)
 
 
 @dataclass(frozen=True)
 class Fixed(Period):
-    """A period of a fixed length."""
+    """Windows of a fixed length."""
 
     units: ClassVar = LENGTH
 
@@ -79,7 +87,9 @@ class Fixed(Period):
 
     @property
     def shift(self) -> int:
-        """The local time at which the first window of 1970 begins: for weeks, a Monday."""
+        """The local time at which the window with the number 0 begins, in microseconds since 1970-01-01. Windows of
+        weeks begin on a Monday.
+        """
         return self.offset + (_MONDAY if self.unit == "w" else 0)
 
     def index(self, local: Instants) -> Instants:
@@ -89,14 +99,14 @@ class Fixed(Period):
         return index * self.size + self.shift
 
     def edges(self, times: Instants, ahead: int, after: int) -> Instants:
-        shift = self.shift - ahead  # The array is read in few passes, because it may contain a million times.
+        shift = self.shift - ahead  # one addition instead of two, because there may be a million times
         edges: Instants = (times - shift if shift else times) // self.size
         edges *= self.size
         shift += self.size * after
         return edges + shift if shift else edges
 
     def _with_size(self, size: int) -> Fixed:
-        weeks = self.unit == "w"  # a divisor is a number of weeks, or divides a day
+        weeks = self.unit == "w"  # the new size is a number of weeks, or divides a day, because weeks begin on Mondays
         if weeks and size % self.units["w"] == 0:
             return Fixed(size // self.units["w"], "w", self.offset)
         size = math.gcd(size, DAY) if weeks else size
@@ -106,7 +116,7 @@ class Fixed(Period):
 
 @dataclass(frozen=True)
 class Months(Period):
-    """A period of a number of months."""
+    """Windows of a number of months."""
 
     units: ClassVar = MONTHS
 
@@ -129,5 +139,7 @@ class Months(Period):
 
 
 def period(count: int, unit: str, offset: int = 0) -> Period:
-    """Return the period of a number of units ``us ms s m h d w mo q y``."""
+    """Return windows of ``count`` units on a clock that never changes its UTC offset. The units are ``us ms s m h d w
+    mo q y``.
+    """
     return (Months if unit in MONTHS else Fixed)(count, unit, offset)

@@ -1,4 +1,4 @@
-"""Windows from text: ``1h``, ``tumbling(1d, offset=6h)``, ``hopping(1h, 10m)``, ``session(30m)``, ``all``."""
+"""Read time windows from text: ``1h``, ``tumbling(1d, offset=6h)``, ``hopping(1h, 10m)``, ``session(30m)``, ``all``."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ _ORDERED = "an ordered window belongs to tiltframe.running or OrderedFrame; a ti
 
 
 def read_window(text: str, timezone: str = "UTC") -> TimeWindow:
-    """Return a window of any kind from its text.
+    """Return the window that a text describes.
 
     Parameters
     ----------
@@ -55,7 +55,7 @@ def read_window(text: str, timezone: str = "UTC") -> TimeWindow:
 
 
 def text_of(window: TimeWindow) -> str:
-    """Return the text from which `read_window` creates an equal window, in the same zone.
+    """Return the text of a window, from which `read_window` creates an equal window in the same zone.
 
     Parameters
     ----------
@@ -121,7 +121,7 @@ def as_window(window: str | TimeWindow, timezone: str = "UTC") -> TimeWindow:
 
 
 def read_windows(text: str, timezone: str = "UTC") -> list[TimeWindow]:
-    """Return a list of windows from text, separated by commas; commas within parentheses separate arguments.
+    """Return a list of windows from text. They are separated by commas outside of parentheses.
 
     Parameters
     ----------

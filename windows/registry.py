@@ -1,6 +1,6 @@
-"""The registry: kinds of time windows by the first word of their text, including those of other distributions.
+"""The registry of the kinds of time windows, by the first word of their text. It includes those of other packages.
 
-A distribution adds kinds by entry points of the group ``tiltframe.windows``::
+A package adds kinds by entry points in the group ``tiltframe.windows``::
 
     [project.entry-points."tiltframe.windows"]
     half_month = "payroll:HalfMonth"
@@ -27,13 +27,13 @@ _KINDS: dict[str, Callable[..., TimeWindow]] = {
 
 
 def register(kind: type[TimeWindow]) -> type[TimeWindow]:
-    """Add a kind of window, so that it can be read from text.
+    """Register a kind of window, so that it can be read from text.
 
     Parameters
     ----------
     kind : subclass of TimeWindow
-        A frozen dataclass whose fields are numbers, booleans, texts or tuples of these. In text, a tuple is written as
-        a list. A field ``timezone`` is set to the zone of the frame.
+        A frozen dataclass whose fields are numbers, booleans, texts or tuples. In text, a tuple is written as a list.
+        If there is a field ``timezone``, it receives the time zone of the frame.
 
     Returns
     -------
@@ -68,7 +68,7 @@ def register(kind: type[TimeWindow]) -> type[TimeWindow]:
     # compare names, because running a notebook's cell again creates a new class
     if (registered.__module__, registered.__qualname__) != (kind.__module__, kind.__qualname__):
         raise ValueError(
-            f"the kind {word!r} is taken by {registered.__module__}.{registered.__qualname__}; choose another"
+            f"the kind {word!r} is taken by {registered.__module__}.{registered.__qualname__}; choose another word"
         )
     _KINDS[word] = kind
     return kind
@@ -88,13 +88,13 @@ def unregister(kind: type[TimeWindow]) -> None:
     """
     words = [word for word, registered in _KINDS.items() if registered is kind]
     if not words:
-        raise KeyError(f"{shown(kind)} is not registered")
+        raise KeyError(f"{shown(kind)} is not registered; pass one of the classes that were passed to register")
     del _KINDS[words[0]]
 
 
 def kinds(name: str = "") -> Mapping[str, Callable[..., TimeWindow]]:
-    """Return the function that creates each kind of window. Load the kinds of other distributions, unless ``name`` is
-    already registered.
+    """Return the function that creates each kind of window, by the first word of the window's text. The kinds of other
+    packages are loaded first, unless ``name`` is already registered.
     """
     if name not in _KINDS:
         _load_others()
@@ -103,4 +103,5 @@ def kinds(name: str = "") -> Mapping[str, Callable[..., TimeWindow]]:
 
 @cache
 def _load_others() -> None:
+    """Register the kinds of windows of other packages."""
     load_group(GROUP, "window", register)

@@ -1,4 +1,4 @@
-"""Time zones: their UTC-offset transitions, and conversion between instants and local times."""
+"""Time zones: the changes of their UTC offsets, and conversion between instants and local times."""
 
 from __future__ import annotations
 
@@ -14,36 +14,40 @@ from aggr.arguments import shown
 from aggr.duration import DAY, SECOND
 from aggr.time_zones import canonical_zone, fixed_offset, zone_of
 
-Instants = NDArray[np.int64]  # microseconds since 1970-01-01, UTC or local as named
+Instants = NDArray[np.int64]  # microseconds since 1970-01-01 in UTC; in local time if the name contains "local"
 
 _EPOCH = dt.datetime(1970, 1, 1, tzinfo=dt.UTC)
-_FIRST_YEAR, _LAST_YEAR = (
-    2,
-    9998,
-)  # Python's datetime has years 1 to 9999; a window may start before, or end after, its times
-# From this year on, each zone follows one rule every year; tzdata lists single transitions up to 2087.
+# a window may begin a year before its times and end a year after them, and Python's datetime has the years 1 to 9999
+_FIRST_YEAR, _LAST_YEAR = 2, 9998
+# from this year on, each zone has the same rule for every year; until 2087, tzdata lists single transitions
 _RULE_YEAR = 2100
-_CYCLE = 400  # years, after which the dates of the Gregorian calendar fall on the same weekdays again
+_CYCLE = 400  # the number of years after which the dates of the Gregorian calendar have the same weekdays again
 
 
 @dataclass(frozen=True)
 class Clock:
-    """A zone's offsets over a range of years.
+    """The UTC offsets of a time zone over a range of years.
 
-    ``offsets[i]`` (local minus UTC, microseconds) applies from the instant ``since[i]`` until ``since[i + 1]``.
-    ``since[0]`` is the beginning of the range.
+    ``offsets[i]`` is the local time minus UTC, in microseconds, from the instant ``since[i]`` to the instant ``since[i
+    + 1]``, in microseconds UTC. ``since[0]`` is the beginning of the range.
     """
 
     since: Instants
     offsets: Instants
 
     def without_whole_shifts(self, size: int, shift: int = 0) -> Clock:
-        """Return the clock without the transitions that windows of a size can ignore.
+        """Return the clock without the changes of the UTC offset that do not affect windows of a size.
 
-        Such a transition moves the clock by a whole multiple of the size, so that positions within a window remain
-        correct, and a repeated hour lies in two windows. A jump ahead in the middle of a window is retained, because a
-        coarser window may begin at the jump. Windows begin when the clock shows ``shift`` plus a whole multiple of the
-        size.
+        A change by a whole multiple of the size does not affect them: times keep their positions in a window, and a
+        repeated hour lies in two windows. Exception: if the clock jumps ahead in the middle of a window, the change is
+        kept, because a coarser window may begin at the jump.
+
+        Parameters
+        ----------
+        size : int
+            The size of the windows in microseconds.
+        shift : int
+            Windows begin when the clock shows ``shift`` plus a multiple of ``size``, in microseconds.
         """
         moves = np.diff(self.offsets)
         ignored = (moves % size == 0) & ((moves < 0) | ((self.since[1:] + self.offsets[:-1] - shift) % size == 0))
@@ -52,20 +56,24 @@ class Clock:
         return Clock(self.since[followed], total[followed])
 
     def latest_local_time(self, times: Instants) -> Instants:
-        """Return the latest local time that the clock has shown up to each instant."""
+        """For each instant in microseconds UTC, return the latest local time that the clock has shown until then, in
+        microseconds.
+        """
         segment = np.searchsorted(self.since, times, side="right") - 1
         shown: Instants = np.maximum(times + self.offsets[segment], self._shown_before[segment] - 1)
         return shown
 
     def first_instant_showing(self, local: Instants) -> Instants:
-        """Return the first instant at which the clock shows a local time or a later one."""
+        """For each local time in microseconds, return the first instant at which the clock shows it or a later time, in
+        microseconds UTC.
+        """
         segment = np.searchsorted(self._shown_before[1:], local, side="right")
         instants: Instants = np.maximum(local - self.offsets[segment], self.since[segment])
         return instants
 
     @property
     def _shown_before(self) -> Instants:
-        """The latest local time before each segment, exclusive."""
+        """For each range between two changes, the first local time that the clock has not shown before the range."""
         segment_ends = self.since[1:] + self.offsets[:-1]
         return np.maximum.accumulate(np.append(np.iinfo(np.int64).min // 2, segment_ends))
 
@@ -99,7 +107,9 @@ def check_timezone(name: str) -> str:
 
 
 def checked_instants(times: object, what: str) -> Instants:
-    """Return an array of instants unchanged; raise ``ValueError`` for other values."""
+    """Return ``times`` unchanged if it is an array of int64 with one dimension. Raise ``ValueError`` otherwise.
+    ``what`` names the argument in the message.
+    """
     if not isinstance(times, np.ndarray) or times.dtype != np.int64 or times.ndim != 1:
         described = f"an array of {times.dtype}" if isinstance(times, np.ndarray) else shown(times)
         described += f" and shape {times.shape}" if isinstance(times, np.ndarray) and times.ndim != 1 else ""
@@ -108,7 +118,9 @@ def checked_instants(times: object, what: str) -> Instants:
 
 
 def checked_times(times: object) -> Instants:
-    """Return an array of times unchanged; raise ``ValueError`` unless they lie in the years 2 to 9998."""
+    """Return ``times`` unchanged if it is an array of microseconds in the years 2 to 9998. Raise ``ValueError``
+    otherwise.
+    """
     checked = checked_instants(times, "times")
     if len(checked):
         check_years(int(checked.min()), int(checked.max()))
@@ -116,18 +128,22 @@ def checked_times(times: object) -> Instants:
 
 
 def check_years(low: int, high: int) -> None:
-    """Raise ``ValueError`` unless instants from ``low`` to ``high`` lie in the years 2 to 9998."""
+    """Raise ``ValueError`` if an instant lies outside of the years 2 to 9998. ``low`` and ``high`` are the first and
+    the last instant, in microseconds UTC.
+    """
     for at in (low, high):
         if not _FIRST_YEAR <= _year(at) <= _LAST_YEAR:
             raise ValueError(
-                f"event times must lie in the years {_FIRST_YEAR} to {_LAST_YEAR}; got the year {_year(at)}"
+                f"event times must lie in the years {_FIRST_YEAR} to {_LAST_YEAR}; got the year {_year(at)}; "
+                "leave out such rows, or check the unit of the times"
             )
 
 
 def clock(name: str, low: int, high: int, margin: int = 0) -> Clock:
-    """Return a zone's clock around the instants ``low`` … ``high``, microseconds UTC, and a margin on either side.
+    """Return the clock of the time zone ``name`` from ``low - margin`` to ``high + margin``, in microseconds UTC.
 
-    Raise ``ValueError`` for instants before the year 2 or after the year 9998; the margin may extend beyond them.
+    Raise ``ValueError`` if ``low`` or ``high`` lies outside of the years 2 to 9998. The margin may extend beyond these
+    years.
     """
     check_years(low, high)
     first, last = _year(low - margin) - 1, _year(high + margin) + 1
@@ -135,11 +151,13 @@ def clock(name: str, low: int, high: int, margin: int = 0) -> Clock:
 
 
 def _year(at: int) -> int:
+    """Return the year of an instant in microseconds UTC."""
     return int(np.datetime64(at, "us").astype("datetime64[Y]").astype(np.int64)) + 1970
 
 
 @lru_cache(maxsize=64)
 def _clock(name: str, first: int, last: int) -> Clock:
+    """Return the clock of a time zone from the year ``first`` to the year ``last``, inclusively."""
     start = _start_of_year(first)
     fixed = fixed_offset(name)
     if fixed is not None:
@@ -151,8 +169,8 @@ def _clock(name: str, first: int, last: int) -> Clock:
 
 
 def _transitions(name: str, year: int) -> list[tuple[int, int]]:
-    """Return the UTC-offset transitions of a year; a distant year has the transitions of an earlier year with the same
-    dates.
+    """Return the changes of a time zone's UTC offset in a year: the instant and the new offset of each, in
+    microseconds. For years from 2100 on, they are computed from an equivalent year.
     """
     same = year if year < _RULE_YEAR else _year_of_dates()[_dates(year)]
     moved = _start_of_year(year) - _start_of_year(same)
@@ -161,7 +179,11 @@ def _transitions(name: str, year: int) -> list[tuple[int, int]]:
 
 @lru_cache(maxsize=8192)
 def _transitions_by_day(name: str, year: int) -> tuple[tuple[int, int], ...]:
-    """Return the UTC-offset transitions of a year, by comparing days and bisecting days on which the offset changed."""
+    """Return the changes of a time zone's UTC offset in a year: the instant and the new offset of each, in
+    microseconds.
+
+    The offsets at the ends of each day are compared. If they differ, the instant is found by bisection, to the second.
+    """
     info = zone_of(name)
     transitions = []
     start = _start_of_year(year)
@@ -180,22 +202,26 @@ def _transitions_by_day(name: str, year: int) -> tuple[tuple[int, int], ...]:
 
 
 def _dates(year: int) -> tuple[int, bool, bool, bool]:
-    """Return the properties of a year that determine the dates of a rule: its first weekday, and nearby leap years."""
+    """Return the properties of a year that determine the dates of a yearly rule: the weekday of January 1, and whether
+    the year before, the year itself and the year after are leap years.
+    """
     leap = [calendar.isleap(near) for near in (year - 1, year, year + 1)]
     return dt.date(year, 1, 1).weekday(), leap[0], leap[1], leap[2]
 
 
 @cache
 def _year_of_dates() -> dict[tuple[int, bool, bool, bool], int]:
-    """Return a year for each result of `_dates`, among the years in which every zone follows its rule."""
+    """Return, for each possible result of `_dates`, a year from 2100 on that has it."""
     return {_dates(year): year for year in reversed(range(_RULE_YEAR, _RULE_YEAR + _CYCLE))}
 
 
 def _start_of_year(year: int) -> int:
+    """Return the first instant of a year in UTC, in microseconds."""
     return _micros(dt.datetime(year, 1, 1, tzinfo=dt.UTC))
 
 
 def _offset(info: dt.tzinfo, at: int) -> int:
+    """Return the UTC offset of a time zone at an instant, both in microseconds."""
     at = min(max(at, _EARLIEST), _LATEST)
     offset = (_EPOCH + dt.timedelta(microseconds=at)).astimezone(info).utcoffset()
     assert offset is not None
@@ -203,9 +229,10 @@ def _offset(info: dt.tzinfo, at: int) -> int:
 
 
 def _micros(moment: dt.datetime) -> int:
+    """Return a datetime as microseconds since 1970-01-01 UTC."""
     return (moment - _EPOCH) // dt.timedelta(microseconds=1)
 
 
-# the instants whose local time datetime can represent in any zone
+# the first and the last instant whose local time is within the range of datetime in every zone
 _EARLIEST = _micros(dt.datetime(dt.MINYEAR, 1, 3, tzinfo=dt.UTC))
 _LATEST = _micros(dt.datetime(dt.MAXYEAR, 12, 29, tzinfo=dt.UTC))

@@ -190,9 +190,9 @@ def run(window=None, measures=MEASURES, **options):
 
 
 CASES = [
-    *cases_of("ordered.count(n)", SIZES, lambda w, v: ordered.count(v), "count needs a whole number of rows from 1"),
-    *cases_of("ordered.sliding(n)", SIZES, lambda w, v: ordered.sliding(v), "sliding needs a whole number of rows from 1"),
-    *cases_of("ordered.weighted_count(n)", SIZES, lambda w, v: ordered.weighted_count(v, "bytes"), "a whole number of rows from 1"),
+    *cases_of("ordered.count(n)", SIZES, lambda w, v: ordered.count(v), "the size in count must be a whole number from 1"),
+    *cases_of("ordered.sliding(n)", SIZES, lambda w, v: ordered.sliding(v), "the size in sliding must be a whole number from 1"),
+    *cases_of("ordered.weighted_count(n)", SIZES, lambda w, v: ordered.weighted_count(v, "bytes"), "the size in weighted_count must be a whole number from 1"),
     *cases_of("ordered.weighted_count(weight)", {**not_text(), **nameless()}, lambda w, v: ordered.weighted_count(3, v), "name of a column"),
     *cases_of("ordered.interval(length)", LENGTHS, lambda w, v: ordered.interval(v), "length", "such as|at most"),
     *cases_of("ordered.session(gap)", LENGTHS, lambda w, v: ordered.session(v), "gap", "such as|at most"),

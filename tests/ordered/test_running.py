@@ -307,13 +307,13 @@ def test_a_batch_that_goes_back_is_refused_and_not_taken():
         ({"emit": "ticks"}, "needs ticks"),
         ({"keys": "n"}, "list of column names"),
         ({"keys": ["n", "n"]}, "twice"),
-        ({"keys": ["ts"]}, "both the time and a key"),
+        ({"keys": ["ts"]}, "is used as the time and as a key"),
         ({"keys": ["m"]}, "no column 'm'"),
         ({"time": "at"}, "no column 'at'"),
         ({"time": ""}, "column of event times, must be a name"),
         ({"order": ["m"]}, "no column 'm'"),
         ({"measures": {}}, "at least one"),
-        ({"measures": {"s": "sum"}}, "made by aggr"),
+        ({"measures": {"s": "sum"}}, "must be a function of aggr"),
         ({"measures": {"n": aggr.sum("n")}}, "used twice"),
         ({"measures": {"s": aggr.sum("m")}}, "no column 'm'"),
         ({"measures": {"tick": aggr.sum("n")}, "ticks": "hourly()"}, "used twice"),
@@ -340,7 +340,7 @@ def test_an_aggregation_is_saved_and_goes_on():
 
 
 def test_negative_weights_are_refused():
-    with pytest.raises(ValueError, match="from 0"):
+    with pytest.raises(ValueError, match="weights must be at least 0; the column 'w' has -1"):
         running(pa.table({"ts": [0], "w": [-1]}), {"n": aggr.count()}, "weighted_count(3, 'w')", time="ts")
 
 

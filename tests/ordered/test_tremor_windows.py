@@ -120,8 +120,8 @@ def test_a_moving_total_of_intervals():
     ("levels", "message"),
     [
         (["running()", "count(2)"], "overlap"),
-        (["count(2)", "emit_when('n > 5')"], "needs rows"),
-        (["count(2)", "weighted_count(5, 'n')"], "needs rows"),
+        (["count(2)", "emit_when('n > 5')"], "need conditions, weights or ticks of rows"),
+        (["count(2)", "weighted_count(5, 'n')"], "need conditions, weights or ticks of rows"),
         (["count(2)", "count(2)"], "two levels are called"),
         (["since(hourly())"], "emits at ticks"),
         (["1h"], "cannot read '1h'"),

@@ -1,1 +1,1 @@
-"""tiltframe.ordered: aggregates of rows in order, and chains of ordered windows."""
+"""tiltframe.ordered: aggregate rows in the order of key and time, and compute chains of ordered windows."""

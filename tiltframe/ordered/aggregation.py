@@ -1,4 +1,4 @@
-"""RunningAggregation aggregates batches of ordered rows; running aggregates one table."""
+"""`RunningAggregation` aggregates batches of ordered rows; `running` aggregates one table."""
 
 from __future__ import annotations
 
@@ -16,10 +16,10 @@ from aggr.arrow.normalize import one_array, with_nulls
 from aggr.groups.groups import Groups
 from tiltframe.event_time import INSTANT
 from tiltframe.files.read_options import ReadOptions
-from tiltframe.ordered.aggregator import OrderedAggregator, some_batches
+from tiltframe.ordered.aggregator import OrderedAggregator, iterate_batches
 from tiltframe.ordered.query import NEXT, ROWS, TICK, Part, RunningQuery, running_query
-from tiltframe.ordered.sequence import Entries, Ints, Keys, Sorted, in_order, with_ticks
-from tiltframe.ordered.window_state import Advanced, Flags, Reduce, WindowState, advance
+from tiltframe.ordered.sequence import Ints, Keys, RowsAndTicks, SortedRows, sort_rows, with_ticks
+from tiltframe.ordered.window_state import BatchResult, Flags, Reduce, WindowState, advance
 from tiltframe.tabular import whole_or_batches
 from windows.ordered import OrderedWindow, Ranges, Tick
 
@@ -28,7 +28,7 @@ _FINAL = "final"
 
 
 class RunningAggregation(OrderedAggregator):
-    """Aggregate rows in order, batch by batch.
+    """Aggregate rows in the order of key and time, batch by batch.
 
     Parameters
     ----------
@@ -41,8 +41,8 @@ class RunningAggregation(OrderedAggregator):
 
     Guarantee
     ---------
-    Results are bit-for-bit the same however the rows are split into batches. The rows of a key must be in the order of
-    time, from batch to batch. The memory contains a few states per key, but no rows.
+    Results are bit-for-bit the same however the rows are split into batches. Within a key, no row may be earlier than a
+    row of a previous batch; within a batch, rows may have any order. In memory are a few states per key, but no rows.
 
     Examples
     --------
@@ -55,7 +55,7 @@ class RunningAggregation(OrderedAggregator):
     """
 
     query: RunningQuery
-    # the latest result of each key, if only final results are emitted
+    # the keys, times and states of the last result of each key, if the results are emitted at the end of the data
     _final: tuple[Ints, Ints, list[States]] | None = None
     _over = False
 
@@ -72,27 +72,27 @@ class RunningAggregation(OrderedAggregator):
         until: object = None,
         fill: str | None = None,
     ) -> None:
-        """Check everything that does not depend on the data."""
+        """Check the arguments that can be checked without data."""
         query = running_query(
             measures, window, time=time, keys=keys, order=order, ticks=ticks, emit=emit, until=until, fill=fill
         )
         super().__init__(query)
 
     def add(self, batch: pa.Table | pa.RecordBatch, until: int | None = None) -> pa.Table:
-        """Process a batch of rows, and return the results that the batch triggers.
+        """Process a batch of rows, and return the results at its rows and ticks.
 
         Parameters
         ----------
         batch : table or record batch
             A batch, which may be empty. All batches have the same schema.
         until : int, optional
-            A time in microseconds UTC: later batches have no rows before it. Results at ticks before this time are then
+            A time in microseconds UTC before which later batches have no rows. Results at ticks before this time are
             returned now. A tick is the start of a unit of the clock, such as an hour.
 
         Returns
         -------
         table
-            A table like the result of `tiltframe.running`, in the order of keys and time.
+            The results that the batch triggers, in the form of `tiltframe.running`, sorted by keys and time.
 
         Raises
         ------
@@ -103,15 +103,17 @@ class RunningAggregation(OrderedAggregator):
         return self._step(batch, False, until)
 
     def finish(self, batch: pa.Table | pa.RecordBatch | None = None, end: int | None = None) -> pa.Table:
-        """Process the last batch, and return all results that the batch and the end of the data trigger.
+        """Process the last batch, and return the results at its rows and at the end of the data.
 
-        The end of the data triggers the results at ticks up to the end, and with ``emit="final"`` the final results.
+        At the end of the data, there are results for the remaining ticks and, with ``emit="final"``, the last result of
+        each key.
 
         Parameters
         ----------
         batch : table or record batch, optional
         end : int, optional
-            The time of the last possible tick, in microseconds UTC; by default the time of the last row of all keys.
+            The time up to which there are ticks, in microseconds UTC. The default is the time of the last row of all
+            keys.
 
         Returns
         -------
@@ -151,12 +153,13 @@ class RunningAggregation(OrderedAggregator):
             self._final = final["key"].to_numpy(), final["time"].to_numpy(), states
 
     def _step(self, batch: pa.Table | pa.RecordBatch, last: bool, until: int | None = None) -> pa.Table:
+        """Process a batch, and return its results. ``last`` is true for the last batch. ``until`` is as in `add`."""
         if self._over:
             raise ValueError("this aggregation is finished; create a new one")
         table, query = self._checked_batch(batch), self.query
         if query.first is not None:
             self._keys = self._keys._replace(first=query.first)
-        ordered = in_order(table, query.order, self._keys)
+        ordered = sort_rows(table, query.order, self._keys)
         if query.fill is not None:
             self._check_in_range(ordered)
         entries = with_ticks(
@@ -168,13 +171,13 @@ class RunningAggregation(OrderedAggregator):
             is_filled=query.fill is not None,
         )
         spread = [
-            state.spread(ordered.places, ordered.keys.n, part.window, part.functions)
+            state.with_keys(ordered.places, ordered.keys.n, part.window, part.functions)
             for part, state in zip(query.parts, self._window_states, strict=True)
         ]
-        choose, keep_none = partial(self._chosen, entries), last and (query.per_row or query.emit != "final")
+        choose, keep_none = partial(self._needed_ranges, entries), last and (query.per_row or query.emit != "final")
         done = []
         for part, state in zip(query.parts, spread, strict=True):
-            reduce = reducer(part, ordered, entries, state)
+            reduce = row_reducer(part, ordered, entries, state)
             advanced = advance(
                 part.window,
                 part.functions,
@@ -186,31 +189,33 @@ class RunningAggregation(OrderedAggregator):
             )
             done.append(advanced)
         self._keys, self._over = ordered.keys, last
-        if query.ticks and until is not None:  # results of earlier rows were already returned
+        if query.ticks and until is not None:  # the results before ``until`` were returned now
             self._keys = ordered.keys._replace(latest=np.maximum(ordered.keys.latest, until))
         if not keep_none:
             self._window_states = [entry.state for entry in done if entry.state is not None]
         if query.emit != "final":
             return _results(query, ordered, entries, done)
         if query.per_row:
-            self._keep_final(ordered, entries, done)
-        return self._finals(table.schema, last)
+            self._store_last_results(ordered, entries, done)
+        return self._final_results(table.schema, last)
 
-    def _last_tick(self, ordered: Sorted) -> int:
-        """Return the time of the last tick if the data ends with these rows."""
+    def _last_tick(self, ordered: SortedRows) -> int:
+        """Return the time of the last tick, in microseconds UTC, if no more rows arrive."""
         until = self.query.until
         return max(ordered.keys.end, until) if isinstance(until, int) else ordered.keys.end
 
-    def _check_in_range(self, ordered: Sorted) -> None:
-        """Raise ``ValueError`` if rows precede the range in which other keys already have ticks."""
+    def _check_in_range(self, ordered: SortedRows) -> None:
+        """Raise ``ValueError`` if a row is earlier than the first row of the previous batches. With ``fill``, results
+        at ticks since that first row were already returned.
+        """
         if self._keys.n and ordered.keys.first < self._keys.first:
             raise ValueError(
                 "with fill, all keys have ticks from the time of the first row on, but a later batch has an earlier "
                 "row; sort all rows by time, or leave out fill"
             )
 
-    def _chosen(self, entries: Entries, ranges: Ranges) -> Flags | None:
-        """Return a mask of the outputs that are requested, or None if all are."""
+    def _needed_ranges(self, entries: RowsAndTicks, ranges: Ranges) -> Flags | None:
+        """Return a mask of the ranges whose results are returned, or None for all ranges."""
         if self.query.emit == "rows":
             return None
         if self.query.emit == "ticks":
@@ -221,7 +226,8 @@ class RunningAggregation(OrderedAggregator):
             chosen = np.zeros(len(ranges.row), np.bool_)
         return chosen
 
-    def _keep_final(self, ordered: Sorted, entries: Entries, done: list[Advanced]) -> None:
+    def _store_last_results(self, ordered: SortedRows, entries: RowsAndTicks, done: list[BatchResult]) -> None:
+        """Store the last result of each key in this batch. It replaces the result of earlier batches."""
         ranges = done[0].ranges
         keys, times, states = ranges.key, entries.rows.times[ranges.row], [entry.states for entry in done]
         if self._final is not None:
@@ -236,9 +242,11 @@ class RunningAggregation(OrderedAggregator):
             keys, times = both[by], np.append(self._final[1][old], times)[by]
         self._final = (keys, times, states)
 
-    def _finals(self, schema: pa.Schema, last: bool) -> pa.Table:
-        """Return the results at the end of the data: for every key, or, with consecutive windows, for the open window
-        of each key.
+    def _final_results(self, schema: pa.Schema, last: bool) -> pa.Table:
+        """Return the results at the end of the data: for each key the last result or, for consecutive windows, the
+        result of the window that is still open.
+
+        If ``last`` is false, return the columns without rows.
         """
         query = self.query
         if query.per_row:
@@ -256,7 +264,7 @@ class RunningAggregation(OrderedAggregator):
             keys, times = keys[:0], times[:0]
             states = [{n: s.slice(0, 0) for n, s in states_of_part.items()} for states_of_part in states]
         columns = _key_columns(query, self._keys, keys) | _time(query, times)
-        return query.with_expressions(pa.table(columns | _finished(query, states)))
+        return query.with_expressions(pa.table(columns | _finish(query, states)))
 
 
 def running(
@@ -273,19 +281,19 @@ def running(
     fill: str | None = None,
     reading: ReadOptions | None = None,
 ) -> pa.Table:
-    """Aggregate rows in the order of key and time. By default every row has a result.
+    """Aggregate rows in the order of key and time. By default, there is one result per row.
 
     Parameters
     ----------
     data : table, or batches
-        A table in any order, or another input of `tiltframe.rollup`; or an iterable of batches, in which the rows of a
-        key are ordered by time from batch to batch.
+        A table with rows in any order, or another input of `tiltframe.rollup`. Or an iterable of batches; then no row
+        may be earlier than a row of the same key in a previous batch.
     measures : name -> measure, or expression of other measures
         Measures from `aggr.count`, `aggr.dds` and the other functions of `aggr`. ``first`` and ``last`` without ``by=``
         use the order of rows.
     window : an ordered window, its text, or measure -> window
-        From `windows.ordered`. The default, also for measures without a window, contains all rows of the key up to the
-        current one.
+        A window from `windows.ordered`. By default, and for measures that are missing in a mapping, the window contains
+        all rows of the key up to the present row.
     time : str
         The column of event times, of any type that `TiltFrame` accepts.
     keys : column names, or name -> column or expression
@@ -293,31 +301,31 @@ def running(
         the value of an SQL expression. ``{"tag": each("tags")}`` groups by the elements of a list; a row then occurs
         once per element.
     order : column names
-        Columns that order rows of equal times. Rows that are still equal stay in the order of their arrival.
+        Columns by which rows with equal times are sorted. If these are equal too, rows keep the order of their arrival.
     ticks : ticks
-        Ticks (such as the start of every hour) at which there are results in addition to those of the window.
+        Ticks, such as the start of every hour, at which there are additional results.
     emit : ``rows``, ``ticks`` or ``final``
         ``rows``: a result for each row and each tick. Consecutive windows (count, weighted_count, interval, session,
         emit_when) have a result for each window that has ended. ``ticks``: only the results at ticks. ``final``: the
         last result of each key. With consecutive windows, it is the result of the open window, if one is open.
     until : ``next`` or a moment, optional
-        The end of the ticks. By default it is the time of the last row of all keys. With ``next`` it is the first tick
-        after that row, so that the last period has a result. Otherwise it is a time: a datetime, ISO 8601 text, or Unix
-        milliseconds.
+        The time up to which there are ticks: a datetime, ISO 8601 text, or Unix milliseconds. The default is the time
+        of the last row of all keys. ``next`` is the first tick after that row, so that there is a result for the last
+        period.
     fill : ``zero``, optional
-        Whether every key has ticks for the whole range of the data, with 0 in place of null numbers in results at
-        ticks.
+        With ``zero``, every key has results at all ticks between the first and the last row of all keys, and null
+        numbers in results at ticks are replaced by 0. By default, the ticks of a key begin with its first row.
     reading : ReadOptions, optional
         Information that files or tables do not contain, as for `tiltframe.rollup`.
 
     Returns
     -------
     table
-        A table of rows in the order of keys, time, ``order`` and arrival. It has the columns of the rows, computed keys
-        in place of columns of the same name, and a column for each measure. With ticks, the column ``tick`` marks the
-        rows that are ticks. Their time is in microseconds UTC, and columns other than keys, time and measures are null
-        in them. With consecutive windows, the table has only keys, time and measures; the time of a window is that of
-        the row that closes it.
+        One row for each result, sorted by keys, time, ``order`` and arrival. The columns are those of the rows, and one
+        for each measure; computed keys replace columns of the same name. With ticks, there is also the column ``tick``,
+        which is true in results at ticks. In these, the time is in microseconds UTC, and columns other than keys, time
+        and measures are null. For consecutive windows, the table has only keys, time and measures; the time of a window
+        is that of the row that closes it.
 
     Raises
     ------
@@ -326,7 +334,8 @@ def running(
 
     Guarantee
     ---------
-    Results have the same bits however the rows are split into batches. Sorted input is not sorted again.
+    Results are bit-for-bit the same however the rows are split into batches. Input that is already sorted is not sorted
+    again.
 
     Examples
     --------
@@ -344,12 +353,12 @@ def running(
     rows = whole_or_batches(data, "data", time, uses=aggregation.query.column_uses(), reading=reading)
     if isinstance(rows, (pa.Table, pa.RecordBatch)):
         return aggregation.finish(rows)
-    parts = [aggregation.add(batch) for batch in some_batches(rows)]
+    parts = [aggregation.add(batch) for batch in iterate_batches(rows)]
     return pa.concat_tables([*parts, aggregation.finish()])
 
 
-def reducer(part: Part, ordered: Sorted, entries: Entries, state: WindowState) -> Reduce:
-    """Return a function that reduces the rows of a batch. Ticks contribute no values."""
+def row_reducer(part: Part, ordered: SortedRows, entries: RowsAndTicks, state: WindowState) -> Reduce:
+    """Return a function that reduces the rows of a batch to states, for `advance`. Ticks are left out."""
     measures = {column.name: column.measure for column in part.states}
     is_row = entries.source >= 0
     place = np.arange(len(entries.source)) + np.repeat(state.carry.position - entries.rows.heads, entries.rows.lengths)
@@ -365,7 +374,10 @@ def reducer(part: Part, ordered: Sorted, entries: Entries, state: WindowState) -
     return reduce
 
 
-def _results(query: RunningQuery, ordered: Sorted, entries: Entries, done: list[Advanced]) -> pa.Table:
+def _results(query: RunningQuery, ordered: SortedRows, entries: RowsAndTicks, done: list[BatchResult]) -> pa.Table:
+    """Return the results of a batch as a table, for rows and ticks or for consecutive windows. ``done`` has one element
+    for each window of the query.
+    """
     ranges = done[0].ranges
     times, source = entries.rows.times[ranges.row], entries.source[ranges.row]
     columns: dict[str, pa.Array | pa.ChunkedArray] = {}
@@ -377,7 +389,7 @@ def _results(query: RunningQuery, ordered: Sorted, entries: Entries, done: list[
         columns |= {name: key for name, key in keys.items() if query.order.keyed_by[name] != name}
     if query.ticks or not columns:
         columns |= keys | _time(query, times)
-    results = _finished(query, [entry.states for entry in done])
+    results = _finish(query, [entry.states for entry in done])
     if query.ticks:
         is_tick = pa.array(source < 0)
         columns[TICK] = is_tick
@@ -390,7 +402,7 @@ def _results(query: RunningQuery, ordered: Sorted, entries: Entries, done: list[
 
 
 def _with_zeros(column: pa.Array, is_tick: pa.BooleanArray) -> pa.Array:
-    """Replace null numbers in results at ticks by 0."""
+    """Replace nulls by 0 in the results at ticks, if the column has numbers."""
     if not (pa.types.is_integer(column.type) or pa.types.is_floating(column.type) or pa.types.is_decimal(column.type)):
         return column
     zero = pa.scalar(0, pa.int64()).cast(column.type)
@@ -398,15 +410,20 @@ def _with_zeros(column: pa.Array, is_tick: pa.BooleanArray) -> pa.Array:
 
 
 def _key_columns(query: RunningQuery, keys: Keys, chosen: NDArray[np.int64]) -> dict[str, pa.Array]:
+    """Return the key columns of results, by name. ``chosen`` has the integer id of each result's key."""
     chosen_rows = pa.array(chosen)
     return {name: column.take(chosen_rows) for name, column in zip(query.order.keys, keys.columns, strict=True)}
 
 
 def _time(query: RunningQuery, times: Ints) -> dict[str, pa.Array]:
+    """Return the column of times, by its name. ``times`` are in microseconds UTC."""
     return {query.order.time: pa.array(times).cast(INSTANT)}
 
 
-def _finished(query: RunningQuery, states: list[States]) -> dict[str, pa.Array]:
+def _finish(query: RunningQuery, states: list[States]) -> dict[str, pa.Array]:
+    """Compute the results of all measures, by name. The result is null if the window has fewer rows than
+    `OrderedWindow.least_rows`.
+    """
     results: dict[str, pa.Array] = {}
     for part, part_states in zip(query.parts, states, strict=True):
         all_states = {name: part_states[column.name] for column in part.states for name in column.serves}

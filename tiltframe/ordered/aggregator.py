@@ -1,4 +1,6 @@
-"""The base class of aggregations of ordered rows, batch by batch. They store states of windows per key, and no rows."""
+"""The base class of aggregations that process ordered rows batch by batch. They have a few states per key in memory,
+and no rows.
+"""
 
 from __future__ import annotations
 
@@ -11,7 +13,7 @@ import pyarrow as pa
 from aggr.arguments import shown
 from aggr.arrow.normalize import filterable, one_array
 from tiltframe.ordered.query import POSITION, OrderedQuery
-from tiltframe.ordered.sequence import Keys, no_keys
+from tiltframe.ordered.sequence import Keys, empty_keys
 from tiltframe.ordered.window_state import WindowState
 from windows.ordered import Carry
 
@@ -23,19 +25,23 @@ _ROWS = "rows must be a pyarrow.Table, or an iterable of batches"
 
 
 class OrderedAggregator:
-    """The base class of `RunningAggregation` and `OrderedRollup`."""
+    """The base class of `RunningAggregation` and `OrderedRollup`: the state between batches, and how it is saved and
+    restored.
+    """
 
-    query: Any  # an OrderedQuery
+    query: Any  # an `OrderedQuery`; subclasses declare its class
 
     def __init__(self, query: OrderedQuery) -> None:
-        """Create an aggregator that has not processed any rows."""
+        """Create an aggregation that has not processed any rows."""
         self.query = query
         self._schema: pa.Schema | None = None
         self._keys: Keys
         self._window_states: list[WindowState]
 
     def add(self, batch: pa.Table | pa.RecordBatch, until: int | None = None) -> pa.Table:
-        """Process a batch of rows, and return results or states; see `RunningAggregation` and `OrderedRollup`."""
+        """Process a batch of rows, and return results or states; see `RunningAggregation.add` and
+        `OrderedRollup.add`.
+        """
         raise NotImplementedError
 
     def finish(self, batch: pa.Table | pa.RecordBatch | None = None, end: int | None = None) -> pa.Table:
@@ -43,7 +49,8 @@ class OrderedAggregator:
         raise NotImplementedError
 
     def results(self, emitted: pa.Table) -> pa.Table:
-        """Return the results of states that `add` returned; tables without states are returned unchanged.
+        """Compute the results of states that `add` returned. If `add` returns results already, they are returned
+        unchanged.
 
         Parameters
         ----------
@@ -57,13 +64,15 @@ class OrderedAggregator:
 
     @classmethod
     def of(cls, query: OrderedQuery) -> Self:
-        """Create an aggregator for a checked query, without rows."""
+        """Create an aggregation for a query. It has not processed any rows."""
         aggregator = cls.__new__(cls)
         OrderedAggregator.__init__(aggregator, query)
         return aggregator
 
     def carried(self) -> dict[str, pa.Table]:
-        """Return the complete state as tables by name; without batches, there are no tables."""
+        """Return the complete state between two batches as tables by name. There are no tables before the first
+        batch.
+        """
         if self._schema is None:
             return {}
         keys = {str(at): column for at, column in enumerate(self._keys.columns)}
@@ -79,7 +88,7 @@ class OrderedAggregator:
         return tables
 
     def restore(self, tables: Mapping[str, pa.Table], schema: pa.Schema) -> None:
-        """Restore the state from the tables of `carried`, for rows of a schema."""
+        """Continue from tables that `carried` returned. ``schema`` is the schema of the batches."""
         self._begin(schema)
         *columns, latest, end, first = (one_array(column) for column in tables[_KEYS].columns)
         bounds = (end[0].as_py(), first[0].as_py()) if len(end) else (self._keys.end, self._keys.first)
@@ -93,8 +102,9 @@ class OrderedAggregator:
             self._window_states[at] = WindowState(carry, restored)
 
     def _begin(self, schema: pa.Schema) -> None:
+        """Check the schema of the first batch, and create the state before the first rows."""
         self.query.check(schema)
-        self._schema, self._keys = schema, no_keys(schema, self.query.order)
+        self._schema, self._keys = schema, empty_keys(schema, self.query.order)
         self._window_states = [
             WindowState(
                 part.window.start(0),
@@ -104,20 +114,27 @@ class OrderedAggregator:
         ]
 
     def _checked_batch(self, batch: pa.Table | pa.RecordBatch) -> pa.Table:
+        """Return a batch as a table. Raise ``ValueError`` if it has other columns than earlier batches."""
         table = as_table(batch)
         if self._schema is None:
             self._begin(table.schema)
         elif not table.schema.equals(self._schema):
-            raise ValueError(f"batches must have the same columns; got {table.schema} after {self._schema}")
+            raise ValueError(
+                f"batches must have the same columns; got {table.schema} after {self._schema}; convert each batch to "
+                "the columns and types of the first one"
+            )
         return table
 
 
 def _numbers(column: pa.Array | pa.ChunkedArray) -> Any:
+    """Return a column of integers as an array, which may be changed."""
     return column.to_numpy().copy()
 
 
 def as_table(batch: Any) -> pa.Table:
-    """Return a batch as a table from which Arrow can select rows; raise ``TypeError`` for other objects."""
+    """Convert a batch to a table from which Arrow can select rows. Raise ``TypeError`` if it is neither a table nor a
+    record batch.
+    """
     if isinstance(batch, pa.RecordBatch):
         batch = pa.Table.from_batches([batch])
     if not isinstance(batch, pa.Table):
@@ -125,9 +142,9 @@ def as_table(batch: Any) -> pa.Table:
     return filterable(batch)
 
 
-def some_batches(data: Any) -> Iterator[pa.Table]:
-    """Iterate over one or more batches; raise ``TypeError`` for other values, and ``ValueError`` if there is no
-    batch.
+def iterate_batches(data: Any) -> Iterator[pa.Table]:
+    """Yield the batches of an iterable as tables. Raise ``TypeError`` if it is not an iterable of batches, and
+    ``ValueError`` if it has no batch.
     """
     if not isinstance(data, Iterable) or isinstance(data, str | bytes | dict | set | type):
         raise TypeError(f"{_ROWS}; got {shown(data)}")

@@ -1,11 +1,11 @@
-"""Chains of ordered windows: each coarser window consists of consecutive outputs of finer windows.
+"""Chains of ordered windows: each window of a coarser level consists of consecutive windows of the next finer level.
 
     rows        1  2  3  4  5  6  7  8  9 10 11 12
     count(2)   [1  2][3  4][5  6][7  8][9 10][11 12]
-    count(3)   [               ][                  ]     every third output of count(2)
+    count(3)   [               ][                  ]     each window has three windows of count(2)
 
-For the next level, an output has the role that a row has for the first level. It has a key, a state in place of values,
-and the time of the row that closed its window. States are therefore merged from level to level, and rows are read once.
+A window of one level is used like a row by the next level. Its time is that of the row which closed it, and its state
+takes the place of the row's values. States are merged from level to level, so that rows are read only once.
 """
 
 from __future__ import annotations
@@ -28,10 +28,10 @@ from aggr.tables.state_plan import StateColumn, plan
 from tiltframe.event_time import INSTANT
 from tiltframe.files.read_options import ReadOptions
 from tiltframe.names import LEVEL
-from tiltframe.ordered.aggregation import reducer
-from tiltframe.ordered.aggregator import OrderedAggregator, some_batches
+from tiltframe.ordered.aggregation import row_reducer
+from tiltframe.ordered.aggregator import OrderedAggregator, iterate_batches
 from tiltframe.ordered.query import OrderedQuery, Part, check_measures, make_order
-from tiltframe.ordered.sequence import Order, in_order, with_ticks
+from tiltframe.ordered.sequence import Order, sort_rows, with_ticks
 from tiltframe.ordered.window_state import Flags, Ints, Reduce, advance
 from tiltframe.tabular import table_of, whole_or_batches
 from windows.ordered import Input, OrderedWindow, Rows, Tick, as_ordered
@@ -40,13 +40,13 @@ from windows.ordered.contract import EVERY_ROW
 
 @dataclass(frozen=True, init=False, eq=False)
 class OrderedFrame(OrderedQuery):
-    """A chain of ordered windows, from fine to coarse, over named measures.
+    """Measures over a chain of ordered windows, from the finest level to the coarsest.
 
     Parameters
     ----------
     levels : ordered windows or their texts, or name -> window
-        The first window applies to rows, each other window to the outputs of the previous one. In a list without names,
-        the text of a window is its name.
+        The windows from the finest level to the coarsest. The first consists of rows, each other one of windows of the
+        previous level. In a list, the name of a level is the text of its window.
     time : str
         The column of event times.
     measures : name -> measure, or expression of other measures
@@ -54,13 +54,13 @@ class OrderedFrame(OrderedQuery):
     keys : column names, or name -> column or expression
         Results are computed per combination of key values; keys are computed as in a `TiltFrame`.
     order : column names
-        Columns that order rows of equal times. Rows that are still equal stay in the order of their arrival.
+        Columns by which rows with equal times are sorted. If these are equal too, rows keep the order of their arrival.
 
     Raises
     ------
     ValueError
-        If a level other than the last has overlapping windows, if a coarser level reads conditions, weights or ticks,
-        which outputs do not have, or if a name is used twice.
+        If a level other than the last has overlapping windows; if a level other than the first uses conditions, weights
+        or ticks, which can only be computed from rows; or if a name is used twice.
 
     Examples
     --------
@@ -80,7 +80,7 @@ class OrderedFrame(OrderedQuery):
         keys: Sequence[str] | Mapping[str, str] = (),
         order: Sequence[str] = (),
     ) -> None:
-        """Check everything that does not depend on the data."""
+        """Check the arguments that can be checked without data."""
         if not isinstance(levels, Sequence | Mapping) or isinstance(levels, str | bytes) or not levels:
             raise ValueError(
                 f"levels must be a list of ordered windows, such as ['count(2)', 'count(3)']; got {shown(levels)}"
@@ -105,12 +105,12 @@ class OrderedFrame(OrderedQuery):
 
     @cached_property
     def states(self) -> tuple[StateColumn, ...]:
-        """The columns of states from which the measures are computed."""
+        """The columns of states from which the measures are computed, the same on all levels."""
         return plan(self.measures)
 
     @property
     def reads(self) -> tuple[Input, ...]:
-        """The inputs that the first level reads from rows."""
+        """The conditions, weights and ticks that the first level needs for each row."""
         return self.parts[0].window.reads
 
     def ordered_by(self, order: Order) -> OrderedFrame:
@@ -119,6 +119,7 @@ class OrderedFrame(OrderedQuery):
         return OrderedFrame(self.levels, order.time, as_given, keys=order.keyed_by, order=order.then)
 
     def _check(self) -> None:
+        """Raise ``ValueError`` if the levels cannot form a chain, or a name is used twice."""
         *finer, _ = self.levels.items()
         for name, window in finer:
             if window.per_row:
@@ -131,7 +132,10 @@ class OrderedFrame(OrderedQuery):
             raise ValueError(f"{first[0]} emits at ticks, which a chain does not support; use tiltframe.running")
         for name, window in coarser:
             if any(read != EVERY_ROW for read in window.reads):
-                raise ValueError(f"{name} needs rows, but would receive windows of {first[0]}; put it first")
+                raise ValueError(
+                    f"windows of {name} need conditions, weights or ticks of rows, but would consist of windows of "
+                    f"{first[0]}; make {name} the first level"
+                )
         reserved = [LEVEL, self.order.time, *self.order.keys, *self.results]
         for name in reserved:
             if reserved.count(name) > 1:
@@ -145,7 +149,7 @@ class OrderedFrame(OrderedQuery):
 
 
 class OrderedRollup(OrderedAggregator):
-    """Compute the states of all levels of an ordered frame, batch by batch.
+    """Compute the states of all levels of a chain of ordered windows, batch by batch.
 
     Parameters
     ----------
@@ -153,8 +157,8 @@ class OrderedRollup(OrderedAggregator):
 
     Guarantee
     ---------
-    States are bit-for-bit the same however the rows are split into batches. The rows of a key must be in the order of
-    time, from batch to batch.
+    States are bit-for-bit the same however the rows are split into batches. Within a key, no row may be earlier than a
+    row of a previous batch; within a batch, rows may have any order.
 
     Examples
     --------
@@ -171,20 +175,20 @@ class OrderedRollup(OrderedAggregator):
         super().__init__(checked_type(frame, OrderedFrame, "frame"))
 
     def add(self, batch: pa.Table | pa.RecordBatch, until: int | None = None) -> pa.Table:
-        """Process a batch of rows, and return the states of the windows that it closes. A chain has no ticks.
+        """Process a batch of rows, and return the states of the windows that it closes.
 
         Parameters
         ----------
         batch : table or record batch
             A batch, which may be empty. All batches have the same schema.
         until : int, optional
-            See `RunningAggregation.add`.
+            Not used, because a chain has no ticks.
 
         Returns
         -------
         table
-            A table with the columns level, time (of the row that closed the window), keys, and a struct for each column
-            of states.
+            One row for each closed window: level, time (of the row that closed the window), keys, and one struct per
+            column of states.
 
         Raises
         ------
@@ -194,14 +198,14 @@ class OrderedRollup(OrderedAggregator):
         """
         table, frame = self._checked_batch(batch), self.query
         names = [column.name for column in frame.states]
-        ordered = in_order(table, frame.order, self._keys)
+        ordered = sort_rows(table, frame.order, self._keys)
         entries = with_ticks(ordered, frame.reads, ())
         rows, key, tables, after = entries.rows, entries.key, [], []
         states: Mapping[str, pa.StructArray] = {}
         for number, (name, window) in enumerate(frame.levels.items()):
             part = frame.parts[number]
-            state = self._window_states[number].spread(ordered.places, ordered.keys.n, window, part.functions)
-            reduce = merger(part, states) if number else reducer(part, ordered, entries, state)
+            state = self._window_states[number].with_keys(ordered.places, ordered.keys.n, window, part.functions)
+            reduce = state_merger(part, states) if number else row_reducer(part, ordered, entries, state)
             done = advance(window, part.functions, rows, state=state, reduce=reduce, choose=lambda ranges: None)
             key, times, states = done.ranges.key, rows.times[done.ranges.row], done.states
             if window.least_rows:
@@ -217,7 +221,9 @@ class OrderedRollup(OrderedAggregator):
         return pa.concat_tables(tables)
 
     def finish(self, batch: pa.Table | pa.RecordBatch | None = None, end: int | None = None) -> pa.Table:
-        """Process the last batch. Windows that are still open are not emitted."""
+        """Process the last batch, and return the states of the windows that it closes. Windows that are still open are
+        not returned.
+        """
         if batch is None:
             batch = pa.table({}) if self._schema is None else self._schema.empty_table()
         return self.add(batch)
@@ -227,11 +233,12 @@ class OrderedRollup(OrderedAggregator):
 
 
 def ordered_rollup(data: Any, frame: OrderedFrame, reading: ReadOptions | None = None) -> pa.Table:
-    """Return the states of every level of an ordered frame, for rows in the order of key and time.
+    """Compute the states of all levels of a chain of ordered windows.
 
     Parameters
     ----------
-    data : an input of `tiltframe.rollup`, or batches that follow each other in time
+    data : an input of `tiltframe.rollup`, or an iterable of batches
+        In an iterable, no row may be earlier than a row of the same key in a previous batch.
     frame : OrderedFrame
     reading : ReadOptions, optional
         Information that files or tables do not contain, as for `tiltframe.rollup`.
@@ -239,9 +246,9 @@ def ordered_rollup(data: Any, frame: OrderedFrame, reading: ReadOptions | None =
     Returns
     -------
     table
-        A table with one row for each window that has ended: level, time (of the row that closed it), keys, and one
-        struct per column of states. The table is sorted by level, keys and time. For an iterable of batches, the rows
-        of each batch follow those of the previous one. `finish_ordered` returns their results.
+        One row for each closed window: level, time (of the row that closed the window), keys, and one struct per column
+        of states. The rows are sorted by level, keys and time; for an iterable, they are sorted for each batch.
+        `finish_ordered` computes the results.
 
     Raises
     ------
@@ -263,23 +270,23 @@ def ordered_rollup(data: Any, frame: OrderedFrame, reading: ReadOptions | None =
     rows = whole_or_batches(data, "data", frame.order.time, uses=aggregator.query.column_uses(), reading=reading)
     if isinstance(rows, (pa.Table, pa.RecordBatch)):
         return aggregator.add(rows)
-    return pa.concat_tables([aggregator.add(batch) for batch in some_batches(rows)])
+    return pa.concat_tables([aggregator.add(batch) for batch in iterate_batches(rows)])
 
 
 def finish_ordered(states: Any, frame: OrderedFrame) -> pa.Table:
-    """Return the results of states of an ordered frame.
+    """Compute the results of states of a chain of ordered windows.
 
     Parameters
     ----------
     states : table
         A table from `ordered_rollup`. The table is not changed.
     frame : OrderedFrame
-        The frame of the states, or a frame that reads other quantiles from the same states.
+        The frame of the states, or a frame that computes other results from the same states, such as other quantiles.
 
     Returns
     -------
     table
-        The columns level, time, keys, and one column for each measure.
+        The same rows, with the columns level, time, keys, and one column per measure.
 
     Raises
     ------
@@ -293,13 +300,17 @@ def finish_ordered(states: Any, frame: OrderedFrame) -> pa.Table:
     serving = {name: column.name for column in frame.states for name in column.serves}
     for name in (LEVEL, frame.order.time, *frame.order.keys, *serving.values()):
         if name not in states.column_names:
-            raise ValueError(f"these are not states of this frame: they have no column {name!r}")
+            raise ValueError(
+                f"these are not states of this frame: they have no column {name!r}; pass the frame that computed them"
+            )
     measures = {name: (serving[name], measure) for name, measure in frame.measures.items()}
     return frame.with_expressions(finish_by(states, (LEVEL, frame.order.time, *frame.order.keys), measures))
 
 
-def merger(part: Part, states: Mapping[str, pa.StructArray]) -> Reduce:
-    """Return a function for the levels after the first: it merges states where the first level reduces rows."""
+def state_merger(part: Part, states: Mapping[str, pa.StructArray]) -> Reduce:
+    """Return a function that merges the states of windows of the previous level, for `advance`. It takes the place of
+    `row_reducer` on all levels but the first.
+    """
 
     def reduce(name: str, used: Flags, groups: Groups) -> pa.StructArray:
         return part.functions[name].merge(states[name].filter(pa.array(used)), groups)
@@ -308,5 +319,8 @@ def merger(part: Part, states: Mapping[str, pa.StructArray]) -> Reduce:
 
 
 def _as_rows(key: Ints, times: Ints, keys: int) -> Rows:
+    """Return the windows of a level in the form of rows, for the next level. ``key`` has the id of each window's key,
+    ``times`` are in microseconds UTC, and ``keys`` is the number of keys.
+    """
     lengths = np.bincount(key, minlength=keys)
     return Rows(np.cumsum(lengths) - lengths, lengths, times, {EVERY_ROW: np.ones(len(key), np.bool_)})

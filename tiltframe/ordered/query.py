@@ -1,4 +1,4 @@
-"""Queries of ordered rows: measures, each over a window. Queries are checked without data."""
+"""Queries over ordered rows: measures and the window of each measure. A query is checked before there is data."""
 
 from __future__ import annotations
 
@@ -24,37 +24,38 @@ from windows.ordered import Condition, Input, OrderedWindow, Tick, Weight, as_or
 
 EMIT = ("rows", "ticks", "final")
 TICK = "tick"
-NEXT, ZERO = "next", "zero"  # a value of until, and a value of fill
-ROWS = "__rows"  # a hidden measure: the number of rows of a window, which decides whether the window has results
-POSITION = pa.int64()  # the type of the positions of rows in their key, by which first and last order them
+NEXT, ZERO = "next", "zero"  # a value of the argument ``until``, and a value of the argument ``fill``
+ROWS = "__rows"  # an internal measure: the number of rows of a window, which is compared with `least_rows`
+# the type of the positions of rows within their key, which `first` and `last` use instead of times
+POSITION = pa.int64()
 
 
 @dataclass(frozen=True)
 class Part:
-    """The measures that share one window, and the columns of states that they need."""
+    """The measures of a query that have the same window, as the columns of states from which they are computed."""
 
     window: OrderedWindow
     states: tuple[StateColumn, ...]
 
     @property
     def functions(self) -> dict[str, Function]:
-        """The function of each column of states."""
+        """For each column of states, its function."""
         return {column.name: column.measure.function for column in self.states}
 
 
 class OrderedQuery:
-    """A query over ordered rows: measures over windows of each key. The query is checked without data."""
+    """The base class of queries over ordered rows: `RunningQuery` and `OrderedFrame`."""
 
     order: Order
     results: tuple[str, ...]  # the names of measures and expressions, in the order of their columns
     measures: Mapping[str, Measure]
-    expressions: Mapping[str, str]  # in an order in which each can be computed
-    parts: tuple[Part, ...]  # the windows, each with its columns of states
+    expressions: Mapping[str, str]  # sorted so that each uses only measures and earlier expressions
+    parts: tuple[Part, ...]  # one part for each different window
     timezone = "UTC"
 
     @property
     def reads(self) -> tuple[Input, ...]:
-        """The inputs that the windows and the ticks read from rows."""
+        """The conditions, weights and ticks that the windows need for each row."""
         raise NotImplementedError
 
     @property
@@ -64,47 +65,50 @@ class OrderedQuery:
 
     @property
     def time(self) -> str:
-        """The column of event times."""
+        """The name of the column of event times."""
         return self.order.time
 
     @property
     def keyed_by(self) -> Mapping[str, str]:
-        """A mapping of each key to its column or expression."""
+        """For each key, the column or expression from which it is computed."""
         return self.order.keyed_by
 
     def ordered_by(self, order: Order) -> OrderedQuery:
-        """Return the same query for another order of rows with the same keys, for example if keys are already
-        computed.
+        """Return the same query for another order of rows with the same keys, for example after the keys were computed
+        as columns.
         """
         raise NotImplementedError
 
     def columns_in(self, names: Collection[str]) -> tuple[str, ...]:
-        """Return the input columns that are read, like `tiltframe.TiltFrame.columns_in`."""
+        """Return the names of the input columns that the query needs; see `tiltframe.TiltFrame.columns_in`."""
         read = columns_read(self.keyed_by, self.columns, names)
         return tuple(dict.fromkeys([*read, self.time, *self.order.then, *reads_of(self.reads, names)]))
 
     def may_read(self) -> tuple[str, ...]:
-        """Return the columns that may be read, like `tiltframe.TiltFrame.may_read`."""
+        """Return the names of the columns that the query may need; see `tiltframe.TiltFrame.may_read`."""
         read = [name for column in self.columns for name in column.measure.columns()]
         keys = columns_keys_may_read(self.keyed_by)
         return tuple(dict.fromkeys([self.time, *keys, *read, *self.order.then, *reads_of(self.reads, ())]))
 
     def column_uses(self, where: str | None = None) -> ColumnUses:
-        """Return how keys, measures and a condition use columns, like `tiltframe.TiltFrame.column_uses`."""
+        """Return the purposes for which the query needs its columns; see `tiltframe.TiltFrame.column_uses`."""
         return ColumnUses(self.keyed_by, tuple((column.measure,) for column in self.columns), where)
 
     def check(self, schema: pa.Schema) -> None:
-        """Raise an error if the schema of rows does not fit, like `tiltframe.TiltFrame.check`."""
+        """Raise an error if rows with this schema cannot be used; see `tiltframe.TiltFrame.check`."""
         check_rows(schema, self.keyed_by, self.columns, time=POSITION, more=[self.time, *self.order.then])
         check_inputs(self.reads, schema)
 
     def with_expressions(self, results: pa.Table) -> pa.Table:
-        """Return the table with the results of the expressions added. The columns that are not measures come first."""
+        """Compute the expressions of the query, and return the table with them. Columns of keys and time come first,
+        then measures and expressions in the order of the query.
+        """
         return with_expressions(results, self.expressions, self.timezone, self.results)
 
     def describe(self) -> dict[str, Any]:
-        """Return a description of the states between batches as plain data. Parameters that only affect how results are
-        read from states are left out.
+        """Return a description of the state between batches that can be written as JSON. Two queries with the same
+        description can continue from the same state; therefore parameters that affect only results, such as quantiles,
+        are left out.
         """
         order = {"time": self.time, "keys": dict(self.keyed_by), "order": list(self.order.then)}
         states = [{column.name: describe_states(column) for column in part.states} for part in self.parts]
@@ -113,7 +117,7 @@ class OrderedQuery:
 
 @dataclass(frozen=True)
 class RunningQuery(OrderedQuery):
-    """Measures over windows of ordered rows; `tiltframe.running` describes the arguments."""
+    """The query of `tiltframe.running`, which describes the fields."""
 
     order: Order
     results: tuple[str, ...]
@@ -122,9 +126,10 @@ class RunningQuery(OrderedQuery):
     parts: tuple[Part, ...]
     ticks: tuple[Tick, ...]
     emit: str
-    until: int | str | None = None  # the last tick in microseconds UTC, or NEXT
+    until: int | str | None = None  # the time up to which there are ticks, in microseconds UTC, or `NEXT`
     fill: str | None = None
-    first: int | None = None  # microseconds UTC; the first row of other aggregations over parts of the same data
+    # the time of the first row in microseconds UTC, if this query reads only a part of the data, as in a Spark job
+    first: int | None = None
 
     @property
     def reads(self) -> tuple[Input, ...]:
@@ -133,23 +138,25 @@ class RunningQuery(OrderedQuery):
 
     @property
     def per_row(self) -> bool:
-        """Whether there is an output for every row, rather than for every window."""
+        """Whether there is one result per row. Otherwise, there is one result per window."""
         return self.parts[0].window.per_row
 
     @property
     def keeps_rows(self) -> bool:
-        """Whether the results contain the columns of the rows."""
+        """Whether the results have the columns of the rows."""
         return self.per_row and self.emit == "rows"
 
     def ordered_by(self, order: Order) -> RunningQuery:
         return replace(self, order=order)
 
     def columns_in(self, names: Collection[str]) -> tuple[str, ...]:
-        """Return the input columns that are read or returned."""
+        """Return the names of the input columns that the query needs or returns."""
         return tuple(names) if self.keeps_rows else super().columns_in(names)
 
     def check(self, schema: pa.Schema) -> None:
-        """Raise an error if the data does not fit, or if it has a column with the name of a measure."""
+        """Raise an error if rows with this schema cannot be used, or if a measure has the name of a column of the
+        results.
+        """
         super().check(schema)
         order = self.order
         columns = dict.fromkeys([*schema.names, *order.keys]) if self.keeps_rows else [*order.keys, order.time]
@@ -161,7 +168,7 @@ class RunningQuery(OrderedQuery):
                 )
 
     def describe(self) -> dict[str, Any]:
-        """Add the ticks and the kind of results to the description."""
+        """Return the description of the state between batches, including the ticks, ``emit`` and ``fill``."""
         return {**super().describe(), "ticks": [str(tick) for tick in self.ticks], "emit": self.emit, "fill": self.fill}
 
 
@@ -176,7 +183,7 @@ def running_query(
     until: object = None,
     fill: str | None = None,
 ) -> RunningQuery:
-    """Return a checked query; see `tiltframe.running`."""
+    """Check the arguments of `tiltframe.running`, and return its query."""
     ordered_by = make_order(time, keys, order)
     results = tuple(measures) if isinstance(measures, Mapping) else ()
     measures, expressions = check_measures(measures, ordered_by)
@@ -195,7 +202,9 @@ def running_query(
     extra = [tick if isinstance(tick, Tick) else read_tick(tick) for tick in tick_list]
     every = tuple(dict.fromkeys([*tick_reads, *extra]))
     if every and not distinct[0].per_row:
-        raise ValueError(f"{distinct[0]} emits when a window ends, and cannot emit at ticks; leave out ticks")
+        raise ValueError(
+            f"windows of {distinct[0]} are emitted when they end, and cannot be emitted at ticks; leave out ticks"
+        )
     if emit == "ticks" and not every:
         raise ValueError("emit='ticks' needs ticks, such as ticks=hourly() or window=since(daily('UTC'))")
     last_tick = _checked_until(until)
@@ -224,7 +233,9 @@ def running_query(
 
 
 def _checked_until(until: object) -> int | str | None:
-    """Return ``next``, or a moment in microseconds UTC; raise ``ValueError`` for other values."""
+    """Check the argument ``until``. Return ``next``, a time in microseconds UTC, or None. Raise ``ValueError`` for
+    other values.
+    """
     if until is None or until == NEXT:
         return None if until is None else NEXT
     try:
@@ -234,20 +245,22 @@ def _checked_until(until: object) -> int | str | None:
 
 
 def make_order(time: str, keys: Sequence[str] | Mapping[str, str], order: Sequence[str]) -> Order:
-    """Return the order of rows, after checking its arguments."""
+    """Check the arguments ``time``, ``keys`` and ``order``, and return the order of rows."""
     keyed_by = checked_keys(keys)
     then = checked_names(order, "order", "column names")
     if checked_name(time, "time, the column of event times,") in keyed_by:
-        raise ValueError(f"{time!r} cannot be both the time and a key")
+        raise ValueError(
+            f"the column {time!r} is used as the time and as a key; leave it out of keys, or pass another time"
+        )
     return Order(keyed_by, time, then)
 
 
 def check_measures(measures: Mapping[str, Measure | str], order: Order) -> tuple[dict[str, Measure], dict[str, str]]:
-    """Return the measures of a mapping, with the event times that they read, and its expressions over results, in an
-    order in which each can be computed.
+    """Check the argument ``measures``. Return the measures, and the expressions over them, sorted so that each uses
+    only measures and earlier expressions.
 
-    Functions that use times only to order rows read the positions of the rows instead. Raise ``ValueError`` for other
-    values.
+    Measures that need event times as values get the column of times. Measures that use times only for the order of
+    rows, such as ``first``, use the positions of rows instead. Raise ``ValueError`` if the argument is invalid.
     """
     if not isinstance(measures, Mapping) or not measures:
         raise ValueError(
@@ -257,13 +270,17 @@ def check_measures(measures: Mapping[str, Measure | str], order: Order) -> tuple
         checked_name(name, "a measure's name")
     stateful, expressions = split_results(measures)
     if not stateful:
-        raise ValueError(f"at least one measure must be made by aggr, such as aggr.sum('x'); got {shown(expressions)}")
+        raise ValueError(
+            "at least one measure must be a function of aggr, such as aggr.sum('x'), from which the expressions are "
+            f"computed; got {shown(expressions)}"
+        )
     names = in_order(expressions, measures, (LEVEL, order.time, *order.keys))
     with_times = {name: _with_time(measure, order.time) for name, measure in stateful.items()}
     return with_times, {name: expressions[name] for name in names}
 
 
 def _with_time(measure: Measure, time: str) -> Measure:
+    """Return the measure with the column of event times as an input, if its function needs event times as values."""
     if measure.function.time_is_order:
         return measure
     inputs = zip(measure.function.inputs[1:], measure.others, strict=False)
@@ -272,7 +289,7 @@ def _with_time(measure: Measure, time: str) -> Measure:
 
 
 def reads_of(reads: Sequence[Input], names: Collection[str]) -> list[str]:
-    """Return those columns in ``names`` that windows read."""
+    """Return the names of the columns of conditions and weights. ``names`` are the columns of the data."""
     columns = [name for read in reads if isinstance(read, Condition) for name in sql.columns_of(read.text)]
     conditions = [sql.column_in(name, names) or name for name in columns]
     return [*conditions, *(read.column for read in reads if isinstance(read, Weight))]
@@ -281,6 +298,7 @@ def reads_of(reads: Sequence[Input], names: Collection[str]) -> list[str]:
 def _windows(
     measures: Mapping[str, Measure], window: OrderedWindow | str | Mapping[str, OrderedWindow | str] | None
 ) -> dict[str, OrderedWindow]:
+    """Return the window of each measure, by the name of the measure."""
     if window is None:
         return dict.fromkeys(measures, running())
     if not isinstance(window, Mapping):
@@ -288,6 +306,6 @@ def _windows(
     for name in window:
         if name not in measures:
             raise ValueError(
-                f"window refers to {shown(name)}, which is not a measure; the measures are {', '.join(measures)}"
+                f"window refers to {shown(name)}, which is not a measure; use one of the measures {', '.join(measures)}"
             )
     return {name: as_ordered(window[name]) if name in window else running() for name in measures}

@@ -1,4 +1,4 @@
-"""Rows in the order of key and time, with ticks between them. A tick is the start of a unit of the clock, such as an
+"""Sort rows by key and time, and insert ticks between them. A tick is the start of a unit of the clock, such as an
 hour.
 """
 
@@ -22,12 +22,15 @@ from tiltframe.event_time import event_times
 from windows.ordered import Condition, Input, Rows, Tick, Weight
 
 Ints = NDArray[np.int64]
-_NEVER = -(2**62)  # before all times; -_NEVER is after all times
+_NEVER = -(2**62)  # a number below all times in microseconds; -_NEVER is above all times
 
 
 @dataclass(frozen=True)
 class Order:
-    """The order of rows: by keys, time, further columns, and finally arrival."""
+    """The order of rows: by keys, then by time, then by the columns ``then``, and finally by arrival.
+
+    ``keyed_by`` maps the name of each key to its column or expression. ``time`` is the name of the column of times.
+    """
 
     keyed_by: Mapping[str, str]
     time: str
@@ -35,13 +38,15 @@ class Order:
 
     @property
     def keys(self) -> tuple[str, ...]:
-        """The names of the keys; ``keyed_by`` maps each name to its column or expression."""
+        """The names of the keys."""
         return tuple(self.keyed_by)
 
 
 class Keys(NamedTuple):
-    """The keys of all batches so far: their sorted columns, the time of the last row of each key, and the first and
-    last time of all keys.
+    """The keys of all batches so far, in ascending order. Times are in microseconds UTC.
+
+    ``columns`` has the values of the keys, one column per key column. ``latest`` has the time of the last row of each
+    key. ``end`` and ``first`` are the latest and the earliest time of all rows.
     """
 
     columns: tuple[pa.Array, ...]
@@ -55,8 +60,12 @@ class Keys(NamedTuple):
         return len(self.latest)
 
 
-class Sorted(NamedTuple):
-    """Sorted rows: the table, the key and time of each row, all keys, and the new index of each previous key."""
+class SortedRows(NamedTuple):
+    """The sorted rows of a batch. Times are in microseconds UTC.
+
+    ``key`` has the integer id of each row's key, which is its index in ``keys``. ``places`` has the new id of each key
+    of the earlier batches, and ``before`` the time of each key's last row in the earlier batches.
+    """
 
     table: pa.Table
     key: Ints
@@ -66,25 +75,29 @@ class Sorted(NamedTuple):
     before: Ints
 
 
-class Entries(NamedTuple):
-    """Rows and ticks in order. ``source[i]`` is the number of the row in the table, or -1 for a tick."""
+class RowsAndTicks(NamedTuple):
+    """Rows and ticks, sorted by key and time. At equal times, rows come first.
+
+    ``source`` has the index of each row in the table, and -1 for a tick. ``key`` has the integer ids of the keys.
+    """
 
     rows: Rows
     source: Ints
     key: Ints
 
 
-def no_keys(schema: pa.Schema, order: Order) -> Keys:
-    """Return empty keys, for the state before the first rows."""
+def empty_keys(schema: pa.Schema, order: Order) -> Keys:
+    """Return the keys before the first batch: none, with the types that rows of this schema have."""
     columns = tuple(pa.array([], field.type) for field in key_fields(order.keyed_by, schema))
     return Keys(columns, np.zeros(0, np.int64), _NEVER)
 
 
-def in_order(table: pa.Table, order: Order, known_keys: Keys) -> Sorted:
-    """Sort rows by key and time if needed; raise ``ValueError`` if a row precedes a row of the same key in an earlier
-    batch.
+def sort_rows(table: pa.Table, order: Order, known_keys: Keys) -> SortedRows:
+    """Sort the rows of a batch by key and time, unless they are sorted already. ``known_keys`` are the keys of the
+    earlier batches.
 
-    If a key is an element of a list, a row occurs once per element.
+    If a key consists of the elements of a list, a row occurs once per element. Raise ``ValueError`` if a row is earlier
+    than a row of the same key in an earlier batch.
     """
     table, _, by_name = keyed(table, order.keyed_by, table.column_names)
     own = [normalize(key) for key in by_name.values()]
@@ -111,31 +124,42 @@ def in_order(table: pa.Table, order: Order, known_keys: Keys) -> Sorted:
     end = max(known_keys.end, int(times.max(initial=_NEVER)))
     first = min(known_keys.first, int(times.min(initial=-_NEVER)))
     keys = Keys(columns, latest, end, first)
-    return Sorted(table, key=key, times=times, keys=keys, places=places, before=before)
+    return SortedRows(table, key=key, times=times, keys=keys, places=places, before=before)
 
 
 def with_ticks(
-    ordered: Sorted,
+    ordered: SortedRows,
     reads: Sequence[Input],
     ticks: Sequence[Tick],
     until: int | None = None,
     *,
     is_last: bool = False,
     is_filled: bool = False,
-) -> Entries:
-    """Insert ticks between the rows of each key, including ticks before a time that later rows cannot precede.
+) -> RowsAndTicks:
+    """Insert ticks between the sorted rows of each key, and evaluate the inputs of the windows.
 
-    With ``is_last``, each kind of tick also has the first instant after the last row. With ``is_filled``, the ticks of
-    every key begin with the first row of all keys.
+    Parameters
+    ----------
+    ordered : SortedRows
+    reads : sequence of inputs
+        The conditions, weights and ticks that the windows need.
+    ticks : sequence of ticks
+    until : int, optional
+        A time in microseconds UTC, before which later batches have no rows. Ticks after the last row of a key and
+        before this time are inserted as well.
+    is_last : bool
+        Whether to insert the first tick of each kind after the last row of all keys.
+    is_filled : bool
+        Whether the ticks of every key begin with the first row of all keys, and not with the first row of the key.
     """
     key, times, source = ordered.key, ordered.times, np.arange(len(ordered.key))
     end = ordered.keys.end if until is None else max(ordered.keys.end, until - 1)
-    instants = _instants(ordered, ticks, end, is_filled=is_filled)
+    instants = _tick_times(ordered, ticks, end, is_filled=is_filled)
     if is_last and end > _NEVER:
         instants = np.unique(np.append(instants, [tick.first_from(end) for tick in ticks]))
         until = int(instants[-1]) + 1
     if len(instants):
-        tick_key, tick_times = _between(ordered, instants, until, is_filled=is_filled)
+        tick_key, tick_times = _ticks_between_rows(ordered, instants, until, is_filled=is_filled)
         kind = np.repeat([0, 1], [len(key), len(tick_key)])
         key, times = np.append(key, tick_key), np.append(times, tick_times)
         source = np.append(source, np.full(len(tick_key), -1))
@@ -146,25 +170,30 @@ def with_ticks(
         if isinstance(read, Tick):
             of_tick = read.instants(int(instants[0]), int(instants[-1])) if len(instants) else instants
             inputs[read] = (source < 0) & np.isin(times, of_tick)
-        else:  # inputs are False or 0 for ticks
-            values = _evaluated(read, ordered.table)
+        else:  # ticks have the value False or 0, which is appended and selected by the index -1
+            values = _evaluate(read, ordered.table)
             inputs[read] = np.append(values, np.zeros(1, values.dtype))[source]
     lengths = np.bincount(key, minlength=ordered.keys.n)
-    return Entries(Rows(np.cumsum(lengths) - lengths, lengths, times, inputs), source, key)
+    return RowsAndTicks(Rows(np.cumsum(lengths) - lengths, lengths, times, inputs), source, key)
 
 
 def check_inputs(reads: Sequence[Input], schema: pa.Schema) -> None:
-    """Raise ``ValueError`` if conditions or weights cannot be computed from data of a schema."""
+    """Raise ``ValueError`` or ``TypeError`` if the conditions and weights cannot be computed from rows with this
+    schema.
+    """
     for read in reads:
         if not isinstance(read, Tick):
             if isinstance(read, Weight) and read.column not in schema.names:
                 raise ValueError(
                     f"the data has no column {read.column!r} of weights; {nearest(read.column, schema.names)}"
                 )
-            _evaluated(read, schema.empty_table())
+            _evaluate(read, schema.empty_table())
 
 
 def _is_sorted(columns: Sequence[NDArray[Any]]) -> bool:
+    """Return whether rows are sorted by several columns. A column counts for rows with equal values in all columns
+    before it.
+    """
     undecided = np.ones(max(len(columns[0]) - 1, 0), np.bool_)
     for column in columns:
         step = np.diff(column)
@@ -176,8 +205,10 @@ def _is_sorted(columns: Sequence[NDArray[Any]]) -> bool:
     return True
 
 
-def _instants(ordered: Sorted, ticks: Sequence[Tick], end: int, *, is_filled: bool) -> Ints:
-    """Return all ticks in the time range of the rows, ascending."""
+def _tick_times(ordered: SortedRows, ticks: Sequence[Tick], end: int, *, is_filled: bool) -> Ints:
+    """Return the times of all ticks that may have to be inserted between rows, ascending, in microseconds UTC. There
+    are no ticks after ``end``.
+    """
     seen = ordered.before[ordered.before > _NEVER]
     low = min(int(ordered.times.min(initial=2**62)), int(seen.min(initial=2**62)))
     if is_filled:
@@ -187,16 +218,20 @@ def _instants(ordered: Sorted, ticks: Sequence[Tick], end: int, *, is_filled: bo
     return np.unique(np.concatenate([tick.instants(low, end) for tick in ticks]))
 
 
-def _between(ordered: Sorted, instants: Ints, until: int | None, *, is_filled: bool) -> tuple[Ints, Ints]:
-    """Return the ticks of each key between its rows: from the time of a row up to the time of the next row,
-    exclusive.
+def _ticks_between_rows(
+    ordered: SortedRows, instants: Ints, until: int | None, *, is_filled: bool
+) -> tuple[Ints, Ints]:
+    """Return the ticks to insert for each key, as an array of key ids and an array of times in microseconds UTC.
+
+    Between two rows of a key, the times are from that of the earlier row, inclusively, to that of the later one,
+    exclusively.
     """
     key, times = ordered.key, ordered.times
     since = np.empty_like(times)
     since[1:] = times[:-1]
     heads = np.flatnonzero(np.diff(key, prepend=-1))
     since[heads] = ordered.before[key[heads]]
-    # without fill, a key has no ticks before its first row
+    # before the first row of a key, there are ticks only with ``is_filled``
     since = np.where(since == _NEVER, ordered.keys.first if is_filled else times, since)
     low, high = np.searchsorted(instants, since), np.searchsorted(instants, times)
     if until is not None:
@@ -209,23 +244,32 @@ def _between(ordered: Sorted, instants: Ints, until: int | None, *, is_filled: b
     return np.repeat(key, counts), instants[place]
 
 
-def _evaluated(read: Condition | Weight, table: pa.Table) -> NDArray[Any]:
+def _evaluate(read: Condition | Weight, table: pa.Table) -> NDArray[Any]:
+    """Compute a condition or a weight for each row, as an array of bool or int64. Raise an error if weights are not
+    integers of at least 0.
+    """
     if isinstance(read, Condition):
         return sql.rows_where(read.text, table)
     weights = normalize(table.column(read.column))
     if not pa.types.is_integer(weights.type):
-        raise TypeError(f"weights must be whole numbers; the column {read.column!r} has type {shown(weights.type)}")
+        raise TypeError(
+            f"weights must be whole numbers; the column {read.column!r} has type {shown(weights.type)}; cast it to "
+            "an integer type"
+        )
     try:
         values: Ints = pc.fill_null(weights, 0).cast(pa.int64()).to_numpy()
     except pa.ArrowInvalid:
         heaviest = pc.max(weights).as_py()
         raise ValueError(
-            f"weights must be whole numbers up to 2^63 - 1; the column {read.column!r} has {heaviest}"
+            f"weights must be at most 2^63 - 1; the column {read.column!r} has {heaviest}; leave out such rows"
         ) from None
     if len(values) and values.min() < 0:
-        raise ValueError(f"weights must be whole numbers of at least 0; the column {read.column!r} has {values.min()}")
+        raise ValueError(
+            f"weights must be at least 0; the column {read.column!r} has {values.min()}; leave out such rows"
+        )
     return values
 
 
 def _shown(micros: int) -> str:
+    """Return a time as text for an error message. ``micros`` is in microseconds UTC."""
     return str(np.datetime64(int(micros), "us"))

@@ -1,11 +1,11 @@
-"""The state of a window. Each batch updates it, and it is carried to the next batch.
+"""Process batches of rows of an ordered window, and keep the state between two batches.
 
-    carried              rows of the batch            carried to the next batch
-    ├─────┤├──┤··········├──┤├───┤├─┤────▶ outputs    ├────────┤├────┤
+    states of earlier rows   rows of the batch         states for the next batch
+    ├─────┤├──┤··············├──┤├───┤├─┤────▶ results   ├────────┤├────┤
 
-A few aggregate states are carried per key. Each state covers the rows between two neighbouring positions at which a
-later range may begin. In the next batch, these states are placed before the rows, so that no row is reduced twice and
-no row has to be stored.
+Between two batches, a few states per key are kept, but no rows. Each state has the rows between two neighbouring
+positions at which a later range may begin (`Carry.open_starts`). In the next batch, these states are placed before the
+rows. Therefore each row is reduced only once.
 """
 
 from __future__ import annotations
@@ -31,16 +31,21 @@ Choose = Callable[[Ranges], Flags | None]
 
 
 class WindowState(NamedTuple):
-    """The state between batches: the window's `Carry`, and for each column of states one state per open start of each
-    key. An open start is a position at which a later range may begin (see `Carry.open_starts`).
+    """The state of a window between two batches: its `Carry`, and the states of earlier rows that later ranges may
+    need.
+
+    For each column of states, there is one state per element of `Carry.open_starts`. It has the rows from this position
+    of the key to the next one in the list, or to the last row of the key.
     """
 
     carry: Carry
     states: States
 
-    def spread(self, places: Ints, keys: int, window: OrderedWindow, functions: Mapping[str, Function]) -> WindowState:
-        """Renumber the keys to a total of ``keys``: key ``i`` becomes ``places[i]``, ascending; all other keys are
-        new.
+    def with_keys(
+        self, places: Ints, keys: int, window: OrderedWindow, functions: Mapping[str, Function]
+    ) -> WindowState:
+        """Return the state after new keys were added. ``keys`` is the new number of keys, and ``places`` has the new id
+        of each present key, ascending.
         """
         if len(places) == keys:
             return self
@@ -54,16 +59,18 @@ class WindowState(NamedTuple):
         marks = np.zeros(len(old), np.int64)
         marks[old] = self.carry.open_starts
         for name, column in start.numbers.items():
-            if name in self.carry.numbers:  # missing in states that earlier releases saved
+            if name in self.carry.numbers:  # states of earlier releases lack some numbers
                 column[places] = self.carry.numbers[name]
         groups = Groups.of(np.flatnonzero(old), len(old))
         states = {name: function.merge(self.states[name], groups) for name, function in functions.items()}
         return WindowState(Carry(start.position, counts, marks, start.numbers), states)
 
 
-class Advanced(NamedTuple):
-    """The result of a batch: its outputs, the aggregate state of each output, and the state of the window for the next
-    batch.
+class BatchResult(NamedTuple):
+    """The result of `advance`.
+
+    ``ranges`` are the ranges of rows for which the batch triggers results, and ``states`` has one state per range for
+    each column of states. ``state`` is the state of the window for the next batch, or None after the last batch.
     """
 
     ranges: Ranges
@@ -79,111 +86,141 @@ def advance(
     reduce: Reduce,
     choose: Choose,
     last: bool = False,
-) -> Advanced:
-    """Process a batch of rows. The keys of the rows must be numbered like the keys of the state.
+) -> BatchResult:
+    """Process a batch of rows of an ordered window.
 
-    ``reduce`` returns one state per group of the selected rows. ``choose`` returns a mask of the outputs that are
-    requested, or None if all are. After the ``last`` batch, no state is carried over.
+    Parameters
+    ----------
+    window : OrderedWindow
+    functions : name -> function
+        The function of each column of states.
+    rows : Rows
+        Rows, and ticks if there are any. Their keys have the same ids as in ``state``.
+    state : WindowState
+        The state after the previous batch.
+    reduce : function of (name, mask, groups)
+        A function that returns the states of a column for groups of rows. The mask selects the rows, and ``groups``
+        assigns them to groups.
+    choose : function of (ranges)
+        A function that returns a mask of the ranges for which results are needed, or None if all are needed.
+    last : bool
+        Whether there are no further batches, so that no state has to be kept.
     """
     ranges, after = window.ranges(rows, state.carry)
     chosen = choose(ranges)
     if chosen is not None:
         ranges = Ranges(*(column[chosen] for column in ranges))
-    axis = _Axis(rows, state.carry)
-    first, until = axis.place(ranges.key, ranges.first), axis.place(ranges.key, ranges.last)
-    begins, stops = (np.zeros(0, np.int64),) * 2 if last else axis.marks(after)
-    is_cut = np.zeros(axis.units + 1, np.bool_)
-    for places in (first, until, begins, stops, axis.edges()):
+    sequence = _StatesAndRows(rows, state.carry)
+    first, until = sequence.index_of(ranges.key, ranges.first), sequence.index_of(ranges.key, ranges.last)
+    begins, stops = (np.zeros(0, np.int64),) * 2 if last else sequence.ranges_to_keep(after)
+    is_cut = np.zeros(sequence.length + 1, np.bool_)
+    for places in (first, until, begins, stops, sequence.state_edges()):
         is_cut[places] = True
-    runs = _Runs(axis, is_cut)
-    first, until, begins, stops = (runs.number[places] for places in (first, until, begins, stops))
+    segments = _Segments(sequence, is_cut)
+    first, until, begins, stops = (segments.number[places] for places in (first, until, begins, stops))
     states, carried = {}, {}
     for name, function in functions.items():
-        of_runs = runs.states(state.states[name], reduce(name, runs.row_used, runs.row_groups))
-        states[name] = merge_runs(function, of_runs, first, until)
+        of_segments = segments.states(state.states[name], reduce(name, segments.row_used, segments.row_groups))
+        states[name] = merge_runs(function, of_segments, first, until)
         if not last:
-            carried[name] = _merge_disjoint(function, of_runs, begins, stops)
-    return Advanced(ranges, states, None if last else WindowState(after, carried))
+            carried[name] = _merge_disjoint(function, of_segments, begins, stops)
+    return BatchResult(ranges, states, None if last else WindowState(after, carried))
 
 
-class _Axis:
-    """A sequence of carried states and rows: for each key, first its carried states and then its rows."""
+class _StatesAndRows:
+    """For each key, the states of its earlier rows, followed by its rows in the batch. All keys are concatenated.
+
+    The elements of this sequence have the indices from 0 to ``length`` - 1. ``first_index`` has the index of each key's
+    first element, and ``first_state`` the index of its first state among all states.
+    """
 
     def __init__(self, rows: Rows, carry: Carry) -> None:
         self.rows, self.carry = rows, carry
         units = carry.counts + rows.lengths
-        self.base = np.cumsum(units) - units
-        self.units = int(units.sum())
-        self.carried_base = np.cumsum(carry.counts) - carry.counts
+        self.first_index = np.cumsum(units) - units
+        self.length = int(units.sum())
+        self.first_state = np.cumsum(carry.counts) - carry.counts
 
-    def place(self, key: Ints, position: Ints) -> Ints:
-        """Return the places in the sequence of positions of keys. A position is a row of the batch, or the start of a
-        carried state.
+    def index_of(self, key: Ints, position: Ints) -> Ints:
+        """Return the index of the element at a position of a key, for many keys and positions. A position is that of a
+        row of the batch, or that of the first row of a state.
         """
-        carry, base = self.carry, self.base[key]
+        carry, base = self.carry, self.first_index[key]
         in_batch = position >= carry.position[key]
         places: Ints = base + carry.counts[key] + position - carry.position[key]
         old = np.flatnonzero(~in_batch)
         if len(old):
-            begin = self.carried_base[key[old]]
+            begin = self.first_state[key[old]]
             mark = first_at_least(carry.open_starts, begin, begin + carry.counts[key[old]], position[old])
             places[old] = base[old] + mark - begin
         return places
 
-    def marks(self, after: Carry) -> tuple[Ints, Ints]:
-        """Return the ranges of places to carry to the next batch: each begins at a mark and ends at the next mark of
-        its key, or at the end of the key.
+    def ranges_to_keep(self, after: Carry) -> tuple[Ints, Ints]:
+        """Return the ranges of the sequence to merge into states for the next batch, as arrays of the first index and
+        the index after the last.
+
+        ``after`` is the carry after the batch. There is one range for each element of its ``open_starts``; it ends
+        where the next range of the key begins, or at the end of the key.
         """
         key = np.repeat(np.arange(len(after.counts)), after.counts)
-        begins = self.place(key, after.open_starts)
+        begins = self.index_of(key, after.open_starts)
         stops = np.append(begins[1:], 0)
         final = np.cumsum(after.counts) - 1
-        stops[final] = self.base + self.carry.counts + self.rows.lengths
+        stops[final] = self.first_index + self.carry.counts + self.rows.lengths
         return begins, stops
 
-    def edges(self) -> Ints:
-        """Return the places at which carried states begin, and the places of the rows after them."""
-        return np.append(np.flatnonzero(self.is_carried), self.base + self.carry.counts)
+    def state_edges(self) -> Ints:
+        """Return the index of each state of earlier rows, and for each key the index after its last such state."""
+        return np.append(np.flatnonzero(self.is_state), self.first_index + self.carry.counts)
 
     @property
-    def is_carried(self) -> Flags:
-        """Return a mask of the places that contain carried states rather than rows."""
-        flags = np.ones(self.units, np.bool_)
-        flags[self.row_places] = False
+    def is_state(self) -> Flags:
+        """A mask of the elements of the sequence: whether each is a state of earlier rows, and not a row."""
+        flags = np.ones(self.length, np.bool_)
+        flags[self.row_indices] = False
         return flags
 
     @property
-    def row_places(self) -> Ints:
-        behind = np.repeat(self.base + self.carry.counts - self.rows.heads, self.rows.lengths)
+    def row_indices(self) -> Ints:
+        """For each row of the batch, its index in the sequence of states and rows."""
+        behind = np.repeat(self.first_index + self.carry.counts - self.rows.heads, self.rows.lengths)
         places: Ints = np.arange(len(self.rows.times)) + behind
         return places
 
 
-class _Runs:
-    """The ranges between the boundaries of outputs. Each range is a carried state, or contains rows that no output
-    separates.
+class _Segments:
+    """The elements of a `_StatesAndRows`, divided at the bounds of all ranges. A segment is either one state of earlier
+    rows, or consists of consecutive rows, which are reduced to one state.
+
+    ``is_cut`` is a mask of the indices at which a segment begins. ``number`` has the number of the segment for each
+    index. ``row_used`` is a mask of the rows that are in a segment, and ``row_groups`` has the segment of each of them.
     """
 
-    def __init__(self, axis: _Axis, is_cut: Flags) -> None:
+    def __init__(self, sequence: _StatesAndRows, is_cut: Flags) -> None:
         self.number = np.cumsum(is_cut) - 1
         begins = np.flatnonzero(is_cut)[:-1]
-        carried = np.append(axis.is_carried, False)[begins]
+        carried = np.append(sequence.is_state, False)[begins]
         self.any_carried = bool(carried.any())
-        place = axis.row_places
+        place = sequence.row_indices
         run = self.number[place]
         self.row_used: Flags = (run >= 0) & (run < len(begins))
         of_rows = np.cumsum(~carried) - 1
         self.row_groups = Groups(of_rows[run[self.row_used]], int((~carried).sum()))
-        carried_number = np.cumsum(np.append(axis.is_carried, False)) - 1
-        total = int(axis.is_carried.sum())
+        carried_number = np.cumsum(np.append(sequence.is_state, False)) - 1
+        total = int(sequence.is_state.sum())
         self.source = pa.array(np.where(carried, carried_number[begins], total + of_rows))
 
     def states(self, carried: pa.StructArray, of_rows: pa.StructArray) -> pa.StructArray:
+        """Return the state of each segment, in the order of the sequence. ``carried`` has the states of earlier rows,
+        and ``of_rows`` the states of the segments that consist of rows.
+        """
         return pa.concat_arrays([carried, of_rows]).take(self.source) if self.any_carried else of_rows
 
 
 def _merge_disjoint(function: Function, states: pa.StructArray, begins: Ints, stops: Ints) -> pa.StructArray:
-    """Return the merged states of groups of ranges that do not overlap."""
+    """Merge the states of consecutive segments, for ranges that do not overlap. Range i has the segments from
+    ``begins[i]`` to ``stops[i]``, exclusively. Return one state per range.
+    """
     if not len(begins):
         return function.merge(states.slice(0, 0), Groups.of([], 0))
     run = np.arange(len(states))

@@ -1,4 +1,4 @@
-"""One window per key over all of time. It has neither start nor end, and never closes."""
+"""One window per key over all time. It has no start and no end, and never closes."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from windows.timezone import Instants, checked_instants
 
 @dataclass(frozen=True)
 class AllTime(TimeWindow):
-    """One window per key over all of time; in tables its start and end are null.
+    """One window per key over all time. In tables, its start and end are null.
 
     Examples
     --------

@@ -1,9 +1,11 @@
-"""Hopping windows: overlapping windows of one size, which begin at every aligned start of a shorter hop.
+"""Hopping windows: overlapping windows of one size. A window begins at the start of every hop; the hop is the distance
+between the starts of windows.
 
-Rows are first reduced to *panes*. A pane is the longest window that divides both size and hop. A hopping window merges
-``size / pane`` consecutive panes, also across a UTC-offset transition. For example, 24 hours from midnight end at 23:00
-on a day of 25 hours, if the hop is an hour. If the clock goes back and the hop follows the clock (see `tumbling`), a
-window may have more panes, because it lasts at least until the next one begins. Every row therefore lies in a window.
+Rows are first reduced to *panes*. A pane is the longest window that divides both the size and the hop. The state of a
+hopping window is merged from ``size / pane`` consecutive panes, also if the clock changes in between: with a hop of an
+hour, 24 hours from midnight end at 23:00 on a day of 25 hours. If the clock goes back and the hop follows the clock
+(see `tumbling`), a window may have more panes, because it ends no earlier than the next one begins. Therefore every row
+lies in a window.
 """
 
 from __future__ import annotations
@@ -26,14 +28,14 @@ _MAX_PANES = 100_000  # the maximum number of panes per window; a larger number 
 
 @dataclass(frozen=True)
 class Hopping(TimeWindow):
-    """Hopping windows with a size and a hop, in a time zone.
+    """Overlapping windows of one size. A window begins at the start of every hop, on the clock of a time zone.
 
     Parameters
     ----------
     size : Tumbling
         The length of a window, without offset.
     hop : Tumbling
-        The distance of the starts: a window begins at the start of each hop. At most the size, and in the same zone.
+        The distance between the starts of windows. It is at most the size, and has the same time zone.
 
     Raises
     ------
@@ -65,7 +67,9 @@ class Hopping(TimeWindow):
                 "units, such as hopping(30d, 1d)"
             )
         if size.offset:
-            raise ValueError(f"the size {size.name} cannot have an offset; the hop says where windows begin")
+            raise ValueError(
+                f"the size {size.name} cannot have an offset; the hop says where windows begin; pass offset to hopping"
+            )
         if hop.length > size.length:
             raise ValueError(
                 f"windows of {size.name} cannot hop by {hop.name}: rows between two windows would be lost; "
@@ -89,7 +93,7 @@ class Hopping(TimeWindow):
     @cached_property
     def pane(self) -> Tumbling:
         period = self.hop.period.common(self.size.period)
-        assert period is not None  # checked
+        assert period is not None  # __post_init__ has checked it
         return Tumbling(period.count, period.unit, self.timezone, period.offset)
 
     @cached_property
@@ -114,7 +118,7 @@ class Hopping(TimeWindow):
         return self.hop.resolution
 
     def assign(self, times: Instants) -> Intervals:
-        """Return the windows that contain each time, in ascending order for each time.
+        """Return the windows that contain each time. For each time, they are in ascending order.
 
         >>> rows, starts, ends = hopping("1h", "30m").assign(np.array([0, 1_800_000_000]))
         >>> rows.tolist(), (starts // 60_000_000).tolist(), (ends // 60_000_000).tolist()
@@ -165,9 +169,9 @@ class Hopping(TimeWindow):
         return self.hop.first_start_from(at)
 
     def _numberings(self, times: Instants) -> tuple[WindowNumbering, WindowNumbering]:
-        """Number the panes and the hops of all windows that contain one of the times."""
+        """Return the numbers of the panes, and of the hops, near the times."""
         margin = int(self.size.length)
-        # 2 % longer: a year is 1.5 % longer than 12 months of 30 days, and 1h takes two hours if the clock repeats one
+        # 2 % more than the length, because a year is 1.5 % longer than the 12 months of 30 days in `length`
         margin += margin // 50
         low, high = int(times.min()), int(times.max())
         return self.pane.numbering(low, high, margin), self.hop.numbering(low, high, margin)
@@ -179,19 +183,19 @@ class Hopping(TimeWindow):
 
 
 def hopping(size: str | Tumbling, hop: str | Tumbling, timezone: str = "UTC", offset: str | None = None) -> Hopping:
-    """Return hopping windows: a window of ``size`` begins at every aligned start of ``hop``.
+    """Return hopping windows: windows of ``size`` that begin at every start of ``hop``.
 
     Parameters
     ----------
     size : str or Tumbling
-        The size, in a form that `window` accepts. If it equals the hop, the windows do not overlap, and are those of
-        `window`.
+        The length of a window, such as ``1h`` or the result of `window`. If it equals the hop, windows do not overlap.
     hop : str or Tumbling
-        The hop, at most the size. Both must be in months, quarters and years, or both in weeks and shorter units.
+        The distance between the starts of windows, at most the size. Size and hop must both be in months, quarters and
+        years, or both in weeks and shorter units.
     timezone : str
         An IANA name, used if size or hop is text. If one of them is a `Tumbling`, its zone must be the same.
     offset : str, optional
-        The time between an aligned start of ``hop`` and the start of a window; shorter than the hop.
+        The time from each start of ``hop`` on the zone's clock to the start of a window; shorter than the hop.
 
     Returns
     -------
@@ -213,5 +217,7 @@ def hopping(size: str | Tumbling, hop: str | Tumbling, timezone: str = "UTC", of
 
 
 def _window_ends(starts: Instants, *, pane: WindowNumbering, hop: WindowNumbering, panes: int) -> Instants:
-    """Return the ends of windows. A window ends after its number of panes, but not before the next window begins."""
+    """Return the ends of windows in microseconds UTC. A window ends after ``panes`` panes, but not before the next
+    window begins.
+    """
     return np.maximum(pane.starts(pane.number_of(starts) + panes), hop.starts(hop.number_of(starts) + 1))

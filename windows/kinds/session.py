@@ -1,9 +1,8 @@
-"""Sessions: windows that last as long as the rows of a key follow each other within a gap.
+"""Session windows: a session contains rows of a key that follow each other within a gap.
 
 A row at ``t`` has the interval ``[t, t + gap)``, and intervals of a key that overlap or touch form one session. Two
-rows exactly one gap apart are in one session, as in Spark's ``session_window`` and in Flink. The union does not depend
-on the order of intervals. Sessions can therefore be merged like all other windows, even if a late row connects two of
-them.
+rows exactly one gap apart are in one session, as in Spark's ``session_window`` and in Flink. The sessions do not depend
+on the order in which intervals are merged, even if a late row connects two of them.
 """
 
 from __future__ import annotations
@@ -19,17 +18,18 @@ from aggr.duration import LONGEST, duration_text, read_duration
 from windows.contract import Intervals, Merged, TimeWindow, check_intervals, number_windows
 from windows.timezone import Instants, checked_times
 
-_LARGEST_KEY = 2**62  # the number of keys below which a key and a time fit into one int64
+_LARGEST_KEY = 2**62  # if the number of keys times the range of times is smaller, both fit into one int64
 
 
 @dataclass(frozen=True)
 class Session(TimeWindow):
-    """Sessions with a gap.
+    """Sessions of rows that follow each other within a gap.
 
     Parameters
     ----------
     gap : int
-        The time between the last row of a session and the end of the session, in microseconds, at least 1.
+        The maximum time between two consecutive rows of a session, in microseconds; at least 1. A session ends one gap
+        after its last row.
 
     Raises
     ------
@@ -82,12 +82,12 @@ class Session(TimeWindow):
 
 
 def session(gap: str) -> Session:
-    """Return sessions, in which rows of a key follow each other within a gap.
+    """Return sessions of rows that follow each other within a gap.
 
     Parameters
     ----------
     gap : str
-        A whole number and a unit, from microseconds (``us``) and milliseconds (``ms``) to weeks: ``30m``.
+        The maximum time between two consecutive rows: an integer and a unit from ``us`` to weeks, such as ``30m``.
 
     Returns
     -------
@@ -107,9 +107,8 @@ def session(gap: str) -> Session:
 
 
 def _running_ends(same_key: NDArray[np.bool_], interval_ends: Instants) -> Instants:
-    """For each interval, return the greatest end among it and the previous intervals of its key.
-
-    The intervals are sorted by key.
+    """For each interval, return the greatest end of the interval and the earlier ones of its key. The intervals are
+    sorted by key; ``same_key`` has whether each interval but the first has the key of the previous one.
     """
     if (same_key <= (np.diff(interval_ends) >= 0)).all():
         return interval_ends
@@ -120,7 +119,7 @@ def _running_ends(same_key: NDArray[np.bool_], interval_ends: Instants) -> Insta
         lifted = np.maximum.accumulate(key * width + (interval_ends - low))
         running: Instants = lifted - key * width + low
         return running
-    # key and end together exceed int64, so the rank of the end is used
+    # a key and an end do not fit into one int64, but a key and the rank of an end do
     values, rank = np.unique(interval_ends, return_inverse=True)
     lifted = np.maximum.accumulate(key * len(values) + rank)
     running = values[lifted - key * len(values)]

@@ -1,14 +1,14 @@
-"""Tumbling windows: half-open ``[start, end)``, one after another, aligned to the clock of any time zone.
+"""Tumbling windows: windows of one size that follow each other without gaps, aligned to the clock of a time zone.
 
-A window starts at the first instant at which the zone's clock reaches a multiple of its size, such as an hour, a
-midnight or the first of a month, plus its offset. At UTC-offset transitions there are two cases:
+A window begins at the first instant at which the zone's clock shows a multiple of the size or a later time, such as a
+full hour, a midnight or the first of a month, plus the offset. If the clock changes, there are two cases:
 
-- If the change is a whole multiple of the size, windows keep their length. If the clock goes back an hour, the repeated
+- If it changes by a whole multiple of the size, windows keep their length. If the clock goes back an hour, the repeated
   hour is a separate window of ``1h``.
-- Other windows follow the clock: a day on which the clock goes back has 25 hours, and the window of 6 hours from
+- Otherwise windows follow the clock: a day on which the clock goes back has 25 hours, and the window of 6 hours from
   midnight has 7.
 
-Windows of one size therefore never overlap, have no gaps, and every coarse window consists of complete finer ones.
+Windows never overlap and have no gaps, and a coarser window consists of complete finer windows.
 """
 
 from __future__ import annotations
@@ -37,14 +37,14 @@ from windows.contract import MOST_LISTED, Intervals, TimeWindow
 from windows.period import Period, period
 from windows.timezone import Clock, Instants, check_timezone, checked_instants, clock
 
-# the maximum length in microseconds: 9,000 years of 12 x 30 days fit into the years 2 to 9998
+# the maximum length in microseconds: 9,000 years of 12 months of 30 days fit into the years 2 to 9998
 _LONGEST = 9000 * 360.0 * DAY
-_LARGEST = 100_000  # the maximum number of units in the text of a size; a larger number is probably a mistake
+_LARGEST = 100_000  # the maximum number of units in the text of a size; a greater number is probably a mistake
 
 
 @dataclass(frozen=True)
 class Tumbling(TimeWindow):
-    """Windows of one size in a time zone.
+    """Windows of one size that follow each other, aligned to the clock of a time zone.
 
     Parameters
     ----------
@@ -56,8 +56,8 @@ class Tumbling(TimeWindow):
     timezone : str
         An IANA name.
     offset : int
-        The microseconds between an aligned start and the start of a window, on the zone's clock. At least 0, and less
-        than the size.
+        The time by which windows begin after multiples of their size on the zone's clock, in microseconds; at least 0,
+        and less than the size.
 
     Raises
     ------
@@ -86,10 +86,11 @@ class Tumbling(TimeWindow):
             )
         object.__setattr__(self, "timezone", check_timezone(self.timezone))
         if self.length > _LONGEST:
-            raise ValueError(f"a window is at most 9,000 years long; got {self.count}{self.unit}")
+            raise ValueError(f"the size of a window must be at most 9,000 years; got {self.count}{self.unit}")
         self._check_offset()
 
     def _check_offset(self) -> None:
+        """Raise ``ValueError`` unless the offset is at least 0 and shorter than the shortest window."""
         shortest = self.period.shortest
         if not is_whole(self.offset) or not 0 <= self.offset < shortest:
             february = f", {duration_text(shortest)} for months as short as February"
@@ -103,7 +104,7 @@ class Tumbling(TimeWindow):
 
     @cached_property
     def period(self) -> Period:
-        """The sequence of windows on a clock without UTC-offset transitions."""
+        """The windows on a clock that never changes its UTC offset."""
         return period(self.count, self.unit, self.offset)
 
     @property
@@ -134,11 +135,13 @@ class Tumbling(TimeWindow):
         return self._edges(checked_instants(starts, "starts"), 1)
 
     def _edges(self, times: Instants, after: int) -> Instants:
-        """Return the starts of the windows that contain times, or of the windows that follow them if ``after`` is 1."""
+        """Return the start of the window that contains each time, or the start of the following window if ``after`` is
+        1. All times are in microseconds UTC.
+        """
         if not len(times):
             return times
         zone = self._clock(times)
-        if len(zone.since) == 1:  # The starts follow from plain arithmetic, because no UTC-offset transition is near.
+        if len(zone.since) == 1:  # All times have the same UTC offset.
             return self.period.edges(times, int(zone.offsets[0]), after)
         index = self.period.index(zone.latest_local_time(times)) + after
         first, last = int(index.min()), int(index.max())
@@ -147,14 +150,14 @@ class Tumbling(TimeWindow):
         return zone.first_instant_showing(self.period.local(np.arange(first, last + 1)))[index - first]
 
     def numbering(self, low: int, high: int, margin: int = 0) -> WindowNumbering:
-        """Return consecutive numbers of the windows around a range of time.
+        """Number the windows around a range of time consecutively.
 
         Parameters
         ----------
         low, high : int
             The range ``[low, high]``, microseconds UTC.
         margin : int
-            The microseconds before and after the range in which windows are numbered as well.
+            The time in microseconds by which the range is extended on both sides.
 
         Returns
         -------
@@ -172,6 +175,9 @@ class Tumbling(TimeWindow):
         return WindowNumbering(self.period, zone, zone.since[1:][gaps], np.append(0, np.cumsum(skipped[gaps])))
 
     def _clock(self, times: Instants, margin: int = 0) -> Clock:
+        """Return the zone's clock for a range of times with ``margin`` microseconds and some windows on both sides.
+        Changes of the UTC offset that do not affect the windows are left out.
+        """
         margin += 2 * int(self.length) + 3 * DAY
         zone = clock(self.timezone, int(times.min()), int(times.max()), margin)
         size = self.period.shortest
@@ -184,39 +190,41 @@ class Tumbling(TimeWindow):
 
 @dataclass(frozen=True)
 class WindowNumbering:
-    """Consecutive numbers of the windows of one size, for a range of years.
+    """Consecutive numbers of the windows of one size near a range of time.
 
-    Numbers of different instances cannot be compared.
+    Numbers from different objects cannot be compared.
     """
 
     period: Period
     zone: Clock
-    gaps: Instants  # instants at which the clock jumps over complete windows; skipped windows have no number
-    skipped: Instants  # the number of skipped windows before the first gap and after each gap
+    gaps: Instants  # instants at which the clock jumps over complete windows, which get no numbers
+    skipped: Instants  # the number of windows without a number: before the first gap (0), and up to each gap
 
     def number_of(self, times: Instants) -> Instants:
-        """Return the number of the window of each time."""
+        """Return the number of the window that contains each time, in microseconds UTC."""
         index = self.period.index(self.zone.latest_local_time(times))
         return index - self.skipped[np.searchsorted(self.gaps, times, side="right")]
 
     def starts(self, numbers: Instants) -> Instants:
-        """Return the starts of windows by their numbers, microseconds UTC."""
+        """Return the starts of windows by their numbers, in microseconds UTC."""
         segment = np.searchsorted(self.number_of(self.gaps), numbers, side="right")
         return self.zone.first_instant_showing(self.period.local(numbers + self.skipped[segment]))
 
 
 def window(size: str | Tumbling, timezone: str = "UTC", offset: str | None = None) -> Tumbling:
-    """Return tumbling windows: ``500ms``, ``10s``, ``1m``, ``6h``, ``1d``, ``1w``, ``1mo``, ``1q``, ``1y``, ``1 hour``.
+    """Return tumbling windows of a size such as ``500ms``, ``10s``, ``1m``, ``6h``, ``1d``, ``1w``, ``1mo``, ``1q``,
+    ``1y``.
 
     Parameters
     ----------
     size : str
-        A whole number of at least 1 and a unit; the number 1 may be omitted. ``m`` is a minute, ``mo`` a month.
+        An integer of at least 1 and a unit, as a letter or a word (``1 hour``). The number 1 may be omitted. ``m`` is a
+        minute, ``mo`` a month.
     timezone : str
         An IANA name.
     offset : str, optional
-        The time between an aligned start and the start of a window, on the zone's clock; shorter than the size. For
-        example, windows of ``1d`` with the offset ``6h`` begin at six o'clock.
+        The time by which windows begin later on the zone's clock; shorter than the size. Windows of ``1d`` with the
+        offset ``6h`` begin at six o'clock.
 
     Returns
     -------
@@ -248,7 +256,9 @@ def window(size: str | Tumbling, timezone: str = "UTC", offset: str | None = Non
 
 
 def _in_whole_units(size: object) -> str | None:
-    """Return a size without a fraction, such as ``'1500ms'`` for ``1.5 s``, or None for other values."""
+    """Return a size with a fraction in a smaller unit without one: ``'1500ms'`` for ``1.5 s``. Return None for all
+    other values.
+    """
     if not isinstance(size, str):
         return None
     match = re.fullmatch(r"\s*([0-9]{1,6})\.([0-9]{1,6})\s*([a-z]+)\s*", size, re.ASCII)

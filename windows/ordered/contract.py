@@ -32,8 +32,8 @@ Flags = NDArray[np.bool_]
 
 @dataclass(frozen=True)
 class Condition:
-    """A condition in SQL that a window evaluates for every row. The result is an array of bool, in which null becomes
-    false.
+    """A condition in SQL that a window needs for every row. Its value is an array of bool, which is false where SQL
+    gives null.
 
     Parameters
     ----------
@@ -55,7 +55,7 @@ class Condition:
 
 @dataclass(frozen=True)
 class Weight:
-    """A column with the weight of each row: an array of int64, without negative values.
+    """A column of weights that a window needs for every row. Its value is an array of int64 of at least 0; a null is 0.
 
     Parameters
     ----------
@@ -80,7 +80,7 @@ EVERY_ROW = Condition("true")
 
 
 class Rows(NamedTuple):
-    """A batch of rows in the order of key and time.
+    """A batch of rows, sorted by key and time.
 
     Parameters
     ----------
@@ -99,12 +99,12 @@ class Rows(NamedTuple):
 
     @property
     def keys(self) -> Ints:
-        """The key of each row."""
+        """The integer id of each row's key."""
         return np.repeat(np.arange(len(self.heads)), self.lengths)
 
 
 class Carry(NamedTuple):
-    """The state of each key between two batches.
+    """The state of each key between two batches. Positions are counted from the first row of the key, across batches.
 
     Parameters
     ----------
@@ -113,7 +113,7 @@ class Carry(NamedTuple):
     counts : array of int64, shape (keys,)
         For each key, the number of positions in ``open_starts``.
     open_starts : array of int64, shape (counts.sum(),)
-        The positions at which a later range may begin, sorted by key, ascending.
+        The positions at which a range in a later batch may begin, sorted by key and then by position.
     numbers : dict of name -> array of int64, shape (keys,)
         Other numbers of the window, as declared by `OrderedWindow.numbers`.
     """
@@ -130,6 +130,7 @@ class Ranges(NamedTuple):
     Parameters
     ----------
     key : array of int64, shape (outputs,)
+        The integer id of each output's key.
     first, last : arrays of int64, shape (outputs,)
         Output ``i`` covers the rows ``[first[i], last[i])`` of its key. Rows are counted from the first row of the key.
         Neither array decreases within a key.
@@ -145,49 +146,49 @@ class Ranges(NamedTuple):
 
 @dataclass(frozen=True)
 class OrderedWindow(ABC):
-    """A kind of window over ordered rows.
+    """The base class of windows over ordered rows.
 
-    An implementation is a frozen dataclass with `ranges`; with `reads` if it reads more than times; and with `numbers`
-    if its carry contains numbers. `windows.ordered.testing.check` tests the contract.
+    A subclass is a frozen dataclass that defines `ranges`. It also defines `reads` if it uses more than the times of
+    rows, and `numbers` if its `Carry` contains numbers. `windows.ordered.testing.check` checks a subclass.
     """
 
-    per_row: ClassVar[bool] = False  # whether every row triggers one output, so that ranges overlap
-    numbers: ClassVar[Mapping[str, int]] = {}  # the numbers of a carry, with their initial values
+    per_row: ClassVar[bool] = False  # whether every row triggers exactly one output; ranges then overlap
+    numbers: ClassVar[Mapping[str, int]] = {}  # the names in `Carry.numbers`, with the values before the first row
 
     @property
     def reads(self) -> tuple[Input, ...]:
-        """The inputs that the window reads from rows, in addition to times."""
+        """The conditions, weights and ticks that the window needs for every row."""
         return ()
 
     @property
     def least_rows(self) -> int:
-        """The minimum number of rows of a window; results of smaller windows are null."""
+        """The minimum number of rows of a window. Results of windows with fewer rows are null."""
         return 0
 
     @abstractmethod
     def ranges(self, rows: Rows, carry: Carry) -> tuple[Ranges, Carry]:
-        """Return the outputs that a batch of rows triggers.
+        """Return the outputs that a batch of rows triggers, and the state for the next batch.
 
         Parameters
         ----------
         rows : Rows
-            The rows of the same keys as the carry. Keys without rows have the length 0.
+            A batch. Its keys have the same ids as in ``carry``; the length of a key without rows is 0.
         carry : Carry
-            The result of `start`, or the carry that the previous call returned.
+            The result of `start` for the first batch, and the carry of the previous call for the others.
 
         Returns
         -------
         ranges : Ranges
         carry : Carry
-            The outputs, and the carry for the next batch. The argument is not changed.
+            The state for the next batch, a new object.
 
         Guarantee
         ---------
-        Any split of the rows into batches must give the same ranges and the same last carry.
+        The ranges of all rows, and the last carry, must not depend on how the rows are split into batches.
         """
 
     def start(self, keys: int) -> Carry:
-        """Return the initial carry.
+        """Return the carry before the first rows.
 
         Parameters
         ----------

@@ -1,4 +1,4 @@
-"""Cut the rows of all keys into ranges by pointer doubling, if the position of each cut depends on the previous cut."""
+"""Searches in the rows of all keys at once, for windows whose bounds depend on earlier rows."""
 
 from __future__ import annotations
 
@@ -8,9 +8,10 @@ from windows.ordered.contract import Flags, Ints
 
 
 def first_at_least(times: Ints, begin: Ints, end: Ints, limit: Ints) -> Ints:
-    """Return for each ``i`` the first row in ``[begin[i], end[i])`` whose time is at least ``limit[i]``, or ``end[i]``.
+    """For each ``i``, return the first row in ``[begin[i], end[i])`` whose time is at least ``limit[i]``, or ``end[i]``
+    if there is no such row.
 
-    Times must be non-decreasing within each range.
+    Times must not decrease within each range.
     """
     low, high = begin.copy(), end.copy()
     while (low < high).any():
@@ -23,18 +24,20 @@ def first_at_least(times: Ints, begin: Ints, end: Ints, limit: Ints) -> Ints:
 
 
 def next_true(flags: Flags, begin: Ints, end: Ints) -> Ints:
-    """Return for each ``i`` the first row in ``[begin[i], end[i])`` that is true, or ``end[i]``."""
+    """For each ``i``, return the first row in ``[begin[i], end[i])`` whose flag is true, or ``end[i]`` if there is no
+    such row.
+    """
     places = np.append(np.flatnonzero(flags), len(flags))
     next_place: Ints = np.minimum(places[np.searchsorted(places, np.minimum(begin, len(flags)))], end)
     return np.maximum(next_place, np.minimum(begin, end))
 
 
 def visited(firsts: Ints, onward: Ints) -> Ints:
-    """Return all positions on the paths that begin at the positions ``firsts``. The position after ``place`` on a path
-    is ``onward[place]``.
+    """Return all positions that are reached from the positions ``firsts``, ascending. From the position ``p``, the next
+    one is ``onward[p]``.
 
-    The next position must be greater than the previous one; a position beyond the array ends the path. Jumps of 1, 2, 4
-    … steps are applied to all visited positions. A million positions need about twenty passes over the array.
+    ``onward[p]`` must be greater than ``p``; if it is beyond the array, there is no next position. In each pass, the
+    length of the steps is doubled (pointer doubling), so that a million positions need about twenty passes.
     """
     n = len(onward)
     seen = np.zeros(n + 1, np.bool_)

@@ -1,4 +1,4 @@
-"""Parse ordered windows from text. The text of a window, from `str`, can be parsed again."""
+"""Read ordered windows from text. `str` of a window returns its text."""
 
 from __future__ import annotations
 
@@ -47,7 +47,7 @@ def read_ordered(text: str) -> OrderedWindow:
 
 
 def read_tick(text: str) -> Tick:
-    """Return the tick that a text names, such as ``hourly()``.
+    """Return the tick that a text describes, such as ``hourly()``.
 
     Parameters
     ----------
@@ -72,7 +72,7 @@ def read_tick(text: str) -> Tick:
 
 
 def as_ordered(window: OrderedWindow | str) -> OrderedWindow:
-    """Return an ordered window unchanged, or parse it from text.
+    """Return an ordered window unchanged, or read it from text.
 
     Parameters
     ----------

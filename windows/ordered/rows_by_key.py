@@ -1,4 +1,6 @@
-"""Rows by key: positions, ranges and carries of rows, and the previous and the last value of each key."""
+"""Functions for the rows of a batch that are grouped by key: the position of each row, the ranges, the carry, and the
+previous and the last value of each key.
+"""
 
 from __future__ import annotations
 
@@ -8,13 +10,13 @@ from windows.ordered.contract import Carry, Ints, Ranges, Rows
 
 
 def positions(rows: Rows, carry: Carry) -> Ints:
-    """Return the position of each row: the number of previous rows of its key, in all batches."""
+    """Return the position of each row: the number of earlier rows of its key, in this batch and all previous ones."""
     return np.arange(len(rows.times)) + np.repeat(carry.position - rows.heads, rows.lengths)
 
 
 def non_overlapping(row: Ints, first: Ints, last: Ints, rows: Rows) -> Ranges:
-    """Return the outputs for ranges, without empty ranges. ``row`` contains the rows that trigger the outputs,
-    ascending.
+    """Return the ranges that are not empty. ``row`` has the row that triggers each range, ascending; ``first`` and
+    ``last`` are the bounds of the ranges.
     """
     filled = np.flatnonzero(last > first)
     key = np.searchsorted(rows.heads + rows.lengths, row[filled], side="right")
@@ -22,13 +24,17 @@ def non_overlapping(row: Ints, first: Ints, last: Ints, rows: Rows) -> Ranges:
 
 
 def next_carry(carry: Carry, rows: Rows, open_starts: Ints, **numbers: Ints) -> Carry:
-    """Return the carry after a batch if each key has one open range, which begins at ``open_starts``."""
+    """Return the carry after a batch, for windows with one open range per key. ``open_starts`` has the position at
+    which the open range of each key begins, and ``numbers`` the values of `Carry.numbers`.
+    """
     ones = np.ones(len(open_starts), np.int64)
     return Carry(carry.position + rows.lengths, ones, open_starts, numbers)
 
 
 def last_by_key(row: Ints, value: Ints, before: Ints, rows: Rows) -> Ints:
-    """Return the last value of each key, or ``before`` for keys without values. ``row`` must ascend."""
+    """Return the last value of each key, or its value in ``before`` if the key has no values in this batch. ``row`` has
+    the row of each value, ascending.
+    """
     after_key = np.searchsorted(row, rows.heads + rows.lengths, side="left")
     has_values = after_key > np.searchsorted(row, rows.heads, side="left")
     last = before.copy()
@@ -37,7 +43,9 @@ def last_by_key(row: Ints, value: Ints, before: Ints, rows: Rows) -> Ints:
 
 
 def previous(value: Ints, row: Ints, before: Ints, rows: Rows) -> Ints:
-    """For each value, return the previous value of the key, or ``before`` for the first one. ``row`` must ascend."""
+    """For each value, return the previous value of the same key, or the key's value in ``before`` for its first value.
+    ``row`` has the row of each value, ascending.
+    """
     key = np.searchsorted(rows.heads + rows.lengths, row, side="right")
     shifted = np.empty_like(value)
     shifted[1:] = value[:-1]

@@ -1,6 +1,6 @@
-"""The laws of ordered windows, with which a user can check a new kind of window.
+"""The laws of ordered windows, as checks for new kinds of windows.
 
-A broken law raises `LawBroken`, which names the law.
+`check` raises `LawBroken`, which names the law, if a window breaks a law.
 """
 
 from __future__ import annotations
@@ -25,7 +25,9 @@ Oracle = Callable[[NDArray[np.int64], dict[Input, NDArray[np.int64]]], list[tupl
 
 @dataclass(frozen=True)
 class Case:
-    """One round of a test: rows, and the ranges and the carry that the window returns if all rows are in one batch."""
+    """The arguments of a law: a window, rows, the ranges and the carry that the window returns for all rows in one
+    batch, indices at which to split the rows, and an independent implementation of the window, if there is one.
+    """
 
     window: OrderedWindow
     rows: Rows
@@ -36,7 +38,9 @@ class Case:
 
 
 def in_order(case: Case) -> None:
-    """Ranges are non-decreasing within a key and contain only previous rows. Outputs are in the order of their rows."""
+    """The bounds of a key's ranges do not decrease, a range contains only rows up to the row that triggers it, and
+    ranges are sorted by these rows.
+    """
     rows, ranges = case.rows, case.ranges
     same = np.diff(ranges.key) == 0
     holds(bool((np.diff(ranges.row) >= 0).all()), "the results are not in the order of their rows")
@@ -48,7 +52,7 @@ def in_order(case: Case) -> None:
 
 
 def any_split(case: Case) -> None:
-    """Any split of the rows into batches gives the same ranges and the same carry."""
+    """The ranges and the last carry do not depend on how the rows are split into batches."""
     for cuts in case.cuts:
         parts, after = _in_batches(case.window, case.rows, np.unique(cuts))
         holds(
@@ -60,7 +64,7 @@ def any_split(case: Case) -> None:
 
 
 def agrees(case: Case) -> None:
-    """The ranges of each key equal the ranges that the oracle returns, if an oracle was passed."""
+    """The ranges of each key are those of the independent implementation, if one was passed."""
     if case.oracle is None:
         return
     expected: list[tuple[int, ...]] = []
@@ -68,23 +72,28 @@ def agrees(case: Case) -> None:
         inputs = {read: column[head : head + length] for read, column in case.rows.inputs.items()}
         outputs = case.oracle(case.rows.times[head : head + length], inputs)
         expected += [(key, first, last, row) for first, last, row in outputs]
-    holds(_listed(case.ranges, case.rows) == expected, "the oracle returns different ranges")
+    holds(
+        _listed(case.ranges, case.rows) == expected,
+        "the ranges differ from those of the oracle, the independent implementation",
+    )
 
 
 LAWS: tuple[Callable[[Case], None], ...] = (in_order, any_split, agrees)
 
 
 def check(window: OrderedWindow, oracle: Oracle | None = None, rounds: int = 20, seed: int = 0) -> None:
-    """Check an ordered window on random rows: few keys, many equal times, keys without rows, times before 1970.
+    """Check an ordered window against all laws, with random rows: few keys, keys without rows, many equal times, and
+    times before 1970.
 
     Parameters
     ----------
     window : OrderedWindow
     oracle : callable, optional
-        A simple implementation of the window. It takes the times of one key and an array for each input, and returns
-        the first row, the last row (exclusive) and the row that triggers it for each output.
+        An independent implementation of the window: a function of the times of one key and an array for each input. For
+        each output, it returns a tuple of the first row, the row after the last one, and the row that triggers the
+        output.
     rounds, seed : int
-        The number of sets of rows, and the seed that selects them.
+        The number of random sets of rows, and the seed of the random numbers.
 
     Raises
     ------
@@ -102,6 +111,7 @@ def check(window: OrderedWindow, oracle: Oracle | None = None, rounds: int = 20,
 
 
 def _random_rows(window: OrderedWindow, rng: np.random.Generator) -> Rows:
+    """Return random rows of one to four keys, with random values of the inputs that the window needs."""
     lengths = rng.integers(0, [3, 9, 40][int(rng.integers(3))], int(rng.integers(1, 5)))
     heads = np.cumsum(lengths) - lengths
     steps = rng.integers(0, int(rng.integers(1, 30)), int(lengths.sum())) * 1_000_000
@@ -115,7 +125,9 @@ def _random_rows(window: OrderedWindow, rng: np.random.Generator) -> Rows:
 
 
 def _in_batches(window: OrderedWindow, rows: Rows, cuts: NDArray[np.int64]) -> tuple[Sequence[tuple[int, ...]], Carry]:
-    """Pass the rows in batches; a batch contains the rows of all keys whose index lies between two cuts."""
+    """Pass the rows to the window in batches, which are divided at the indices ``cuts``. Return the ranges of all
+    batches as tuples, and the last carry.
+    """
     carry, intervals, keys = window.start(len(rows.heads)), [], rows.keys
     bounds = np.unique([0, *cuts, len(rows.times)])
     for low, high in pairwise(bounds.tolist()):
@@ -126,15 +138,15 @@ def _in_batches(window: OrderedWindow, rows: Rows, cuts: NDArray[np.int64]) -> t
         ranges, after = window.ranges(batch, carry)
         starts = carry.open_starts[_indices(ranges.key, ranges.first, carry)]
         is_open_start = (starts == ranges.first) | (ranges.first >= carry.position[ranges.key])
-        holds(bool(is_open_start.all()), "a range begins at a row that is not an open start")
+        holds(bool(is_open_start.all()), "a range begins at an earlier row that the carry does not have in open_starts")
         intervals += _listed(ranges, batch, carry.position)
         carry = after
     return intervals, carry
 
 
 def _indices(key: NDArray[np.int64], first: NDArray[np.int64], carry: Carry) -> NDArray[np.int64]:
-    """For each range, return the index of the last open start of the same key that is not after the first row of the
-    range.
+    """For each range, return the index in ``carry.open_starts`` of the key's last position that is at or before the
+    first row of the range.
     """
     base = np.cumsum(carry.counts) - carry.counts
     indices = [
@@ -146,6 +158,8 @@ def _indices(key: NDArray[np.int64], first: NDArray[np.int64], carry: Carry) -> 
 
 
 def _listed(ranges: Ranges, rows: Rows, before: NDArray[np.int64] | None = None) -> list[tuple[int, ...]]:
-    """List the outputs as tuples, in which the row is counted from the first row of its key."""
+    """Return the ranges as tuples of key, first row, row after the last one, and the row that triggers the range. All
+    rows are counted from the first row of the key in all batches.
+    """
     place = ranges.row - rows.heads[ranges.key] + (0 if before is None else before[ranges.key])
     return list(zip(*(c.tolist() for c in (ranges.key, ranges.first, ranges.last, place)), strict=True))

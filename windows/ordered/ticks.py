@@ -1,6 +1,7 @@
-"""Ticks: instants at which a unit of the clock begins, such as an hour. Ticks reset windows and trigger outputs.
+"""Ticks: instants at which a unit of the clock begins, such as an hour. Ordered windows use them to begin new windows
+and to trigger outputs.
 
-A tick comes after the rows of its instant. Each key has ticks from its first row until the end of the data.
+A tick comes after the rows with the same time. Each key has ticks from its first row until the end of the data.
 """
 
 from __future__ import annotations
@@ -19,12 +20,12 @@ _SIZES = {"minutely": "1m", "hourly": "1h", "daily": "1d", "weekly": "1w", "mont
 
 @dataclass(frozen=True)
 class Tick:
-    """The instants at which a unit of the clock begins.
+    """The instants at which a unit of the clock begins, such as all full hours.
 
     Parameters
     ----------
     name : str
-        ``minutely hourly daily weekly monthly yearly``.
+        One of ``minutely``, ``hourly``, ``daily``, ``weekly``, ``monthly`` and ``yearly``.
     timezone : str
         The IANA zone of the clock.
 
@@ -51,12 +52,12 @@ class Tick:
         object.__setattr__(self, "timezone", zone)
 
     def instants(self, low: int, high: int) -> NDArray[np.int64]:
-        """List the ticks in a range of time.
+        """Return the ticks in a range of time.
 
         Parameters
         ----------
         low, high : int
-            The range ``[low, high]``, microseconds UTC.
+            The first and the last instant of the range, in microseconds UTC.
 
         Returns
         -------

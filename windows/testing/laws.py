@@ -40,7 +40,9 @@ _CENTURIES = -70 * 366 * DAY, 230 * 366 * DAY  # approximately 1900 to 2200
 
 @dataclass(frozen=True)
 class Case:
-    """One round: windows, times with keys, and their intervals."""
+    """The arguments of a law: a kind of window, times and the id of each time's key, a generator of random numbers, and
+    an independent implementation of the windows, if there is one.
+    """
 
     window: TimeWindow
     times: Instants
@@ -49,13 +51,15 @@ class Case:
     oracle: Oracle | None
 
     def intervals(self, rows: NDArray[np.int64] | None = None) -> NDArray[np.int64]:
-        """Return key, start and end of each interval of the rows, or of all rows, shape (intervals, 3)."""
+        """Return key, start and end of each interval, as an array of shape (intervals, 3). ``rows`` are the indices of
+        the times to use; by default, all are used.
+        """
         rows = np.arange(len(self.times)) if rows is None else rows
         assigned = self.window.assign(self.times[rows])
         return np.stack([self.keys[rows][assigned.rows], assigned.starts, assigned.ends], axis=1)
 
     def merge(self, intervals: NDArray[np.int64]) -> NDArray[np.int64]:
-        """Return key, start and end of each window of the intervals, in the order of their numbers."""
+        """Merge intervals by key, and return key, start and end of each window, as an array of shape (windows, 3)."""
         keys, *bounds = intervals.T
         merged = self.window.merge(keys, *bounds)
         holds(len(merged.ids) == len(keys), "merge does not return a window number for every interval")
@@ -66,14 +70,14 @@ class Case:
         return np.stack([window_keys, merged.starts, merged.ends], axis=1)
 
     def parts(self, count: int) -> list[NDArray[np.int64]]:
-        """Split the rows at random, in random order, and return the windows of each part."""
+        """Divide the times at random into ``count`` parts, and return the windows of each part."""
         order = self.rng.permutation(len(self.times))
         cuts = np.sort(self.rng.integers(0, len(order) + 1, count - 1))
         return [self.merge(self.intervals(rows)) for rows in np.split(order, cuts)]
 
 
 def contains(case: Case) -> None:
-    """Each time lies in its intervals, and rows are in order."""
+    """Each time lies in its intervals, and the indices of times are in ascending order."""
     assigned = case.window.assign(case.times)
     holds(len({len(column) for column in assigned}) == 1, "rows, starts and ends have different lengths")
     holds(bool((np.diff(assigned.rows) >= 0).all()), "rows do not ascend")
@@ -97,7 +101,7 @@ def known_by_start(case: Case) -> None:
 
 
 def in_order(case: Case) -> None:
-    """Windows are numbered by key, then start."""
+    """`merge` returns windows in the order of keys, and then of starts."""
     windows = case.merge(case.intervals())
     _same(windows, windows[np.lexsort((windows[:, 1], windows[:, 0]))])
 
@@ -117,7 +121,7 @@ def naive(case: Case) -> None:
 
 
 def any_tree(case: Case) -> None:
-    """Any split of the rows, in any order, merged left to right, in pairs or all at once, gives the same windows."""
+    """The windows do not depend on how times are divided into parts, and in which order the parts are merged."""
     expected, parts = case.merge(case.intervals()), case.parts(4)
     left = parts[0]
     for part in parts[1:]:
@@ -136,7 +140,7 @@ def isolation(case: Case) -> None:
 
 
 def panes(case: Case) -> None:
-    """A time lies in exactly one pane, and all times of a pane lie in the same windows as the start of the pane."""
+    """A time lies in exactly one pane, and in the same windows as the start of its pane."""
     pane = case.window.pane
     assigned = pane.assign(case.times)
     holds(pane.max_overlap == 1, "a time lies in several panes")
@@ -149,7 +153,9 @@ def panes(case: Case) -> None:
 
 
 def overlaps(case: Case) -> None:
-    """Disjoint windows do not overlap, contiguous ones have no gaps, and merged ones do not touch."""
+    """Windows that claim not to overlap do not overlap, contiguous windows have no gaps, and sessions do not touch each
+    other.
+    """
     windows, window = case.merge(case.intervals()), case.window
     same_key = windows[1:, 0] == windows[:-1, 0]
     apart = windows[1:, 1] - windows[:-1, 2]
@@ -163,7 +169,7 @@ def overlaps(case: Case) -> None:
 
 
 def queries(case: Case) -> None:
-    """The methods that return starts and ends agree with `TimeWindow.assign`."""
+    """`starts`, `ends`, `starts_between` and `first_start_from` agree with `assign`."""
     window = case.window
     if window.is_merging or not len(case.times):
         return
@@ -173,7 +179,7 @@ def queries(case: Case) -> None:
     try:
         first, latest = window.first_start_from(at), int(window.starts(case.times[:1])[0])
     except ValueError:
-        return  # The starts of these windows depend on the rows.
+        return  # the kind of window does not define the starts of windows without rows
     holds(first >= at and latest <= at, "first_start_from returns an earlier start, or starts a later one")
     own = window.assign(case.times[:1]).starts
     holds(
@@ -184,8 +190,8 @@ def queries(case: Case) -> None:
 
 
 def nests(case: Case) -> None:
-    """If `nesting_problem` accepts the windows and a common level, no edge of the coarser windows lies inside a finer
-    window.
+    """If `nesting_problem` accepts a combination of the windows with a common level, no coarser window has an edge
+    inside a finer one.
     """
     problem = _edge_in_other_years(case.window)
     holds(problem is None, problem or "")
@@ -193,7 +199,9 @@ def nests(case: Case) -> None:
 
 @lru_cache(maxsize=64)
 def _edge_in_other_years(window: TimeWindow) -> str | None:
-    """Describe an edge inside a finer window, for common levels and three centuries; frames test a few years only."""
+    """Return a description of an edge of a coarser window inside a finer one, or None if there is no such edge. The
+    windows are combined with common levels in the years 1900 to 2200; `nesting_problem` itself tests few years.
+    """
     if window.is_merging:
         return None
     for level in (tumbling(size, window.timezone or "UTC") for size in _LEVELS):
@@ -211,20 +219,22 @@ def _edge_in_other_years(window: TimeWindow) -> str | None:
 
 
 def lengths(case: Case) -> None:
-    """Windows have approximately the length in `length`, which determines the order of levels."""
+    """The property `length`, by which levels are sorted, is at most twice, and at least half, the length of typical
+    windows.
+    """
     length = case.window.length
     assigned = case.window.assign(case.times)
     if case.window.is_merging or not len(assigned.starts):
         return
     holds(length > 0, f"the length is {length}")
     longest = int((assigned.ends - assigned.starts).max())
-    repeated_hours = 0 if case.window.timezone is None else DAY // 8  # windows are longer if the clock goes back
+    repeated_hours = 0 if case.window.timezone is None else DAY // 8  # a window is longer if the clock goes back in it
     limit = 2 * length + repeated_hours
     holds(longest <= limit, f"a window of {longest} µs is longer than twice the length, {length:.0f} µs")
     if not math.isfinite(length):
         return
     near = np.unique(case.times[0] + np.arange(-8, 9) * max(int(length), 1))
-    with suppress(ValueError):  # These years have no windows.
+    with suppress(ValueError):  # `assign` raises it for years without windows.
         assigned = case.window.assign(near)
         edges = np.unique(np.stack([assigned.starts, assigned.ends]), axis=1)
         typical = float(np.median(edges[1] - edges[0])) if edges.size else length
@@ -233,7 +243,7 @@ def lengths(case: Case) -> None:
 
 
 def untouched(case: Case) -> None:
-    """Assigning and merging do not change times or intervals, and return the same if they are repeated."""
+    """`assign` and `merge` do not change their arguments, and return the same result again."""
     times = case.times.copy()
     first, second = case.window.assign(times), case.window.assign(times)
     holds(np.array_equal(times, case.times), "the times changed while intervals were assigned")
@@ -264,7 +274,7 @@ def overlap(case: Case) -> None:
 
 
 def of_nothing(case: Case) -> None:
-    """Without times there are no intervals, and without intervals no windows."""
+    """`assign` returns no intervals for no times, and `merge` no windows for no intervals."""
     empty = np.array([], np.int64)
     holds(all(len(column) == 0 for column in case.window.assign(empty)), "assign returns intervals without times")
     merged: Merged = case.window.merge(empty, empty, empty)
@@ -272,16 +282,14 @@ def of_nothing(case: Case) -> None:
 
 
 def travels(case: Case) -> None:
-    """A pickled copy, as Spark sends it to its workers, is equal to the windows; different windows have different
-    names.
-
-    Reading the name of a registered kind returns equal windows.
+    """A pickled copy is equal to the original, windows with different fields have different names, and `read_window`
+    reads an equal window from the name of a registered kind.
     """
     window = case.window
     holds(isinstance(window.name, str) and window.name != "", "windows have no name")
     for own in (window, *_changed_windows(window)):
         copies = [copy.deepcopy(own)]
-        with suppress(pickle.PicklingError, AttributeError):  # classes defined in a notebook or a function
+        with suppress(pickle.PicklingError, AttributeError):  # raised for a class from a notebook
             copies.append(pickle.loads(pickle.dumps(own)))
         holds(
             all(other == own and hash(other) == hash(own) for other in copies), f"a copy of {own!r} is {copies[-1]!r}"
@@ -293,8 +301,8 @@ def travels(case: Case) -> None:
 
 
 def _changed_windows(window: TimeWindow) -> list[TimeWindow]:
-    """Return copies of the windows, each with one changed number or boolean field, if the class accepts the changed
-    value.
+    """Return copies of the windows, each with one field changed that is a number or a boolean. Values that the class
+    does not accept are left out.
     """
     windows: list[TimeWindow] = []
     if not is_dataclass(window):
@@ -310,7 +318,7 @@ def _changed_windows(window: TimeWindow) -> list[TimeWindow]:
 
 
 def agrees(case: Case) -> None:
-    """The intervals of each time equal the intervals that the oracle returns, if an oracle was passed."""
+    """The intervals of each time are those of the independent implementation, if one was passed."""
     if case.oracle is None:
         return
     assigned = case.window.assign(case.times)
@@ -332,17 +340,19 @@ LAWS: tuple[Callable[[Case], None], ...] = (
 def check(
     window: TimeWindow, oracle: Oracle | None = None, source: Source | None = None, rounds: int = 20, seed: int = 0
 ) -> None:
-    """Check a kind of window against every law, on random times of a few keys.
+    """Check a kind of window against all laws, with random times of a few keys.
 
     Parameters
     ----------
     window : TimeWindow
     oracle : time -> list of (start, end), optional
-        The intervals of one time, computed independently; microseconds UTC.
+        An independent implementation: a function that returns the intervals that contain a time. All times are in
+        microseconds UTC.
     source : (size, seed) -> array of int64, optional
-        Returns times. The default is `times_of`, followed by times about years from 1700 to 2400.
+        A function that returns times. By default, the times are those of `times_of`, and times in years from 1700 to
+        2400.
     rounds, seed : int
-        The number of sets of times, and the seed that selects them.
+        The number of random sets of times, and the seed of the first set.
 
     Raises
     ------
@@ -364,7 +374,9 @@ def check(
 
 
 def _check_far_years(window: TimeWindow, oracle: Oracle | None, rounds: int, seed: int) -> None:
-    """Check years far from today, years without a leap day at the end of a century, and the end of 32-bit seconds."""
+    """Check all laws in years far from today: years without a leap day at the end of a century, and 2038, in which
+    32-bit seconds end.
+    """
     for turn, year in enumerate(FAR_YEARS[: max(rounds, 1)]):
         times = times_about(window, year, 40, seed + turn)
         try:
@@ -378,5 +390,6 @@ def _check_far_years(window: TimeWindow, oracle: Oracle | None, rounds: int, see
 
 
 def _same(got: NDArray[np.int64], expected: NDArray[np.int64]) -> None:
+    """Raise `LawBroken` if two arrays differ."""
     if got.shape != expected.shape or not (got == expected).all():
         raise LawBroken(f"got {got.tolist()[:8]}, and expected {expected.tolist()[:8]}")

@@ -1,4 +1,6 @@
-"""Times for tests of windows: close and far, repeated, before 1970, around midnights and transitions."""
+"""Random times for tests of windows: near each other and far apart, repeated, before 1970, and near midnights and
+changes of the UTC offset.
+"""
 
 from __future__ import annotations
 
@@ -9,19 +11,20 @@ from aggr.duration import DAY, SECOND
 from windows.contract import TimeWindow
 from windows.timezone import Instants, clock
 
-_FIRST, _LAST = -(10**15), 2 * 10**15  # 1938 … 2033
+_FIRST, _LAST = -(10**15), 2 * 10**15  # moments in 1938 and 2033, in microseconds UTC
 FAR_YEARS = (2038, 1900, 2100, 1800, 2400, 2000, 1700, 2200)
 
 
 def times_of(window: TimeWindow, size: int, seed: int) -> Instants:
-    """Return times, not sorted, that are difficult for a kind of window.
+    """Return random times that are difficult for a kind of window, in random order.
 
     Parameters
     ----------
     window : TimeWindow
-        Half of the times are about its length apart. If it has a zone, times near transitions are included.
+        The kind of window. The distance between many of the times is near its length. If it has a time zone, some times
+        are near a change of the UTC offset.
     size, seed : int
-        The number of times, and the seed that selects them.
+        The number of times, and the seed of the random numbers.
 
     Returns
     -------
@@ -58,14 +61,15 @@ def times_of(window: TimeWindow, size: int, seed: int) -> Instants:
 
 
 def times_about(window: TimeWindow, year: int, size: int, seed: int) -> Instants:
-    """Return times around the leap day and the ends of a year, not sorted.
+    """Return random times near the leap day, the middle and the ends of a year, in random order.
 
     Parameters
     ----------
     window : TimeWindow
-        Half of the times are about its length apart.
+        The kind of window. The distance between half of the times is near its length.
     year : int
     size, seed : int
+        The number of times, and the seed of the random numbers.
 
     Returns
     -------

@@ -12,8 +12,8 @@ from aggr.compiling.jit import compiled
 from windows.ordered.contract import Carry, OrderedWindow, Ranges, Rows, Weight
 from windows.ordered.rows_by_key import last_by_key, next_carry, non_overlapping, positions, previous
 
-_MAX_SIZE = 2**40  # above the number of rows of any key, and far below the maximum of int64
-_MAX_AHEAD = 2**61  # the maximum number of pending windows, which is more than the number of rows of any key
+_MAX_SIZE = 2**40  # the maximum size: more than the number of rows of any key, and far below the maximum of int64
+_MAX_AHEAD = 2**61  # the maximum number of windows that wait for a row: more than the number of rows of any key
 
 
 @dataclass(frozen=True)
@@ -77,7 +77,7 @@ def count(n: int) -> Count:
     Returns
     -------
     Count
-        The windows. Each is emitted with its n-th row. Incomplete windows are not emitted.
+        The windows. A window is emitted with its n-th row; a window with fewer rows is not emitted.
 
     Raises
     ------
@@ -100,13 +100,14 @@ def weighted_count(n: int, weight: str) -> WeightedCount:
     n : int
         At least 1.
     weight : str
-        The column with the weights of rows. A row of weight 0 belongs to its window, but does not count.
+        The name of the column of weights. A row with weight 0 is part of a window, but does not bring it closer to
+        ``n``.
 
     Returns
     -------
     WeightedCount
-        The windows. Each is emitted with the row that reaches ``n``. Excess weight counts for the next window, as in
-        Tremor.
+        The windows. A window is emitted with the row whose weight makes the sum at least ``n``. Weight above ``n``
+        counts for the next window, as in Tremor.
 
     Raises
     ------
@@ -122,18 +123,20 @@ def weighted_count(n: int, weight: str) -> WeightedCount:
 
 
 def check_size(n: object, function: str) -> None:
-    """Raise ``ValueError`` unless a size is a whole number of at least 1."""
+    """Raise ``ValueError`` unless ``n`` is an integer from 1 to 2^40. ``function`` is the name of the function in the
+    message.
+    """
     if isinstance(n, bool) or not isinstance(n, int) or not 1 <= n <= _MAX_SIZE:
-        raise ValueError(f"{function} needs a whole number of rows from 1 to {_MAX_SIZE:,}; got {shown(n)}")
+        raise ValueError(f"the size in {function} must be a whole number from 1 to {_MAX_SIZE:,}; got {shown(n)}")
 
 
 @compiled
 def _closing(weights, heads, lengths, ahead, surplus, size):  # type: ignore[no-untyped-def]
-    """Return a mask of the rows that close a window, and two numbers per key for its remaining weight: the number of
-    complete windows that no row has closed yet, and the weight of the incomplete window.
+    """Return a mask of the rows that close a window, and for each key the new values of ``ahead`` and ``surplus``.
 
-    A row closes at most one window. ``ahead`` is the number of windows whose weight is complete and which wait for a
-    row. Windows and surplus are separate numbers, so that sums of weights do not overflow.
+    A row closes at most one window. ``ahead`` is the number of windows whose weight is complete, but which wait for a
+    row to close them. ``surplus`` is the weight of the incomplete window. They are separate numbers, because their
+    total weight could exceed int64.
     """
     closes = np.zeros(len(weights), np.bool_)
     ahead, surplus = ahead + surplus // size, surplus % size

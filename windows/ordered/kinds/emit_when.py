@@ -1,4 +1,4 @@
-"""emit_when: windows that a condition closes."""
+"""emit_when: windows that end at a row that meets a condition."""
 
 from __future__ import annotations
 
@@ -43,14 +43,15 @@ def emit_when(condition: str, include: bool = True) -> EmitWhen:
     Parameters
     ----------
     condition : str
-        SQL, such as ``"state = 'done'"``.
+        A condition in SQL, such as ``"state = 'done'"``.
     include : bool
-        Whether the row that meets the condition is the last of its window, or the first of the next one.
+        Whether the row that meets the condition is the last row of the window. Otherwise, it is the first row of the
+        next window.
 
     Returns
     -------
     EmitWhen
-        The windows. Each is emitted with the row that closes it, unless it is empty.
+        The windows. A window is emitted with the row that meets the condition. An empty window is not emitted.
 
     Raises
     ------

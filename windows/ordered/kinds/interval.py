@@ -1,4 +1,4 @@
-"""interval: windows of a fixed duration that begin with a row, independent of the clock."""
+"""interval: windows of a fixed duration that begin at the time of a row, and not at a time of the clock."""
 
 from __future__ import annotations
 
@@ -16,7 +16,9 @@ from windows.ordered.rows_by_key import last_by_key, next_carry, non_overlapping
 
 @dataclass(frozen=True)
 class Interval(OrderedWindow):
-    """Windows of a fixed length in microseconds that begin with a row; created by `interval`."""
+    """Windows of a fixed duration that begin at the time of a row; created by `interval`. The length is in
+    microseconds.
+    """
 
     length: int
 
@@ -36,7 +38,8 @@ class Interval(OrderedWindow):
         opening = visited(np.where(firsts < after_key, firsts, len(begin)), onward)
         position = positions(rows, carry)[opening]
         heads = np.flatnonzero(fresh & (rows.lengths > 0))
-        cut = ~np.isin(opening, rows.heads[heads])  # the first row of a key does not close a window
+        # a row that begins a window closes the previous window, unless the row is the first of its key
+        cut = ~np.isin(opening, rows.heads[heads])
         first = previous(position, opening, carry.open_starts, rows)
         numbers = {
             "opened": last_by_key(opening, rows.times[opening], carry.numbers["opened"], rows),
@@ -50,18 +53,18 @@ class Interval(OrderedWindow):
 
 
 def interval(length: str) -> Interval:
-    """Return windows of a fixed duration. The first window of a key begins with its first row.
+    """Return windows of a fixed duration. The first window of a key begins with its first row, each other window with
+    the first row that is not in the previous window.
 
     Parameters
     ----------
     length : str
-        A whole number and a unit, from microseconds (``us``) to weeks: ``15s``.
+        The duration: an integer and a unit, from ``us`` to weeks, such as ``15s``.
 
     Returns
     -------
     Interval
-        The windows. Each is emitted with the first row of its key that is at least the length after the window's first
-        row. That row is the first row of the next window.
+        The windows. A window is emitted with the first row of the next window.
 
     Raises
     ------
@@ -77,6 +80,8 @@ def interval(length: str) -> Interval:
 
 
 def check_length(length: object, what: str, example: str) -> None:
-    """Raise ``ValueError`` unless a length of time is a whole number of microseconds, at least 1."""
+    """Raise ``ValueError`` unless ``length`` is an integer of at least 1, in microseconds. ``what`` and ``example`` are
+    used in the message.
+    """
     if isinstance(length, bool) or not isinstance(length, int) or length < 1:
         raise ValueError(f"{what} must be at least one microsecond; got {shown(length)}: write {example}")

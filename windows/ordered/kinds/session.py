@@ -1,6 +1,7 @@
-"""session: rows that follow each other within a gap, limited by a maximum length or by conditions.
+"""session: windows of rows that follow each other within a gap, optionally limited by a maximum length or by
+conditions.
 
-If conditions begin and end sessions, rows between two sessions are in no session.
+If conditions begin and end sessions, the rows between two sessions are in no session.
 """
 
 from __future__ import annotations
@@ -75,7 +76,7 @@ class OrderedSession(OrderedWindow):
         return ranges, after
 
     def _broken(self, rows: Rows, carry: Carry) -> Flags:
-        """Return a mask of the rows that are more than a gap after the previous row."""
+        """Return a mask of the rows that come more than a gap after the previous row of their key."""
         before = np.append(0, rows.times)[:-1]
         heads = rows.heads[rows.lengths > 0]
         seen = carry.numbers["seen"][rows.lengths > 0] == 1
@@ -84,8 +85,11 @@ class OrderedSession(OrderedWindow):
         return broken
 
     def _close(self, rows: Rows, broken: Flags, *, begin: Ints, end: Ints, opened: Ints) -> tuple[Ints, Ints]:
-        """For a session that continues at ``begin``, return the row that closes it, and the first row of the next
-        session.
+        """For each session that continues at the row ``begin``, return the row that closes it, and the first row after
+        the session.
+
+        ``broken`` is the result of `_broken`. ``end`` is the row after the last row of the key; it is returned if no
+        row closes the session. ``opened`` is the time at which the session began, in microseconds UTC.
         """
         closes = next_true(broken, begin, end)
         if self.longest is not None:
@@ -98,13 +102,19 @@ class OrderedSession(OrderedWindow):
         return closes, closes + included
 
     def _opening(self, rows: Rows, begin: Ints, end: Ints) -> Ints:
+        """For each key, return the first row from ``begin`` on that begins a session, or ``end`` if there is no such
+        row.
+        """
         if self.start_condition is None:
             return np.minimum(begin, end)
         return next_true(rows.inputs[Condition(self.start_condition)], begin, end)
 
     def _after(self, rows: Rows, carry: Carry, *, opening: Ints, place: Ints, close: Ints, still_open: Flags) -> Carry:
-        """Return the carry after a batch. The last opening row of each key, if there is one, starts
-        its open session.
+        """Return the carry after a batch.
+
+        ``opening`` has the rows that begin sessions, and ``place`` their positions. ``close`` has, for each row that
+        begins a session, the row that closes it. ``still_open`` is a mask of the keys whose session from an earlier
+        batch is still open.
         """
         after_key = rows.heads + rows.lengths
         position = carry.position + rows.lengths
@@ -141,21 +151,22 @@ def session(
     Parameters
     ----------
     gap : str
-        A whole number and a unit, from microseconds (``us``) to weeks. Rows exactly one gap apart are in one session.
+        The maximum time between two consecutive rows: an integer and a unit, from ``us`` to weeks, such as ``30m``.
     max : str, optional
-        The maximum length: a row at least this long after the first row of a session begins the next session.
+        The maximum length of a session. A row that comes at least this time after the first row of a session is not in
+        the session.
     start : str, optional
-        A condition in SQL. A session begins with a row that meets it; rows before that are in no session.
+        A condition in SQL. A session begins with a row that meets it. Rows before that row are in no session.
     end : str, optional
-        A condition in SQL. The first row after the start of the session that meets this condition ends the session.
+        A condition in SQL. The session ends at the first row after its start that meets it.
     bounds : str
-        Whether the session includes the rows that meet ``start`` and ``end``: ``[]``, ``[)``, ``(]`` or ``()``. A row
-        that ends a session without being included may begin the next one.
+        Whether the session includes the row that meets ``start`` (``[``, otherwise ``(``) and the row that meets
+        ``end`` (``]``, otherwise ``)``). A row that ends a session and is not included may begin the next one.
 
     Returns
     -------
     OrderedSession
-        The sessions. Each is emitted with the row that closes it, unless it is empty.
+        The sessions. A session is emitted with the row that ends it. A session without rows is not emitted.
 
     Raises
     ------
@@ -174,7 +185,7 @@ def session(
 
 
 def _ranges(row: Ints, first: Ints, last: Ints, rows: Rows) -> Ranges:
-    """Return the outputs in the order of their rows, without empty ones."""
+    """Return the ranges that are not empty, in the order of the rows that trigger them."""
     filled = np.flatnonzero(last > first)
     order = filled[np.lexsort((first[filled], row[filled]))]
     key = np.searchsorted(rows.heads + rows.lengths, row[order], side="right")

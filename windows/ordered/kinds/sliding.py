@@ -1,7 +1,8 @@
-"""running, since, sliding: an output for every row, over all previous rows or over those since a reset.
+"""running, since, sliding: windows with one output per row, over all previous rows of the key or over the rows since a
+reset.
 
-A reset is a row that meets a condition, or a tick: the beginning of an hour or another unit of the clock. The row that
-resets still belongs to the window whose output it triggers. The rows after it begin a new window.
+A reset is a row that meets a condition, or a tick: the beginning of an hour or another unit of the clock. A row that is
+a reset is still in the window that it triggers; the rows after it begin a new window.
 """
 
 from __future__ import annotations
@@ -20,10 +21,10 @@ from windows.ordered.ticks import Tick
 
 @dataclass(frozen=True)
 class Sliding(OrderedWindow):
-    """Windows that contain, for every row, the rows since the n-th last reset. If ``n`` is None, they contain all rows
-    so far.
+    """For each row, the window of the rows since the n-th last reset; created by `running`, `since` and `sliding`.
+    Without ``n``, the window has all rows up to this one.
 
-    Without condition and tick, every row is a reset. Created by `running`, `since` and `sliding`.
+    Without a condition and a tick, every row is a reset.
     """
 
     n: int | None = None
@@ -74,6 +75,7 @@ class Sliding(OrderedWindow):
         return Ranges(key, first, position + 1, np.arange(len(key))), after
 
     def _resets(self, rows: Rows) -> Flags:
+        """Return a mask of the rows, and of the ticks between them, that are resets."""
         flags: Flags = np.zeros(len(rows.times), np.bool_)
         for read in self.reads:
             flags = flags | rows.inputs[read]
@@ -92,7 +94,7 @@ class Sliding(OrderedWindow):
 
 
 def running(*, min_rows: int = 0) -> Sliding:
-    """Return the window that contains all rows of a key up to the current one.
+    """Return the window that contains, for each row, all rows of the key up to this one.
 
     Parameters
     ----------
@@ -117,22 +119,22 @@ def running(*, min_rows: int = 0) -> Sliding:
 
 
 def since(*resets: str | Tick, min_rows: int = 0) -> Sliding:
-    """Return the window of the rows since a condition was last true, or since the last tick.
+    """Return the window that contains, for each row, the rows since a condition was last true, or since the last tick.
 
-    A tick is an instant at which a unit of the clock begins, such as an hour.
+    A tick is the beginning of a unit of the clock, such as an hour.
 
     Parameters
     ----------
     resets : a condition in SQL, a tick, or both
-        The events that begin a new window. With a condition and a tick, each of them begins a new window.
+        The events after which a new window begins. If both are passed, a new window begins after each of them.
     min_rows : int
-        The minimum number of rows. Results of windows with fewer rows are null. With 1, a tick without rows has null
-        results, even for counts.
+        The minimum number of rows. Results of windows with fewer rows are null. With 1, counts are also null at ticks
+        without rows, instead of 0.
 
     Returns
     -------
     Sliding
-        The row that meets the condition is the last of its window, as in Kaskada.
+        The row that meets the condition is the last row of its window, as in Kaskada.
 
     Raises
     ------
@@ -147,30 +149,30 @@ def since(*resets: str | Tick, min_rows: int = 0) -> Sliding:
     ("since('n > 5')", "since('n > 5', daily('UTC'))")
     """
     if not resets:
-        raise ValueError("since needs a condition or a tick: since('n > 5'), since(hourly())")
+        raise ValueError("since needs a condition or a tick, and got none; write since('n > 5') or since(hourly())")
     return Sliding(1, *_condition_and_tick(resets, "since"), min_rows)
 
 
 def sliding(n: int, *resets: str | Tick, min_rows: int = 0) -> Sliding:
-    """Return the window of the rows since the n-th last reset.
+    """Return the window that contains, for each row, the rows since the n-th last reset.
 
-    A reset is a row that met a condition, or a tick, such as the beginning of an hour. Without condition and tick,
-    every row is a reset.
+    A reset is a row that meets the condition, or a tick: the beginning of a unit of the clock, such as an hour. If
+    there is no condition and no tick, every row is a reset.
 
     Parameters
     ----------
     n : int
-        At least 1. ``sliding(1, …)`` is ``since(…)``.
+        The number of resets, at least 1. ``sliding(1, …)`` with a condition or tick is ``since(…)``.
     resets : a condition in SQL, a tick, both, or none
-        Without condition and tick, every row counts: ``sliding(10)`` is the last ten rows.
+        The events that are resets. Without them, every row is a reset: ``sliding(10)`` has the last ten rows.
     min_rows : int
-        The minimum number of rows. Results of windows with fewer rows are null: ``sliding(10, min_rows=10)`` waits for
-        ten rows.
+        The minimum number of rows. Results of windows with fewer rows are null: ``sliding(10, min_rows=10)`` gives null
+        for the first nine rows.
 
     Returns
     -------
     Sliding
-        Every row triggers an output. The row that meets the condition is still in its window.
+        The window, with one output per row. A row that is a reset is the last row of its window.
 
     Raises
     ------
@@ -189,6 +191,9 @@ def sliding(n: int, *resets: str | Tick, min_rows: int = 0) -> Sliding:
 
 
 def _condition_and_tick(resets: tuple[str | Tick, ...], function: str) -> tuple[str | None, Tick | None]:
+    """Return the condition and the tick among the arguments, each None if it was not passed. Raise ``ValueError`` if
+    there are several conditions or several ticks.
+    """
     ticks = [reset for reset in resets if isinstance(reset, Tick)]
     conditions = [reset for reset in resets if not isinstance(reset, Tick)]
     if len(ticks) > 1 or len(conditions) > 1:
