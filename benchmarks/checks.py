@@ -81,8 +81,8 @@ def promised(
 def value_errors(
     estimates: Sequence[float], ordered: Floats, quantiles: Sequence[float], neighbours: int
 ) -> list[float]:
-    """Return the relative error of each estimate. It is compared with the nearest among the true quantile and its
-    neighbours.
+    """Return the relative error of each estimate of a quantile. The error is the smallest one for the values at the
+    quantile's rank and up to ``neighbours`` ranks below and above.
     """
     last = len(ordered) - 1
     errors = []

@@ -113,7 +113,7 @@ class ChDB(Engine):
     }
 
     def __init__(self, table: pa.Table, quantiles: Sequence[float] = QUANTILES) -> None:
-        """Keep the table."""
+        """Store the table, and prepare the SQL of each aggregate."""
         self._connection, self._table = importlib.import_module("chdb").connect(":memory:"), table
         quantile_list = ", ".join(map(str, quantiles))
         self._sql = {**ALIKE, "var": "varSamp(x)", "stdev": "stddevSamp(x)"}

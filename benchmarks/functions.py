@@ -22,7 +22,7 @@ from aggr.catalogue import MEASURED, Figures
 
 GROUPS = 1_000
 SIZES = (1, 100, 10_000, 1_000_000)
-ARGUMENTS = {  # the arguments of functions; the default is the column of numbers
+ARGUMENTS = {  # the arguments of each function; functions that are missing here receive the column of numbers
     **dict.fromkeys(("bool_and", "bool_or", "duration_in"), '"up"'),
     **dict.fromkeys(("bit_and", "bit_or", "bit_xor"), '"whole"'),
     **dict.fromkeys(("arg_min", "arg_max", "top_k", "bottom_k"), '"name", by="x"'),

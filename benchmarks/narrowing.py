@@ -27,7 +27,9 @@ FRAME = TiltFrame(
 
 
 def month_of_hours(folder: Path, rows: int = 5) -> FrameStore:
-    """Return a store with a month of 100 hosts, each with some events per hour, written by one commit."""
+    """Return a store in ``folder`` with a month of 100 hosts, written by one commit. Each host has ``rows`` events per
+    hour.
+    """
     rng = np.random.default_rng(7)
     hours, hosts = np.arange(DAYS * 24) * HOUR + BEGIN, np.char.add("host-", np.arange(HOSTS).astype(str))
     count = len(hours) * HOSTS * rows

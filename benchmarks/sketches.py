@@ -97,7 +97,7 @@ class Ours(Sketch):
         return int(sketch.nbytes)
 
     def quantiles(self, sketch: pa.StructArray, quantiles: Sequence[float]) -> list[float]:
-        """Compute quantiles that may differ from those of the function."""
+        """Return the quantiles of a state, which may be others than those of the function."""
         asking = type(self.function)(tuple(quantiles), **self._shape())
         return [float(value) for value in asking.finish(sketch)[0].as_py()["quantiles"].values()]
 

@@ -119,7 +119,7 @@ def a_million_per_second(seconds: int, per_second: int) -> tuple[dict[str, Any],
 
 
 def hot_keys(keys: int) -> tuple[dict[str, Any], list[MustHold]]:
-    """Measure the memory of a stream whose many keys expire."""
+    """Measure the memory and the time of a stream in which ``keys`` keys have one row each and then expire."""
     windows = OpenWindows(
         TiltFrame(["all"], "ts", {"n": aggr.count(), "x": aggr.sum("x")}, ["k"]), "after_key_expire(1m)"
     )

@@ -61,7 +61,7 @@ def timed(seconds: dict[str, float], name: str) -> Iterator[None]:
 
 
 def later(table: pa.Table, days: int) -> pa.Table:
-    """Return a table whose times are later by some days."""
+    """Return the table with all its times moved ``days`` days later."""
     for name in {"ts", "window_start", "window_end"} & {*table.column_names}:
         at, column = table.column_names.index(name), table.column(name)
         moved = column.cast(pa.int64()).to_numpy() + days * DAY * 1_000_000
