@@ -232,7 +232,9 @@ class HdrState(BucketState):
             return _whole_numbers(values)
         units, between = multiples_of(values, self._exact_unit)
         if unscaled(values).min() < 0:
-            raise ValueError(f"hdr accepts numbers from 0 only; got {pc.min(values)}; dds accepts negative numbers too")
+            raise ValueError(
+                f"hdr accepts only numbers of at least 0; got {pc.min(values)}; dds accepts negative numbers too"
+            )
         if self.unit is None and between.any():
             raise ValueError(_FRACTION.format(values[int(np.argmax(between))]))
         if units.max() >= 2**63:
@@ -259,7 +261,7 @@ class HdrState(BucketState):
             return
         low, high = span
         if low < 0:
-            raise ValueError(f"hdr accepts numbers from 0 only; got {low}; dds accepts negative numbers too")
+            raise ValueError(f"hdr accepts only numbers of at least 0; got {low}; dds accepts negative numbers too")
         if math.isinf(high):
             raise ValueError("hdr accepts finite numbers only; got inf; dds accepts infinities too")
         if self.unit is None and (fraction := np.flatnonzero(np.rint(x) != x)).size:
@@ -442,7 +444,9 @@ def _whole_numbers(values: pa.Array) -> Whole:
     except pa.ArrowInvalid:
         raise ValueError(f"hdr counts up to 2^63 - 1; got {pc.max(values)}; use a unit, or dds") from None
     if len(numbers) and numbers.min() < 0:
-        raise ValueError(f"hdr accepts numbers from 0 only; got {numbers.min()}; dds accepts negative numbers too")
+        raise ValueError(
+            f"hdr accepts only numbers of at least 0; got {numbers.min()}; dds accepts negative numbers too"
+        )
     return numbers
 
 

@@ -206,7 +206,7 @@ def test_errors_of_any_class_keep_their_text():
         assert (type(named), named.__cause__) == (ValueError, caught.value)
         assert str(named) == f"here: {caught.value}"
     measure = aggr.Measure(aggr.Hdr(), "x")
-    with pytest.raises(ValueError, match=r"^hdr\('x'\): hdr accepts numbers from 0 only; got -1") as caught:
+    with pytest.raises(ValueError, match=r"^hdr\('x'\): hdr accepts only numbers of at least 0; got -1") as caught:
         measure.reduce(pa.table({"x": [-1]}), Groups.single(1))
     assert caught.value.__cause__ is None
 

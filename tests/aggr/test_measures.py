@@ -92,7 +92,7 @@ def test_where_filters_one_measure():
 
 
 def test_an_error_names_the_measure():
-    with pytest.raises(ValueError, match=r"hdr\('two words'\): hdr accepts numbers from 0 only"):
+    with pytest.raises(ValueError, match=r"hdr\('two words'\): hdr accepts only numbers of at least 0"):
         aggr.hdr("two words").reduce(TABLE, Groups.single(4))
 
 

@@ -83,7 +83,7 @@ def not_names() -> dict[str, Any]:
 
 
 def not_whole(*but: str) -> dict[str, Any]:
-    """Give values that are no whole number from 0."""
+    """Give values that are not whole numbers of at least 0."""
     values = {
         "none": None,
         "true": True,

@@ -112,7 +112,7 @@ def test_an_error_in_a_worker_names_the_measure(spark):
     from tiltframe import TiltFrame
 
     df = spark.createDataFrame(engines.rows(10))
-    with pytest.raises(Exception, match=r"hdr\('i', digits=2\): hdr accepts numbers from 0 only"):
+    with pytest.raises(Exception, match=r"hdr\('i', digits=2\): hdr accepts only numbers of at least 0"):
         su.rollup(
             df.selectExpr("ts", "-abs(i) - 1 AS i"), TiltFrame(["1h"], "ts", {"p": aggr.hdr("i", digits=2)})
         ).collect()

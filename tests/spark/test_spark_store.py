@@ -257,7 +257,7 @@ def test_what_fails_in_a_task_is_one_sentence(spark, rows, tmp_path):
     (tmp_path / "s" / "tiltframe" / "level=1h").unlink()
     assert store.last_commit("w") is None
     hdr = TiltFrame(["1h"], "ts", {"p": aggr.hdr("i", digits=2)})
-    with pytest.raises(ValueError, match=r"^hdr\('i', digits=2\): hdr accepts numbers from 0 only"):
+    with pytest.raises(ValueError, match=r"^hdr\('i', digits=2\): hdr accepts only numbers of at least 0"):
         su.rollup_into(df.selectExpr("ts", "-abs(i) - 1 AS i"), FrameStore(tmp_path / "hdr", hdr), "w", 1)
 
 
