@@ -378,7 +378,7 @@ def test_what_cannot_be_streamed_is_refused_at_once(spark, tmp_path):
         "after_close needs a watermark, which this stream does not have": (rows, {}),
         r"periodic\(every=1m, clock=event\) needs a watermark": (rows, {"emit": "periodic(1m, clock=event)"}),
         "cannot read 'at_close' as emit policy": (marked, {"emit": "at_close"}),
-        "shards must be a whole number of at least 1": (marked, {"shards": 0}),
+        "shards must be a whole number from 1": (marked, {"shards": 0}),
         "max_keys must be a whole number of at least 1": (marked, {"max_keys": 0}),
         "states must be true or false|states": (marked, {"states": 1}),
     }.items():
