@@ -106,7 +106,7 @@ class Fixed(Period):
         return edges + shift if shift else edges
 
     def _with_size(self, size: int) -> Fixed:
-        weeks = self.unit == "w"  # the new size is a number of weeks, or divides a day, because weeks begin on Mondays
+        weeks = self.unit == "w"  # weeks begin on Mondays, so the new size must be a number of weeks or divide a day
         if weeks and size % self.units["w"] == 0:
             return Fixed(size // self.units["w"], "w", self.offset)
         size = math.gcd(size, DAY) if weeks else size

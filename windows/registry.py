@@ -88,7 +88,7 @@ def unregister(kind: type[TimeWindow]) -> None:
     """
     words = [word for word, registered in _KINDS.items() if registered is kind]
     if not words:
-        raise KeyError(f"{shown(kind)} is not registered; pass one of the classes that were passed to register")
+        raise KeyError(f"{shown(kind)} is not registered; pass a class that was registered before")
     del _KINDS[words[0]]
 
 

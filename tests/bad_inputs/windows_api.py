@@ -213,8 +213,8 @@ CASES = [
             *cases_of(f"{kind}.merge(keys)", NOT_KEYS, lambda w, v, time_window=of_kind: time_window.merge(v, ONE_TIME, ONE_TIME + 1), "keys", "integers"),
             *cases_of(f"{kind}.merge(starts)", not_times(), lambda w, v, time_window=of_kind: time_window.merge(ONE_TIME, v, ONE_TIME + 1), "starts", "int64"),
             *cases_of(f"{kind}.merge(ends)", not_times(), lambda w, v, time_window=of_kind: time_window.merge(ONE_TIME, ONE_TIME, v), "ends", "int64"),
-            Bad(f"{kind}.merge = more keys", lambda w, time_window=of_kind: time_window.merge(np.array([1, 2]), ONE_TIME, ONE_TIME + 1), ("one length",)),
-            Bad(f"{kind}.merge = fewer ends", lambda w, time_window=of_kind: time_window.merge(ONE_TIME, ONE_TIME, ONE_TIME[:0]), ("one length",)),
+            Bad(f"{kind}.merge = more keys", lambda w, time_window=of_kind: time_window.merge(np.array([1, 2]), ONE_TIME, ONE_TIME + 1), ("the same length",)),
+            Bad(f"{kind}.merge = fewer ends", lambda w, time_window=of_kind: time_window.merge(ONE_TIME, ONE_TIME, ONE_TIME[:0]), ("the same length",)),
             Bad(f"{kind}.merge = starts of two dimensions", lambda w, time_window=of_kind: time_window.merge(ONE_TIME, ONE_TIME[None], ONE_TIME), ("starts", "shape")),
             Bad(f"{kind}.assign(times) = of two dimensions", lambda w, time_window=of_kind: time_window.assign(ONE_TIME[None]), ("times", "shape")),
         ]

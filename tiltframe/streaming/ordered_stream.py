@@ -37,7 +37,7 @@ class OrderedStream:
 
     Raises
     ------
-    TypeError
+    ValueError
         If ``windows`` is another object.
 
     Guarantee

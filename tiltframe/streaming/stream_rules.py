@@ -39,7 +39,7 @@ from windows import MAX_INSTANT, MIN_INSTANT, TimeWindow
 from windows.timezone import Instants
 
 CHANGE = "change"
-DROPPED = "dropped"  # the reason in an error about rows without a window
+DROPPED = "dropped"  # the column `reason` of states that Spark returns because they were dropped as late
 ROWS = "__rows"  # the name of the measure that counts the rows of a state
 Mask = NDArray[np.bool_]
 _ASSIGNED_AT_ONCE = 1_000_000  # the maximum number of intervals that are computed at a time; they need 24 MB

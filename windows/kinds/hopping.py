@@ -68,7 +68,8 @@ class Hopping(TimeWindow):
             )
         if size.offset:
             raise ValueError(
-                f"the size {size.name} cannot have an offset; the hop says where windows begin; pass offset to hopping"
+                f"the size {size.name} cannot have an offset; the hop says where windows begin, so pass "
+                "offset= to hopping"
             )
         if hop.length > size.length:
             raise ValueError(

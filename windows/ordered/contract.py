@@ -32,8 +32,8 @@ Flags = NDArray[np.bool_]
 
 @dataclass(frozen=True)
 class Condition:
-    """A condition in SQL that a window needs for every row. Its value is an array of bool, which is false where SQL
-    gives null.
+    """A condition in SQL that a window needs for every row. Its value is an array of bool, in which null counts
+    as false.
 
     Parameters
     ----------
