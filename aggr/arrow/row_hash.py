@@ -136,8 +136,9 @@ def _present(column: pa.Array) -> Words:
     kind = column.type
     if pa.types.is_struct(kind):
         children = [normalize(pc.struct_field(column, [i])) for i in range(kind.num_fields)]
-        zeros, ones = (np.full((_LANES, len(column)), word, np.uint64) for word in (0, 1))
-        return _combined(_with_hashes(zeros, ones, *_FACTORS[0], *_FACTORS[1]), children)
+        zeros, ones = (np.full((_LANES, 1), word, np.uint64) for word in (0, 1))
+        initial = _with_hashes(zeros, ones, *_FACTORS[0], *_FACTORS[1])  # the same for all rows
+        return _combined(np.repeat(initial, len(column), axis=1), children)
     if pa.types.is_string(kind) or pa.types.is_binary(kind):
         lengths = pc.binary_length(column).to_numpy()
         _, offsets, data = column.cast(pa.binary()).buffers()
@@ -176,18 +177,30 @@ def _pieces(column: pa.Array) -> Words:
 
 def _joined(elements: Sequence[NDArray[np.unsignedinteger]], lengths: Whole) -> Words:
     """Hash the elements of each row in both lanes. The elements of all rows are stored end to end."""
-    return np.stack([_chained(elements[i], lengths, _BASIS[i], _PRIMES[i]) for i in range(_LANES)])
+    return _chained(elements[0], elements[1], lengths, _BASIS[0], _BASIS[1], _PRIMES[0], _PRIMES[1])
 
 
 @compiled
-def _chained(elements: NDArray[np.unsignedinteger], lengths: Whole, basis: np.uint64, prime: np.uint64) -> Words:
-    """Hash the elements of each row by FNV-1a: exclusive or with each element, then multiply by ``prime``."""
-    hashes = np.empty(len(lengths), np.uint64)
-    at = 0
+def _chained(
+    first_elements: NDArray[np.unsignedinteger],
+    second_elements: NDArray[np.unsignedinteger],
+    lengths: Whole,
+    first_basis: np.uint64,
+    second_basis: np.uint64,
+    first_prime: np.uint64,
+    second_prime: np.uint64,
+) -> Words:
+    """Hash the elements of each row by FNV-1a: exclusive or with each element, then multiply by a prime.
+
+    Both lanes are computed in one loop, because the multiplications of one lane wait for each other.
+    """
+    hashes = np.empty((2, len(lengths)), np.uint64)
+    at = np.uint64(0)
     for row in range(len(lengths)):
-        total = basis
+        first, second = first_basis, second_basis
         for _ in range(lengths[row]):
-            total = (total ^ np.uint64(elements[at])) * prime
-            at += 1
-        hashes[row] = total
+            first = (first ^ np.uint64(first_elements[at])) * first_prime
+            second = (second ^ np.uint64(second_elements[at])) * second_prime
+            at += np.uint64(1)
+        hashes[0, row], hashes[1, row] = first, second
     return hashes
