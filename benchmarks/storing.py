@@ -1,0 +1,252 @@
+"""Rows to a durable store of four levels, compared with ClickHouse's states, DuckDB's results and a single thread.
+
+    python -m benchmarks.storing [--quick] [--out FILE]
+
+One day of rows is in 24 Parquet files, in the order of time. Each side is a new process that reads the files and writes
+count, sum, avg, stdev, min, max and quantiles by 1 minute, 10 minutes, 1 hour and 1 day, and by key. ClickHouse (chdb)
+writes -State columns at the finest level and merges them upwards. DuckDB writes plain results, which cannot be merged,
+and computes each level from the rows. The sides alternate, and ratios of medians are compared. The first round fills
+caches and is not counted. Packages that are not installed are left out.
+"""
+
+from __future__ import annotations
+
+import importlib.util
+import json
+import os
+import shutil
+import statistics
+import subprocess
+import sys
+import tempfile
+import time
+from collections.abc import Callable, Sequence
+from dataclasses import asdict, dataclass
+from functools import partial
+from pathlib import Path
+
+import click
+import numpy as np
+import pyarrow as pa
+import pyarrow.compute as pc
+import pyarrow.parquet as pq
+
+from aggr.bench.timing import circumstances
+from aggr.workers import available_cores
+from benchmarks.costs import heading
+from benchmarks.costs import show as print_table
+from benchmarks.musthold import MustHold, show_must_hold
+from tiltframe import FrameStore
+
+HOURS, HOUR = 24, 3_600_000_000  # microseconds
+BEGIN = 1_700_006_400_000_000  # 2023-11-15, in microseconds
+LEVELS = {"1m": "1 minute", "10m": "10 minutes", "1h": "1 hour", "1d": "1 day"}
+MEASURES = (
+    "n=count()",
+    "sum=sum(ms)",
+    "avg=avg(ms)",
+    "stdev=stdev(ms)",
+    "least=min(ms)",
+    "most=max(ms)",
+    "p=dds(ms, [0.5, 0.99])",
+)
+OURS, ONE_THREAD = "tiltframe rollup --store", "tiltframe rollup --store, --jobs 1"
+CLICKHOUSE, DUCKDB = "ClickHouse, states", "DuckDB, results"
+
+_STATES = {
+    "n": ("count", ""),
+    "sum": ("sum", "ms"),
+    "avg": ("avg", "ms"),
+    "stdev": ("stddevSamp", "ms"),
+    "least": ("min", "ms"),
+    "most": ("max", "ms"),
+    "p": ("quantilesDD(0.01, 0.5, 0.99)", "ms"),
+}
+
+
+@dataclass(frozen=True)
+class Extent:
+    """The number of rows and keys of the day, and how often each side runs."""
+
+    rows: int
+    keys: int
+    rounds: int
+
+
+@dataclass(frozen=True)
+class Run:
+    """The costs of one process: seconds, core seconds and the peak memory in bytes."""
+
+    seconds: float
+    core_seconds: float
+    peak_bytes: int
+
+
+FULL = Extent(rows=6_000_000, keys=1000, rounds=3)
+QUICK = Extent(rows=240_000, keys=100, rounds=1)
+
+
+def main(extent: Extent, out: Path | None) -> list[MustHold]:
+    """Measure all sides, print the figures, and write them to ``out`` if it is passed."""
+    about = circumstances(("tiltframe", "pyarrow", "numpy", "duckdb", "chdb"))
+    with tempfile.TemporaryDirectory() as folder:
+        rows = Path(folder) / "day"
+        write_day(rows, extent)
+        sides: dict[str, Callable[[Path], Sequence[str]]] = {
+            OURS: partial(rollup_command, rows),
+            ONE_THREAD: partial(rollup_command, rows, jobs=1),
+        }
+        if importlib.util.find_spec("chdb"):
+            sides[CLICKHOUSE] = partial(clickhouse_command, rows)
+        if importlib.util.find_spec("duckdb"):
+            sides[DUCKDB] = partial(duckdb_command, rows)
+        runs: dict[str, list[Run]] = {name: [] for name in sides}
+        for number in range(extent.rounds + 1):
+            for name, command in sides.items():
+                target = Path(folder) / "written"
+                shutil.rmtree(target, ignore_errors=True)
+                target.mkdir()
+                run = run_process(command(target))
+                if number:
+                    runs[name].append(run)
+                elif name in (OURS, ONE_THREAD):
+                    check(target / "store", rows)
+    medians = {name: statistics.median(run.seconds for run in of_side) for name, of_side in runs.items()}
+
+    def ratio(numerator: str, denominator: str) -> float | None:
+        return medians[numerator] / medians[denominator] if denominator in medians else None
+
+    peak = max(run.peak_bytes for run in runs[OURS])
+    lines = [
+        MustHold("a store / ClickHouse's states", 0.30, ratio(OURS, CLICKHOUSE)),
+        MustHold("a store / DuckDB's results", 0.9, ratio(OURS, DUCKDB)),
+        MustHold("all cores / one thread", 1 / 1.8, ratio(OURS, ONE_THREAD), is_judged=available_cores() > 1),
+        MustHold("peak memory, GB", 1.5, peak / 1e9),
+    ]
+    if extent != FULL:
+        lines = [MustHold(line.what, line.most, line.got, is_judged=False) for line in lines]
+    table = heading(f"{extent.rows:,} rows of {extent.keys:,} keys", ["", "s", "core s", "peak GB"])
+    for name, of_side in runs.items():
+        core_seconds = statistics.median(run.core_seconds for run in of_side)
+        peak_bytes = max(run.peak_bytes for run in of_side)
+        table.add_row(name, f"{medians[name]:.1f}", f"{core_seconds:.1f}", f"{peak_bytes / 1e9:.2f}")
+    print_table(table)
+    show_must_hold(lines)
+    if out is not None:
+        limits = [{**asdict(line), "verdict": line.verdict} for line in lines]
+        figures = {"runs": {name: [asdict(run) for run in of_side] for name, of_side in runs.items()}}
+        out.write_text(json.dumps({**about, **asdict(extent), **figures, "must_hold": limits}, indent=1) + "\n")
+    return lines
+
+
+def write_day(folder: Path, extent: Extent) -> None:
+    """Write one file per hour with the columns ts, host and ms."""
+    folder.mkdir()
+    rng = np.random.default_rng(7)
+    hosts = pa.array([f"host-{number:04}" for number in range(extent.keys)])
+    for hour in range(HOURS):
+        rows = extent.rows // HOURS
+        times = np.sort(rng.integers(0, HOUR, rows)) + BEGIN + hour * HOUR
+        table = pa.table(
+            {
+                "ts": pa.array(times, pa.timestamp("us", "UTC")),
+                "host": hosts.take(pa.array(rng.integers(0, extent.keys, rows))),
+                "ms": np.round(rng.lognormal(3, 1, rows), 3),
+            }
+        )
+        pq.write_table(table, folder / f"{hour:02}.parquet")
+
+
+def rollup_command(rows: Path, target: Path, jobs: int | None = None) -> Sequence[str]:
+    """Return the command that rolls up the files into a new store."""
+    options = ["--time", "ts", "--key", "host", "--levels", ",".join(LEVELS)]
+    options += [text for measure in MEASURES for text in ("--measure", measure)]
+    options += [] if jobs is None else ["--jobs", str(jobs)]
+    program = "from tiltframe.cli import main; main()"
+    return [sys.executable, "-c", program, "rollup", str(rows), "--store", str(target / "store"), *options]
+
+
+def clickhouse_command(rows: Path, target: Path) -> Sequence[str]:
+    """Return the command that writes states of all levels to tables of ClickHouse."""
+    types = ", ".join(
+        f"{name} AggregateFunction({call}{', Float64' * bool(column)})" for name, (call, column) in _STATES.items()
+    )
+    columns = f"t DateTime('UTC'), host LowCardinality(String), {types}"
+    engine = "AggregatingMergeTree ORDER BY (host, t)"
+    queries = ["CREATE DATABASE d"]
+    queries += [f"CREATE TABLE d.of_{level} ({columns}) ENGINE = {engine}" for level in LEVELS]
+    files = f"file('{rows}/*.parquet', Parquet, 'ts DateTime64(6, \\'UTC\\'), host String, ms Float64')"
+    states = ", ".join(_combined(call, "State", column) for call, column in _STATES.values())
+    queries.append(
+        f"INSERT INTO d.of_1m SELECT toStartOfMinute(ts, 'UTC') AS t, host, {states} FROM {files} GROUP BY t, host"
+    )
+    merged = ", ".join(_combined(call, "MergeState", name) for name, (call, _) in _STATES.items())
+    for finer, (level, unit) in zip(LEVELS, list(LEVELS.items())[1:], strict=False):
+        start = f"toStartOfInterval(t, INTERVAL {unit}, 'UTC')"
+        queries.append(
+            f"INSERT INTO d.of_{level} SELECT {start} AS w, host, {merged} FROM d.of_{finer} GROUP BY w, host"
+        )
+    program = f"from chdb.session import Session\nsession = Session({str(target / 'chdb')!r})\n"
+    program += f"for query in {queries!r}:\n    session.query(query)"
+    return [sys.executable, "-c", program]
+
+
+def _combined(call: str, suffix: str, column: str) -> str:
+    """Return a call of ClickHouse with a combinator, such as sumState(ms)."""
+    name, parenthesis, parameters = call.partition("(")
+    return f"{name}{suffix}{parenthesis}{parameters}({column})"
+
+
+def duckdb_command(rows: Path, target: Path) -> Sequence[str]:
+    """Return the command that writes the results of all levels to Parquet files."""
+    results = (
+        "count(*) n, fsum(ms) sum, avg(ms) avg, stddev_samp(ms) stdev, min(ms) least, max(ms) most, "
+        "approx_quantile(ms, [0.5, 0.99]) p"
+    )
+    queries = ["SET TimeZone = 'UTC'", "SET enable_progress_bar = false"]
+    for level, unit in LEVELS.items():
+        selected = f"SELECT time_bucket(INTERVAL '{unit}', ts) t, host, {results} FROM read_parquet('{rows}/*.parquet')"
+        queries.append(f"COPY ({selected} GROUP BY ALL ORDER BY t, host) TO '{target}/{level}.parquet'")
+    program = f"import duckdb\nconnection = duckdb.connect(config={{'threads': {available_cores()}}})\n"
+    program += f"for query in {queries!r}:\n    connection.execute(query)"
+    return [sys.executable, "-c", program]
+
+
+def run_process(command: Sequence[str]) -> Run:
+    """Run a process and return its costs; raise ``SystemExit`` if it fails."""
+    environment = os.environ.copy()
+    environment.pop("PYTHONDONTWRITEBYTECODE", None)  # let Python use stored bytecode, as for an installed package
+    begun = time.perf_counter()
+    process = subprocess.Popen(command, env=environment)
+    _, status, used = os.wait4(process.pid, 0)
+    seconds = time.perf_counter() - begun
+    if status:
+        raise SystemExit(f"a process failed: {' '.join(command)}")
+    return Run(seconds, used.ru_utime + used.ru_stime, used.ru_maxrss * 1024)
+
+
+def check(store: Path, rows: Path) -> None:
+    """Raise ``AssertionError`` if counts, minima or sums of the day differ from those that Arrow computes."""
+    stored = FrameStore(str(store)).query("1d").sort_by("host")
+    expected = pq.read_table(rows).group_by("host").aggregate([("ms", "count"), ("ms", "min"), ("ms", "sum")])
+    expected = expected.sort_by("host")
+    assert stored["host"].to_pylist() == expected["host"].to_pylist()
+    assert pc.all(pc.equal(stored["n"], expected["ms_count"])).as_py()
+    assert pc.all(pc.equal(stored["least"], expected["ms_min"])).as_py()
+    assert np.allclose(stored["sum"].to_numpy(), expected["ms_sum"].to_numpy(), rtol=1e-12)
+
+
+@click.command()
+@click.option("--quick", is_flag=True, help="Use few rows and one round; figures are shown and not judged.")
+@click.option("--out", type=click.Path(path_type=Path, dir_okay=False), help="Write the figures to this JSON file.")
+def command(quick: bool, out: Path | None) -> None:
+    """Compare the time of writing a durable store with ClickHouse and DuckDB. Exit with status 1 if a limit is
+    exceeded.
+    """
+    lines = main(QUICK if quick else FULL, out)
+    if any(line.verdict == "FAIL" for line in lines):
+        raise SystemExit(1)
+
+
+if __name__ == "__main__":
+    command()
