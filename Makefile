@@ -30,7 +30,7 @@ QUICK_PYTEST = -m pytest -n $(JOBS) --dist worksteal -o filterwarnings=default -
   $(OTHER_TESTS:%=--ignore %) tests aggr windows tiltframe
 
 .DEFAULT_GOAL := help
-.PHONY: help generate demo test test-all test-core test-oldest test-oldest-quick test-clusters test-pythons test-spark-versions test-spark-versions-quick environments fast fuzz mutation prometheus lint types docs extras pages bench report dist java clean
+.PHONY: help generate demo test test-all test-core test-oldest test-oldest-quick test-clusters test-pythons test-spark-versions test-spark-versions-quick test-spark-pages environments fast fuzz mutation prometheus lint types docs extras pages bench report dist java clean
 
 help: ## List the targets
 	@grep -hE '^[a-z-]+:.*## ' $(MAKEFILE_LIST) | sed 's/:.*## /\t/' | expand -t 14
@@ -85,6 +85,16 @@ test-spark-%: java .venv-spark-%/.ready
 test-spark-versions-quick: ## A part of it on PySpark 3.5 and 4.0 alone, at the same time: each has one process
 	@$(MAKE) --no-print-directory --jobs $(JOBS) --output-sync test-spark-versions SPARKS="$(QUICK_SPARKS)" \
 	  SPARK_TESTS='tests/spark/test_versions.py -k "not bits_are"'
+
+test-spark-pages: $(QUICK_SPARKS:%=test-pages-on-%) ## Follow the pages for users of Spark word for word on PySpark 3.5 and 4.0
+
+test-pages-on-%: java .venv-spark-%/.pages
+	@echo "PySpark $*" && .venv-spark-$*/bin/python -m pytest -o filterwarnings=default tests/docs/test_spark_pages.py
+
+.PRECIOUS: .venv-spark-%/.pages
+.venv-spark-%/.pages: .venv-spark-%/.ready
+	@.venv-spark-$*/bin/python $(INSTALL) .venv-spark-$*/constraints.txt matplotlib
+	@touch $@
 
 .PRECIOUS: .venv-spark-%/.ready
 .venv-spark-%/.ready: pyproject.toml constraints.txt

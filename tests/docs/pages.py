@@ -8,6 +8,7 @@ anything follows; ``...`` stands for any text. A block whose first line is ``# n
 TOML and YAML without a name are parts of files, and are read alone.
 Commands that install the source (``pip install '.[cli]'``) are run in a copy of it, all others in a new folder; a page
 that has none of them needs the extra ``all``.
+A block after ``PySpark 4.1 or newer:`` or ``before PySpark 4.1:`` at the end of a text is skipped on other versions.
 """
 
 from __future__ import annotations
@@ -26,11 +27,13 @@ import tempfile
 import textwrap
 from collections.abc import Iterator
 from dataclasses import dataclass
+from importlib import metadata
 from pathlib import Path
 from typing import Any
 
 ROOT = Path(__file__).parents[2]
 INSTALLS = re.compile(r"pip install '?\.")  # the source, in the folder of the source
+VERSIONS = re.compile(r"(?:PySpark\s(?P<first>\d+\.\d+)\sor\snewer|before\sPySpark\s(?P<end>\d+\.\d+)):$", re.I)
 SHELL, NOT_RUN = ("console", "bash"), ("text", "toml", "yaml")
 GRAFANA = {  # what Grafana puts in, for a dashboard of two hours and the variable ``host``
     r"\$__timeFilter\((\w+)\)": r"\1 BETWEEN '2024-05-01T10:00:00Z' AND '2024-05-01T12:00:00Z'",
@@ -42,17 +45,45 @@ LIKE = doctest.ELLIPSIS | doctest.NORMALIZE_WHITESPACE
 
 @dataclass(frozen=True)
 class Block:
-    """A fenced block: its language, its text, and the line of the page at which the text begins."""
+    """A fenced block: its language, its text, the line of the page at which the text begins, and the text before it."""
 
     language: str
     text: str
     line: int
+    before: str = ""
+
+    def is_for(self, pyspark: str | None) -> bool:
+        """Return whether the block works with a version of PySpark. None stands for the newest one."""
+        condition = VERSIONS.search(self.before)
+        if condition is None:
+            return True
+        if pyspark is None:
+            return condition["first"] is not None
+        if condition["first"] is not None:
+            return minor_version(pyspark) >= minor_version(condition["first"])
+        return minor_version(pyspark) < minor_version(condition["end"])
+
+
+def minor_version(version: str) -> tuple[int, ...]:
+    """Return the first two numbers of a version."""
+    return tuple(int(number) for number in version.split(".")[:2])
+
+
+def installed_pyspark() -> str | None:
+    """Return the version of PySpark in this environment, or None if it is not installed."""
+    try:
+        return metadata.version("pyspark")
+    except metadata.PackageNotFoundError:
+        return None
 
 
 def blocks(text: str) -> list[Block]:
     """List the fenced blocks of a page, or of a part of one."""
     matches = re.finditer(r"^( *)```(\w+)\n(.*?)^\1```$", text, re.M | re.S)
-    return [Block(m[2], textwrap.dedent(m[3]), text[: m.start(3)].count("\n") + 1) for m in matches]
+    return [
+        Block(m[2], textwrap.dedent(m[3]), text[: m.start(3)].count("\n") + 1, text[: m.start()].rstrip()[-200:])
+        for m in matches
+    ]
 
 
 def commands(block: Block) -> list[tuple[str, str]]:
@@ -151,6 +182,8 @@ def follow(page: str, text: str, source: Path | None = None) -> None:
         for block in blocks(text):
             at = f"{page}, line {block.line}"
             if source is None and INSTALLS.search(block.text):
+                continue
+            if not block.is_for(installed_pyspark()):
                 continue
             if named := re.match(r"# (\S+\.\w+)\n", block.text):
                 Path(named[1]).parent.mkdir(parents=True, exist_ok=True)

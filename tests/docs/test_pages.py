@@ -10,7 +10,6 @@ import runpy
 import statistics
 import subprocess
 import sys
-import tempfile
 from itertools import pairwise
 from pathlib import Path
 
@@ -20,37 +19,15 @@ import aggr
 from benchmarks import report
 from benchmarks.pictures import PICTURES
 from benchmarks.shapes import TEXTS
+from tests.docs.following import FOLLOW, follow, paths
 from tiltframe import TiltFrame
 from tiltframe.streaming import OpenWindows
 
 ROOT = Path(__file__).parents[2]
-FOLLOW = ROOT / "tests" / "docs" / "pages.py"
 DOCS = ROOT / "docs"
 FIGURES = (DOCS / "benchmarks.md").read_text()
 RESULTS = ROOT / "benchmarks" / "results"
 NEED_A_NETWORK = {"object-storage.md", "clusters.md", "without-java.md"}  # make pages, and make extras, follow them
-
-
-# Settings of Spark for sessions of pages: two hundred partitions and imports in each worker are most of their time.
-FASTER = "spark.sql.shuffle.partitions 4\nspark.python.daemon.module spark_udaf.daemon\n"
-
-
-def follow(*pages):
-    """Follow pages in one process, in this environment; pip finds everything installed, and asks no index."""
-    with tempfile.TemporaryDirectory() as settings:
-        Path(settings, "spark-defaults.conf").write_text(FASTER)
-        environment = os.environ | {"PIP_NO_INDEX": "1", "PYTHONPATH": str(ROOT), "PATH": paths()}
-        environment["SPARK_CONF_DIR"] = settings
-        command = [sys.executable, FOLLOW, *(DOCS / page for page in pages)]
-        done = subprocess.run(command, env=environment, capture_output=True, text=True, timeout=900, check=False)
-    assert done.returncode == 0, done.stderr[-4000:]
-    assert [line.split()[-1] for line in done.stdout.splitlines() if line.startswith("followed")] == [
-        Path(page).name for page in pages
-    ]
-
-
-def paths():
-    return f"{Path(sys.executable).parent}{os.pathsep}{os.environ['PATH']}"
 
 
 @pytest.mark.slow
@@ -78,20 +55,8 @@ def test_pages_without_spark():
     )
 
 
-@pytest.mark.spark
-@pytest.mark.long
-def test_pages_on_spark():
-    follow(
-        "how-to/benchmark-on-spark.md",
-        "how-to/existing-job.md",
-        "how-to/percentile-approx.md",
-        "how-to/distinct-counts.md",
-        "how-to/nightly-rollup.md",
-    )
-
-
 def test_every_how_to_is_followed():
-    source = Path(__file__).read_text()
+    source = Path(__file__).read_text() + Path(__file__).with_name("test_spark_pages.py").read_text()
     for page in DOCS.glob("how-to/*.md"):
         assert page.name in NEED_A_NETWORK or f'"how-to/{page.name}"' in source
 
