@@ -93,7 +93,7 @@ test-pages-on-%: java .venv-spark-%/.pages
 
 .PRECIOUS: .venv-spark-%/.pages
 .venv-spark-%/.pages: .venv-spark-%/.ready
-	@.venv-spark-$*/bin/python $(INSTALL) .venv-spark-$*/constraints.txt matplotlib
+	@$(OWN_METADATA) .venv-spark-$*/bin/python $(INSTALL) .venv-spark-$*/constraints.txt --editable '.[cli,plot]'
 	@touch $@
 
 .PRECIOUS: .venv-spark-%/.ready

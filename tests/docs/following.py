@@ -23,7 +23,7 @@ def follow(*pages: str) -> None:
         environment = os.environ | {"PIP_NO_INDEX": "1", "PYTHONPATH": str(ROOT), "PATH": paths()}
         environment["SPARK_CONF_DIR"] = settings
         command = [sys.executable, FOLLOW, *(DOCS / page for page in pages)]
-        done = subprocess.run(command, env=environment, capture_output=True, text=True, timeout=900, check=False)
+        done = subprocess.run(command, env=environment, capture_output=True, text=True, timeout=1800, check=False)
     assert done.returncode == 0, done.stderr[-4000:]
     assert [line.split()[-1] for line in done.stdout.splitlines() if line.startswith("followed")] == [
         Path(page).name for page in pages
