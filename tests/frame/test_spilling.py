@@ -169,15 +169,15 @@ def test_no_file_is_left_where_a_folder_cannot_be_written(tmp_path, monkeypatch,
 
     rows = drawn(random.Random(SEED), 2000, 30)
     pacsv.write_csv(rows, tmp_path / "rows.csv")
-    written, real = [], files.laid_out
+    written, real = [], files.split_into_row_groups
 
-    def laid_out(*arguments):
+    def split_into_row_groups(*arguments):
         written.append(arguments)
         if len(written) == 3:
             raise OSError(28, "No space left on device")
         return real(*arguments)
 
-    monkeypatch.setattr(files, "laid_out", laid_out)
+    monkeypatch.setattr(files, "split_into_row_groups", split_into_row_groups)
     monkeypatch.chdir(tmp_path)
     arguments = ["rollup", "rows.csv", "--time", "ts", "--measure", "n=count()", "--levels", "1h,1d", "--store", "st"]
     with pytest.raises(SystemExit) as end:
@@ -185,7 +185,7 @@ def test_no_file_is_left_where_a_folder_cannot_be_written(tmp_path, monkeypatch,
     assert end.value.code
     assert "No space left" in capsys.readouterr().err
     assert not list(Path("st").rglob("bucket=*/*"))
-    monkeypatch.setattr(files, "laid_out", real)
+    monkeypatch.setattr(files, "split_into_row_groups", real)
     main(arguments)
     assert FrameStore("st").query()["n"].to_pylist() == [2000]
 

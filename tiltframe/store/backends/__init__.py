@@ -1,5 +1,5 @@
-"""Backends: the storage of a store's log, with the protocol of a backend and all that a new backend needs: the columns
-and types of stored states, bounds of keys, and the names of stores.
+"""Backends: where and how stores are written. The names here are the protocol of a backend, and all that a new backend
+needs: the columns and types of stored states, bounds of keys, and the names of stores.
 """
 
 from tiltframe.event_time import INSTANT

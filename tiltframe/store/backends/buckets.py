@@ -1,4 +1,4 @@
-"""Buckets: the hour, day, month or year whose states of a level are stored together."""
+"""Buckets: hours, days, months or years of a level. States whose windows start in the same bucket are stored together."""
 
 from __future__ import annotations
 
@@ -35,8 +35,8 @@ def bucket_names(starts: NDArray[np.int64], level: TimeWindow) -> NDArray[np.str
 
 
 def split_by_bucket(states: pa.Table, level: TimeWindow) -> Iterator[tuple[str, pa.Table]]:
-    """Yield the name and the rows of each bucket of time. Rows keep their order. They are not copied if the states are
-    sorted by window_start.
+    """Yield the name and the states of each bucket of time. The order of states does not change. They are not copied if
+    they are sorted by window_start.
 
     >>> from tiltframe.instants import as_instants
     >>> states = pa.table({"window_start": as_instants(np.array([0, 86_400_000_000, 86_460_000_000]))})

@@ -1,4 +1,4 @@
-"""The memory that backends may use for caches, for all stores of this process."""
+"""Cache memory: the maximum size of the caches of backends, for all stores of this process."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ def set_cache_memory(most_bytes: int) -> None:
     Parameters
     ----------
     most_bytes : int
-        In bytes, from 0. The limit is applied when a backend next adds something to its cache.
+        In bytes, at least 0. A backend applies the limit when it next adds a file to its cache.
 
     Returns
     -------

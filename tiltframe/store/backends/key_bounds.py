@@ -1,6 +1,6 @@
-"""Bounds of keys that follow from a condition, in the types of a store, so that readers can skip data.
+"""Bounds of keys: the smallest and the largest value of each key that a condition allows, so that data can be skipped.
 
-Readers apply the complete condition afterwards, so bounds may be wider than the condition, but never narrower.
+Bounds may also allow values that the condition excludes, because readers apply the complete condition afterwards.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ _MOST_VALUES = 100
 
 @dataclass(frozen=True)
 class KeyBound:
-    """The values that a stored key can have, in its stored type; null is excluded."""
+    """The values that a condition allows for a key, in the type in which the key is stored. Null is not allowed."""
 
     key: str
     dtype: pa.DataType  # the bounds are whole numbers, decimals, text, dates or times in microseconds
@@ -29,11 +29,10 @@ class KeyBound:
 
 
 def bounds_of_keys(where: str | None, schema: pa.Schema) -> list[KeyBound] | None:
-    """Return bounds of a store's keys that follow from a condition. If the condition is true for a row, the row's keys
-    lie within all bounds.
+    """Return the bounds that a condition sets on keys: if it is true for a row, the row's keys lie within all of them.
+    Return an empty list without a condition, and None if the condition cannot be true for any row.
 
-    ``schema`` is the schema of the store, in the types of the frame. Return None if the condition cannot be true for
-    any row.
+    ``schema`` is the schema of the store, in the types of the frame.
     """
     if where is None:
         return []

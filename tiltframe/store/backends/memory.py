@@ -43,7 +43,7 @@ class MemoryBackend:
     Parameters
     ----------
     name : str, optional
-        Backends with the same name share their tables. The name of the tables, by default a new one.
+        The name of the tables; backends with the same name have the same tables. By default a new name.
     retains : bool
         Whether older snapshots can read removed rows until `vacuum`, as with files of Delta Lake. If False, reading
         removed rows raises `Conflict`.
@@ -91,7 +91,7 @@ class MemoryBackend:
         return self
 
     def create(self, manifest: Mapping[str, Any], schema: pa.Schema) -> None:
-        """Store manifest and schema, unless they are already stored."""
+        """Store the manifest and the schema, unless the store already exists."""
         with self.tables.lock:
             if not self.tables.manifest:
                 self.tables.manifest, self.tables.schema = json.dumps(manifest), schema
@@ -111,7 +111,7 @@ class MemoryBackend:
         return Snapshot(tables.version, json.loads(tables.manifest), tuple(tables.parts.values()), records)
 
     def write(self, level: TimeWindow, states: pa.Table) -> list[Part]:
-        """Store rows under new names, one part for each bucket."""
+        """Store states as new parts, one for each bucket of time."""
         return [self._put(level, rows) for _, rows in split_by_bucket(states, level)]
 
     def _put(self, level: TimeWindow, rows: pa.Table) -> Part:
@@ -127,7 +127,7 @@ class MemoryBackend:
             self.tables.rows.pop(part.name, None)
 
     def commit(self, transaction: Transaction) -> int:
-        """Check the transaction, then apply its changes, under one lock."""
+        """Check the transaction for conflicts and apply its changes. A lock excludes other commits meanwhile."""
         tables = self.tables
         with tables.lock:
             if reason := transaction.conflict(self._now(transaction.record_names)):
@@ -159,7 +159,7 @@ class MemoryBackend:
         return pa.concat_tables(tables, promote_options="default").select(schema.names)
 
     def vacuum(self, older_than: float) -> Vacuumed:
-        """Remove all rows that are not readable, whatever their age, and return the number of parts."""
+        """Remove all parts that are not readable, whatever their age, and return their number."""
         with self.tables.lock:
             unreadable = self.tables.rows.keys() - self.tables.parts.keys()
             for name in unreadable:

@@ -24,7 +24,7 @@ _DELTA = ("tiltframe.store.backends.delta.backend", "DeltaBackend")
 _OWN = dict.fromkeys(("file", "s3", "s3a", "gs", "gcs", "az", "adl", "azure", "abfs", "abfss", "http", "https"), _DELTA)
 
 
-_FILES = ("file",)  # schemes whose address is a folder
+_FILES = ("file",)  # schemes for local folders
 
 
 def checked_uri(uri: str | os.PathLike[str]) -> str:

@@ -81,7 +81,7 @@ class Vacuumed(int):
 
 @runtime_checkable
 class Backend(Protocol):
-    """A log of parts, and a manifest that describes the store.
+    """The storage of one store: its manifest, its parts and its records, and operations on them.
 
     Implementations are small objects that can be pickled, because tasks in other processes read and write through them.
     Examples are `tiltframe.store.testing.MemoryBackend`, and those in the folders ``delta`` and ``postgres`` next to
@@ -151,7 +151,7 @@ class Backend(Protocol):
         Raises
         ------
         StoreError
-            If types cannot be stored, or the place contains data that is not a store.
+            If types cannot be stored, or the address contains other data than a store.
         """
 
     def check_values(self, states: pa.Table) -> None:

@@ -1,8 +1,7 @@
-"""Stored types: states and keys in types that Delta Lake and PostgreSQL support. Converting stored values back restores
-every bit.
+"""Stored types: conversion of states and keys to types that Delta Lake and PostgreSQL support, and back.
 
-Delta Lake and PostgreSQL lack unsigned integers, times of day, durations and nanoseconds. Such values are stored in
-other types that represent the same values.
+Delta Lake and PostgreSQL do not have unsigned integers, times of day, durations and nanoseconds. Such values are stored
+in other types that represent them exactly.
 """
 
 from __future__ import annotations
@@ -20,7 +19,7 @@ _UNSIGNED = {
 
 
 def stored_type(dtype: pa.DataType) -> pa.DataType:
-    """Return the type in which a type is stored.
+    """Return the type in which values of a type are stored; supported types are returned unchanged.
 
     >>> stored_type(pa.struct([("greatest", pa.uint64()), ("at", pa.timestamp("ns"))]))
     StructType(struct<greatest: decimal128(20, 0), at: int64>)
@@ -45,12 +44,14 @@ def stored_schema(schema: pa.Schema) -> pa.Schema:
 
 
 def stored(values: pa.Array) -> pa.Array:
-    """Return an array in its stored type."""
+    """Return an array converted to the type in which it is stored."""
     return cast_stored(values, stored_type(values.type))
 
 
 def cast_stored(values: pa.Array, to: pa.DataType) -> pa.Array:
-    """Cast to the stored type or back, including the fields of structs. Arrow casts lists as a whole."""
+    """Return an array converted to the type ``to``: from its original type to the stored type, or back. The fields of
+    structs are converted separately, because Arrow cannot convert all of them.
+    """
     # nested types count as equal even if the names of their fields differ
     if values.type == to and not pa.types.is_nested(to):
         return values

@@ -202,7 +202,7 @@ def states_schema(manifest: Manifest, plan: QueryPlan) -> pa.Schema:
 
 def query_schema(manifest: Manifest, plan: QueryPlan, query: Query) -> pa.Schema:
     """Return the schema of the results of a query. Nothing is read. Raise ``ValueError`` if a condition, an order or an
-    expression cannot be computed from results of these types.
+    expression cannot be computed because of the types of results.
     """
     states = regroup(manifest.schema.empty_table(), plan, (0, 0))
     nothing = finish(states, plan, 0, 0)

@@ -105,8 +105,8 @@ class QueryPlan:
         return low, high
 
     def level(self) -> int:
-        """Return the index, in ``frame.levels``, of the level to read: the coarsest of which the windows, or the whole
-        range, consist.
+        """Return the index, in ``frame.levels``, of the level to read. It is the coarsest level such that the windows,
+        or the whole range, consist of complete windows of the level.
         """
         levels = self.frame.levels
         able = [i for i, level in enumerate(levels) if is_made_of(self.window, level, self.within)]

@@ -74,8 +74,8 @@ class Query:
         they are hours, days, weeks, months, quarters or years.
     timezone : str, optional
         The time zone of ``within``, ``now`` and times in conditions, of the windows in ``per`` and ``points``, and of
-        starts and ends in results. For example, ``1d`` is a day in this zone; it is merged from the coarsest level of
-        whose windows such days consist. By default the frame's zone.
+        starts and ends in results. For example, ``1d`` is a day in this zone; it is merged from the coarsest level
+        whose windows do not cross the start of such a day. By default the frame's zone.
     latest : bool
         Whether to return only the last window of each key in the range. ``having`` is applied afterwards.
     closed : bool

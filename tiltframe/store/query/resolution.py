@@ -1,4 +1,4 @@
-"""Resolution: choose the windows for a plot, the finest of which a range has at most a certain number."""
+"""Resolution: choose the windows for a plot, which are as fine as a maximum number of windows in the range permits."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ _COARSER = ("1h", "1d", "1w", "1mo", "1q", "1y")  # windows to use if all levels
 
 
 def finest_within(snapshot: Snapshot, frame: TiltFrame, within: Range, points: int, timezone: str) -> TimeWindow:
-    """Return the finest windows in ``timezone`` of which at most ``points`` start in the range ``within``.
+    """Return the finest windows in ``timezone`` such that at most ``points`` windows start in the range ``within``.
 
     They have the size of a level from which no windows in the range have expired. If even the coarsest level has more
     than ``points`` windows, they are hours, days, weeks, months, quarters or years. The start of the first window of

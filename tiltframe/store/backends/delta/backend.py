@@ -6,13 +6,12 @@
       level=_recorded/bucket=_/….parquet   records, names with texts
       _head                                the last version of the log
 
-Any number of tasks may write files. A transaction of the driver makes them visible atomically. A file that no
-transaction has added is never read, and is removed by `vacuum`.
+Any number of tasks may write files. A later commit of one process makes them visible atomically. A file that no commit
+has added is never read, and is removed by `vacuum`.
 
-Other tools may read the table, VACUUM and OPTIMIZE it. A commit is tried once by delta-rs; this module checks for
-conflicts and tries again. The retries of delta-rs detect conflicts between appends, equal application transactions and
-equal removals (tested with 1.6.6, from two processes). These retries are not used, because they reject two transactions
-that remove different files, and do not check records.
+Other programs may read the table, VACUUM and OPTIMIZE it. Conflicts are detected by this package, and delta-rs tries
+each commit once. The conflict detection of delta-rs (tested with 1.6.6, from two processes) is not used, because it
+rejects two commits that remove different files, and does not check records.
 """
 
 from __future__ import annotations
@@ -108,7 +107,7 @@ class DeltaBackend:
 
     @classmethod
     def at(cls, uri: str, name: str, options: Mapping[str, str], durable: bool) -> DeltaBackend:
-        """Return the backend of a folder, a ``file://`` URI, or a URI for deltalake."""
+        """Return the backend for a folder, a ``file://`` URI, or the URI of an object store."""
         if uri.startswith("file://"):
             from urllib.request import url2pathname  # imported here, because it imports http and ssl
 
@@ -209,7 +208,9 @@ class DeltaBackend:
                 data_files(self._path, self.options).delete_file(part.name)
 
     def commit(self, transaction: Transaction) -> int:
-        """Commit a version after the one that was last read. This fails if a newer version exists."""
+        """Commit the changes as the next version after the one that was read last. If another process has committed
+        this version, read it, check for conflicts, and try again.
+        """
         with self._updated() as now:
             assert now.table is not None
             if reason := transaction.conflict(self._snapshot(now, transaction.record_names)):
@@ -247,8 +248,8 @@ class DeltaBackend:
             return version
 
     def _has_files(self, now: _Opened, version: int, names: set[str]) -> bool:
-        """Return whether a version of the table exists and contains the files of this commit, whose
-        names are unique.
+        """Return whether a version of the table exists and contains the files ``names``. The names are unique, so in
+        this case the commit that wrote them has succeeded.
         """
         assert now.table is not None
         with suppress(DeltaError, OSError):
@@ -260,11 +261,11 @@ class DeltaBackend:
     def _overwritten(
         self, now: _Opened, removed_parts: Sequence[Part]
     ) -> tuple[list[tuple[str, str, Any]], list[Part]]:
-        """Return filters that match the partitions of the parts to remove, and copies of the other parts in these
-        partitions.
+        """Return the arguments for a commit that changes the schema and overwrites the partitions of the parts to
+        remove: filters that match these partitions, and copies of the other parts in them.
 
-        Without parts to remove, the filters match no partition. A part that is not removed is copied under a new name,
-        because one commit of Delta Lake cannot remove and add the same file.
+        Without parts to remove, the filters do not match a partition. Parts that are not removed are copied under a new
+        name, because one commit of Delta Lake cannot remove and add the same file.
         """
         if not removed_parts:
             return [(LEVEL, "=", "")], []
@@ -297,8 +298,8 @@ class DeltaBackend:
         return [RecordFile(name, min(records), last=max(records), rows=len(records), bytes=size)], outdated
 
     def _records(self, now: _Opened, names: Iterable[str] | None) -> Records:
-        """Return the records in all files of records that may contain the names; without names, return all records. The
-        result may contain records with other names.
+        """Return the records with the names ``names``, or all records if it is None. The result may also contain
+        records with other names, because complete files are read.
         """
         requested = None if names is None else tuple(names)
         return latest(self._load(now, file) for file in now.records if requested is None or file.may_have(requested))
@@ -309,8 +310,8 @@ class DeltaBackend:
         return now.read[file.name]
 
     def read(self, parts: Sequence[tuple[Part, Range]], columns: Sequence[str], where: str | None = None) -> pa.Table:
-        """Read files. Files that are needed completely are read together; row groups that the condition excludes are
-        skipped.
+        """Return the rows of parts whose windows start in ranges. Row groups that the condition excludes are not
+        read.
         """
         schema = self._manifest().columns
         bounds = bounds_of_keys(where, schema)
@@ -369,8 +370,8 @@ class DeltaBackend:
         return f"{self.uri.rstrip('/')}/{self._manifest().name}_{level}_flat"
 
     def _manifest(self) -> Manifest:
-        """Return the manifest that was read first. A later manifest has the same name and keys, and callers do not
-        request columns that were added later.
+        """The manifest that was read first. It suffices for writing and reading, because later manifests have the same
+        name and keys, and callers request only columns that they know.
         """
         if self._opened.parsed is None and self.snapshot() is None:
             raise MissingStore(f"there is no store {self.uri}")
@@ -381,7 +382,7 @@ class DeltaBackend:
 
     @contextmanager
     def _updated(self) -> Iterator[_Opened]:
-        """Open the table, or read its new commits. Other threads wait until the block ends."""
+        """Yield the table and its contents after its new commits were read. Other threads wait until the block ends."""
         now = self._opened
         with now.lock:
             try:
@@ -397,7 +398,7 @@ class DeltaBackend:
                         self._check_head(now, now.table)
                     self._take_in(now, now.table)
                     yield now
-            except FileNotFoundError as error:  # a file of records was lost, or was removed in the meantime
+            except FileNotFoundError as error:  # a file of records was lost or was removed by another commit
                 raise self._lost(str(error)) from None
 
     def _open(self) -> DeltaTable:
@@ -443,10 +444,10 @@ class DeltaBackend:
             raise self._damaged(f"{name} of its log has changed since it was written; restore it from a backup")
 
     def _acknowledge(self, version: int) -> None:
-        """If the store is durable, wait until the commit is written to the disk; then write the head.
+        """Write the head after a commit. If the store is durable, first wait until the commit is on the disk.
 
-        If the head cannot be written, for example because the disk is full, its version stays too low. That is
-        harmless, because the commit is complete.
+        If the head cannot be written, for example because the disk is full, no error is raised, because the commit is
+        complete.
         """
         if not self._in_folder:
             return
@@ -474,8 +475,8 @@ class DeltaBackend:
 
 
 def _table_schema(columns: pa.Schema, manifest: str) -> Schema:
-    """Return the schema of the table: columns with statistics first, and the manifest in the metadata of the column
-    level.
+    """Return the schema of the store's table. The metadata of the column ``level`` has the manifest. The first columns
+    are those whose minimum and maximum are in the log.
     """
     stored_fields = stored_schema(columns)
     own = [

@@ -1,4 +1,4 @@
-"""Data files: Parquet in a folder or an object store. Many files are read at a time."""
+"""Data files: write and read the Parquet files of a store in a folder or an object store."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ from tiltframe.ranges import Range
 from tiltframe.regular_files import not_a_file
 from tiltframe.store.backends.cache_memory import cache_memory
 from tiltframe.store.backends.delta.fsync import sync_written
-from tiltframe.store.backends.delta.row_groups import laid_out
+from tiltframe.store.backends.delta.row_groups import split_into_row_groups
 from tiltframe.store.backends.key_bounds import KeyBound
 from tiltframe.store.backends.protocol import Part
 from tiltframe.store.backends.stored_types import cast_stored, stored, stored_schema
@@ -59,7 +59,7 @@ class _OpenFiles:
         self._fragments: OrderedDict[FileVersion, ds.ParquetFileFragment] = OrderedDict()
 
     def limit(self, most_bytes: int) -> None:
-        """Change the limit, and close the least recently used files if it is exceeded."""
+        """Set the limit in bytes. If the files exceed it, close those that were used least recently."""
         self._most_bytes = most_bytes
         self._close_oldest()
 
@@ -71,7 +71,7 @@ class _OpenFiles:
         return fragment
 
     def put(self, key: FileVersion, fragment: ds.ParquetFileFragment) -> None:
-        """Keep a file open. Close the least recently used files if the limit is exceeded."""
+        """Add an open file. If the files exceed the limit, close those that were used least recently."""
         before = self._fragments.pop(key, None)
         self._bytes += _footer_bytes(fragment) - (0 if before is None else _footer_bytes(before))
         self._fragments[key] = fragment
@@ -92,7 +92,9 @@ _OPEN_FILES = _OpenFiles(cache_memory() // _FOOTER_MEMORY)
 
 
 class _Written:
-    """A new file in an object store. It accepts only bytes, so Arrow's buffers are converted."""
+    """A new file in an object store, to which Arrow writes. It converts Arrow's buffers to bytes, which deltalake
+    requires.
+    """
 
     def __init__(self, file: Any) -> None:
         self._file = file
@@ -106,7 +108,7 @@ class _Written:
 
 
 class _Objects(DeltaStorageHandler):
-    """The file system of the objects below a path."""
+    """The file system of the objects below a path of an object store."""
 
     def open_output_stream(self, path: str, metadata: dict[str, str] | None = None) -> pa.PythonFile:
         return pa.PythonFile(_Written(self._handler.open_output_stream(path, metadata)), mode="w")
@@ -122,16 +124,17 @@ def data_files(path: str, options: Sequence[tuple[str, str]]) -> fs.FileSystem:
 def write_states(
     states: pa.Table, level: TimeWindow, manifest: Manifest, folder: fs.FileSystem, place: str, durable: bool
 ) -> tuple[str, int]:
-    """Write states in stored types to a new file, ordered by time and keys, with the ends of their windows.
+    """Write states and the ends of their windows to a new file. Return its name and its size in bytes.
 
-    Columns that are not in the store are left out. Return the file's name and size.
+    Values are written in their stored types, and rows in the order of `row_groups`. Columns that the store does not
+    have are left out.
     """
     keys, columns = manifest.frame.keys, {START: states.column(START).cast(INSTANT)}
     columns[END] = pa.array(level.ends(instants_of(states))).cast(INSTANT)
     for name in manifest.columns.names[1:]:
         if name in states.column_names or name in keys:
             columns[name] = stored(one_array(states.column(name)))
-    rows, sizes = laid_out(pa.table(columns), keys)
+    rows, sizes = split_into_row_groups(pa.table(columns), keys)
     with_statistics = [START, *keys]  # statistics of the states themselves would be too large
     return write_file(rows, with_statistics, folder=folder, place=place, durable=durable, sizes=sizes)
 
@@ -144,8 +147,8 @@ def write_file(
     durable: bool = False,
     sizes: Sequence[int] | None = None,
 ) -> tuple[str, int]:
-    """Write rows to a new file, in row groups with the passed numbers of rows; return the file's name in the folder,
-    and its size in bytes.
+    """Write rows to a new file whose row groups have the numbers of rows ``sizes``. Return the file's name in the
+    folder and its size in bytes.
     """
     buffer = pa.BufferOutputStream()
     named = list(with_statistics)  # dictionary encoding of states costs more time than it saves
@@ -193,7 +196,7 @@ def _check_file(name: str, folder: fs.FileSystem) -> None:
 
 
 def copy_file(name: str, folder: fs.FileSystem) -> str:
-    """Copy a data file under a new name with the same checksum, and return the name."""
+    """Copy a data file, and return the name of the copy, which contains the same checksum."""
     place, _, file = name.rpartition("/")
     copied = f"{place}/{uuid.uuid4().hex}{file[32:]}" if _OURS.search(name) else f"{place}/{uuid.uuid4().hex}.parquet"
     folder.copy_file(name, copied)
@@ -201,7 +204,7 @@ def copy_file(name: str, folder: fs.FileSystem) -> str:
 
 
 def read_file(name: str, folder: fs.FileSystem) -> pa.Table:
-    """Read a complete file."""
+    """Return all rows of a data file."""
     _check_file(name, folder)
     return ds.dataset([name], None, _FORMAT, folder).to_table()
 
@@ -240,7 +243,7 @@ def _between(span: Range) -> pc.Expression:
 
 
 def _opened(name: str, folder: fs.FileSystem) -> ds.ParquetFileFragment:
-    """Return an open file. Its footer is read again only if the file has changed."""
+    """Return a data file with its footer, from the cache if the file has not changed since it was cached."""
     info = folder.get_file_info(name)
     if info.type == fs.FileType.NotFound:
         raise FileNotFoundError(name)
@@ -289,8 +292,8 @@ def _lost_rows() -> DamagedStore:
 
 
 def _has_columns(fragment: ds.ParquetFileFragment, read_schema: pa.Schema) -> bool:
-    """Return whether a file has all columns of a schema, in the same types. A file that another tool has written may
-    lack columns or have other types.
+    """Return whether a file has all columns of a schema, in the same types. A file may lack columns that were added to
+    the store later, and other programs may write other types.
     """
     own = fragment.physical_schema
     return all(
@@ -305,9 +308,8 @@ def _read_directly(
     read_schema: pa.Schema,
     span: Range | None,
 ) -> pa.Table:
-    """Read the rows of a file whose windows start in a range, without the batches per row group of a dataset.
-
-    Every column is one array, so that thousands of small arrays need not be converted and joined.
+    """Return the rows of a file whose windows start in a range. Each column is one array; a dataset would return one
+    array per row group, and it would take time to convert and to join them.
     """
     if fragment.metadata.num_rows != part.rows:
         raise _lost_rows()
@@ -325,7 +327,7 @@ def _read_directly(
 
 
 def _in_types(rows: pa.Table, schema: pa.Schema) -> pa.Table:
-    """Convert rows from the stored types to the types of a schema."""
+    """Return rows with their columns converted from the stored types to the types of a schema."""
     columns = [
         pa.chunked_array([cast_stored(chunk, field.type) for chunk in rows.column(field.name).chunks], field.type)
         for field in schema

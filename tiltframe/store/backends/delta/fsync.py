@@ -1,6 +1,5 @@
-"""Durability: wait until files in a folder are written to the disk, so that they survive a power failure.
-
-Files and the folders that contain them are synced by ``fsync``. Object stores are durable without this.
+"""Durability: wait until the files of a store in a folder are on the disk (``fsync``), so that they survive a power
+failure. Object stores do not need this.
 """
 
 from __future__ import annotations
@@ -9,13 +8,15 @@ import os
 
 
 def sync_written(folder: str, name: str) -> None:
-    """Wait until the disk has a new data file of a table, its entry in its folder, and the folder's entry."""
+    """Wait until a new data file and its name in its folder are on the disk, and the name of that folder too."""
     path = os.path.join(folder, name)
     _sync(path, os.path.dirname(path), folder)
 
 
 def sync_commit(table: str, version: int) -> None:
-    """Wait until the disk has an entry of a table's log; for the first entry, also the folders above it."""
+    """Wait until the entry of a version in a table's log is on the disk; for the first version, also the names of the
+    folders above it.
+    """
     log, store = f"{table}/_delta_log", os.path.dirname(os.path.abspath(table))
     _sync(f"{log}/{version:020d}.json", log, *([] if version else [table, store, os.path.dirname(store)]))
 

@@ -1,12 +1,12 @@
-"""The head: a file with the last version of the log of a store in a folder. Every commit writes the head before the
-commit is acknowledged.
+"""The head: a file next to the log of a store in a folder, with the last version of the log and digests of its files.
+A commit is acknowledged after the head was written.
 
     _head    {"version": 12, "digests": {"00000000000000000012.json": "5e88…", …}}
 
-If a log ends before the version in its head, it has lost entries. If the digests of entries or of the checkpoint
-differ, these files are damaged. The version in the head is too low if a writer was killed before writing it, or if one
-of two writers has overwritten the later head of the other. A version that is too low is harmless. Stores in object
-stores have no head, because object stores do not lose objects that they have acknowledged.
+If a log ends before the version in its head, it has lost entries. If the digest of an entry or of the checkpoint
+differs, the file is damaged. The version in the head may be lower than that of the log, if a writer was killed before
+it wrote the head, or if one of two writers has overwritten the later head of the other; then less damage is detected.
+Stores in object stores have no head, because object stores do not lose objects that they have acknowledged.
 """
 
 from __future__ import annotations
@@ -30,7 +30,9 @@ _READ = (".json", ".parquet", "_last_checkpoint")  # the files of a log that rea
 
 @dataclass(frozen=True)
 class Head:
-    """The version of the last entry, and digests of the last checkpoint and of all entries since that checkpoint."""
+    """The content of a head: the version of the last entry of the log, and digests, by name of the file, of the last
+    checkpoint and of all entries after it.
+    """
 
     version: int
     digests: Mapping[str, str] = field(default_factory=dict)
@@ -49,14 +51,14 @@ class Head:
             raise ValueError("it has changed since it was written") from None
 
     def damaged(self, table: str, verified: dict[str, str]) -> Iterator[str]:
-        """Yield the files of a log whose digests differ from those in the head. Files that were verified before are
-        skipped.
+        """Yield the names of the files of a log whose digests differ from those in the head. ``verified`` has the
+        digests of files that are not read again, by name; files that were read are added to it.
         """
         for name, checksum in self.digests.items():
             if verified.get(name) == checksum:
                 continue
             path = Path(table, LOG, name)
-            if path.exists():  # entries that no longer exist are covered by a checkpoint
+            if path.exists():  # Delta Lake deletes entries whose content is in a checkpoint.
                 if _digest(path) != checksum:
                     yield name
                 verified[name] = checksum
@@ -74,12 +76,12 @@ def note_head(table: str, version: int) -> None:
         digests, names = {}, [checkpoint, names[-1]]
     paths = [path for path in (Path(table, LOG, name) for name in names) if path.exists()]
     digests = {**digests, **{path.name: _digest(path) for path in paths}}
-    fresh = Path(table, f"{_NAME}.{uuid.uuid4().hex}")
+    temporary = Path(table, f"{_NAME}.{uuid.uuid4().hex}")
     try:
-        fresh.write_text(json.dumps(asdict(Head(version, digests))))
-        os.replace(fresh, Path(table, _NAME))
+        temporary.write_text(json.dumps(asdict(Head(version, digests))))
+        os.replace(temporary, Path(table, _NAME))
     except OSError:
-        fresh.unlink(missing_ok=True)
+        temporary.unlink(missing_ok=True)
         raise
 
 
@@ -92,10 +94,10 @@ def remove_unfinished_heads(table: str, older_than: float) -> None:
 
 
 def log_problem(table: str, version: int | None = None) -> str | None:
-    """Return a message that names an entry of a log that is not a regular file, or None if all are regular files. Delta
-    Lake would wait for such an entry without end.
+    """Return a message that names a file of a log that is not a regular file, such as a pipe, or None if all are
+    regular files. Delta Lake would wait for ever when it reads a pipe.
 
-    If the log is already open, only its next entry is checked.
+    If ``version`` is passed, the last version that was read, only the entry after it is checked.
     """
     if version is not None:
         path = _entry(table, version + 1)

@@ -1,6 +1,4 @@
-"""The Delta log of a store: convert files to parts, parts to actions of the log, and errors to messages of one
-sentence.
-"""
+"""The Delta log of a store: convert its entries to parts, parts to entries, and errors of deltalake to store errors."""
 
 from __future__ import annotations
 
@@ -29,7 +27,9 @@ _TRACE = re.compile(r"at \./|[0-9]+: ")
 
 
 def files_in(actions: pa.Table, uri: str) -> tuple[tuple[Part, ...], tuple[RecordFile, ...]]:
-    """Return the entries for the files of a table: parts of states, and files of records."""
+    """Return the files of a table, whose log has the actions ``actions``: the parts of states, and the files of
+    records. Raise `DamagedStore` if an action lacks a value.
+    """
     names = {"level": f"partition.{LEVEL}", "rows": "num_records", "size": "size_bytes", "path": "path"}
     names |= {"first": f"min.{START}", "last": f"max.{START}", "low": f"min.{RECORD}", "high": f"max.{RECORD}"}
     actions = actions.select([name for name in names.values() if name in actions.column_names])
@@ -42,7 +42,10 @@ def files_in(actions: pa.Table, uri: str) -> tuple[tuple[Part, ...], tuple[Recor
         level, rows, size, path, first, last, low, high = (row.get(name) for name in names.values())
         edges = (low, high) if level == RECORDS else (first, last)
         if None in (level, rows, size, *edges):
-            raise DamagedStore(f"the store {uri} is damaged: its log does not describe the content of the file {path}")
+            raise DamagedStore(
+                f"the store {uri} is damaged: its log does not contain the level, the number of rows, the size, or the "
+                f"first and last value of the file {path}; restore the log from a backup"
+            )
         if level == RECORDS:
             records.append(RecordFile(unquote(path), low, last=high, rows=rows, bytes=size))
         else:
@@ -51,7 +54,9 @@ def files_in(actions: pa.Table, uri: str) -> tuple[tuple[Part, ...], tuple[Recor
 
 
 def added(file: Part | RecordFile) -> AddAction:
-    """Return the action that adds a file. Readers select files by the minimum and maximum in the action."""
+    """Return the action of the log that adds a file. It contains the minimum and the maximum of a column, by which
+    readers select files.
+    """
     if isinstance(file, Part):
         first_and_last = np.array([file.first_start, file.last_start], "datetime64[us]")
         edges = [{START: f"{at}Z"} for at in np.datetime_as_string(first_and_last)]
@@ -68,7 +73,7 @@ def removed(file: Part | RecordFile) -> RemoveAction:
 
 
 def partition_of(file: Part | RecordFile) -> dict[str, str | None]:
-    """Return the values of the partition of a file."""
+    """Return the columns by which a file's partition is determined, level and bucket, with their values."""
     bucket = file.name.split("/")[-2].removeprefix(f"{BUCKET}=")
     return {LEVEL: file.level, BUCKET: bucket}
 
@@ -86,7 +91,9 @@ def manifest_in(text: str | None, uri: str) -> Mapping[str, Any]:
 
 @contextmanager
 def as_store_errors(uri: str) -> Iterator[None]:
-    """Convert errors of deltalake to store errors of one sentence. The caller handles missing files."""
+    """Raise `DamagedStore` or `UnreachableStore`, with a message of one sentence, in place of errors of deltalake. A
+    ``FileNotFoundError`` is not changed.
+    """
     try:
         yield
     except FileNotFoundError:
@@ -102,7 +109,9 @@ def as_store_errors(uri: str) -> Iterator[None]:
 
 
 def one_line(error: BaseException) -> str:
-    """Return a message in one line: the failed operation, then the cause."""
+    """Return the message of an error in one line: the operation that failed, and the last cause. Stack traces and
+    internal names of deltalake are left out.
+    """
     text = because(error) if isinstance(error, OSError) and error.errno is not None else str(error)
     text = re.sub(r"\x1b\[[0-9;]*m", "", text)  # escape sequences for terminal colours
     # deltalake reads the log with a separate library, delta-kernel

@@ -1,4 +1,4 @@
-"""The process that uses Delta Lake. The threads of deltalake do not survive a fork."""
+"""Check that a process was not forked from one that used deltalake, because a forked process lacks its threads."""
 
 from __future__ import annotations
 

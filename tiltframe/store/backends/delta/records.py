@@ -3,8 +3,8 @@
     level=_recorded     _record           revision   _recorded
                         tiltframe:writer  17         {"last": 7, …}
 
-A commit writes its records to a file. If several rows have the same name, the one with the highest revision, from the
-last commit, is valid. Any tool may therefore merge such files.
+A commit writes its records to a new file, with its version as their revision. Of several rows with the same name, the
+one with the highest revision is valid, so other programs may merge the files.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ import pyarrow as pa
 from tiltframe.names import RECORD, RECORDED, REVISION
 
 RECORDS = "_recorded"  # the value that rows of records have in the column level
-FOLD_AT = 32  # if there are this many files of records, a commit merges them into one
+FOLD_AT = 32  # a commit merges all files of records into one if there are at least this many
 
 SCHEMA = pa.schema([(RECORD, pa.string()), (REVISION, pa.int64()), (RECORDED, pa.string())])
 
@@ -27,7 +27,7 @@ Records: TypeAlias = dict[str, tuple[int, str]]  # a mapping of names to revisio
 
 @dataclass(frozen=True)
 class RecordFile:
-    """A file of records, with the first and the last name in it."""
+    """A file of records: its path, the first and the last name in it, its number of rows, and its size in bytes."""
 
     name: str
     first: str
@@ -52,13 +52,15 @@ def table_of_records(records: Mapping[str, tuple[int, str]]) -> pa.Table:
 
 
 def records_in(rows: pa.Table) -> Records:
-    """Return the records in a table. If a tool has merged files, the table may have several rows for a name."""
+    """Return the records in a table, for each name the one with the highest revision. The table has several rows for a
+    name if another program has merged files.
+    """
     columns = (rows.column(name).to_pylist() for name in SCHEMA.names)
     return latest({name: (revision, text)} for name, revision, text in zip(*columns, strict=True))
 
 
 def latest(files: Iterable[Records]) -> Records:
-    """Return the last record of each name."""
+    """Return the record with the highest revision of each name."""
     newest: Records = {}
     for records in files:
         for name, record in records.items():

@@ -1,7 +1,7 @@
-"""Plain tables of results, stored as separate Delta tables next to the store's table.
+"""Plain tables: the results of a level as a Delta table of its own, next to the table of the store.
 
-The commit that writes such a table also stores the list of parts from which the table was computed, so that both change
-atomically.
+The commit that writes a plain table also contains the list of the parts from which it was computed, so that the table
+and the list change together.
 """
 
 from __future__ import annotations
@@ -24,15 +24,17 @@ from tiltframe.store.backends.protocol import Vacuumed
 from tiltframe.store.backends.stored_types import stored, stored_schema
 from tiltframe.store.log.errors import Conflict
 
-_MADE_FROM = "tiltframe"
+_SOURCES = "tiltframe"  # the key of the list of parts in the information about a commit
 
 
 def result_sources(path: str, options: Mapping[str, str]) -> dict[str, Range] | None:
-    """Return the parts from which a table was computed, or None if the table does not exist."""
+    """Return the parts from which a plain table was computed, as name → range of window starts in microseconds UTC, or
+    None if the table does not exist.
+    """
     table = _open(path, options)
     if table is None:
         return None
-    sources = json.loads(table.history(1)[0].get(_MADE_FROM, "{}"))
+    sources = json.loads(table.history(1)[0].get(_SOURCES, "{}"))
     return {name: (low, high) for name, (low, high) in sources.items()}
 
 
@@ -51,7 +53,7 @@ def write_results(
     if before is not None and same:
         unchanged = before.filter(pa.array(~inside(instants_of(before), ranges)))
         fresh = pa.concat_tables([unchanged.cast(fresh.schema), fresh])
-    properties = CommitProperties({_MADE_FROM: json.dumps(sources)}, max_commit_retries=0)
+    properties = CommitProperties({_SOURCES: json.dumps(sources)}, max_commit_retries=0)
     try:
         write_deltalake(
             path if table is None else table,
@@ -62,7 +64,7 @@ def write_results(
             commit_properties=properties,
         )
     except CommitFailedError as error:
-        raise Conflict(f"{path} was written by another process in the meantime: {error}") from None
+        raise Conflict(f"the table {path} was changed by another process at the same time: {error}") from None
 
 
 def vacuum_results(path: str, options: Mapping[str, str], older_than: float) -> Vacuumed:

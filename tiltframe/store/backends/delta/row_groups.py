@@ -1,11 +1,13 @@
-"""Layout: the order of rows in a file. Queries for a range of time, and queries for a few keys, read only a part of the
-file.
+"""Row groups: the order of the rows in a file, which lets queries for a range of time or for few keys skip most of it.
 
-    slab of time 1                    slab 2                  …
-    keys a–c | keys d–f | … keys x–z  keys a–c | …               each is a row group, sorted by keys, then time
+The rows are divided into ranges of time, and the rows of each range into ranges of keys. Each range of keys is a row
+group of Parquet, in which rows are sorted by keys, then time:
 
-Parquet stores the minimum and maximum of each column of a row group. A key is in one row group of each slab, and a
-moment is in all row groups of one slab.
+    range of time 1                         range of time 2
+    keys a–c │ keys d–f │ … │ keys x–z      keys a–c │ keys d–f │ …
+
+Parquet stores the minimum and maximum of each column of a row group. A query for one key reads one row group of each
+range of time. A query for one moment reads the row groups of one range of time.
 """
 
 from __future__ import annotations
@@ -21,47 +23,54 @@ from aggr.arrow.normalize import one_array
 from aggr.groups.groups import group_by
 from tiltframe.instants import instants_of
 
-_GROUP_BYTES = 1 << 20  # the approximate bytes of states in a row group; each row group costs time for every column
-# the approximate minimum of rows in a row group; smaller groups would be mostly metadata
+# the approximate bytes of states in a row group; smaller groups would take more time, because each has its own columns
+_GROUP_BYTES = 1 << 20
+# the approximate minimum and the approximate maximum number of rows in a row group; in smaller ones, the metadata would
+# be larger than the rows
 _FEWEST_ROWS, _MOST_ROWS = 512, 1 << 16
-_SHARES = 8  # the row groups of a slab with enough keys: reading one key reads an eighth of the slab
+_KEY_RANGES = 8  # the maximum number of ranges of keys, and therefore of row groups, in a range of time
 
 
-def laid_out(rows: pa.Table, keys: Sequence[str]) -> tuple[pa.Table, list[int]]:
-    """Sort the rows of a file for the layout. Return the sorted rows and the sizes of the row groups, of which there is
-    at least one.
+def split_into_row_groups(rows: pa.Table, keys: Sequence[str]) -> tuple[pa.Table, list[int]]:
+    """Return the rows of a file in the order in which they are written, and the number of rows of each row group. There
+    is at least one row group.
     """
     count = rows.num_rows
     groups = max(min(-(-rows.nbytes // _GROUP_BYTES), count // _FEWEST_ROWS), count // _MOST_ROWS, 1)
     if groups == 1:
         return rows, [count]
     key, _ = group_by([one_array(rows.column(name)) for name in keys], count)
-    shares = min(_SHARES, key.n, groups)
+    key_ranges = min(_KEY_RANGES, key.n, groups)
     starts = instants_of(rows)
-    slab = _slabs(starts, groups // shares)
-    order = np.lexsort((starts, key.ids, slab))
-    slab, ids = slab[order], key.ids[order]
-    edges = [*np.flatnonzero(np.diff(slab, prepend=-1)).tolist(), count]
-    sizes = [size for first, last in pairwise(edges) for size in _cut(ids[first:last], shares).tolist()]
+    time_range_of_row = _time_ranges(starts, groups // key_ranges)
+    order = np.lexsort((starts, key.ids, time_range_of_row))
+    time_range_of_row, ids = time_range_of_row[order], key.ids[order]
+    edges = [*np.flatnonzero(np.diff(time_range_of_row, prepend=-1)).tolist(), count]
+    sizes = [size for first, last in pairwise(edges) for size in _group_sizes(ids[first:last], key_ranges).tolist()]
     return rows.take(pa.array(order)), sizes
 
 
-def _slabs(starts: NDArray[np.int64], slabs: int) -> NDArray[np.intp]:
-    """Return the slab of time of each row. Slabs have approximately equal numbers of rows, and never split a window."""
-    edges = np.sort(starts)[np.arange(1, slabs) * len(starts) // slabs]
-    slab_numbers: NDArray[np.intp] = np.searchsorted(edges, starts, side="right")
-    return slab_numbers
-
-
-def _cut(ids: NDArray[np.intp], shares: int) -> NDArray[np.int64]:
-    """Return the places at which sorted keys are cut into groups of approximately equal size. Small keys are not
-    split.
+def _time_ranges(starts: NDArray[np.int64], count: int) -> NDArray[np.intp]:
+    """Divide rows into ``count`` ranges of time with about equal numbers of rows. Return the index of the range of each
+    row. Rows of the same window are in the same range.
     """
-    targets = np.arange(1, shares) * len(ids) // shares
+    edges = np.sort(starts)[np.arange(1, count) * len(starts) // count]
+    range_numbers: NDArray[np.intp] = np.searchsorted(edges, starts, side="right")
+    return range_numbers
+
+
+def _group_sizes(ids: NDArray[np.intp], key_ranges: int) -> NDArray[np.int64]:
+    """Divide the rows of a range of time, whose keys have the ascending ``ids``, into row groups. Return the number of
+    rows of each.
+
+    There are about ``key_ranges`` row groups of about equal size. The rows of a key are in several row groups only if
+    they are more than a row group has on average.
+    """
+    targets = np.arange(1, key_ranges) * len(ids) // key_ranges
     begins = np.searchsorted(ids, ids[targets], side="left")
     next_begins = np.searchsorted(ids, ids[targets], side="right")
     near = np.where(targets - begins <= next_begins - targets, begins, next_begins)
-    large = next_begins - begins > len(ids) // shares
+    large = next_begins - begins > len(ids) // key_ranges
     cuts = np.unique(np.concatenate([[0], np.where(large, targets, near), [len(ids)]]))
     sizes: NDArray[np.int64] = np.diff(cuts)
     return sizes

@@ -1,7 +1,7 @@
-"""Vacuum: delete files that no version of a table refers to, if they are older than a number of seconds.
+"""Vacuum: delete the files that do not belong to the current version of a table, after a number of seconds.
 
-Delta Lake's own vacuum supports only whole hours. Delta Lake's vacuum is therefore only used to list the candidates.
-The log has the time at which each candidate was removed.
+Delta Lake's own vacuum supports only whole hours, so it is used only to list these files. The time at which a file was
+removed from the table is read from the log.
 """
 
 from __future__ import annotations
@@ -20,8 +20,8 @@ _LOG = "_delta_log"
 
 
 def vacuum_table(table: DeltaTable, folder: fs.FileSystem, older_than: float) -> Vacuumed:
-    """Delete the files of a table that were removed, or were written but not committed, at least ``older_than`` seconds
-    ago.
+    """Delete files that were removed from a table, or were written but not committed, at least ``older_than`` seconds
+    ago. Return the number of deleted files.
     """
     cutoff = time.time() - older_than
     removed = _removal_times(folder, table.version(), cutoff)
@@ -42,12 +42,14 @@ def vacuum_table(table: DeltaTable, folder: fs.FileSystem, older_than: float) ->
 
 
 def _removal_times(folder: fs.FileSystem, version: int, cutoff: float) -> dict[str, float]:
-    """Return the files that the log has removed since a moment, with the times in seconds since 1970."""
+    """Return the files that were removed from a table after ``cutoff``, as name → time of the removal. Both times are
+    in seconds since 1970.
+    """
     times: dict[str, float] = {}
     for at in range(version, -1, -1):
         name = f"{_LOG}/{at:020d}.json"
         info = folder.get_file_info(name)
-        # the log entry was deleted after a checkpoint, or is too old to matter
+        # The entry was deleted after a checkpoint, or it and all earlier ones are older than the cutoff.
         if not info.is_file or _modified(info) < cutoff:
             break
         with folder.open_input_stream(name) as file:

@@ -1,8 +1,8 @@
-"""The address of a database: a URI in the form of libpq (PostgreSQL's client library), parsed by urllib, and shown
-without passwords.
+"""The address of a database: parse a URI in the form of libpq, PostgreSQL's client library, and show it without
+passwords.
 
-libpq ends user and password at the first ``@``, urllib at the last ``@`` before a ``/``. A URI for which these differ
-raises an error, so that a part of a password is never shown as a host.
+For libpq, user and password end at the first ``@``; for urllib, which parses the URI here, at the last ``@`` before a
+``/``. If these differ, an error is raised, because otherwise a part of the password could be shown as the host.
 """
 
 from __future__ import annotations
@@ -14,8 +14,8 @@ _SECRETS = re.compile("password|secret|^scram_")  # options that libpq never pri
 
 
 def checked_address(uri: str) -> SplitResult:
-    """Return the parts of a URI; raise ``ValueError`` if libpq would parse it differently. The message has no text of
-    the URI.
+    """Return the parts of a URI. Raise ``ValueError`` if libpq would parse it differently; the message does not contain
+    the URI, because it may contain a password.
 
     Except for the scheme, all parts of ``postgresql://user:password@host:port/database?option=value`` are optional.
     Several hosts are separated by commas.
@@ -54,7 +54,7 @@ def shown(uri: str) -> str:
 
 
 def without_password(uri: str) -> str:
-    """Return a URI without its passwords, for commands that get the password in another way.
+    """Return a URI without its passwords.
 
     >>> without_password("postgresql://bob:pw@db:5433/x?sslmode=require&password=pw")
     'postgresql://bob@db:5433/x?sslmode=require'

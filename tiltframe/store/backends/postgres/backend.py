@@ -1,8 +1,8 @@
-"""PostgreSQL: the tables of a store in a database are read and written as Arrow tables.
+"""PostgreSQL: a store in the tables of a database, which are read and written as Arrow tables.
 
-Every row has the name of its part; a part consists of the rows of one level that were written together. A commit makes
-some parts readable and others unreadable in one transaction, which locks the store's row in the registry. Rows of a
-writer that crashed stay unreadable until `vacuum` removes them.
+Every row of states has the name of its part; a part consists of the rows of one level that were written together. A
+commit makes some parts readable and others unreadable in one transaction. During a commit, the store's row in the table
+of all stores is locked. `vacuum` removes rows that a writer has not committed because it crashed.
 """
 
 from __future__ import annotations
@@ -80,7 +80,7 @@ class PostgresBackend:
 
     @property
     def display_uri(self) -> str:
-        """The URI without its password. The password must be passed to later commands in another way."""
+        """The URI without its password."""
         return without_password(self.uri) if passwords(self.uri) else self.uri
 
     def store_named(self, name: str) -> PostgresBackend:
@@ -112,7 +112,7 @@ class PostgresBackend:
             return Snapshot(store.version, store.manifest, _readable_parts(db, store), records)
 
     def write(self, level: TimeWindow, states: pa.Table) -> list[Part]:
-        """Write the rows of parts that are not readable yet."""
+        """Write states as new parts, one for each bucket of time. They are not readable before they are committed."""
         with self._store() as (db, store):
             columns = _columns(store.layout, states)
             if not columns.num_rows:
@@ -202,7 +202,7 @@ class PostgresBackend:
         return pa.concat_tables(tables)
 
     def vacuum(self, older_than: float) -> Vacuumed:
-        """Remove the rows of parts that have been unreadable for a number of seconds."""
+        """Remove the rows of parts that have been unreadable for at least ``older_than`` seconds."""
         with self._store() as (db, store):
             deleted = db.rows(
                 f"DELETE FROM {store.layout.table('parts')} WHERE unread_since < now() - $1 * interval '1 second' "
@@ -251,15 +251,15 @@ class PostgresBackend:
             )
 
     def verify(self) -> list[str]:
-        """Return an empty list. The database checks its own tables, and reading a part with lost rows raises an
-        error.
+        """Return an empty list: the database checks its own tables, and reading raises an error if rows of a part are
+        missing.
         """
         self.snapshot()
         return []
 
     @contextmanager
     def _store(self, snapshot: bool = False, lock: bool = False) -> Iterator[tuple[Session, StoredLayout]]:
-        """Open a transaction, and yield it with the store's layout."""
+        """Open a transaction, and yield its session and the store. Raise `StoreError` if the store does not exist."""
         with session(self.uri, snapshot) as db:
             store = find(db, self.name, lock)
             if store is None:
@@ -280,9 +280,9 @@ def _readable_parts(db: Session, store: StoredLayout) -> tuple[Part, ...]:
 
 
 def _records(db: Session, layout: Layout, names: Iterable[str] | None) -> dict[str, Record]:
-    """Return the records with the names, or all records for None.
+    """Return the records with the names ``names``, or all records if it is None.
 
-    The revision is the number of the transaction that wrote the row; the server stores it with each row.
+    The revision of a record is the number of the transaction that wrote it, which the server stores with each row.
     """
     requested = None if names is None else list(names)
     if requested == []:
@@ -302,7 +302,9 @@ def _describe(db: Session, store: StoredLayout, manifest: Mapping[str, Any], sch
 
 
 def _columns(layout: Layout, states: pa.Table) -> pa.Table:
-    """Return states as flat columns; raise `StoreError` if their types differ from the store's."""
+    """Return a table of states with one column for each field of a state. Raise `StoreError` if a column is missing or
+    has another type than in the store.
+    """
     check_values(states)
     arrays = []
     for stored_field in layout.schema:
@@ -325,8 +327,8 @@ def _columns(layout: Layout, states: pa.Table) -> pa.Table:
 def _read_level(
     db: Session, layout: Layout, level: str, parts: PartRanges, schema: pa.Schema, bounds: Sequence[KeyBound] = ()
 ) -> pa.Table:
-    """Return parts of a level, each restricted to a range, in the types of the frame. The database filters rows by
-    bounds.
+    """Return the rows of parts of a level whose windows start in ranges, in the types of the frame. ``bounds`` are
+    conditions on keys by which the database filters rows.
 
     Raise `Conflict` if the rows of a part were removed, and `DamagedStore` if rows of a part that is read completely
     are missing.

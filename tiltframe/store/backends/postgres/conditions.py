@@ -1,7 +1,7 @@
-"""Conditions: bounds of keys as SQL for PostgreSQL.
+"""Conditions: write bounds of keys as SQL conditions for PostgreSQL.
 
-Text is compared by its bytes in UTF-8, which are written in hexadecimal digits. The order is therefore that of Arrow in
-any encoding of the database, and nothing has to be escaped.
+Text is compared by its bytes in UTF-8, as in Arrow, whatever the encoding of the database. The bytes are written in
+hexadecimal digits, so no characters must be escaped.
 """
 
 from __future__ import annotations
@@ -18,8 +18,8 @@ _DAY = 86_400_000_000  # microseconds
 
 
 def bound_conditions(column: str, bound: KeyBound) -> list[str]:
-    """Return the bounds of a key as conditions that must all be true. The list is empty if PostgreSQL may order the
-    values differently.
+    """Return SQL conditions that are all true for rows whose key lies within a bound. The list is empty if PostgreSQL
+    may order values of this type differently from Arrow.
 
     >>> low, high = pa.scalar(3), pa.scalar(5)
     >>> bound_conditions("t.port", KeyBound("port", pa.int64(), low, high, None))
@@ -41,8 +41,8 @@ def bound_conditions(column: str, bound: KeyBound) -> list[str]:
 
 
 def _writer(dtype: pa.DataType) -> tuple[str, Callable[[pa.Scalar], str | None]] | None:
-    """Return the SQL form of a column of a type for comparisons, and the function that writes its values; None for
-    unsupported types.
+    """Return how values of a type are compared in SQL: a template for the column, and a function that writes a value as
+    SQL. Return None if the type is not supported.
     """
     if pa.types.is_string(dtype):
         return "convert_to({}, 'UTF8')", _text

@@ -1,6 +1,4 @@
-"""Limits of PostgreSQL for names, numbers of columns and values. If a limit is exceeded, an error is raised before
-anything is written.
-"""
+"""Limits of PostgreSQL: check names, the number of columns and values, and raise an error before anything is written."""
 
 from __future__ import annotations
 
@@ -26,7 +24,9 @@ _LAST_DAY = 2_145_031_948  # 5874897-12-31
 
 
 def check_columns(columns: pa.Schema) -> None:
-    """Raise `StoreError` if a table cannot have the flat columns of keys and states."""
+    """Raise `StoreError` if a table of PostgreSQL cannot have these columns, because of a name, their number or the
+    size of a row.
+    """
     for name in columns.names:
         if name in _OWN_COLUMNS:
             raise StoreError(

@@ -25,8 +25,8 @@ def numbers(values: Sequence[int]) -> str:
 
 
 def moment(micros: str) -> str:
-    """Return microseconds as an SQL timestamp. The timestamp is written as hours and a remainder, because a float of
-    microseconds would be rounded.
+    """Return an SQL expression for the timestamp of ``micros``, an SQL expression for microseconds since 1970 UTC. It
+    adds hours and a remainder, because PostgreSQL would convert all microseconds to a double, which is rounded.
     """
     hour = 3_600_000_000
     return (

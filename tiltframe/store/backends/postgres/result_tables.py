@@ -1,5 +1,5 @@
-"""Plain tables of results in PostgreSQL: one per level, computed by the last export, with the list of parts that it
-contains.
+"""Plain tables in PostgreSQL: the results of a level as a table of its own, and the list of the parts from which they
+were computed.
 """
 
 from __future__ import annotations
@@ -28,7 +28,9 @@ _NAMES = (
 
 
 def results_of(frame: TiltFrame, schema: pa.Schema, measure: str) -> dict[str, str]:
-    """Return the flat columns of a measure or expression, with PostgreSQL's types. Maps and nested lists are JSON."""
+    """Return the columns of the results of a measure or expression, as name → type in PostgreSQL. Records have a column
+    for each field. Maps and nested lists are JSON.
+    """
     result = frame.result_type(measure, schema)
     return {
         column_name(field.name): _type_of_result(field.type)
@@ -37,8 +39,8 @@ def results_of(frame: TiltFrame, schema: pa.Schema, measure: str) -> dict[str, s
 
 
 def columns_of(frame: TiltFrame, schema: pa.Schema) -> dict[str, str]:
-    """Return the columns of a plain table with PostgreSQL's types. If flat names clash, the columns of measures are
-    left out.
+    """Return the columns of a plain table, as name → type in PostgreSQL. If two measures would have a column of the
+    same name, the columns of all measures are left out.
     """
     moments = dict.fromkeys((START, END), sql_type(pa.timestamp("us", "UTC"), START))
     keys = {column_name(key): sql_type(stored_type(schema.field(key).type), key) for key in frame.keys}
@@ -57,7 +59,7 @@ def create(frame: TiltFrame, schema: pa.Schema, table: str) -> str:
 
 
 def create_parts(table: str) -> str:
-    """Return the SQL statement that creates the table with the lists of parts of plain tables."""
+    """Return the SQL statement that creates the table with the parts from which plain tables were computed."""
     return (
         f"CREATE TABLE {table} (level text NOT NULL, part text NOT NULL, least bigint NOT NULL, "
         "stop bigint NOT NULL, PRIMARY KEY (level, part))"
@@ -65,7 +67,9 @@ def create_parts(table: str) -> str:
 
 
 def read_parts(db: Session, parts: str, level: str) -> dict[str, Range]:
-    """Return the parts from which a level's plain table was computed."""
+    """Return the parts from which a level's plain table was computed, as name → range of window starts in microseconds
+    UTC.
+    """
     rows = db.rows(f"SELECT part, least, stop FROM {parts} WHERE level = $1", level)
     return {row["part"]: (row["least"], row["stop"]) for row in rows}
 
@@ -79,8 +83,8 @@ def replace(
     results: pa.Table,
     sources: Mapping[str, Range],
 ) -> None:
-    """Replace the rows whose windows begin in `ranges`, and the list of the parts from which the table was computed, in
-    the caller's transaction.
+    """Replace the rows of a plain table whose windows begin in ``ranges``, and the list of its parts. The caller
+    commits the transaction.
     """
     for low, high in ranges:
         db.run(f"DELETE FROM {table} WHERE {START} >= {moment(str(low))} AND {START} < {moment(str(high))}")
@@ -107,7 +111,7 @@ def replace(
 
 
 def _type_of_result(dtype: pa.DataType) -> str:
-    """Return PostgreSQL's type for a flat column of results."""
+    """Return PostgreSQL's type for a column of results."""
     try:
         return sql_type(stored_type(dtype), "")
     except StoreError:
@@ -115,11 +119,11 @@ def _type_of_result(dtype: pa.DataType) -> str:
 
 
 def _as_json(column: pa.ChunkedArray) -> pa.Array:
-    """Write the values of a column as JSON."""
+    """Return the values of a column as JSON texts."""
     values = python_values(column)
     return pa.array([None if value is None else json_text(value) for value in values], pa.string())
 
 
 def _listed_as(names: Sequence[str], cast: Collection[str], dtype: str) -> str:
-    """List columns for SELECT, some of them cast to a type."""
+    """Return the columns of a SELECT as SQL. Those in ``cast`` are cast to ``dtype``."""
     return ", ".join(f"{quoted(name)}::{dtype} AS {quoted(name)}" if name in cast else quoted(name) for name in names)

@@ -38,7 +38,7 @@ _REGISTRY = (
 
 @dataclass(frozen=True)
 class Layout:
-    """The layout of a store's tables, derived from its manifest."""
+    """The names and columns of a store's tables, derived from its manifest."""
 
     name: str
     levels: tuple[str, ...]
@@ -61,7 +61,7 @@ class Layout:
 
     @property
     def columns(self) -> pa.Schema:
-        """The flat columns; window_start is the first."""
+        """The columns of the table of states: window_start, the keys, and one for each field of a state."""
         return flat_schema(stored_schema(self.schema))
 
     def table(self, what: str) -> str:
@@ -97,8 +97,8 @@ class Layout:
         self.make_results(session)
 
     def alter(self, session: Session, before: Layout) -> None:
-        """Add the columns that the layout ``before`` lacks. The tables of results then have the columns of this
-        frame.
+        """Change the tables of the layout ``before`` to this layout: add columns of states, and create the views and
+        the plain tables again.
         """
         check_columns(pa.schema(list(self.columns)[1:]))
         old_names = before.columns.names
@@ -108,7 +108,7 @@ class Layout:
         self.make_results(session)
 
     def make_results(self, session: Session) -> None:
-        """Create the views of results, and the empty plain tables that provide some of their columns.
+        """Create the views of results, and the plain tables, which are empty, from which the views read some columns.
 
         Existing plain tables are dropped. The permissions on the plain tables and on the views are preserved.
         """
@@ -155,8 +155,8 @@ class StoredLayout(NamedTuple):
 
 
 def find(session: Session, name: str, lock: bool = False) -> StoredLayout | None:
-    """Return a store by name, or without a name the only store; None if there is no store. With ``lock``, other
-    transactions that lock the store wait.
+    """Return the store with a name, or the only store if the name is empty; None if it does not exist. With ``lock``,
+    the store is locked until the transaction ends.
 
     Raise `StoreError` with the names of all stores if no name is passed and there are several.
     """

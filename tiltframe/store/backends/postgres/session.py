@@ -1,7 +1,7 @@
-"""Sessions with PostgreSQL: one transaction for each operation. Data is passed as Arrow tables.
+"""Sessions with PostgreSQL: each operation of a store is one transaction. Data is passed as Arrow tables.
 
-Opening a connection takes longer than most operations, so each thread keeps its last connection. A forked process
-neither uses nor closes connections that it inherits from its parent.
+Each thread reuses its last connection, because opening one takes longer than most operations. A forked process does not
+use or close the connections of its parent.
 """
 
 from __future__ import annotations
@@ -50,14 +50,16 @@ class Session:
         self.cursor.adbc_ingest(name, table, mode="append", temporary=temporary)
 
     def lock(self, *about: Any) -> None:
-        """Wait for the lock that some values identify, and take it until the transaction ends."""
+        """Take the lock that the values ``about`` identify, until the transaction ends. Wait if another transaction has
+        it.
+        """
         self.run("SELECT pg_advisory_xact_lock(hashtextextended($1, 0))", repr(("tiltframe", *about)))
 
 
 @contextmanager
 def session(uri: str, snapshot: bool = False) -> Iterator[Session]:
-    """Open a transaction, which is committed at the end and rolled back by an error. With ``snapshot``, all reads see
-    the same moment.
+    """Open a transaction. It is committed at the end of the block, and rolled back if the block raises an error. With
+    ``snapshot``, all queries see the database as it was at the first one.
 
     Raise `StoreError` for errors of the database, and `Conflict` if the database asks for a retry.
     """
@@ -94,7 +96,7 @@ class _KeptConnection:
         return True
 
     def give_back(self) -> None:
-        """Store the connection for the thread's next operation."""
+        """Keep the connection open for the thread's next operation."""
         self.given_back, _threads.kept = True, self
 
     def close(self) -> None:
@@ -128,7 +130,8 @@ def _take_connection(uri: str, postgresql: Any) -> _KeptConnection:
 
 
 def translated(uri: str, message: str, code: str | None) -> Exception:
-    """Convert an error message of the database to an error with one sentence.
+    """Return the error to raise for an error of the database, with a message of one sentence. ``code`` is the SQLSTATE
+    code of the error.
 
     >>> str(translated("postgresql://bob:pw@db/x", "IO: [libpq] Failed to connect: no route to host", None))
     'PostgreSQL at db/x cannot be reached: no route to host'

@@ -1,7 +1,7 @@
-"""SQL results: expressions in plain SQL that compute the result of each function from merged states.
+"""SQL results: SQL expressions that compute the results of functions from merged states, for the views of `sql_view`.
 
-There is one entry per function. A function without an entry has no column in the view of `sql_view`. `register_sql`
-adds entries. Distributions name the modules that call it by entry points of the group ``tiltframe.sql_results``::
+Functions without an expression have results only in plain tables. `register_sql` registers expressions. Distributions
+register those of their functions in modules that they name by entry points of the group ``tiltframe.sql_results``::
 
     [project.entry-points."tiltframe.sql_results"]
     geomean = "aggr_geomean.sql"
@@ -40,7 +40,7 @@ _READERS: dict[type[aggr.Function], Reader] = {}
 
 
 def register_sql(*functions: type[aggr.Function]) -> Callable[[Reader], Reader]:
-    """Register a function that returns expressions in SQL for the results of functions.
+    """Return a decorator that registers the SQL expressions for the results of functions.
 
     Parameters
     ----------
@@ -50,9 +50,9 @@ def register_sql(*functions: type[aggr.Function]) -> Callable[[Reader], Reader]:
     Returns
     -------
     callable
-        A decorator for ``(function, merged, state, dtype)``: the function with its parameters, the merged fields of the
-        view (`Merged`), the name of the state's column, and the Arrow type of the state. It returns a mapping from the
-        suffixes of the view's columns to expressions. An empty mapping leaves the results to the last export.
+        A decorator for a Python function with four parameters: the aggregate function, the merged fields of the view
+        (`Merged`), the name of the state's column, and the Arrow type of the state. It returns a dict of suffix of the
+        view's column → SQL expression. If the dict is empty, the view reads the results from the plain table.
 
     Examples
     --------
@@ -67,7 +67,9 @@ def register_sql(*functions: type[aggr.Function]) -> Callable[[Reader], Reader]:
 
 
 def sql_result(function: aggr.Function, merged: Merged, state: str, dtype: pa.DataType) -> dict[str, str]:
-    """Return the view's expressions for a function's result, or an empty dict if the function is not registered."""
+    """Return the SQL expressions for a function's result, by suffix of the view's column. The dict is empty if there
+    are no expressions.
+    """
     if type(function) not in _READERS:
         _load_others()
     reader = _READERS.get(type(function))
@@ -124,8 +126,8 @@ def _points(function: Any, merged: Merged, state: str, dtype: pa.DataType, point
 
 
 def _chosen(function: Any, merged: Merged, state: str, field: str, dtype: pa.DataType, part: str) -> str:
-    """Return the expression for a part of the event in a `ValueBy` field, which stores the value of the event with the
-    extreme time or value.
+    """Return the SQL expression for one part, such as the value or the time, of a merged `aggr.fields.ValueBy` field.
+    The field has the event whose time or value is the smallest or the largest.
     """
     chosen = function.own_state.fields[field]
     order = ", ".join(

@@ -1,7 +1,7 @@
-"""SQL terms: merge fields of states in PostgreSQL, and compute exactly with the merged fields.
+"""SQL terms: SQL expressions of PostgreSQL that merge the fields of states and compute exactly with them.
 
-Sums are exact: they are computed as the type numeric and rounded once. Quotients are computed with many more digits
-than a double has, and then rounded.
+Sums are exact, because they are computed in the type numeric and rounded once. Quotients are computed with many more
+digits than a double has, and then rounded.
 """
 
 from __future__ import annotations
@@ -21,11 +21,11 @@ _PLACES = 1000  # the maximum number of decimal places in PostgreSQL
 
 @dataclass
 class Merged:
-    """The merged fields of a level's states. Each field is merged by one aggregate of a subquery, so that it is
-    computed once.
+    """The aggregates of a subquery of the view, each of which merges one field of states. A field that several results
+    read is merged once.
 
-    In the view, keys are called ``k0, k1, …`` and aggregates ``a0, a1, …``, all qualified by the subquery ``m``, so
-    that the names of users do not occur.
+    The subquery is called ``m``, its keys ``k0, k1, …`` and its aggregates ``a0, a1, …``, so that they cannot clash
+    with names of users.
     """
 
     names: dict[str, str] = field(default_factory=dict)
@@ -34,12 +34,12 @@ class Merged:
         return "m." + self.names.setdefault(aggregate, f"a{len(self.names)}")
 
     def add(self, *path: str) -> str:
-        """Return the sum of a field of whole numbers."""
+        """Return the name of the aggregate that adds a field of whole numbers."""
         return self(f"sum({column_of(*path)})")
 
     def add_exactly(self, *path: str, scaled: bool = False) -> str:
-        """Return the total of exact sums, which are stored as digits times powers of 2^32. A negative power is computed
-        as 5^n / 10^n.
+        """Return the name of the aggregate that adds exact sums, which are stored as digits times powers of 2^32. To
+        stay exact, 2^-n is computed as 5^n / 10^n.
 
         The exponents of ``scaled`` sums include decimal places, in the form of `aggr.exact.scaled_sums`.
         """
@@ -56,7 +56,9 @@ class Merged:
         )
 
     def pick(self, value: str, order: str, present: str) -> str:
-        """Return the value that is first in an order."""
+        """Return the name of the aggregate whose result is the value that is first in the SQL order ``order``, among
+        the rows for which ``present`` is true.
+        """
         return self(f"(array_agg({value} ORDER BY {order}) FILTER (WHERE {present} IS NOT NULL))[1]")
 
 
@@ -66,8 +68,8 @@ def column_of(*path: str) -> str:
 
 
 def in_order(value: str, dtype: pa.DataType, down: bool) -> str:
-    """Return a sort order like that of `aggr.arrow.sort_keys`: -0.0 comes before 0.0, although PostgreSQL considers
-    both equal.
+    """Return the SQL terms of an ORDER BY that sorts values like `aggr.arrow.sort_keys`: -0.0 comes before 0.0, which
+    are equal for PostgreSQL. ``down`` sorts in descending order.
     """
     sign = f", float8send({value}){'' if down else ' DESC'}" if pa.types.is_floating(dtype) else ""
     return value + (" DESC" if down else "") + sign
@@ -90,7 +92,9 @@ def quotient(value: str, by: str, root: bool = False, any_size: bool = False) ->
 
 
 def rounded(value: str) -> str:
-    """Return a numeric rounded to a double. PostgreSQL's own cast raises an error if the result is 0 or infinite."""
+    """Return the SQL expression that rounds a numeric value to a double. PostgreSQL's own cast is not used for values
+    that become 0 or infinite, because it raises an error.
+    """
     return (
         f"CASE WHEN abs({value}) >= {_LARGEST} THEN sign({value})::float8 * 'Infinity'::float8 "
         f"WHEN abs({value}) <= {_SMALLEST} THEN CASE WHEN {value} < 0 THEN '-0' ELSE '0' END::float8 "
@@ -99,7 +103,9 @@ def rounded(value: str) -> str:
 
 
 def with_special(value: str, flags: str) -> str:
-    """Return a value, unless NaN or infinities take precedence, as in `aggr.exact.number_columns`."""
+    """Return the SQL expression for a sum: NaN or an infinity if ``flags`` says that rows had one, and otherwise
+    ``value``. The rules are those of `aggr.exact.number_columns`.
+    """
     return (
         f"CASE WHEN ({flags} & 1) <> 0 OR ({flags} & 6) = 6 THEN 'NaN'::float8 "
         f"WHEN ({flags} & 2) <> 0 THEN 'Infinity'::float8 WHEN ({flags} & 4) <> 0 THEN '-Infinity'::float8 "
@@ -108,7 +114,7 @@ def with_special(value: str, flags: str) -> str:
 
 
 def nearest(total: str, count: str) -> str:
-    """Return a quotient of whole numbers, rounded half to even. The remainder is adjusted to be at least 0."""
+    """Return the SQL expression for the quotient of two whole numbers, rounded half to even."""
     remainder = f"mod(mod({total}, {count}) + {count}, {count})"
     floor = f"div({total} - {remainder}, {count})"
     up = f"2 * {remainder} > {count} OR (2 * {remainder} = {count} AND mod({floor}, 2) <> 0)"

@@ -1,5 +1,4 @@
-"""The current view: the results of a level in plain SQL, merged over all readable rows, for tools that can only use
-SQL.
+"""The current view: a view in the database with the results of a level, for programs that can only use SQL.
 
 The view has the columns of ``query(…, flat=True)``. Columns that `sql_results` supports are always up to date. Other
 columns, such as quantiles, come from the level's plain table (``<name>_<level>_flat``, written by `export`), which is
@@ -62,8 +61,8 @@ def sql_view(
 def _columns(
     frame: TiltFrame, schema: pa.Schema, merged: Merged, own_columns: set[str], evolved: bool
 ) -> tuple[dict[str, str], str]:
-    """Return expressions by column of the view, and a comment that lists the measures that are missing or may be
-    older.
+    """Return the columns of the view, as name → SQL expression, and a comment. The comment lists the measures that are
+    missing, and those whose results may be older.
     """
     columns: dict[str, str] = {}
     from_table: list[str] = []

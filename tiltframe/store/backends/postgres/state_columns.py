@@ -1,8 +1,10 @@
-"""Flat columns: states, which are nested structs, stored as plain columns and lists of an SQL database.
+"""Flat columns: convert states, which are nested structs, to one column for each field without fields of its own, and
+back.
 
     latency {count, positive {starts}}   ──▶   "latency.count"   "latency.positive.starts"
 
-A struct must be null if and only if all of its leaves are null. Columns for which this is not true raise an error.
+A struct is read as null if all its fields are null. If a struct that is not null has only null fields, an error is
+raised.
 """
 
 from __future__ import annotations
@@ -52,7 +54,7 @@ def column_name(name: str) -> str:
 
 
 def sql_type(dtype: pa.DataType, name: str) -> str:
-    """Return PostgreSQL's type for a leaf of a struct; raise `StoreError` if there is none."""
+    """Return PostgreSQL's type for a column of the Arrow type ``dtype``; raise `StoreError` if it has none."""
     if pa.types.is_list(dtype) and not pa.types.is_nested(dtype.value_type):
         element = sql_type(dtype.value_type, name)
         return element.replace("text", "text[]") if element.startswith("text") else f"{element}[]"
@@ -68,7 +70,8 @@ def sql_type(dtype: pa.DataType, name: str) -> str:
 
 
 def flat_schema(schema: pa.Schema) -> pa.Schema:
-    """Return the flat columns of a schema; raise `StoreError` if types cannot be stored or names clash.
+    """Return the schema of the table that `flatten` returns. Raise `StoreError` if a type cannot be stored, or if two
+    columns would have the same name.
 
     >>> flat_schema(pa.schema([("k", pa.string()), ("s", pa.struct([("n", pa.int64())]))])).names
     ['k', 's.n']
@@ -85,7 +88,8 @@ def flat_schema(schema: pa.Schema) -> pa.Schema:
 
 
 def flatten(table: pa.Table) -> pa.Table:
-    """Return a table with one column per leaf of each struct; `unflatten` restores the same bits.
+    """Return a table with one column for each field of a struct, also of nested ones. `unflatten` returns the original
+    table with the same bits.
 
     >>> flatten(pa.table({"k": ["a", "b"], "s": [{"a": 1, "in": {"low": 2}}, None]})).to_pydict()
     {'k': ['a', 'b'], 's.a': [1, None], 's.in.low': [2, None]}
@@ -96,7 +100,7 @@ def flatten(table: pa.Table) -> pa.Table:
 
 
 def unflatten(table: pa.Table, schema: pa.Schema) -> pa.Table:
-    """Restore the table of a schema from the columns of `flatten`; other columns are left out."""
+    """Return the table of the schema ``schema`` whose columns `flatten` has converted. Other columns are left out."""
     return pa.table([_gather(table, field.name, field.type) for field in schema], schema=schema)
 
 
