@@ -1,4 +1,4 @@
-"""aggregate, merge, finish: states by any keys, with an optional window, and their results."""
+"""aggregate, merge and finish: compute states of the rows of each key, merge them, and compute their results."""
 
 from __future__ import annotations
 
@@ -131,7 +131,7 @@ def plan_states(
     measures: Mapping[str, Measure],
     scan: Literal["auto"] | None = None,
 ) -> TwoPhases:
-    """Return the plan of `aggregate` without a window, and raise its errors."""
+    """Return the plan of `aggregate` without a window. Raise the errors of `aggregate`."""
     keys = checked_by(by, measures)
     states = plan(measures)
     source, input_schema = source_of(df, lambda names: columns_read(keys, states, names), scan)
@@ -359,7 +359,7 @@ def checked_by(by: Sequence[str] | Mapping[str, str], measures: Mapping[str, Mea
 
 
 def checked_measures(measures: Mapping[str, Measure]) -> Mapping[str, Measure]:
-    """Raise ``ValueError`` unless these are measures by name."""
+    """Return the measures; raise ``ValueError`` unless they are a mapping of at least one name to a measure."""
     if not isinstance(measures, Mapping) or not measures:
         raise ValueError(
             f"measures must name at least one measure, such as {{'p': aggr.dds('latency_ms')}}; got {measures!r}"

@@ -59,11 +59,13 @@ class ExclusionColumns:
         return excluded_states(self.of.states if isinstance(self.of, TiltFrame) else plan(self.of))
 
     def schema(self, schema: pa.Schema) -> pa.Schema:
-        """Return a schema with the columns appended."""
+        """Return a schema with the columns of numbers after its own columns."""
         return pa.schema([*schema, *(pa.field(name, pa.int64()) for names in self.names.values() for name in names)])
 
     def append(self, table: pa.Table, states: pa.Table) -> pa.Table:
-        """Append the numbers of states to a table, in its first row."""
+        """Return a table with the columns of numbers appended. Its first row has the numbers for ``states``, and the
+        other rows have null.
+        """
         counts = {name: 0 for names in self.names.values() for name in names}
         for (name, level), names in self.names.items():
             of_level = states
@@ -76,7 +78,9 @@ class ExclusionColumns:
         return table
 
     def observe(self, rows: DataFrame, observation: Any) -> DataFrame:
-        """Let an observation add up the columns, and drop them."""
+        """Return the rows without the columns of numbers. When Spark computes the rows, ``observation`` receives the
+        sums of these columns.
+        """
         names = [name for pair in self.names.values() for name in pair]
         if not names:
             raise ValueError(

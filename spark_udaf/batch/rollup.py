@@ -128,10 +128,11 @@ def plan_rollup(
     *,
     finishes: bool = True,
 ) -> TwoPhases:
-    """Plan a rollup of rows of a schema.
+    """Return the plan of a rollup of rows with the schema ``input_schema``.
 
-    In the tasks, ``then`` converts the states of the levels, which always belong to complete windows, to rows of
-    ``result``. If ``finishes`` is true, windows whose rows are all in one partition are converted before the shuffle.
+    ``then`` is called in the tasks. It receives the states of the complete windows of all levels, and returns tables of
+    the schema ``result``. If ``finishes`` is true, the windows whose rows are all in one partition are converted before
+    the shuffle.
     """
     check_fractions(frame, input_schema)
     panes = [field for field in frame.states_schema(input_schema) if field.name != LEVEL]
@@ -188,9 +189,8 @@ def plan_rollup(
 def _finished(
     contents: _Contents, frame: TiltFrame, alone: Span | None, then: Callable[[Levels], pa.Table]
 ) -> _Contents:
-    """Compute all levels of the windows within ``alone``, a range of times whose rows are all in this partition.
-
-    Yield their results, and the other states, which must be merged with those from other partitions.
+    """Yield the results of the windows of all levels in ``alone``, a range of times whose rows are all in this
+    partition. Also yield the other states, which must be merged with those of other partitions.
     """
     head = list(islice(contents, 2))
     if alone is None or len(head) != 1 or head[0][0] is not Content.STATES:  # There may be several tables of windows.
@@ -215,7 +215,8 @@ def with_coarsest(states: pa.Table, frame: TiltFrame) -> pa.Table:
 
 
 def with_times(rows: Any, time: str, on_null_time: str | Observation, metric: str = NULL_TIMES) -> Any:
-    """Skip, or skip and count, the rows of a DataFrame without a time, as ``on_null_time`` requires.
+    """Return the rows of a DataFrame without those whose time is null, if ``on_null_time`` is ``skip`` or an
+    observation, which counts them.
 
     Raises ``ValueError`` for other values of ``on_null_time``, and if the engine or the rows cannot be observed.
     """

@@ -160,7 +160,7 @@ def _streamed(
     has_ticks: bool,
     result: pa.Schema,
 ) -> DataFrame:
-    """Shuffle the rows by key, sort them, and aggregate them batch by batch."""
+    """Return the results of rows that are shuffled by key, sorted by time, and aggregated batch by batch."""
     check_supports(df.sparkSession, Feature.ORDER, "a window over ordered rows", "use tiltframe.running on a table")
     inside = computed(order)
     computed_keys = [text for name, text in inside.keyed_by.items() if text != name]
@@ -191,7 +191,9 @@ def _by_keys(
     begin: Callable[[int | None], OrderedAggregator],
     has_ticks: bool,
 ) -> Iterator[pa.Table]:
-    """Aggregate the batches of a partition. The carry of a key is released at the first row of the next key."""
+    """Yield the results of the batches of a partition, which are sorted by key. The carry of a key, the data about its
+    previous rows, is released at the first row of the next key.
+    """
     aggregator: OrderedAggregator | None = None
     empty: pa.Table | None = None
     end: int | None = None
@@ -228,7 +230,9 @@ def computed(order: Order) -> Order:
 
 
 def _with_keys(rows: DataFrame, order: Order) -> DataFrame:
-    """Add the computed keys; a row is repeated for each element of a list."""
+    """Return rows with a column for each key that is an expression. If a key is the elements of a list, a row is
+    repeated for each element.
+    """
     expressions = {text: order.keyed_by[name] for name, text in computed(order).keyed_by.items() if text != name}
     if not expressions:
         return rows
@@ -262,6 +266,6 @@ def _with_instants(rows: DataFrame, time: str) -> DataFrame:
 
 
 def quoted_column(name: str) -> Column:
-    """Return the column of a literal name, which may contain any characters."""
+    """Return the column with the name ``name``, which may contain any characters, such as dots."""
     escaped = name.replace("`", "``")
     return F.col(f"`{escaped}`")

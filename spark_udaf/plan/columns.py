@@ -138,7 +138,8 @@ def _collation(dtype: Any) -> str | None:
 def map_columns(
     df: DataFrame, names: Sequence[str], function: Callable[[Batches], Batches], schema: pa.Schema
 ) -> DataFrame:
-    """Run a function over the batches of each partition, with the named columns only.
+    """Return a DataFrame with the batches that ``function`` returns for each partition. Only the columns ``names`` are
+    sent to Python.
 
     Parameters
     ----------

@@ -126,7 +126,9 @@ class Received:
 
 
 def check_covered(shards: Iterable[int], numbers: NDArray[np.int32]) -> None:
-    """Raise ``NotConserved`` unless a writing job reported each shard once, or had no tasks."""
+    """Raise ``NotConserved`` if a job that writes a store has not returned the results of each shard exactly once.
+    ``shards`` are the shards whose results arrived, and ``numbers`` the numbers of all shards.
+    """
     covered = sorted(shards)
     if covered and covered != sorted(numbers.tolist()):
         missing, repeated = len(set(numbers.tolist()) - set(covered)), len(covered) - len(set(covered))

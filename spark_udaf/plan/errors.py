@@ -1,4 +1,4 @@
-"""Errors of tasks: the message of a task, without the tracebacks around it."""
+"""Errors of tasks: raise the error that a task has raised, without Spark's tracebacks."""
 
 from __future__ import annotations
 
@@ -16,14 +16,18 @@ _SENTENCE = re.compile(rf"^\W*(?:[\w.]+\.)?({'|'.join(_KINDS)}): (.+)$", re.MULT
 
 
 def task_sentence(text: str) -> tuple[str, str] | None:
-    """Return the class and the message of an error of stores or measures from the text of a failed job, or None."""
+    """Return the class and the message of the error of a store or measure that made a job fail, from the text of the
+    job's error, or None if the job failed for another reason.
+    """
     sentences = _SENTENCE.findall(text)
     return sentences[-1] if sentences else None
 
 
 @contextmanager
 def raise_task_error() -> Iterator[None]:
-    """Raise errors of stores and measures in tasks with their own class and message; do not change other failures."""
+    """If a job in the block fails because a task has raised an error of a store or measure, raise this error. Other
+    errors are not changed.
+    """
     try:
         yield
     except PySparkException as error:

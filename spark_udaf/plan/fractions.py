@@ -41,7 +41,9 @@ def check_no_fractions(function: Function, dtype: pa.DataType, label: str) -> No
 
 
 def check_fractions(query: TiltFrame | OrderedQuery, schema: pa.Schema) -> None:
-    """Apply `check_no_fractions` to every measure of a frame or of an ordered query for rows of a schema."""
+    """Raise ``TypeError`` as `check_no_fractions` does if a measure of a frame or of an ordered query cannot count a
+    column of rows with this schema.
+    """
     if isinstance(query, OrderedQuery):
         check_states_of_fractions(query.columns, query.keyed_by, schema, POSITION)
     else:
@@ -49,7 +51,9 @@ def check_fractions(query: TiltFrame | OrderedQuery, schema: pa.Schema) -> None:
 
 
 def check_states_of_fractions(states: Sequence[StateColumn], keys: Keys, schema: pa.Schema, time: pa.DataType) -> None:
-    """Apply `check_no_fractions` to every measure for rows of a schema."""
+    """Raise ``TypeError`` as `check_no_fractions` does if a measure of the columns of states cannot count a column of
+    rows with this schema.
+    """
     readable = schema_with_keys(keys, schema) if keys else schema
     for column in states:
         if isinstance(column.measure.function, Hdr):

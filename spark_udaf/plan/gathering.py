@@ -1,4 +1,4 @@
-"""Gathering: combine the batches of a partition into tables that are large enough to amortize the work per table."""
+"""Gathering: join the small batches of a partition to large tables, because each table takes a constant time."""
 
 from __future__ import annotations
 
@@ -11,7 +11,9 @@ from spark_udaf.plan.two_phase import MOST_BYTES
 
 
 def gathered(batches: Batches) -> Iterator[pa.Table]:
-    """Join batches, in order, into tables of about 64 MB. Without batches, yield no tables."""
+    """Yield tables of about 64 MB with the rows of all batches in the same order, or no table if there are no
+    batches.
+    """
     waiting: list[pa.RecordBatch] = []
     size = 0
     for batch in batches:

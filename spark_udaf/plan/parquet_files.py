@@ -30,8 +30,8 @@ _LAYOUT = {"coerce_int96_timestamp_unit": "us"}  # Spark's timestamps have micro
 
 @dataclass(frozen=True)
 class Piece:
-    """Row groups of one file (all row groups if ``groups`` is None), and the values in the names of the file's
-    folders.
+    """A part of a file that a task reads: some of its row groups, or all of them if ``groups`` is None, and the values
+    of columns that the names of its folders contain.
     """
 
     path: str
@@ -59,7 +59,7 @@ class Selection:
     filesystem: fs.FileSystem
 
     def rows(self, pieces: Iterable[Piece]) -> Batches:
-        """Yield the rows of pieces."""
+        """Yield batches of the selected rows and columns of pieces."""
         texts = [name for name in self.keys if pa.types.is_string(self.schema.field(name).type)]
         coded = pa.schema([_coded(f) if f.name in texts else f for f in self.schema])
         # local files do not need prefetching
@@ -111,7 +111,9 @@ def _with_instants(schema: pa.Schema, dataset: ds.FileSystemDataset) -> pa.Schem
 
 
 def paths_of(one_or_several: Any) -> list[str]:
-    """Return a list of one or several paths; raises ``TypeError`` or ``ValueError`` for other values."""
+    """Return one path or a sequence of paths as a list of texts. Raise ``TypeError`` for other values, and
+    ``ValueError`` for an empty path.
+    """
     paths = [one_or_several] if isinstance(one_or_several, str | os.PathLike) else one_or_several
     if not isinstance(paths, Sequence) or not all(isinstance(path, str | os.PathLike) for path in paths):
         raise TypeError(f"paths must be a path or URI, or a list of them; got {one_or_several!r}")

@@ -41,11 +41,11 @@ _LISTED = "org.apache.spark.sql.execution.datasources.InMemoryFileIndex"
 
 
 class NotPlain(ValueError):
-    """A DataFrame does more than selecting rows and columns of Parquet files; the message names the part."""
+    """An error: a DataFrame does more than select rows and columns of Parquet files. The message names what it does."""
 
 
 def scan_of(df: DataFrame) -> ParquetScan:
-    """Scan the Parquet files of a DataFrame that only selects rows and columns.
+    """Return a scan of the Parquet files of a DataFrame that only selects rows and columns.
 
     Parameters
     ----------
@@ -125,9 +125,10 @@ def analyzed_plan(df: DataFrame | ParquetScan) -> Any:
 
 
 def plain_or_none(df: DataFrame, scan: Literal["auto"] | None) -> ParquetScan | None:
-    """Return a scan of the files of a DataFrame if ``scan`` is set and the plan allows it. The log contains the reason.
+    """Return a scan of the files of a DataFrame if ``scan`` is "auto" and the plan is supported; otherwise return None.
+    The log contains the reason.
 
-    Raises ``ValueError`` for a ``scan`` that is neither None nor ``"auto"``.
+    Raise ``ValueError`` if ``scan`` is neither None nor "auto".
     """
     if scan not in (None, "auto"):
         raise ValueError(f"scan must be 'auto' or None; got {scan!r}")

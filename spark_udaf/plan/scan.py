@@ -1,4 +1,4 @@
-"""scan_parquet: Parquet files that the tasks read themselves, so that rows never pass through the JVM."""
+"""scan_parquet: Parquet files that Spark's Python workers read, so that their rows are not sent through the JVM."""
 
 from __future__ import annotations
 
@@ -98,12 +98,12 @@ class ParquetScan:
 
     @cached_property
     def _fragments(self) -> list[ds.ParquetFileFragment]:
-        """The files that may contain rows of the filter, with cached footers."""
+        """The files that may contain rows of the filter. Their footers are read once."""
         return list(self.dataset.get_fragments(filter=self.filters))
 
     @cached_property
     def _shared_out(self) -> list[list[RowGroup]]:
-        """The row groups of each task."""
+        """The row groups of each task, in the order of tasks."""
         self.check_times()
         fragments = self._fragments
         with ThreadPoolExecutor(_READERS) as pool:  # This reads the files' footers.
@@ -168,7 +168,7 @@ class ParquetScan:
 
 
 def _pieces(groups: Sequence[RowGroup]) -> list[Piece]:
-    """Join neighbouring row groups of a file."""
+    """Return row groups as pieces. Consecutive row groups of the same file are in the same piece."""
     pieces: list[Piece] = []
     for fragment, group in groups:
         if not pieces or pieces[-1].path != fragment.path:

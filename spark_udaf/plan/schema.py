@@ -14,9 +14,8 @@ from tiltframe.provenance import KEY, describe_states, description_in, state_dif
 
 
 def spark_schema(schema: pa.Schema) -> StructType:
-    """Return the Spark schema of Arrow columns; raises ``TypeError`` for a type that Spark does not have.
-
-    The metadata of a column describes the frame of states.
+    """Return the Spark schema of an Arrow schema, including the metadata of columns, which may describe the frame of
+    states. Raise ``TypeError`` for a type that Spark does not have.
     """
     for field in schema:
         for kind in _leaves(field.type):

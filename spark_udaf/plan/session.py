@@ -1,6 +1,5 @@
-"""Sessions: settings for a fast transfer between the JVM and Python, and local sessions without log messages.
-
-Other functions return the number of shuffle partitions, and how many tasks run at once.
+"""Sessions: set options for a fast transfer between the JVM and Python, read settings such as the number of tasks, and
+start local sessions.
 """
 
 from __future__ import annotations
@@ -38,9 +37,8 @@ def check_session(spark: SparkSession) -> None:
 
 
 def prepare(spark: SparkSession) -> None:
-    """Configure a fast transfer to Python, unless the session has the setting.
-
-    The setting is ``spark.sql.execution.arrow.maxBytesPerBatch``. With its default, Spark measures every row.
+    """Set ``spark.sql.execution.arrow.maxBytesPerBatch`` to its maximum, unless the session has set it. With the
+    default, Spark determines the size of every row before it sends rows to Python, which is slow.
     """
     if spark.conf.get(_BATCH_BYTES, None) is None:
         spark.conf.set(_BATCH_BYTES, str(2**31 - 1))

@@ -49,9 +49,8 @@ def empty_message(spark: SparkSession, shard: int) -> DataFrame:
 def shard_messages(
     table: pa.Table, together: Sequence[pa.Array], numbers: NDArray[np.int32], content: Content
 ) -> Iterator[pa.RecordBatch]:
-    """Pack the rows of each shard into one message, so that the JVM moves a few large values.
-
-    Small messages are in one batch.
+    """Yield batches of messages, one message for each shard that has rows. The rows of a shard are one binary value, so
+    that the JVM moves a few large values. Small messages are in the same batch.
     """
     if not table.num_rows:
         return
@@ -69,7 +68,9 @@ def shard_messages(
 def spread_messages(
     table: pa.Table, numbers: NDArray[np.int32], partitions: int, most_rows: int
 ) -> Iterator[pa.RecordBatch]:
-    """Pack results, which need no merge, into messages of at most ``most_rows`` rows, evenly over the partitions."""
+    """Yield batches of messages with complete results, which are not merged any more. A message has at most
+    ``most_rows`` rows, and the messages are distributed evenly over the partitions.
+    """
     if not table.num_rows:
         return
     parts = partitions * -(-table.num_rows // (partitions * most_rows))
@@ -80,9 +81,7 @@ def spread_messages(
 def _messages(
     pieces: Iterable[pa.RecordBatch], numbers: NDArray[np.int32], content: Content
 ) -> Iterator[pa.RecordBatch]:
-    """Yield batches of messages. The rows of ``pieces[i]`` become a message for the shard with the number
-    ``numbers[i]``.
-    """
+    """Yield batches of messages: one message with the rows ``pieces[i]`` for each shard number ``numbers[i]``."""
     packed: list[pa.Buffer] = []
     rows: list[int] = []
     sent = size = 0

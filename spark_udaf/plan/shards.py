@@ -1,5 +1,5 @@
-"""Shards: the groups of keys whose states a shuffle brings together. Python computes the shard of a key, with the same
-result in every worker.
+"""Shards: groups of keys. A shuffle brings all states of a shard to the same task. The shard of a key is computed in
+Python, with the same result in every worker.
 
 Numbers are hashed by their bits, texts by a polynomial over their bytes, and a finalizer mixes the result.
 """

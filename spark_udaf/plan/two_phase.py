@@ -103,7 +103,7 @@ class Rows:
         return None
 
     def exclusive_times(self, time: str, timezone: str = "UTC") -> None:
-        """Return None, because Spark may put any row into any partition."""
+        """Return None, because the times of the rows in each partition of a DataFrame are unknown."""
 
     def map(
         self,
@@ -112,7 +112,9 @@ class Rows:
         function: Callable[[Batches, int], Batches],
         schema: pa.Schema,
     ) -> DataFrame:
-        """Pass only the named columns to Python."""
+        """Return a DataFrame with the batches that ``function`` returns for the batches of each partition. Only the
+        columns ``columns`` are sent to Python.
+        """
 
         def reduce_rows(batches: Batches) -> Batches:  # Spark shows this name as the name of the stage
             return function(batches, 0)
@@ -170,24 +172,30 @@ def identity(merged: pa.Table) -> pa.Table:
 
 @dataclass(frozen=True)
 class TwoPhases:
-    """A plan of two phases around one shuffle.
+    """A plan in two phases: tasks reduce rows to states, a shuffle brings the states of each shard together, and tasks
+    merge them and compute the result.
 
     Parameters
     ----------
     source : Source
     columns : names of the columns to read
     keys : names of the key columns
-    reduce : batches and index of a partition -> pairs of a `Content` and a table, which contains partial states; or
-        rows, if ``unreduced`` is set; or results of states that no other partition contributes to, if ``finishes``
+    reduce : function
+        The first phase. It receives the batches and the index of a partition, and yields pairs of a `Content` and a
+        table: partial states; with ``unreduced`` also rows; and with ``finishes`` also results, of windows whose rows
+        are all in the partition.
     partial : schema of the partial states
-    shard_by : columns of ``partial``; rows with equal values are in one call of ``merge``
-    merge : table of partial states -> table of merged states
-    result : schema of the result; an optional column ``shards`` contains the shards of a result
-    unreduced : the shuffle of rows; None if only states are shuffled
-    finishes : whether ``reduce`` may return complete results
-    read : table of merged states -> table of the result
-    one_group : whether all rows are one group, which has a result even without rows: ``merge`` then gets an empty
-        table
+    shard_by : names of columns of ``partial``
+        States that are equal in these columns are in the same table that ``merge`` receives.
+    merge : function of a table of partial states that returns a table of merged states
+    result : schema of the result
+        If it has a column ``shards``, this column contains the shards of each result.
+    unreduced : RawRows, optional
+        The shuffle of rows that were not reduced. None means that only states are shuffled.
+    finishes : whether ``reduce`` may return results
+    read : function of a table of merged states that returns a table of the result
+    one_group : whether all rows are one group, which has a result even without rows
+        ``merge`` then receives an empty table if there are no rows.
     """
 
     source: Source

@@ -79,7 +79,7 @@ class NoStream(DataSourceStreamReader):
         raise ValueError("a store cannot be read as a stream; read its current content with su.read or spark.read")
 
     def read(self, partition: InputPartition) -> Iterator[pa.RecordBatch]:
-        """Return no rows. Spark never calls this method, because a query fails before."""
+        """Return no rows. Spark does not call this method, because `initialOffset` raises an error first."""
         return iter(())
 
     def latestOffset(self, *_: Any) -> dict[str, int]:

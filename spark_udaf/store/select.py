@@ -18,7 +18,9 @@ _CLAUSES = {"expressions", "from_", "where", "group", "having", "order", "limit"
 
 
 def parsed(query: str) -> exp.Select:
-    """Parse a query; ``window(`` is a function, which sqlglot would parse as a clause after GROUP BY."""
+    """Return the syntax tree of a query, which must be a single SELECT from one table; raise ``ValueError`` for other
+    queries. ``window(`` is parsed as a call; sqlglot would parse it as the clause WINDOW after GROUP BY.
+    """
     try:
         tokens = _SPARK.tokenize(query)
         for token in tokens:
@@ -48,7 +50,9 @@ def parsed(query: str) -> exp.Select:
 
 
 def time_group(group: exp.Expr, time: str) -> tuple[str | None, str]:
-    """Return the window of a group by the time, and its column; None for other groups."""
+    """Return the text of the window by which an expression of GROUP BY groups the column ``time``, such as ``1h``, and
+    the name of the result column. The text is None if the expression is not such a window.
+    """
     if isinstance(group, exp.Anonymous) and group.name.lower() == "window" and len(group.expressions) == 2:
         column_of_time, length = group.expressions
         words = _LENGTH.fullmatch(length.name) if isinstance(length, exp.Literal) else None

@@ -123,7 +123,7 @@ class ParquetStream:
 
     @property
     def has_watermark(self) -> bool:
-        """Whether there is a watermark."""
+        """Whether a watermark was declared for the stream."""
         return self.delay_us is not None
 
     def paths(self) -> DataFrame:

@@ -72,7 +72,7 @@ class Job:
 
     @cached_property
     def numbers(self) -> NDArray[np.int32]:
-        """The shard numbers in the shuffle, which always contain 0."""
+        """The number of each shard in the shuffle, as `shard_numbers` chooses them. One of them is 0."""
         return shard_numbers(self.shards, self.shards)
 
     @property

@@ -238,7 +238,9 @@ def _read(messages: DataFrame, job: ShardJob | OrderedJob, *, schema: pa.Schema,
 
 
 def _timers(has_watermark: bool, windows: OpenWindows) -> str:
-    """Return the clock of Spark's timers; raises ``ValueError`` if nothing would ever be emitted."""
+    """Return the time by which Spark calls a shard without rows, "EventTime" or "ProcessingTime". Raise ``ValueError``
+    if the emit policy needs a watermark and the stream has none.
+    """
     emit = windows.emit
     if emit.by_arrival:
         return ARRIVAL

@@ -316,8 +316,8 @@ def iterating_udaf(reading: UdafSpec) -> Callable[[Column], Column]:
 
 
 def list_udf(reading: UdafSpec) -> Callable[[Column], Column]:
-    """Return a function of a Column that contains one list of values per group. Spark calls Python once for thousands
-    of groups.
+    """Return a function that converts a Column with the list of the values of each group to a Column of results. Spark
+    calls Python once for thousands of groups.
     """
 
     def aggregate(lists: pa.Array) -> pa.Array:

@@ -109,7 +109,9 @@ def _arguments(node: exp.Anonymous) -> Iterator[exp.Expression]:
 
 
 def _probe(call: _Call, node: exp.Expression, tree: Any) -> exp.Select | None:
-    """Return a query that selects the columns of a call from the tables of its SELECT, or None outside of a SELECT."""
+    """Return a query whose columns are the arguments of a call, from the tables of the call's SELECT, so that Spark
+    determines their types. Return None if the call is not in a SELECT.
+    """
     select = node.find_ancestor(exp.Select)
     if select is None:
         return None

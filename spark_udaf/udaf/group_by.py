@@ -276,7 +276,7 @@ class Pivoted:
     def agg(
         self, *calls: Column | Measure, having: Column | str | None = None, **measures: Column | Measure
     ) -> DataFrame:
-        """Aggregate each group and value.
+        """Return the results of measures for each group and each value of the pivot column.
 
         Parameters
         ----------

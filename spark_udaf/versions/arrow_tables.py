@@ -18,7 +18,8 @@ if TYPE_CHECKING:
 def collect_arrow(df: DataFrame) -> pa.Table:
     """Return all rows of a DataFrame as an Arrow table, with the types that Spark uses when it sends them to Python.
 
-    Without ``toArrow`` (before 4.0) each batch travels as one binary value: an Arrow stream.
+    Before version 4.0, which has added ``DataFrame.toArrow``, each batch is collected as one binary value, the bytes of
+    an Arrow stream.
     """
     if has_to_arrow():
         return df.toArrow()

@@ -35,7 +35,7 @@ class ArrowFunction:
         self._sql = sql
 
     def __call__(self, *positional: pa.Array, **named: pa.Array) -> Any:
-        """Return an array, or a scalar if the function aggregates."""
+        """Return an array with a result per row, or a scalar if the function aggregates the rows of a group."""
         inputs = [
             single_values(column) if pa.types.is_list(column.type) else column
             for column in positional[: self._sql.input_count]

@@ -287,7 +287,7 @@ def _read(
     reduce: Callable[[Iterator[pa.RecordBatch]], _Reduced],
     span: Range = (0, 0),
 ) -> tuple[_Reduced, _Seen]:
-    """Read and reduce files with a progress bar; return the result, and facts about the files.
+    """Read files with a progress bar. Return the result of ``reduce``, and the times and numbers of rows of the files.
 
     If functions reject rows, the files are read a second time to find these rows.
     """
@@ -295,7 +295,9 @@ def _read(
     def watched(
         coded: Source, seen: _Seen, check: _Check | None, progress: Callable[[int, int], None]
     ) -> Iterator[pa.RecordBatch]:
-        """Yield the batches of the files, at least one, and record facts about their rows in ``seen``."""
+        """Yield the batches of the files, at least one. Add the range of the times of each file to ``seen``, and the
+        number of its rows in ``span``.
+        """
         columns = frame.columns_in(coded.schema.names)
         yield pa.RecordBatch.from_pylist([], pa.schema([coded.schema.field(name) for name in columns]))
         for file in coded.files:

@@ -1,7 +1,7 @@
-"""Access control.
+"""Access control: decide which requests are allowed.
 
-Without a token, only requests from this machine to a name of the loopback interface are allowed. With a token, every
-request must send it.
+If the server has a token, every request must contain it. Otherwise only requests from this machine are allowed, and
+their host name must be one of this machine, such as localhost.
 """
 
 from __future__ import annotations

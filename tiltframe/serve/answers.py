@@ -24,14 +24,14 @@ from tiltframe.serve.observed import Metrics
 from tiltframe.serve.workers import WorkerPool
 
 _BUFFERED_BYTES = 1 << 20  # bytes; longer answers are sent while they are computed
-_ENTRY = 440  # the measured overhead of a cached answer in bytes: objects, dicts, tag
-_CHUNK = 1 << 16  # bytes sent at once, and thus the maximum that a slow client keeps in memory
+_ENTRY = 440  # the memory of a cached answer in addition to its body and headers, in bytes, as measured
+_CHUNK = 1 << 16  # the bytes that are sent at once, and therefore the most that wait in memory for a slow client
 _LIVES = "private, no-cache"  # caches must revalidate an answer before they use it
 
 
 @dataclass(frozen=True)
 class Question:
-    """A request for data: the version that its answer depends on, and the function that computes the answer."""
+    """A request for data: the key of its answer in the cache, and the function that computes the answer."""
 
     words: str  # the cache key of the answer: the name and version of the store, and the query
     form: str  # the media type of the answer
@@ -41,13 +41,13 @@ class Question:
 
 @dataclass(frozen=True)
 class _Begun:
-    """The beginning of an answer, and the remaining pieces if it is not complete."""
+    """An answer of which the first bytes were computed. If there are more, ``remaining`` computes them."""
 
     headers: Mapping[str, str]
     form: str
     body: bytes
     remaining: Iterator[bytes] | None = None
-    deadline: Deadline | None = None  # the deadline of the next piece
+    deadline: Deadline | None = None  # the time by which the next piece must be computed
 
 
 class Answers:
@@ -153,12 +153,14 @@ def _kept_bytes(begun: _Begun) -> int:
 
 
 def described(words: str, describe: Callable[[], object]) -> Question:
-    """Return a question whose answer is plain data as JSON."""
+    """Return a `Question` whose answer is the object that ``describe`` returns, as JSON. ``words`` is the key in the
+    cache.
+    """
     return written(words, lambda deadline: json.dumps(describe(), ensure_ascii=False, allow_nan=False))
 
 
 def written(words: str, write: Callable[[Deadline], str]) -> Question:
-    """Return a question whose answer is a JSON text."""
+    """Return a `Question` whose answer is the JSON text that ``write`` returns. ``words`` is the key in the cache."""
 
     def compute(packing: str | None, deadline: Deadline) -> tuple[Mapping[str, str], Iterator[bytes]]:
         text = write(deadline).encode()

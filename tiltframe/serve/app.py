@@ -121,7 +121,9 @@ def app_of(
 
 
 def _refusals() -> list[Route]:
-    """Return routes that reject writing requests with the message that this server is read-only."""
+    """Return routes for the requests that write. They reject each request, with a message that the server is
+    read-only.
+    """
 
     async def refuse(request: Request) -> Response:
         raise Refused(403, "this server is read-only; start it with --writable to accept events")

@@ -93,14 +93,14 @@ def _value(word: str, text: str) -> Any:
 
 @dataclass(frozen=True)
 class Asking:
-    """The routes for reading."""
+    """The HTTP handlers of requests that read stores."""
 
     served: Stores
     answers: Answers
     budget: Budget
 
     def routes(self) -> list[Route]:
-        """Return the routes."""
+        """Return the routes of the application, each with its handler."""
         return [
             Route("/v1/query", self.query, methods=["GET", "POST"]),
             Route("/v1/stores", self.stores),

@@ -1,4 +1,4 @@
-"""Connections of clients: requests that arrive too slowly are cut off, on every route, and their number is limited.
+"""Connections of clients: close connections whose requests arrive too slowly, and limit the number of connections.
 
                    headers complete              body complete
 connected ──────────────▶ reading a body ──────────────▶ answered ──▶ next request

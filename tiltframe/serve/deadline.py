@@ -1,4 +1,4 @@
-"""The deadline of a request. Every loop whose length depends on the request checks the deadline."""
+"""The deadline of a request: the time after which the server stops computing its answer."""
 
 from __future__ import annotations
 

@@ -37,7 +37,9 @@ class _Pieces(io.BytesIO):
 def written_results(
     store: str, view: StoreView, results: Answer | Joined, *, form: str, packing: str | None, deadline: Deadline
 ) -> tuple[Mapping[str, str], Iterator[bytes]]:
-    """Return the headers and the pieces of an answer, whose slices are computed before the deadline."""
+    """Return the headers of an answer, and an iterator over the pieces of its body. The iterator raises `OutOfTime`
+    after the deadline.
+    """
     warnings = [*results.expired, *results.unknown]
     head = {"store": store, "version": view.version, "warnings": warnings}
     answer = Answer(results.schema, deadline.checked(results.slices), results.expired, results.unknown)

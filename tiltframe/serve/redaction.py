@@ -5,7 +5,7 @@ from __future__ import annotations
 import re
 from urllib.parse import unquote_plus
 
-_PART = 8  # the length of the parts of a token that are redacted, because messages quote texts shortened
+_PART = 8  # any part of the token of at least this length is redacted, because messages shorten long texts
 _REPLACEMENT = "[redacted]"
 _NAMED = re.compile(
     r"((?:token|secret|passw(?:or)?d|credentials?|authorization|api[_-]?key|signature)[\w.-]{0,64}=)[^&\s\"',;}]+",

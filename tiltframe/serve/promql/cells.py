@@ -56,7 +56,9 @@ class Vector:
         return cls([], np.zeros((0, moments)), np.zeros((0, moments), np.bool_))
 
     def unnamed(self) -> Vector:
-        """Return the vector without the names of metrics; raise `Unanswerable` for the same reason as `relabelled`."""
+        """Return the vector without the label for the name of the metric. Raise `Unanswerable` if two series are then
+        equal and have a value at the same moment.
+        """
         series = [{label: text for label, text in labels.items() if label != NAME} for labels in self.series]
         names = {labels.get(NAME) for labels in self.series}
         return replace(self, series=series) if len(names) <= 1 else self.relabelled(series)

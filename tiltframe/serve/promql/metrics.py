@@ -70,7 +70,7 @@ class Matcher:
 
     @classmethod
     def of(cls, matcher: promql_parser.Matcher) -> Matcher:
-        """Return the matcher for a matcher of the parser."""
+        """Convert a matcher of the package promql_parser."""
         regex = matcher.op not in (_EQUAL, _UNEQUAL)
         negated = matcher.op in (_UNEQUAL, promql_parser.MatchOp.NotRe)
         return cls(matcher.name, matcher.value, regex, negated)
@@ -272,7 +272,7 @@ class Metric:
 
     @property
     def described(self) -> dict[str, str]:
-        """The description in ``/api/v1/metadata``."""
+        """The type, help text and unit of the metric, as ``/api/v1/metadata`` returns them."""
         kind = HISTOGRAM if self.kind in (HISTOGRAM, BUCKETS) else "counter" if self.is_counter else GAUGE
         measure = self.view.frame.measures[self.measure]
         return {"type": kind, "help": f"{measure!r} of each window of {self.store_name}", "unit": ""}

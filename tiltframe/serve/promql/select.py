@@ -39,7 +39,9 @@ _MONTHS = ("mo", "q", "y")
 
 @dataclass(frozen=True)
 class Evaluation:
-    """The context of an evaluation. Times are in microseconds, moments are in UTC."""
+    """The arguments of the evaluation of a PromQL expression. Moments are in microseconds UTC, and lengths of time in
+    microseconds.
+    """
 
     metrics: dict[str, list[Metric]]  # the metrics by name; a name has one metric per store
     moments: Instants  # ascending

@@ -1,4 +1,6 @@
-"""Buckets: hours, days, months or years of a level. States whose windows start in the same bucket are stored together."""
+"""Buckets: hours, days, months or years of a level. States are stored together if their windows start in the same
+bucket.
+"""
 
 from __future__ import annotations
 

@@ -16,7 +16,7 @@ from aggr.extras import MissingExtra
 from tiltframe.store.backends.protocol import Backend
 from tiltframe.store.log.errors import StoreError
 
-# the group of entry points: each has the name of a scheme and refers to a class with `Backend.at`
+# the group of entry points of backends: the name is the scheme of a URI, and the object a class with the method `at`
 GROUP = "tiltframe.backends"
 
 # imported only if needed, because the import takes 0.5 s

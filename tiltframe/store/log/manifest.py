@@ -64,7 +64,7 @@ class Manifest:
     earlier: tuple[tuple[str, ...], ...] = ()
 
     def __hash__(self) -> int:
-        """Return a hash of the name and the generation, which are fast to compare."""
+        """Return a hash of the name and the generation, which are faster to hash than the frame."""
         return hash((self.name, self.generation))
 
     def __reduce__(self) -> tuple[Any, ...]:

@@ -72,7 +72,7 @@ from tiltframe.store_folders import TABLE, folder_problem
 from windows import TimeWindow
 
 _PARTITIONS = [LEVEL, BUCKET]
-_MANIFEST = "tiltframe"  # a key in the metadata of the column level, which changes in the same commit as files
+_MANIFEST = "tiltframe"  # the key of the manifest in the metadata of the column level; a commit can change it and files
 
 
 @dataclass
@@ -208,8 +208,8 @@ class DeltaBackend:
                 data_files(self._path, self.options).delete_file(part.name)
 
     def commit(self, transaction: Transaction) -> int:
-        """Commit the changes as the next version after the one that was read last. If another process has committed
-        this version, read it, check for conflicts, and try again.
+        """Commit the changes as the version after the current one, and return its number. Raise `Conflict` if the
+        transaction conflicts with the current version, or if another process commits the same version first.
         """
         with self._updated() as now:
             assert now.table is not None

@@ -281,7 +281,7 @@ def _read(
     files = ds.FileSystemDataset(fragments, read_schema, _FORMAT, folder)
     conditions = [*([] if span is None else [_between(span)]), *(_within(bound) for bound in bounds)]
     rows = files.to_table(columns=schema.names, filter=reduce(and_, conditions) if conditions else None)
-    row_count = files.count_rows() if conditions else rows.num_rows  # according to the footers of the files
+    row_count = files.count_rows() if conditions else rows.num_rows  # a count that only reads the footers of the files
     if row_count != sum(part.rows for part in parts):
         raise _lost_rows()
     return _in_types(rows, schema)

@@ -85,7 +85,7 @@ def manifest_in(text: str | None, uri: str) -> Mapping[str, Any]:
     except ValueError:
         manifest = {}
     if not isinstance(manifest, dict) or not manifest:
-        raise DamagedStore(f"the store {uri} is damaged: its description cannot be read")
+        raise DamagedStore(f"the store {uri} is damaged: its manifest cannot be read; restore its log from a backup")
     return manifest
 
 

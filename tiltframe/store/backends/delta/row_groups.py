@@ -23,7 +23,8 @@ from aggr.arrow.normalize import one_array
 from aggr.groups.groups import group_by
 from tiltframe.instants import instants_of
 
-# the approximate bytes of states in a row group; smaller groups would take more time, because each has its own columns
+# the approximate bytes of states in a row group; smaller groups would take more time, because each costs time per
+# column
 _GROUP_BYTES = 1 << 20
 # the approximate minimum and the approximate maximum number of rows in a row group; in smaller ones, the metadata would
 # be larger than the rows

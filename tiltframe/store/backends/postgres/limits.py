@@ -1,4 +1,4 @@
-"""Limits of PostgreSQL: check names, the number of columns and values, and raise an error before anything is written."""
+"""Limits of PostgreSQL: check names, values and the number of columns before anything is written."""
 
 from __future__ import annotations
 

@@ -109,7 +109,10 @@ def _leaf_types(name: str, dtype: pa.DataType) -> Iterator[tuple[str, pa.DataTyp
         yield name, dtype
         return
     if not dtype.num_fields:
-        raise StoreError(f"PostgreSQL cannot store {name!r}, a struct without fields; use a Delta store (a folder)")
+        raise StoreError(
+            f"PostgreSQL cannot store the column {name!r}, because it is a struct without fields; use a Delta store (a "
+            "folder)"
+        )
     for field in dtype:
         yield from _leaf_types(f"{name}.{field.name}", field.type)
 
