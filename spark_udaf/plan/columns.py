@@ -115,10 +115,11 @@ def collation_message(call: str) -> str:
 
 
 def compared_by_bytes(column: Column, name: str) -> Column:
-    """Return a column that fails the query if Spark compares its strings by a collation.
+    """Return a column with the same values, whose evaluation raises an error if Spark compares its strings by a
+    collation.
 
-    The type is not known before Spark analyzes the query. Its optimizer then removes the condition, which depends on
-    the type alone.
+    The type of the column is unknown before Spark analyzes the query. The check costs nothing per row, because Spark's
+    optimizer evaluates a condition on a type before the query runs.
     """
     is_collated = F.typeof(column).rlike(COLLATED)
     return F.when(is_collated, F.raise_error(F.lit(collation_message(name)))).otherwise(column)

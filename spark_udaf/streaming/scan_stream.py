@@ -114,7 +114,7 @@ class ParquetStream:
         return self.arriving.schema
 
     def input_schema(self, read: Read) -> pa.Schema:
-        """Return the schema of the rows; all columns can be read."""
+        """Return the schema of the rows of the files. ``read`` is ignored."""
         return self.schema
 
     def delay_of(self, time: str) -> int | None:

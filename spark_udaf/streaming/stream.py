@@ -238,8 +238,8 @@ def _read(messages: DataFrame, job: ShardJob | OrderedJob, *, schema: pa.Schema,
 
 
 def _timers(has_watermark: bool, windows: OpenWindows) -> str:
-    """Return the time by which Spark calls a shard without rows, "EventTime" or "ProcessingTime". Raise ``ValueError``
-    if the emit policy needs a watermark and the stream has none.
+    """Return Spark's name of the time at which shards without rows are called: "EventTime", "ProcessingTime", or "None"
+    if they are not called. Raise ``ValueError`` if the emit policy needs a watermark and the stream does not have one.
     """
     emit = windows.emit
     if emit.by_arrival:

@@ -142,7 +142,7 @@ class _Batches:
     stream: str
     checkpoint: str
     compact_every: int | None
-    arriving: Arriving | None  # None unless a batch consists of the paths of files that the tasks read
+    arriving: Arriving | None  # the files to read if batches consist of paths of files; None if they consist of rows
     delay_us: int | None  # the delay of the watermark in microseconds, or None without a watermark
 
     def __call__(self, batch: DataFrame, number: int) -> None:

@@ -119,7 +119,7 @@ class Family:
 
     @property
     def aggregates(self) -> tuple[str, ...]:
-        """The names of the functions that aggregate rows; each has a form for lists."""
+        """The names of the functions that aggregate rows. Each also exists as a function of a list of values."""
         return (self.name, f"{self.name}_state", f"{self.name}_merge")
 
     @property

@@ -54,7 +54,9 @@ def sink_of(
             return Output(_windows(data, frame, settings))
         return IntoStore(_closed(data, store, name, settings))
     except OtherSavedFrame as error:
-        raise ValueError(f"{error}; after tiltframe stream --drain, any frame can follow") from None
+        raise ValueError(
+            f"{error}; any frame can be used after tiltframe stream --drain has closed all windows"
+        ) from None
 
 
 def _ordered(data: bytes | None, frame: OrderedAggregator) -> OrderedStream:

@@ -121,7 +121,7 @@ class States:
     states: pa.StructArray
     function: Function  # merges the states
     reader: Function  # reads the states; its quantiles may differ from the measure's
-    path: tuple[str, ...]  # the fields that lead to the values in the reader's results
+    path: tuple[str, ...]  # the names of nested fields at which the values are in the results of ``reader``
     kind: str  # a kind in `tiltframe.serve.promql.metrics`, which determines the aggregations that merge states
     per: float = 1.0  # the divisor of sums: the seconds of a rate
     bounds: Bounds = field(default_factory=dict)  # for `BUCKETS`: each bound has a series

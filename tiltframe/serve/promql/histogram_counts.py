@@ -38,14 +38,18 @@ def histogram_buckets(states: pa.StructArray, reader: Function) -> tuple[Floats,
 
 
 def counts_up_to(buckets: BucketRanges, states: int, bounds: Floats) -> Floats:
-    """Return the number of rows up to each of ascending bounds, both included, shape (states, bounds)."""
+    """Return, for each state and each of the ascending ``bounds``, the number of rows whose value is at most the bound,
+    as an array of shape (states, bounds).
+    """
     low, includes_low = _lower_edges(buckets, states)
     above, from_low = (np.searchsorted(bounds, low, side) for side in ("right", "left"))
     return _sums(buckets, states, np.where(includes_low, from_low, above), len(bounds))
 
 
 def counts_below(buckets: BucketRanges, states: int, bounds: Floats) -> Floats:
-    """Return the number of rows below each of ascending bounds: rows equal to an edge are not counted."""
+    """Return, for each state and each of the ascending ``bounds``, the number of rows whose value is below the bound,
+    as an array of shape (states, bounds).
+    """
     low, _ = _lower_edges(buckets, states)
     return _sums(buckets, states, np.searchsorted(bounds, low, "right"), len(bounds))
 

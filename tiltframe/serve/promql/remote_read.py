@@ -290,7 +290,7 @@ def _levels(metric: Metric, query: _ReadQuery, *, is_total: bool) -> list[TimeWi
     each moment, or merges values in the same way as coarser windows, the coarser levels that fit are also included.
     """
     frame = metric.view.frame
-    if query.function == "series":  # a list of series, whose samples do not matter
+    if query.function == "series":  # Prometheus requests only the labels of series, and ignores their samples.
         return list(frame.levels)
     finest = frame.levels[0]
     # Without a range, Prometheus uses the last sample of the lookback period, so there must be one in each period.

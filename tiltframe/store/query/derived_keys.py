@@ -63,7 +63,8 @@ class DerivedKey(ABC):
 
     @abstractmethod
     def check(self, name: str) -> None:
-        """Raise ``ValueError`` if the derived key has no values for this name of a key of results.
+        """Raise ``ValueError`` if the key of results cannot be called ``name``, for example because a lookup's table
+        has no column of this name.
 
         Parameters
         ----------
