@@ -302,6 +302,11 @@ MISTAKES = {
         "there is no function 'medain'",
     ),
     "no measure": (["rollup", "e.jsonl", "--time", "ts", *LEVELS], "Missing option '--measure'"),
+    "the port of a server": (["serve", "store", "--port", "80"], "no option --port or --host; use --listen HOST:PORT"),
+    "the delay of a watermark": (
+        ["stream", "--time", "ts", *MEASURES, *LEVELS, "--watermark", "5s"],
+        "no option --watermark or --delay; use --disorder TIME",
+    ),
     "an unknown option": (["rollup", "e.jsonl", "--tiem", "ts"], "No such option"),
     "an unknown command": (["rolup"], "No such command 'rolup'"),
 }

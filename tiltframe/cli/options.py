@@ -112,6 +112,20 @@ _AS_GIVEN = (
     "where",
 )
 
+
+def other_word(*words: str, use: str) -> Callable[[Callable[..., Any]], Callable[..., Any]]:
+    """Return a decorator for options of other programs, such as --port: a command that receives one raises
+    ``UsageError`` with the option to use instead.
+    """
+
+    def refuse(_context: click.Context, _option: click.Parameter, value: str | None) -> None:
+        if value is not None:
+            raise click.UsageError(f"there is no option {' or '.join(words)}; use {use}")
+
+    name = f"not_{words[0].strip('-')}"  # no message names the hidden option
+    return click.option(*words, name, hidden=True, expose_value=False, callback=refuse)
+
+
 with_bad_rows = click.option(
     "--bad-rows",
     default="fail",

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from tiltframe.cli.metrics_server import metrics_address
-from tiltframe.cli.options import read_bad_rows, with_bad_rows, with_frame, with_store
+from tiltframe.cli.options import other_word, read_bad_rows, with_bad_rows, with_frame, with_store
 from tiltframe.cli.state_lock import locked
 from tiltframe.cli.stream_inputs import STANDARD_INPUT, check_input, read_inputs
 from tiltframe.cli.stream_run import run_stream
@@ -53,6 +53,7 @@ _NOT_ON_SPARK = {
 @click.option(
     "--late", metavar="POLICY", help="What to do with late events. The default is drop, or true_window with --store."
 )
+@other_word("--watermark", "--delay", use="--disorder TIME, or --emit 'after_close(delay=TIME)'")
 @click.option(
     "--disorder",
     default="0s",

@@ -6,6 +6,7 @@ from __future__ import annotations
 
 import io
 import os
+import re
 import select
 import sys
 import time as clock
@@ -196,10 +197,11 @@ class Lines:
                 typed = [f.with_type(self.reading.typed(f.name, f.type)) for f in rows.schema]
                 rows = _parsed(data, pa.schema(typed), "ignore")
         except pa.ArrowException as error:
-            raise ValueError(
-                f"cannot read {self.source_name} as JSON lines: {str(error).splitlines()[0]}; the types of columns "
-                "are inferred from the first lines; declare a type with --type COL=TYPE"
-            ) from None
+            problem = str(error).splitlines()[0]
+            advice = "the types of columns are inferred from the first lines; declare a type with --type COL=TYPE"
+            if re.search(r"JSON parse error: (Invalid value|Missing|The document)", problem):
+                advice = "a line contains one JSON object; correct it, or leave such lines out by --bad-rows skip"
+            raise ValueError(f"cannot read {self.source_name} as JSON lines: {problem}; {advice}") from None
         rows = self._with_texts_of_times(rows, data)
         check_floats(rows, self.source_name, data.decode, self.reading)
         if self.arrival:

@@ -203,5 +203,7 @@ def _listening(host: str, port: int) -> socket.socket:
         family = socket.getaddrinfo(host, port, type=socket.SOCK_STREAM)[0][0]
         listening = socket.create_server((host, port), family=family)
     except OSError as error:
-        raise ValueError(f"cannot listen at {host}:{port}: {because(error)}") from None
+        raise ValueError(
+            f"cannot listen at {host}:{port}: {because(error)}; name another address or port with --listen"
+        ) from None
     return socket.socket(family, socket.SOCK_STREAM, socket.IPPROTO_TCP, listening.detach())

@@ -7,7 +7,7 @@ from pathlib import Path
 import click
 
 from aggr.extend.arguments import MissingExtra
-from tiltframe.cli.options import memory_bytes
+from tiltframe.cli.options import memory_bytes, other_word
 
 
 @click.command(
@@ -22,6 +22,7 @@ from tiltframe.cli.options import memory_bytes
     metavar="HOST:PORT",
     help="The address to listen on. Addresses other than loopback require --token.",
 )
+@other_word("--port", "--host", use="--listen HOST:PORT, such as --listen 127.0.0.1:9464")
 @click.option(
     "--token",
     type=click.Path(path_type=Path),
