@@ -7,7 +7,13 @@ from pathlib import Path
 import click
 
 from aggr.extend.arguments import MissingExtra
-from tiltframe.cli.options import memory_bytes, other_word
+from tiltframe.cli.options import memory_bytes
+
+
+def _refuse(_context: click.Context, _option: click.Parameter, value: str | None) -> None:
+    """Raise ``UsageError`` for the options that other servers have in place of --listen."""
+    if value is not None:
+        raise click.UsageError("there is no option --port or --host; use --listen HOST:PORT, such as 127.0.0.1:9464")
 
 
 @click.command(
@@ -22,7 +28,7 @@ from tiltframe.cli.options import memory_bytes, other_word
     metavar="HOST:PORT",
     help="The address to listen on. Addresses other than loopback require --token.",
 )
-@other_word("--port", "--host", use="--listen HOST:PORT, such as --listen 127.0.0.1:9464")
+@click.option("--port", "--host", "other_address", hidden=True, expose_value=False, callback=_refuse)
 @click.option(
     "--token",
     type=click.Path(path_type=Path),
