@@ -152,9 +152,9 @@ def test_fractions_need_a_unit():
 
 
 def test_what_it_refuses_by_name():
-    with pytest.raises(ValueError, match="from 0 only; got -1"):
+    with pytest.raises(ValueError, match="numbers of at least 0; got -1"):
         ask(aggr.Hdr(), [3, -1])
-    with pytest.raises(ValueError, match=r"from 0 only; got -0\.5"):
+    with pytest.raises(ValueError, match=r"numbers of at least 0; got -0\.5"):
         ask(aggr.Hdr(unit=0.1), [3, -0.5])
     with pytest.raises(ValueError, match="finite numbers only; got inf"):
         ask(aggr.Hdr(unit=0.1), [3, math.inf])
