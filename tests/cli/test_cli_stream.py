@@ -98,7 +98,7 @@ def test_a_state_goes_on(tmp_path, run):
     output = run("", *[*options[:1], "1m", *options[2:]], status=2)
     assert "the saved windows belong to another frame: levels is ['10s'] in the saved state and ['1m'] now" in output
     assert output.endswith("any frame can be used after tiltframe stream --drain has closed all windows\n")
-    with pytest.raises(ValueError, match=r"or keep the frame$"):
+    with pytest.raises(ValueError, match=r"or pass the saved frame$"):
         OpenWindows.from_ipc(state.read_bytes(), TiltFrame(["1m"], "ts", {"n": aggr.count()}, ["k"]))
 
 
