@@ -1,1 +1,3 @@
-"""The plan of two phases around one shuffle, and its modules: sources, shards, messages, sessions, workers."""
+"""The plan of a job: two phases with one shuffle between them. The modules are sources of rows, shards, messages,
+sessions and workers.
+"""

@@ -1,8 +1,8 @@
-"""Attachments of PySpark's instances: the plan of a DataFrame; the call, ``over`` and ``alias`` of a Column.
+"""Attachments: attributes that are set on instances of PySpark's classes. A DataFrame gets its plan. A Column gets its
+call, and replacements of its methods ``over`` and ``alias``.
 
-Values are attached as attributes of the instance. If a release of PySpark copied its instances or used slots, the
-attributes would be lost: results would stay correct, and plans would be slower. ``tests/spark/test_attachments.py``
-detects this.
+If a release of PySpark copied its instances or used slots, the attributes would be lost: results would stay correct,
+and plans would be slower. ``tests/spark/test_attachments.py`` detects this.
 """
 
 from __future__ import annotations
@@ -14,10 +14,12 @@ _PREFIX = "_tiltframe_"
 
 
 def attach(instance: Any, name: str, value: object, /, **methods: Callable[..., Any]) -> None:
-    """Set a value on an instance of PySpark, and replace methods of its class."""
+    """Set a value on an instance of a PySpark class under a name, and replace methods of this instance. ``methods``
+    maps names of methods to functions without the parameter ``self``.
+    """
     vars(instance).update({_PREFIX + name: value, **methods})
 
 
 def attached(instance: Any, name: str) -> Any:
-    """Return the attached value of this name, or None."""
+    """Return the value that `attach` has set on the instance under this name, or None."""
     return getattr(instance, "__dict__", {}).get(_PREFIX + name)

@@ -1,4 +1,5 @@
-"""Columns: pass selected columns of a DataFrame to Python, by position, for any names and types of the others.
+"""Columns: pass selected columns of a DataFrame to Python by position, whatever the names and types of the other
+columns are.
 
 Spark parses a name as an expression: a dot selects a field, case is ignored, and `mapInArrow` does not accept names
 with dots. Columns with such names are therefore numbered for the transfer, and renamed in the task.
@@ -27,11 +28,12 @@ if TYPE_CHECKING:
     from pyspark.sql import Column, DataFrame, SparkSession
 
 Batches = Iterator[pa.RecordBatch]
-COLLATED = " collate (?!UTF8_BINARY(,|>|$))"  # The type of strings with a collation contains this text.
+# A regular expression, which matches in the name of a type whose strings have a collation.
+COLLATED = " collate (?!UTF8_BINARY(,|>|$))"
 
 
 def arrow_schema(df: DataFrame, read: Sequence[str] | None = None) -> pa.Schema:
-    """Return the Arrow schema in which a DataFrame's rows reach Python.
+    """Return the schema of the Arrow batches in which Spark passes the rows of a DataFrame to Python.
 
     Parameters
     ----------
@@ -57,8 +59,8 @@ def arrow_schema(df: DataFrame, read: Sequence[str] | None = None) -> pa.Schema:
 
 
 def _with_identity(schema: pa.Schema) -> pa.Schema:
-    """Copy the description of states from the column of window starts to the column of levels, which has no metadata if
-    it was read from the names of folders.
+    """Return the schema with the description of states in the metadata of the column of levels. If this column was read
+    from names of folders, it has no metadata, and the description is copied from the column of window starts.
     """
     if LEVEL not in schema.names or START not in schema.names:
         return schema
@@ -116,7 +118,7 @@ def collation_message(call: str) -> str:
 
 def compared_by_bytes(column: Column, name: str) -> Column:
     """Return a column with the same values, whose evaluation raises an error if Spark compares its strings by a
-    collation.
+    collation. ``name`` is the call that reads the column, for the message.
 
     The type of the column is unknown before Spark analyzes the query. The check costs nothing per row, because Spark's
     optimizer evaluates a condition on a type before the query runs.
@@ -144,10 +146,8 @@ def map_columns(
 
     Parameters
     ----------
-    df : DataFrame
-    names : names of columns, which must be unique
-    function : batches of the named columns, in any order -> batches of ``schema``
-    schema : Arrow schema
+    df : DataFrame names : names of columns, which must be unique function : receives the batches of a partition, whose
+    columns are ``names`` in any order; returns batches of ``schema`` schema : Arrow schema
     """
     if not names:  # Spark passes nothing for rows without columns, not even their number
         rows = df.selectExpr("0 AS c")
@@ -191,7 +191,7 @@ def _plain(names: Sequence[str], available: Sequence[str]) -> bool:
 
 
 def check_distinct(names: Sequence[str], spark: SparkSession) -> None:
-    """Raise ``ValueError`` for names of a result that Spark considers equal."""
+    """Raise ``ValueError`` if names of columns differ only in case, and the session ignores case."""
     if str(spark.conf.get("spark.sql.caseSensitive")).lower() == "true":
         return
     first_names: dict[str, str] = {}

@@ -5,8 +5,8 @@ A message is an Arrow batch as bytes, which a task sends to one shard.
     task ── messages ──▶ shard
     task ── receipt ───▶ shard      the number of messages and rows that this task sent to this shard
 
-The rows are checked because an engine may lose rows. For example, an engine has dropped a part of a task's output
-without an error.
+Messages and rows are counted because an engine may lose them without an error. One engine has dropped a part of a
+task's output.
 """
 
 from __future__ import annotations
@@ -33,7 +33,9 @@ class NotConserved(RuntimeError):
 
 
 class Message(NamedTuple):
-    """A message that the shuffle returns."""
+    """A message after the shuffle. ``content`` is a `Content`, and ``rows`` is the number of rows that the sender
+    counted.
+    """
 
     shard: Any
     data: pa.Buffer | bytes
@@ -57,7 +59,9 @@ def read_rows(message: Message, schema: pa.Schema) -> pa.RecordBatch:
 def with_receipts(
     messages: Iterator[pa.RecordBatch], numbers: NDArray[np.int32], task: int, schema: pa.Schema = MESSAGE
 ) -> Iterator[pa.RecordBatch]:
-    """Yield the messages of a task, then a receipt for each shard; additional columns of ``schema`` are null."""
+    """Yield the messages of a task, and then one receipt for each shard number in ``numbers``. ``task`` is the index of
+    the task. If ``schema`` has more columns than `MESSAGE`, these are null in receipts.
+    """
     counts, rows = dict.fromkeys(numbers.tolist(), 0), dict.fromkeys(numbers.tolist(), 0)
     for batch in messages:
         shards, _, contents_sent, rows_sent, *_ = batch.columns
@@ -76,13 +80,14 @@ def with_receipts(
 
 @dataclass
 class Received:
-    """The messages of a partition, compared with the receipts of their tasks.
+    """The checks of one partition after the shuffle: its messages are compared with the receipts of the tasks that sent
+    them.
 
     Parameters
     ----------
-    shards_of_each : the number of shards in each partition of the shuffle, or None if the engine does not use Spark's
-        hash. The received partition may consist of several planned partitions, because Spark joins small partitions.
-    tasks : the number of tasks, None if it is unknown
+    shards_of_each : the number of shards in each planned partition of the shuffle, or None if the engine does not use
+    Spark's hash. The received partition may consist of several planned ones, because Spark joins small partitions.
+    tasks : the number of tasks that send messages, or None if it is unknown
     """
 
     shards_of_each: int | None
@@ -115,7 +120,7 @@ class Received:
                 self.shards += 1
 
     def check_end(self) -> None:
-        """Raise ``NotConserved`` if shards of the partition are missing."""
+        """Raise ``NotConserved`` if shards of the partition are missing. Called after the last message."""
         few = self.tasks and not self.shards
         if self.shards_of_each is not None and (few or self.shards % self.shards_of_each):
             raise NotConserved(

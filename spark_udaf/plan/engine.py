@@ -55,15 +55,17 @@ class Engine:
     runs : callable of a session
         Returns whether the engine runs the session.
     lacks : mapping of Feature to str
-        The features that it does not have, each with the reason in words of a message: ``does not keep the order``.
+        The features that the engine does not have. The value ends a sentence of an error message, which begins with the
+        name of the engine: ``does not keep the order``.
     default_partitions : callable
-        Returns the number of shuffle partitions of a session without the setting.
+        Returns the number of shuffle partitions of a session that does not set ``spark.sql.shuffle.partitions``.
     cores : callable
-        Returns the number of tasks that run at once if the settings of a session do not determine it, or None.
+        Returns the number of tasks that run at once, or None if it is unknown. It is called if the settings of a
+        session do not determine the number.
     start : callable, optional
         Returns a context in which the engine runs in this process, without Java, and whose value is a session.
     package : str
-        The package that ``start`` needs.
+        The Python package that ``start`` needs.
     """
 
     name: str
@@ -95,7 +97,9 @@ def engine_of(spark: SparkSession) -> Engine:
 
 
 def check_supports(spark: SparkSession, feature: Feature, what: str, instead: str) -> None:
-    """Raise ``ValueError`` if the engine of a session lacks a feature that ``what`` needs; ``instead`` is a remedy."""
+    """Raise ``ValueError`` if the engine of a session lacks a feature. For the message, ``what`` names the operation
+    that needs the feature, and ``instead`` the remedy.
+    """
     engine = engine_of(spark)
     if not engine.has(feature):
         raise ValueError(f"{what} cannot run on {engine.name}, which {engine.lacks[feature]}; {instead}")

@@ -1,11 +1,11 @@
 """Exclusive times: times that only one task reads, according to the statistics of Parquet files.
 
-    rows of task 0   ├──────────────┤                        from the least time to the greatest of its row groups
-    rows of task 1               ├───────────────┤
-    rows of task 2                                  ├───┤
-    exclusive       ─ 0 ────────┤    ├ 1 ──────────┤├ 2 ──   one task alone can have rows
+    rows of task 0   ├──────────────┤                        from the earliest to the latest time of its row groups rows
+    of task 1               ├───────────────┤ rows of task 2                                  ├───┤ exclusive       ─ 0
+    ────────┤    ├ 1 ──────────┤├ 2 ──   one task alone can have rows
 
-All rows of a window within the exclusive times of a task are in that task, so the window can be finished there.
+If a window lies within the exclusive times of a task, this task reads all rows of the window, and can compute its
+results before the shuffle.
 """
 
 from __future__ import annotations
@@ -28,16 +28,20 @@ Span: TypeAlias = tuple[int, int]  # microseconds UTC, the end exclusive
 
 
 def exclusive_times(spans: Sequence[Span]) -> list[Span | None]:
-    """For each task, return the times around its earliest time that no other task can read, or None if there are none.
+    """For each task, return a range of times that no other task can read, or None.
+
+    The range starts after the latest time of all tasks that begin earlier, and stops at the earliest time of the task
+    that begins next.
 
     Parameters
     ----------
-    spans : pairs of the least and the greatest time of each task, microseconds UTC
+    spans : for each task, the pair of its earliest and its latest time, in microseconds UTC
 
     Returns
     -------
     list of pairs of start and end, the end exclusive
-        The range of the first task has no lower limit.
+        In microseconds UTC. The range of the task that begins first has no lower limit, and the range of the task that
+        begins last has no upper limit.
 
     Examples
     --------
@@ -58,7 +62,10 @@ def exclusive_times(spans: Sequence[Span]) -> list[Span | None]:
 
 
 def span_of(groups: Iterable[RowGroup], time: str, dtype: pa.DataType, timezone: str = "UTC") -> Span | None:
-    """Return the earliest and the latest event time of row groups, or None if a row group has no statistics.
+    """Return the earliest and the latest event time of row groups, in microseconds UTC.
+
+    Return None if a row group has no statistics, if there are no rows, or if the type is not a timestamp, a date or an
+    integer.
 
     Parameters
     ----------
@@ -82,8 +89,8 @@ def span_of(groups: Iterable[RowGroup], time: str, dtype: pa.DataType, timezone:
 def _row_group_times(
     file: ds.ParquetFileFragment, groups: Sequence[int], time: str, timezone: str
 ) -> NDArray[np.int64] | None:
-    """Return the earliest and the latest time of each row group that has rows, or None if a row group has no
-    statistics.
+    """Return one array, in microseconds UTC, with two values for each row group that has rows: its earliest and its
+    latest time. Return None if a row group has no statistics, or times that Python or Arrow cannot represent.
     """
     metadata, place = file.metadata, file.physical_schema.get_field_index(time)
     # Nested columns before the time column may shift its position.
@@ -101,6 +108,6 @@ def _row_group_times(
                 return None
             extremes += (statistics.min, statistics.max)
         return event_times(pa.array(extremes, file.physical_schema.field(time).type), time, timezone)
-    # The value is outside the range of Python's or Arrow's types.
+    # A time in the statistics is outside the range of Python's or Arrow's types.
     except (ValueError, OverflowError, pa.ArrowException):
         return None

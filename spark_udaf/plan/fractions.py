@@ -1,5 +1,5 @@
-"""Columns whose type has fractions, which hdr cannot count without a unit. They raise an error on the driver, before a
-task reads a fraction.
+"""Checks of the types of columns for hdr, which counts whole numbers if it has no unit. A type with fractions raises an
+error on the driver, before a task reads the column.
 """
 
 from __future__ import annotations
@@ -21,6 +21,8 @@ from tiltframe.ordered.query import POSITION, OrderedQuery
 def check_no_fractions(function: Function, dtype: pa.DataType, label: str) -> None:
     """Raise ``TypeError`` if a function counts whole numbers and the type of its column has fractions.
 
+    Only hdr without a unit counts whole numbers. With ``bad_values="skip"`` it skips fractions, and no error is raised.
+
     Parameters
     ----------
     function : Function
@@ -41,8 +43,8 @@ def check_no_fractions(function: Function, dtype: pa.DataType, label: str) -> No
 
 
 def check_fractions(query: TiltFrame | OrderedQuery, schema: pa.Schema) -> None:
-    """Raise ``TypeError`` as `check_no_fractions` does if a measure of a frame or of an ordered query cannot count a
-    column of rows with this schema.
+    """Raise ``TypeError`` if a measure of a frame or of an ordered query counts whole numbers, and the type of its
+    column in ``schema`` has fractions. See `check_no_fractions`.
     """
     if isinstance(query, OrderedQuery):
         check_states_of_fractions(query.columns, query.keyed_by, schema, POSITION)
@@ -51,8 +53,8 @@ def check_fractions(query: TiltFrame | OrderedQuery, schema: pa.Schema) -> None:
 
 
 def check_states_of_fractions(states: Sequence[StateColumn], keys: Keys, schema: pa.Schema, time: pa.DataType) -> None:
-    """Raise ``TypeError`` as `check_no_fractions` does if a measure of the columns of states cannot count a column of
-    rows with this schema.
+    """Raise ``TypeError`` if a measure of the columns of states counts whole numbers, and the type of its column in
+    ``schema`` has fractions. See `check_no_fractions`. ``time`` is the type of event times.
     """
     readable = schema_with_keys(keys, schema) if keys else schema
     for column in states:

@@ -1,4 +1,6 @@
-"""Gathering: join the small batches of a partition to large tables, because each table takes a constant time."""
+"""Gathering: join the small batches of a partition to large tables, because each table costs some time, whatever its
+size is.
+"""
 
 from __future__ import annotations
 

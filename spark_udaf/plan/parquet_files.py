@@ -30,8 +30,8 @@ _LAYOUT = {"coerce_int96_timestamp_unit": "us"}  # Spark's timestamps have micro
 
 @dataclass(frozen=True)
 class Piece:
-    """A part of a file that a task reads: some of its row groups, or all of them if ``groups`` is None, and the values
-    of columns that the names of its folders contain.
+    """A part of a file that a task reads. ``groups`` are the indices of the row groups to read, or None for all of
+    them. ``folders`` is a condition with the values of the columns that are names of folders, such as ``day = 5``.
     """
 
     path: str
@@ -45,11 +45,9 @@ class Selection:
 
     Parameters
     ----------
-    schema : schema of the rows, including columns of partitioned folders
-    columns : names of the columns to read
-    keys : names of the columns that are keys; texts are dictionary-encoded
-    filters : condition on rows; None for all rows
-    filesystem : filesystem of the files
+    schema : schema of the rows, including columns of partitioned folders columns : names of the columns to read keys :
+    names of the key columns; key columns with texts are read dictionary-encoded filters : condition on rows; None for
+    all rows filesystem : filesystem of the files
     """
 
     schema: pa.Schema
@@ -62,7 +60,7 @@ class Selection:
         """Yield batches of the selected rows and columns of pieces."""
         texts = [name for name in self.keys if pa.types.is_string(self.schema.field(name).type)]
         coded = pa.schema([_coded(f) if f.name in texts else f for f in self.schema])
-        # local files do not need prefetching
+        # Only files that are not local are prefetched.
         at_once = ds.ParquetFragmentScanOptions(pre_buffer=not isinstance(self.filesystem, fs.LocalFileSystem))
         layout = ds.ParquetFileFormat(dictionary_columns=texts, default_fragment_scan_options=at_once, **_LAYOUT)
         for piece in pieces:
@@ -71,7 +69,9 @@ class Selection:
 
 
 def without_folders(keys: Iterable[str], folders: Iterable[pc.Expression]) -> list[str]:
-    """Return the keys that are not in the names of folders; a folder has one value for all its rows."""
+    """Return the names of the keys that are columns in the files. The other keys are names of folders, and have one
+    value for all rows of a folder. ``folders`` are the conditions of `Piece.folders`.
+    """
     named = {name for expression in folders for name in ds.get_partition_keys(expression)}
     return [name for name in keys if name not in named]
 
@@ -103,7 +103,9 @@ def dataset_of(
 
 
 def _with_instants(schema: pa.Schema, dataset: ds.FileSystemDataset) -> pa.Schema:
-    """Return the schema with INT96 columns as instants in UTC, as in Spark."""
+    """Return the schema in which the columns that the first file stores as INT96 have the type of instants in UTC, as
+    in Spark.
+    """
     first = next(iter(dataset.get_fragments()), None)
     for name in [] if first is None else instants_of_int96(first.metadata):
         schema = schema.set(schema.get_field_index(name), pa.field(name, _INSTANT))
@@ -135,7 +137,9 @@ def expression_of(filters: Filters | None) -> pc.Expression | None:
 
 
 def places_of(paths: list[str], filesystem: fs.FileSystem | None) -> tuple[list[str], fs.FileSystem]:
-    """Return the paths and their common filesystem."""
+    """Return the paths in one filesystem, and this filesystem. By default, the filesystem is derived from the paths,
+    which may be URIs. Raise ``ValueError`` if the paths lie in different filesystems.
+    """
     if not paths:
         raise ValueError("paths is empty; name at least one file or folder")
     if filesystem is not None:
@@ -150,14 +154,16 @@ def places_of(paths: list[str], filesystem: fs.FileSystem | None) -> tuple[list[
 
 
 def _place(path: str) -> tuple[fs.FileSystem, str]:
-    """Return the filesystem and the path of a path or URI. Only texts with ``://`` are URIs."""
+    """Return the filesystem of a path or URI, and the path in this filesystem. Only texts with ``://`` are URIs."""
     if "://" not in path:
         return fs.LocalFileSystem(), str(Path(path).absolute())
     return fs.FileSystem.from_uri(path)  # type: ignore[no-any-return]
 
 
 def files_in(place: str, filesystem: fs.FileSystem) -> list[str]:
-    """List the files of a folder like Spark, without files and folders whose names begin with _ or a dot."""
+    """List the paths of all files in a folder and its subfolders, or of one file. As in Spark, empty files are skipped,
+    and so are files and folders whose names begin with _ or a dot. Raise ``FileNotFoundError`` if there are no files.
+    """
     info = filesystem.get_file_info(place)
     if info.type == fs.FileType.File:
         return [info.path]
@@ -189,7 +195,9 @@ def _coded(column: pa.Field) -> pa.Field:
 def scanner(
     data: ds.Dataset | ds.Fragment, schema: pa.Schema, columns: Sequence[str], filters: pc.Expression | None
 ) -> ds.Scanner:
-    """Return a scanner that reads on this thread, at most one batch ahead."""
+    """Return a scanner of the named columns and of the rows that pass ``filters``. It reads on the calling thread, at
+    most one batch ahead.
+    """
     settings = {"columns": list(columns), "filter": filters, "batch_size": REDUCE_ROWS, "use_threads": False}
     ahead = {"batch_readahead": 1, "fragment_readahead": 1}
     if isinstance(data, ds.Dataset):

@@ -1,7 +1,7 @@
-"""Times in Parquet files that Spark and Arrow read differently: another calendar, or INT96.
+"""Times in Parquet files that Spark and Arrow read differently: times of another calendar, or of the type INT96.
 
 Spark writes times as INT96 by default, without a zone in the file, and reads them as instants. Arrow reads them as
-times without a zone, so that a dataset of such files needs a schema in which they are UTC.
+times without a zone, unless the schema of the dataset has the zone UTC.
 """
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ _FIRST_GREGORIAN = 3  # The first major version of Spark that writes dates of th
 
 
 def instants_of_int96(footer: pq.FileMetaData) -> list[str]:
-    """Return the top-level columns that a file stores as INT96."""
+    """Return the names of the top-level columns that a file stores as INT96."""
     paths = _int96_paths(footer)
     if not paths:
         return []
@@ -24,13 +24,14 @@ def instants_of_int96(footer: pq.FileMetaData) -> list[str]:
 
 
 def time_problem(fragment: ds.ParquetFileFragment, setting: str | None) -> str | None:
-    """Return the property of a file that makes Spark and Arrow read different times, or None.
+    """Return why Spark and Arrow read different times from a file, such as "was written with the legacy calendar".
+    Return None if they read the same times.
 
     Parameters
     ----------
     fragment : file of a dataset
     setting : str, optional
-        Spark's ``spark.sql.parquet.datetimeRebaseModeInRead``, which applies to files of other writers.
+        The value of ``spark.sql.parquet.datetimeRebaseModeInRead``, which applies to files that Spark has not written.
     """
     footer: pq.FileMetaData = fragment.metadata
     nested = set(_int96_paths(footer)) - set(instants_of_int96(footer))

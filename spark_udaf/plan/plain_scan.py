@@ -1,6 +1,7 @@
 """scan_of: scan the Parquet files of a DataFrame that only selects rows and columns.
 
-Classic Spark provides the plan of a DataFrame. Every part of the plan must be supported here.
+The plan of the DataFrame is read from classic Spark. If a part of the plan is not supported, `scan_of` raises
+`NotPlain`.
 """
 
 from __future__ import annotations
@@ -107,7 +108,7 @@ def scan_of(df: DataFrame) -> ParquetScan:
     if not conditions:
         return scan
     for column in (column for condition in conditions for column in _listed(condition.references().toSeq())):
-        # The case of the name may differ, for example, because Spark ignores it.
+        # The name may differ in case from the name in the files, because Spark ignores case.
         if column.name() not in scan.schema.names:
             raise NotPlain(
                 f"its condition uses {column.name()!r}, and the files have {', '.join(scan.schema.names)}"[:300]
@@ -117,7 +118,9 @@ def scan_of(df: DataFrame) -> ParquetScan:
 
 
 def analyzed_plan(df: DataFrame | ParquetScan) -> Any:
-    """Return the logical plan of a DataFrame, as Spark's JVM has it; None for a scan, and on Spark Connect."""
+    """Return the analyzed logical plan of a DataFrame, an object of the JVM. Return None for a scan, and on Spark
+    Connect.
+    """
     if isinstance(df, ParquetScan):
         return None
     plans = query_execution(df)
@@ -126,7 +129,7 @@ def analyzed_plan(df: DataFrame | ParquetScan) -> Any:
 
 def plain_or_none(df: DataFrame, scan: Literal["auto"] | None) -> ParquetScan | None:
     """Return a scan of the files of a DataFrame if ``scan`` is "auto" and the plan is supported; otherwise return None.
-    The log contains the reason.
+    The reason why a plan is not supported is logged.
 
     Raise ``ValueError`` if ``scan`` is neither None nor "auto".
     """
@@ -145,7 +148,9 @@ def plain_or_none(df: DataFrame, scan: Literal["auto"] | None) -> ParquetScan | 
 
 
 def _conditions_and_relation(plan: Any) -> tuple[list[Any], Any]:
-    """Return the conditions of the filters of a plan, and the relation that it reads."""
+    """Return the conditions of the filters of a plan, and the relation that it reads, as objects of the JVM. Raise
+    `NotPlain` if the plan does more than filter rows and select columns of Parquet files.
+    """
     conditions, names = [], set()
     while (kind := _kind(plan)) != "LogicalRelation":
         if kind == "Filter":
@@ -203,7 +208,9 @@ def _in_microseconds(field: pa.Field) -> pa.Field:
 
 
 def _condition(node: Any, schema: pa.Schema) -> pc.Expression:
-    """Convert a condition of Spark to an Arrow expression with the same value, or null, for every row."""
+    """Convert a condition of Spark to an Arrow expression with the same result (true, false or null) for every row.
+    Raise `NotPlain` if this is not supported.
+    """
     kind, parts = _kind(node), list(_listed(node.children()))
     if kind in ("And", "Or"):
         join: Callable[[Any, Any], Any] = operator.and_ if kind == "And" else operator.or_
@@ -237,7 +244,7 @@ def _values_of(node: Any, parts: list[Any]) -> list[Any] | None:
 
 
 def _compared(compare: Any, name: str, value: Any, schema: pa.Schema) -> pc.Expression:
-    """Return the comparison of a column with a value; NaN is greater than all numbers, as in Spark."""
+    """Return the Arrow expression that compares a column with a value. As in Spark, NaN is greater than all numbers."""
     kind, column = schema.field(name).type, pc.field(name)
     result = compare(column, _scalar(value, kind, name))
     greater = compare in (operator.gt, operator.ge)
@@ -245,7 +252,9 @@ def _compared(compare: Any, name: str, value: Any, schema: pa.Schema) -> pc.Expr
 
 
 def _scalar(value: Any, kind: pa.DataType, name: str) -> pa.Scalar:
-    """Convert a value of the JVM to the type of a column."""
+    """Convert a value of the JVM to an Arrow scalar of the type ``kind`` of the column ``name``. Raise `NotPlain` for
+    null, NaN and other types.
+    """
     if value is None or (isinstance(value, float) and math.isnan(value)):
         raise NotPlain(f"its condition compares {name!r} with {'null' if value is None else 'NaN'}")
     if pa.types.is_timestamp(kind):

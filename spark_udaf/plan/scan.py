@@ -40,7 +40,7 @@ if TYPE_CHECKING:
 
 # The maximum number of rows per task, so that a failed task is quickly repeated, and faster cores run more tasks.
 _MAX_ROWS = 10_000_000
-_MIN_ROWS = 250_000  # The minimum number of rows per task, which take as long to reduce as a task takes to start.
+_MIN_ROWS = 250_000  # The minimum number of rows per task: reducing them takes as long as starting the task.
 _DEFAULT_ROWS = 5_000_000  # The number of rows per task if the number of cores is unknown.
 _REBASE_SETTING = "spark.sql.parquet.datetimeRebaseModeInRead"
 _READERS = 16  # The number of threads that read footers. They wait for an object store, not for the processor.
@@ -48,7 +48,9 @@ _READERS = 16  # The number of threads that read footers. They wait for an objec
 
 @dataclass(frozen=True)
 class ParquetScan:
-    """Parquet files to be read in Spark's Python workers; created by `scan_parquet`."""
+    """Parquet files to be read in Spark's Python workers, created by `scan_parquet`. Only rows that pass ``filters``
+    are read. Without ``rows_per_task``, the number of tasks depends on the number of cores.
+    """
 
     spark: SparkSession
     dataset: ds.FileSystemDataset = field(repr=False)
@@ -71,7 +73,7 @@ class ParquetScan:
         return [_pieces(groups) for groups in self._shared_out]
 
     def exclusive_times(self, time: str, timezone: str = "UTC") -> list[Span | None] | None:
-        """For each task, return the range of times that no other task reads.
+        """For each task, return the range of times that no other task reads, in microseconds UTC.
 
         The range is None if other tasks may read all times of the task. Return None instead of the list if a file lacks
         statistics, or if every task has None.
@@ -83,7 +85,7 @@ class ParquetScan:
         return exclusive if any(exclusive) else None
 
     def check_times(self) -> None:
-        """Raise ``ValueError`` for a file whose dates or times differ between Spark and Arrow."""
+        """Raise ``ValueError`` if Spark and Arrow would read different dates or times from a file."""
         if not any(pa.types.is_temporal(field.type) for field in self.schema):
             return
         setting = self.spark.conf.get(_REBASE_SETTING, None)
@@ -98,7 +100,7 @@ class ParquetScan:
 
     @cached_property
     def _fragments(self) -> list[ds.ParquetFileFragment]:
-        """The files that may contain rows of the filter. Their footers are read once."""
+        """The files that may contain rows that pass the filter. Their footers are read once."""
         return list(self.dataset.get_fragments(filter=self.filters))
 
     @cached_property
@@ -121,7 +123,9 @@ class ParquetScan:
         return [task for task in tasks if task]
 
     def _count_tasks(self, rows: int) -> int:
-        """Return the number of tasks for a number of rows: the number of cores, or a multiple of it."""
+        """Return the number of tasks for a number of rows. By default, this is the number of cores or a multiple of it,
+        but less if a task would have fewer than 250,000 rows.
+        """
         if self.rows_per_task is not None:
             return max(1, -(-rows // self.rows_per_task))
         cores = parallelism(self.spark)
@@ -136,7 +140,10 @@ class ParquetScan:
         function: Callable[[Batches, int], Batches],
         schema: pa.Schema,
     ) -> DataFrame:
-        """Run a function over each task's batches, with the named columns only; keys are dictionary-encoded."""
+        """Return a DataFrame with the batches of ``schema`` that ``function`` returns. In each task, the function
+        receives the batches of the task, with only the named columns, and the index of the task. Texts in the columns
+        ``keys`` are dictionary-encoded.
+        """
         tasks = self.tasks
         plain = without_folders(keys, (piece.folders for task in tasks for piece in task))
         selection = Selection(
@@ -156,7 +163,7 @@ class ParquetScan:
         return numbers.mapInArrow(TaskFunction(read), spark_schema(schema))
 
     def _groups(self, fragment: ds.ParquetFileFragment) -> list[Any]:
-        """List the row groups of a file that may contain rows of the filter."""
+        """List the row groups of a file that may contain rows that pass the filter."""
         matching = fragment if self.filters is None else fragment.subset(self.filters, schema=self.schema)
         return list(matching.row_groups)
 
@@ -187,7 +194,7 @@ def scan_parquet(
     partitioning: Partitioning = "hive",
     rows_per_task: int | None = None,
 ) -> ParquetScan:
-    """Scan Parquet files in the Python workers, as fast input of `rollup` and `aggregate`.
+    """Return a scan of Parquet files, which the Python workers read. It is a fast input of `rollup` and `aggregate`.
 
     Parameters
     ----------
@@ -199,9 +206,11 @@ def scan_parquet(
     filters : pyarrow expression, or tuples such as ``[("host", "=", "a")]``
         The rows to read. Folders and row groups without such rows are skipped.
     filesystem : pyarrow filesystem, optional
-        For stores that need settings. Paths are then paths in this filesystem.
+        The filesystem of the files, if it needs settings that a URI does not contain. ``paths`` are then paths in this
+        filesystem.
     partitioning : "hive", a pyarrow partitioning, or None
-        The conversion of folder names to columns.
+        The way in which names of folders become columns: ``"hive"`` reads names such as ``day=2024-05-01``, and None
+        reads no columns from names.
     rows_per_task : int, optional
         The approximate number of rows per task; row groups are not split. By default, the number of tasks is the number
         of cores of the session, or a multiple of it if a task would have more than 10 million rows. If the settings do

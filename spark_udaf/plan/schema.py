@@ -14,8 +14,8 @@ from tiltframe.provenance import KEY, describe_states, description_in, state_dif
 
 
 def spark_schema(schema: pa.Schema) -> StructType:
-    """Return the Spark schema of an Arrow schema, including the metadata of columns, which may describe the frame of
-    states. Raise ``TypeError`` for a type that Spark does not have.
+    """Return the Spark schema of an Arrow schema. If the metadata of a column describe its states, the Spark schema has
+    the same description. Raise ``TypeError`` for a type that Spark does not have.
     """
     for field in schema:
         for kind in _leaves(field.type):
@@ -40,8 +40,8 @@ def _leaves(kind: pa.DataType) -> Iterator[pa.DataType]:
 
 
 def with_identity(schema: pa.Schema, states: Iterable[StateColumn]) -> pa.Schema:
-    """Add descriptions of states to the metadata of columns. For a frame, the column of levels already has the
-    description, which is copied to the column of window starts.
+    """Return the schema with descriptions of states in the metadata of its columns. For a frame, the column of levels
+    already has the description, which is copied to the column of window starts.
 
     Spark keeps the metadata of columns in tables, views and unions, but not of columns that become names of folders.
     """
@@ -64,7 +64,7 @@ def check_described(field: pa.Field) -> None:
 
 
 def check_identity(schema: pa.Schema, states: Iterable[StateColumn], needs_description: bool) -> None:
-    """Raise ``ValueError`` if the description of a column of states differs from the states that are read.
+    """Raise ``ValueError`` if the metadata of a column describe other states than ``states``, which are to be read.
 
     With ``needs_description``, also raise it for a column without a description.
     """
@@ -81,7 +81,7 @@ def check_identity(schema: pa.Schema, states: Iterable[StateColumn], needs_descr
 
 
 def as_schema(table: pa.Table, schema: pa.Schema) -> pa.Table:
-    """Return the table with the columns and types of a schema; raises ``ValueError`` if rows would be lost."""
+    """Return the table with the columns and types of a schema. Raise ``ValueError`` if rows would be lost."""
     converted = table.select(schema.names).cast(schema)
     if converted.num_rows != table.num_rows:  # a pyarrow table without columns has no rows
         raise ValueError(

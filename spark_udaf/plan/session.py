@@ -26,7 +26,8 @@ if TYPE_CHECKING:
 
 _BATCH_BYTES = "spark.sql.execution.arrow.maxBytesPerBatch"
 PARTITIONS = "spark.sql.shuffle.partitions"
-# local, local[4], local[*], local[4, 2] with four threads, local-cluster[2, 3, 1024] with two workers of three cores
+# Matches local, local[4], local[*], local[4, 2] (four threads) and local-cluster[2, 3, 1024] (two workers of three
+# cores).
 _LOCAL = re.compile(r"local(-cluster)?(?:\[\s*(\d+|\*)\s*(?:,\s*(\d+))?.*\])?")
 
 
@@ -53,7 +54,8 @@ def shuffle_partitions(spark: SparkSession) -> int:
 
 
 def parallelism(spark: SparkSession) -> int | None:
-    """Return the number of tasks that run at once by the session's settings, or None if executors are dynamic.
+    """Return the number of tasks that run at once according to the session's settings, or None if it is unknown,
+    because executors are dynamic.
 
     Only settings are read, because a session of Spark Connect does not provide a scheduler.
     """
@@ -90,15 +92,17 @@ def has_java() -> bool:
 
 @contextmanager
 def interruptible(spark: SparkSession) -> Iterator[None]:
-    """Return a context in which Ctrl-C raises ``KeyboardInterrupt``, also while PySpark waits, without log messages."""
+    """Return a context in which Ctrl-C raises ``KeyboardInterrupt``, also while PySpark waits for a job. The messages
+    that Spark and Py4J would log are suppressed.
+    """
     logging.getLogger().addHandler(logging.NullHandler())  # This suppresses the traceback that Py4J logs.
     before = signal.getsignal(signal.SIGINT)
 
     def interrupt(number: int, frame: FrameType | None) -> None:
         scheduler = scheduler_of(spark)
-        if scheduler is not None:  # Spark Connect logs elsewhere
+        if scheduler is not None:  # None on Spark Connect, whose server has its own log
             quieten = threading.Thread(target=scheduler.setLogLevel, args=("OFF",))
-            quieten.start()  # Cancel in another thread, because the main thread may be waiting for the JVM.
+            quieten.start()  # Call the JVM in another thread, because the main thread may be waiting for its answer.
             quieten.join()
         if callable(before):  # the previous handler, with which Spark cancels its jobs
             before(number, frame)
@@ -122,7 +126,9 @@ def _is_of_interrupt(error: BaseException | None) -> bool:
 
 
 def local_session(name: str, settings: Mapping[str, str]) -> SparkSession:
-    """Start Spark in this process, on two cores, without log messages. Java must be installed."""
+    """Start a local session of Spark with two cores, and with only errors in its log. ``settings`` are further options
+    of Spark. Java must be installed.
+    """
     from pyspark.sql import SparkSession
 
     os.environ.setdefault("PYSPARK_PYTHON", sys.executable)

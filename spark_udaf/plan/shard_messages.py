@@ -31,12 +31,12 @@ class Content(IntEnum):
 
 
 def read_message(message: pa.Buffer | bytes, schema: pa.Schema) -> pa.RecordBatch:
-    """Read the rows of one message."""
+    """Return the rows of a message as a batch of this schema."""
     return pa.ipc.read_record_batch(pa.py_buffer(message), schema)
 
 
 def empty_message(spark: SparkSession, shard: int) -> DataFrame:
-    """Return one message without rows, so that a shard without rows has a result."""
+    """Return a DataFrame with one message without rows, so that the shard has a result even if it receives no rows."""
     values = {
         SHARD: f"CAST({shard} AS INT)",
         "message": "CAST('' AS BINARY)",
@@ -49,8 +49,11 @@ def empty_message(spark: SparkSession, shard: int) -> DataFrame:
 def shard_messages(
     table: pa.Table, together: Sequence[pa.Array], numbers: NDArray[np.int32], content: Content
 ) -> Iterator[pa.RecordBatch]:
-    """Yield batches of messages, one message for each shard that has rows. The rows of a shard are one binary value, so
-    that the JVM moves a few large values. Small messages are in the same batch.
+    """Yield batches of messages, one message for each shard that has rows in ``table``.
+
+    The shard of a row depends on its values in the arrays ``together``; without arrays, all rows are in the first
+    shard. ``numbers`` contains the number of each shard, and ``content`` is the kind of the rows. The rows of a shard
+    are one binary value, so that the JVM moves a few large values. Small messages are in the same batch.
     """
     if not table.num_rows:
         return
@@ -68,8 +71,9 @@ def shard_messages(
 def spread_messages(
     table: pa.Table, numbers: NDArray[np.int32], partitions: int, most_rows: int
 ) -> Iterator[pa.RecordBatch]:
-    """Yield batches of messages with complete results, which are not merged any more. A message has at most
-    ``most_rows`` rows, and the messages are distributed evenly over the partitions.
+    """Yield batches of messages with the complete results in ``table``, which are not merged after the shuffle. A
+    message has at most ``most_rows`` rows. The messages are assigned in turn to the shards ``numbers``, so that all
+    partitions receive about the same number of messages.
     """
     if not table.num_rows:
         return

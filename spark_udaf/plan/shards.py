@@ -1,4 +1,4 @@
-"""Shards: groups of keys. A shuffle brings all states of a shard to the same task. The shard of a key is computed in
+"""Shards: groups of keys. A shuffle sends all states of a shard to the same task. The shard of a key is computed in
 Python, with the same result in every worker.
 
 Numbers are hashed by their bits, texts by a polynomial over their bytes, and a finalizer mixes the result.
@@ -95,7 +95,7 @@ def _words(column: pa.Array) -> Words:
 
 def _whole_words(column: pa.Array) -> Words:
     dtype = column.type
-    if pa.types.is_temporal(dtype):  # the integers behind days, times and instants
+    if pa.types.is_temporal(dtype):  # the integers in which Arrow stores days, times and instants
         column = column.view(pa.int32() if dtype.bit_width == 32 else pa.int64())
     if column.type == pa.uint64():
         unsigned: Words = pc.fill_null(column, 0).to_numpy()
@@ -105,7 +105,9 @@ def _whole_words(column: pa.Array) -> Words:
 
 
 def _text_words(column: pa.Array) -> Words:
-    """Evaluate each text's bytes as a polynomial, from the running sum over all bytes."""
+    """Return one word per text: the value of a polynomial whose coefficients are the bytes of the text, modulo 2^64.
+    All values are differences of one running sum over the bytes of all texts.
+    """
     _, offsets, data = column.buffers()
     if not len(column) or data is None:
         return np.zeros(len(column), np.uint64)
