@@ -146,8 +146,12 @@ def map_columns(
 
     Parameters
     ----------
-    df : DataFrame names : names of columns, which must be unique function : receives the batches of a partition, whose
-    columns are ``names`` in any order; returns batches of ``schema`` schema : Arrow schema
+    df : DataFrame
+    names : names of columns, which must be unique
+    function : callable
+        Receives an iterator over the batches of a partition, whose columns are ``names`` in any order, and returns an
+        iterator over batches of ``schema``.
+    schema : Arrow schema
     """
     if not names:  # Spark passes nothing for rows without columns, not even their number
         rows = df.selectExpr("0 AS c")

@@ -85,9 +85,11 @@ class Received:
 
     Parameters
     ----------
-    shards_of_each : the number of shards in each planned partition of the shuffle, or None if the engine does not use
-    Spark's hash. The received partition may consist of several planned ones, because Spark joins small partitions.
-    tasks : the number of tasks that send messages, or None if it is unknown
+    shards_of_each : int or None
+        The number of shards in each planned partition of the shuffle, or None if the engine does not use Spark's hash.
+        The received partition may consist of several planned ones, because Spark joins small partitions.
+    tasks : int or None
+        The number of tasks that send messages, or None if it is unknown.
     """
 
     shards_of_each: int | None

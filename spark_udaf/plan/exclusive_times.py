@@ -1,8 +1,9 @@
 """Exclusive times: times that only one task reads, according to the statistics of Parquet files.
 
-    rows of task 0   ├──────────────┤                        from the earliest to the latest time of its row groups rows
-    of task 1               ├───────────────┤ rows of task 2                                  ├───┤ exclusive       ─ 0
-    ────────┤    ├ 1 ──────────┤├ 2 ──   one task alone can have rows
+    rows of task 0   ├──────────────┤                        from the earliest to the latest time of its row groups
+    rows of task 1               ├───────────────┤
+    rows of task 2                                  ├───┤
+    exclusive       ─ 0 ────────┤    ├ 1 ──────────┤├ 2 ──   one task alone can have rows
 
 If a window lies within the exclusive times of a task, this task reads all rows of the window, and can compute its
 results before the shuffle.

@@ -45,9 +45,11 @@ class Selection:
 
     Parameters
     ----------
-    schema : schema of the rows, including columns of partitioned folders columns : names of the columns to read keys :
-    names of the key columns; key columns with texts are read dictionary-encoded filters : condition on rows; None for
-    all rows filesystem : filesystem of the files
+    schema : schema of the rows, including the columns that are names of folders
+    columns : names of the columns to read
+    keys : names of the key columns; key columns with texts are read dictionary-encoded
+    filters : condition on rows; None for all rows
+    filesystem : filesystem of the files
     """
 
     schema: pa.Schema
