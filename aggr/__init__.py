@@ -1,7 +1,7 @@
 """aggr: mergeable aggregate functions, whose states are Arrow columns.
 
-A state is one row of an Arrow struct column. Merging states gives the state of all their rows. Its bits do not depend
-on batches, partitions, the order of rows, or the tree of merges.
+A state is one row of an Arrow struct column. Merging states returns the state of all their rows together. The bits of
+this state do not depend on batches, partitions, the order of rows, or the tree of merges.
 
 >>> import pyarrow as pa
 >>> from aggr import Groups, Sum

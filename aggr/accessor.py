@@ -1,4 +1,4 @@
-"""Accessors of functions: methods that compute one value per state, besides the result of the function.
+"""Accessors of functions: methods that compute one value per state, in addition to the result of the function.
 
 >>> import aggr, pyarrow as pa, pyarrow.compute as pc
 >>> from dataclasses import dataclass
@@ -43,7 +43,9 @@ class AccessorMethod:
     Parameters
     ----------
     name : str
+        The name of the method.
     result_type : pa.DataType
+        The type of the values that it returns.
     parameter : str or None
         The name of the accessor's parameter after the states, or None if there is no such parameter.
     is_optional : bool

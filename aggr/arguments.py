@@ -18,7 +18,10 @@ _MOST_LISTED = 120  # the maximum length of the list of names in a message, in c
 
 
 def shown(value: object) -> str:
-    """Return a value as one short line: its repr, or its type if the repr is empty, long or only an address.
+    """Return a value as one short line for a message.
+
+    This is its repr, cut to 80 characters. If the repr is empty, has several lines or begins with "<", or contains an
+    address in memory, it is the name of the value's type.
 
     >>> shown("1x"), shown(print), shown("x" * 1000) == repr("x" * 78)[:-1] + "…"
     ("'1x'", 'a builtin_function_or_method', True)
@@ -38,7 +41,8 @@ def shown(value: object) -> str:
 
 
 def nearest(name: str, candidates: Iterable[str], otherwise: str | None = None) -> str:
-    """Suggest the candidate with the most similar name, or list the candidates if none is similar.
+    """Return a hint that suggests the candidate whose name is most similar. If none is similar, return ``otherwise``,
+    or by default a list of the candidates.
 
     >>> nearest("hots", ["host", "bytes"]), nearest("x", ["host", "bytes"])
     ("did you mean 'host'?", 'there are host, bytes')
@@ -54,7 +58,7 @@ def nearest(name: str, candidates: Iterable[str], otherwise: str | None = None) 
 
 
 def listed(names: list[str]) -> str:
-    """List names for a sentence: as many as fit, and then how many more there are.
+    """Join names by commas for a sentence: as many as fit into 120 characters, and then the number of the others.
 
     >>> listed(["host", "bytes"]), listed([])
     ('host, bytes', 'none')
@@ -81,14 +85,20 @@ def is_whole(value: object) -> bool:
 
 
 def checked_name(value: object, what: str) -> str:
-    """Return a valid name unchanged; raises ``ValueError`` for a value that is not a name."""
+    """Return a valid name unchanged; raises ``ValueError`` for a value that is not a name. ``what`` describes the value
+    in the message.
+    """
     if isinstance(value, str) and is_name(value):
         return value
     raise ValueError(f"{what} must be a name: text that is not blank; got {shown(value)}")
 
 
 def checked_names(value: object, what: str, elements: str = "names") -> tuple[str, ...]:
-    """Check a list of unique names; raises ``ValueError``. A string is not accepted as a list of its letters."""
+    """Return a list of unique names as a tuple.
+
+    Raises ``ValueError`` for other values, for a name that occurs twice, and for a string, which is not read as a list
+    of its letters.
+    """
     unique_names: dict[str, None] = {}  # as a dict, because it keeps the order and finds names quickly
     for name in checked_list(value, what, elements):
         if not is_name(name):
@@ -102,7 +112,9 @@ def checked_names(value: object, what: str, elements: str = "names") -> tuple[st
 
 
 def checked_list(value: object, what: str, elements: str) -> Iterable[Any]:
-    """Check that a value can be iterated in a defined order; raises ``ValueError``."""
+    """Return a value unchanged if it is iterable in a defined order. Raises ``ValueError`` for other values, such as a
+    set, a dict or a string.
+    """
     if isinstance(value, str) and value:
         raise ValueError(f"{what} must be a list of {elements}; got {shown(value)}: write [{shown(value)}]")
     loose = isinstance(value, str | bytes | bytearray | set | frozenset | Mapping | type)
@@ -112,7 +124,9 @@ def checked_list(value: object, what: str, elements: str) -> Iterable[Any]:
 
 
 def checked_whole(value: object, what: str, low: int = 0, high: int = 2**63 - 1) -> int:
-    """Check a whole number between bounds; raises ``ValueError``."""
+    """Return a whole number as an int. Raises ``ValueError`` for other values, and for numbers outside [``low``,
+    ``high``].
+    """
     if not is_whole(value) or not low <= int(value) <= high:  # type: ignore[call-overload]
         bounds = f"of at least {low}" if high == 2**63 - 1 else f"from {low} to {high:,}"
         raise ValueError(f"{what} must be a whole number {bounds}; got {shown(value)}")
@@ -120,14 +134,14 @@ def checked_whole(value: object, what: str, low: int = 0, high: int = 2**63 - 1)
 
 
 def checked_truth(value: object, what: str) -> bool:
-    """Check a boolean; raises ``ValueError`` for other values, including numbers."""
+    """Return a boolean as a bool; raises ``ValueError`` for other values, including numbers."""
     if not isinstance(value, bool | np.bool_):
         raise ValueError(f"{what} must be True or False; got {shown(value)}")
     return bool(value)
 
 
 def checked_type(value: object, dtype: type[T], what: str, hint: str = "") -> T:
-    """Check that a value is of a type; raises ``ValueError``."""
+    """Return a value unchanged if it is an instance of ``dtype``; otherwise raises ``ValueError``."""
     if not isinstance(value, dtype):
         name = "pyarrow." * dtype.__module__.startswith("pyarrow") + dtype.__name__
         raise ValueError(f"{what} must be a {name}{hint}; got {shown(value)}")
@@ -135,14 +149,14 @@ def checked_type(value: object, dtype: type[T], what: str, hint: str = "") -> T:
 
 
 def checked_mapping(value: object, what: str, entries: str) -> Mapping[Any, Any]:
-    """Check that a value is a mapping; raises ``ValueError``."""
+    """Return a mapping unchanged; raises ``ValueError`` for other values."""
     if not isinstance(value, Mapping):
         raise ValueError(f"{what} must be a dict of {entries}; got {shown(value)}")
     return value
 
 
 def because(error: OSError) -> str:
-    """Describe an error of the operating system in one line, with the file that it concerns.
+    """Return one line that describes an error of the operating system, with the file that it concerns.
 
     >>> because(FileNotFoundError(2, "No such file or directory", "x.csv"))
     'x.csv: no such file or directory'
@@ -160,12 +174,15 @@ def _without_number(reason: str) -> str:
 
 
 def shortened(text: str) -> str:
-    """Shorten a user's text to the length that messages allow, for messages that show it without quotes."""
+    """Return a user's text for a message that shows it without quotes. A text of more than 120 characters is cut to
+    80.
+    """
     return text if len(text) <= _LONGEST_TEXT else f"{text[:_LONGEST]}…"
 
 
 def frozen(value: Any) -> Any:
-    """Convert lists to tuples, at every depth, because the fields of frozen dataclasses must be hashable.
+    """Return a value in which lists are converted to tuples at every depth, because the fields of frozen dataclasses
+    must be hashable.
 
     >>> frozen([1, [2, 3]])
     (1, (2, 3))

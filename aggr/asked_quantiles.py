@@ -46,14 +46,14 @@ def _as_number(quantile: Any) -> Any:
 
 
 def record(quantiles: tuple[float, ...], results: list[pa.Array], dtype: pa.DataType) -> pa.Array:
-    """Make a struct column with one field per quantile, named by the quantile's shortest text: ``0.5``, ``0.99``,
-    ``1``.
+    """Return a struct column with one field per quantile. The fields are named by the shortest texts of the quantiles:
+    ``0.5``, ``0.99``, ``1``.
     """
     return pa.StructArray.from_arrays(results, fields=[pa.field(label(q), dtype) for q in quantiles])
 
 
 def label(q: float) -> str:
-    """Write a quantile as the shortest text that parses to the same number.
+    """Return the shortest text that parses to the same quantile.
 
     >>> label(0.999), label(1.0)
     ('0.999', '1')
@@ -67,7 +67,8 @@ def percentile(q: float) -> float:
 
 
 def capped_ranks(ranks: Floats, counts: Whole) -> Whole:
-    """Return 0-based ranks as whole numbers of at most ``counts - 1``, because doubles round large ranks up.
+    """Return 0-based ranks as whole numbers of at most ``counts - 1``. The limit is needed because doubles round large
+    ranks up.
 
     >>> capped_ranks(np.array([3.0, 2.0**63]), np.array([9, 2**63 - 1]))
     array([                  3, 9223372036854775806])

@@ -1,4 +1,6 @@
-"""The call of a function, generated from what the function declares: its inputs, its parameters and its docstring."""
+"""Calls such as ``aggr.avg``, which return a measure. They are generated from the inputs, the parameters and the
+docstring of a function.
+"""
 
 from __future__ import annotations
 
@@ -38,8 +40,8 @@ _RAISES = """TypeError, ValueError
 
 
 def caller(name: str) -> Callable[..., Measure]:
-    """Return the call of a function by the function's name. The function may also have been registered by another
-    package.
+    """Return the call of the function with this name, such as ``aggr.var``. Another package may have registered the
+    function.
 
     Parameters
     ----------
@@ -68,7 +70,7 @@ def caller(name: str) -> Callable[..., Measure]:
 
 @cache
 def call_of(function: type[Function]) -> Callable[..., Measure]:
-    """Return the call of a function."""
+    """Return the call of a function: a Python function that takes columns and parameters, and returns a measure."""
     signature, own = _signature(function), [parameter.name for parameter in _parameters(function)]
 
     def call(*positional: Any, **named: Any) -> Measure:
@@ -99,7 +101,9 @@ def call_of(function: type[Function]) -> Callable[..., Measure]:
 
 
 def _record_of(function: type[Function], columns: object) -> str:
-    """Return the expression of a record of columns; raises ``ValueError`` unless they are a list of names."""
+    """Return the SQL expression ``struct(…)`` of a list of columns; raises ``ValueError`` unless it is a list of
+    names.
+    """
     if not isinstance(columns, list | tuple) or not columns or not all(map(is_name, columns)):
         raise ValueError(
             f"the column of {function.name} must be a name, an expression, or a list of names, such as "
@@ -124,8 +128,8 @@ def _parameters(function: type[Function]) -> Iterator[Field[Any]]:
 
 
 def _signature(function: type[Function]) -> Signature:
-    """Return a signature with the column, further inputs, the function's own parameters, ``by``, ``where`` and
-    ``weight``.
+    """Return the signature of a function's call: the column, further inputs, the function's own parameters, ``by``,
+    ``where`` and ``weight``.
     """
     rows_alone = function.name == "count"  # count is the only function that needs no column
     column = _parameter("column", *((_OPTIONAL, None) if rows_alone else (_column_type(function),)))
@@ -147,7 +151,9 @@ def _parameter(name: str, annotation: Any, default: Any = Parameter.empty) -> Pa
 
 
 def _docstring(function: type[Function], signature: Signature) -> str:
-    """Return the docstring of a call: that of the function, with its columns and its result."""
+    """Return the docstring of a function's call: the docstring of the function, with the columns among the parameters,
+    and a section about the returned measure.
+    """
     summary, *titled_parts = re.split(r"^(\w[^\n]*)\n-+\n", inspect.cleandoc(function.__doc__ or ""), flags=re.M)
     sections = {title: text.strip("\n") for title, text in zip(titled_parts[::2], titled_parts[1::2], strict=True)}
     first, *further = function.inputs

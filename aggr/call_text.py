@@ -1,7 +1,7 @@
 """Calls as text, ``NAME(a, key=b)``. Measures, windows, ticks (such as ``hourly()``) and policies share this syntax.
 
     call      NAME, or NAME(argument, …)
-    argument  value, or KEY=value; the name of a flag alone sets it
+    argument  value, or KEY=value, or FLAG: the name of a parameter whose default is False, which becomes True
     value     a number, true, false, None, [value, …]; text in quotes; a call, if the argument may be one; or bare text
 
 Bare text ends at the next comma: ``30m``, ``price * quantity``. Text must be quoted by ' or " if it contains a comma or
@@ -60,7 +60,8 @@ def split(text: str) -> list[str] | None:
 
 
 def read_call(text: object, name_alone: bool = False) -> Call | None:
-    """Split a call into its parts; return None if the text is not a call.
+    """Return the name and the arguments of a call; return None if the text is not a call. With ``name_alone``, a name
+    without parentheses is also a call.
 
     >>> read_call("hopping(1h, hop=10m)")
     Call(name='hopping', arguments=((None, '1h'), ('hop', '10m')))
@@ -77,7 +78,8 @@ def read_call(text: object, name_alone: bool = False) -> Call | None:
 
 
 def read_value(text: str) -> Any:
-    """Parse a value.
+    """Return the value that a text represents: a number, a boolean, None, a list or a text. Text without quotes is
+    returned unchanged.
 
     >>> [read_value(text) for text in ("30m", "0.5", "true", "[1s, 2]", "'it''s'", "n > 5")]
     ['30m', 0.5, True, ['1s', 2], "it's", 'n > 5']
@@ -97,7 +99,7 @@ def read_value(text: str) -> Any:
 
 
 def read_mapping(text: str) -> dict[str, str] | None:
-    """Split a mapping ``{name: value, …}`` into its parts; return None if the text is not a mapping.
+    """Return the names and the texts of the values in ``{name: value, …}``; return None if the text is not a mapping.
 
     >>> read_mapping("{'n': count(), p: dds(ms, [0.5, 0.99])}")
     {'n': 'count()', 'p': 'dds(ms, [0.5, 0.99])'}
@@ -115,11 +117,12 @@ def bound(
     fixed: Mapping[str, Any] | None = None,
     value: Callable[[str, str | None], Any] = lambda text, parameter: read_value(text),
 ) -> Callable[[], T]:
-    """Bind the arguments of a call to ``make``; raises ``ValueError`` if ``make`` takes other arguments.
+    """Return ``make`` with the arguments of a call, as a function without parameters. Raises ``ValueError`` if ``make``
+    does not take these arguments.
 
     ``text`` is the complete text and ``what`` describes it, for error messages. ``fixed`` contains arguments that the
-    text cannot set. They are passed if ``make`` has parameters with their names. ``value`` parses an argument from its
-    text and the name of its parameter, or from None if ``make`` has no such parameter.
+    text cannot set. They are passed if ``make`` has parameters with their names. ``value(argument, parameter)`` parses
+    the text of an argument; ``parameter`` is the name of its parameter, or None if ``make`` has no such parameter.
     """
     parameters = inspect.signature(make).parameters
     make = partial(make, **{name: known_value for name, known_value in (fixed or {}).items() if name in parameters})
@@ -162,7 +165,8 @@ def read_as(
     inner: Callable[[str], Any] | None = None,
     name_alone: bool = False,
 ) -> T:
-    """Parse a call of one of ``makers``; raises ``ValueError`` for other texts and for invalid arguments.
+    """Parse a call whose name is in ``makers``, and return the result of this maker. Raises ``ValueError`` for other
+    texts and for invalid arguments.
 
     In error messages, ``what`` names the kind of call, and ``example`` is an example of it. ``fixed`` is described in
     `bound`. ``inner`` parses arguments that are calls themselves; without it, they are bare text. With ``name_alone``,
@@ -183,7 +187,7 @@ def read_as(
 
 
 def write_call(name: str, arguments: Mapping[str, Any]) -> str:
-    """Write a call with arguments by name; without arguments, write the name alone.
+    """Return a call as text, with its arguments by name. Without arguments, return only the name.
 
     >>> write_call("periodic", {"every": "1m", "repeat": True, "having": "n > 3"})
     "periodic(every=1m, repeat=true, having='n > 3')"
@@ -193,7 +197,7 @@ def write_call(name: str, arguments: Mapping[str, Any]) -> str:
 
 
 def write_value(value: Any) -> str:
-    """Write a value so that `read_value` can parse it. Text is quoted only if necessary."""
+    """Return the text of a value, which `read_value` parses to the same value. Text is quoted only if necessary."""
     if isinstance(value, list | tuple):
         return f"[{', '.join(map(write_value, value))}]"
     bare = isinstance(value, str) and re.fullmatch(r"\w+", value, re.ASCII) and read_value(value) == value

@@ -52,11 +52,14 @@ class Entry:
 
     Parameters
     ----------
-    name, aliases : str, sequence of str
+    name : str
+        The name of the function.
+    aliases : sequence of str
+        Its other names.
     signature, summary : str
         The signature of its call, and the first sentences of its docstring.
     inputs : mapping of str to str
-        The columns that it takes, each with a sentence about their types.
+        The names of its inputs, each with a sentence about the types that it accepts.
     parameters : mapping of str to str
         The parameters with their defaults, in the syntax of calls.
     state_parameters : sequence of str
@@ -161,7 +164,7 @@ def _signature(name: str) -> inspect.Signature:
 
 
 def describe_merge(field: Field) -> str:
-    """Describe how a field is merged, in the first words of its class's docstring.
+    """Return how a field is merged, in the first words of the docstring of its class.
 
     Parameters
     ----------

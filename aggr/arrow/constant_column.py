@@ -15,7 +15,7 @@ _MAX_OFFSET = 2**31 - 1  # the largest offset of a text in an Arrow column
 
 
 def is_constant(column: pa.Array, scalar_column: pa.Array) -> bool:
-    """Return whether every row of a column has the bits of the value in ``scalar_column``.
+    """Return whether each row of ``column`` has the same bits as the single row of ``scalar_column``.
 
     The result is also False if the bytes cannot be compared: for unequal types, no rows, nulls, and types other than
     text and numbers of whole bytes.
@@ -40,7 +40,7 @@ def is_constant(column: pa.Array, scalar_column: pa.Array) -> bool:
 
 
 def _texts(column: pa.Array, text: pa.Buffer) -> bool:
-    """Return whether every text of a column consists of the bytes ``text``."""
+    """Return whether each text in a column consists of the bytes ``text``. Return False if ``text`` is empty."""
     _, places, texts = column.buffers()
     rows, width, begin = len(column), text.size, 4 * column.offset
     first = int.from_bytes(places[begin : begin + 4], sys.byteorder, signed=True)
@@ -54,7 +54,7 @@ def _texts(column: pa.Array, text: pa.Buffer) -> bool:
 def _repeats(content: pa.Buffer, pattern: pa.Buffer) -> bool:
     """Return whether bytes consist of repetitions of a pattern.
 
-    Each byte is compared with the byte that precedes it by the length of the pattern.
+    Each byte is compared with the byte that is ``pattern.size`` bytes before it.
     """
     width = pattern.size
     return bool(content[:width] == pattern and content[width:] == content[: content.size - width])

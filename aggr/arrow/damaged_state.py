@@ -10,7 +10,7 @@ class DamagedState(ValueError):
 
 
 def field_of_type(column: pa.Array, dtype: pa.DataType) -> pa.Array:
-    """Return a field of states in the type ``dtype``; raises `DamagedState` for another type, or for nulls.
+    """Return a field of states, cast to ``dtype``. Raises `DamagedState` if the cast fails, or if there are nulls.
 
     >>> field_of_type(pa.array([1], pa.int32()), pa.int64()).type
     DataType(int64)

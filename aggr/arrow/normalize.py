@@ -9,23 +9,25 @@ from aggr.arrays import Whole
 from aggr.arrow import compute as pc
 from aggr.arrow import versions
 
-_NUMBERED = {"pandas.period": "pandas' Period"}  # extension types whose storage type does not determine their meaning
+# extension types whose storage is only a number without its unit, and their names for messages
+_NUMBERED = {"pandas.period": "pandas' Period"}
 
 
 def normalize(values: pa.Array | pa.ChunkedArray) -> pa.Array:
-    """Return one array of a plain type.
+    """Convert a column to one array of the type that `normalized_type` returns.
 
     Chunks are joined. Dictionaries and run-length encodings are decoded. An extension type, such as JSON or UUID,
-    becomes its storage type. Strings and bytes have one type each. Decimals have 128 bits and no negative scale.
-    Timestamps are in UTC. Times of day and timestamps have milliseconds or finer units, and dates are in days, as in
-    Parquet. Floats have 32 or 64 bits, and a column of nulls becomes floats.
+    becomes its storage type. All texts become ``string``, and all bytes ``binary``. Decimals of up to 38 digits have
+    128 bits and no negative scale. Timestamps are in UTC. Times in seconds become milliseconds, and dates are in days,
+    as in Parquet. Floats of 16 bits become float32, and a column of nulls becomes float64.
     """
     values = one_array(values)
     if isinstance(values.type, pa.BaseExtensionType):
         normalized_type(values.type)
         return normalize(values.storage)
     if pa.types.is_dictionary(values.type):
-        # Arrow cannot select rows from string views, the type in which polars passes strings.
+        # The values are converted first, because Arrow cannot decode a dictionary of string views, in which polars
+        # passes strings.
         plain = normalize(values.dictionary)
         return normalize(pa.DictionaryArray.from_arrays(values.indices, plain).dictionary_decode())
     if pa.types.is_run_end_encoded(values.type):
@@ -35,7 +37,7 @@ def normalize(values: pa.Array | pa.ChunkedArray) -> pa.Array:
 
 
 def filterable(table: pa.Table | pa.RecordBatch) -> pa.Table | pa.RecordBatch:
-    """Convert columns whose rows Arrow cannot select to plain types.
+    """Return rows that Arrow can filter. `normalize` converts the columns that Arrow cannot filter.
 
     These are columns of string views, binary views or run-length encodings, and dictionaries of such values.
     """
@@ -48,7 +50,7 @@ def filterable(table: pa.Table | pa.RecordBatch) -> pa.Table | pa.RecordBatch:
 
 
 def one_array(values: pa.Array | pa.ChunkedArray) -> pa.Array:
-    """Join chunks; a single chunk is not copied."""
+    """Return a column as one array. Several chunks are joined; a single chunk is not copied."""
     if not isinstance(values, pa.ChunkedArray):
         return values
     if values.num_chunks == 1:
@@ -57,7 +59,9 @@ def one_array(values: pa.Array | pa.ChunkedArray) -> pa.Array:
 
 
 def normalized_type(dtype: pa.DataType) -> pa.DataType:
-    """Return the plain type that `normalize` converts a type to; other types are returned unchanged."""
+    """Return the type to which `normalize` converts a type. Raises ``TypeError`` for pandas' Period, whose unit is lost
+    in Arrow.
+    """
     is_a = pa.types
     if isinstance(dtype, pa.BaseExtensionType):
         if dtype.extension_name in _NUMBERED:
@@ -87,7 +91,8 @@ def normalized_type(dtype: pa.DataType) -> pa.DataType:
 
 
 def normalize_records(records: pa.Array) -> pa.Array:
-    """Normalize the fields of records, also of records inside them; other arrays are returned unchanged.
+    """Return structs whose fields are normalized, including the fields of structs inside them. Other arrays are
+    returned unchanged.
 
     >>> normalize_records(pa.array([{"a": "x"}], pa.struct({"a": pa.large_string()}))).type
     StructType(struct<a: string>)
@@ -100,7 +105,9 @@ def normalize_records(records: pa.Array) -> pa.Array:
 
 
 def canonical(column: pa.Array) -> pa.Array:
-    """Replace every NaN by the same bits, so that equal values have equal bits."""
+    """Return a column in which every NaN has the same bits, also inside structs, so that equal values have equal
+    bits.
+    """
     if pa.types.is_floating(column.type):
         return pc.if_else(pc.is_nan(column), pa.scalar(float("nan"), column.type), column)
     if pa.types.is_struct(column.type):
@@ -110,8 +117,8 @@ def canonical(column: pa.Array) -> pa.Array:
 
 
 def normalize_floats(values: pa.Array) -> pa.Array:
-    """Replace -0.0 by 0.0 and every NaN by a single NaN, as keys and sets require. Other types are returned
-    unchanged.
+    """Return floats in which -0.0 is replaced by 0.0, and every NaN by a single NaN, as keys and sets require. Other
+    types are returned unchanged.
     """
     return canonical(pc.add(values, pa.scalar(0, values.type))) if pa.types.is_floating(values.type) else values
 
@@ -135,7 +142,7 @@ def is_number(kind: pa.DataType) -> bool:
 
 
 def microseconds(times: pa.Array) -> Whole:
-    """Read timestamps without nulls as microseconds since 1970; nanoseconds are rounded towards the past.
+    """Return timestamps without nulls as whole microseconds since 1970. Nanoseconds are rounded towards the past.
 
     >>> microseconds(pa.array([-1, 2000], pa.timestamp("ns")))
     array([-1,  2])

@@ -37,7 +37,7 @@ def is_list(dtype: pa.DataType) -> bool:
 
 
 def is_record(dtype: pa.DataType) -> bool:
-    """Return whether the values of a type have entries.
+    """Return whether a type is a struct, a map, or a list of ``{key, value}`` records.
 
     >>> is_record(pa.struct({"a": pa.int64()})), is_record(pa.list_(pa.string()))
     (True, False)
@@ -53,9 +53,10 @@ def is_list_of_records(dtype: pa.DataType) -> bool:
 
 
 def entry_types(dtype: pa.DataType) -> tuple[pa.DataType, pa.DataType]:
-    """Return the types of keys and of values. The values of a struct have the common type of its fields, or are text.
+    """Return the type of the keys and the type of the values. The values of a struct have the common type of its
+    fields; without a common type, they are text.
 
-    Raises ``TypeError`` for a type without entries, and for a struct whose fields have no common type and are nested.
+    Raises ``TypeError`` for a type without entries, and for a struct that has a nested field and no common type.
 
     >>> entry_types(pa.struct({"a": pa.int64(), "b": pa.float64()}))
     (DataType(string), DataType(double))
@@ -106,8 +107,8 @@ def values_as_lists(column: pa.Array | pa.ChunkedArray) -> pa.Array:
 
 
 def look_up(column: pa.Array | pa.ChunkedArray, keys: pa.Array) -> pa.Array:
-    """Return the value of one key in each record. If the key occurs several times, the first value counts; if it is
-    missing, the result is null.
+    """Return the value that each record has for its key in ``keys``, which contains one key per record. If a record
+    contains the key several times, its first value is returned; if it does not contain the key, null.
 
     >>> look_up(pa.array([{"a": 1, "b": 2}, {"a": 3, "b": None}]), pa.array(["b", "b"])).to_pylist()
     [2, None]
@@ -145,7 +146,7 @@ def _common_field_type(dtype: pa.DataType) -> pa.DataType:
 
 
 def _common_decimal_type(kinds: list[pa.DataType]) -> pa.DataType:
-    """Return the decimal type of exact numbers of several types, which has up to 38 digits."""
+    """Return a decimal type, of at most 38 digits, for the values of several types of integers and decimals."""
     decimals = [kind for kind in kinds if pa.types.is_decimal(kind)]
     scale = max((kind.scale for kind in decimals), default=0)
     digits_of_decimals = max((kind.precision - kind.scale for kind in decimals), default=0)
@@ -155,7 +156,7 @@ def _common_decimal_type(kinds: list[pa.DataType]) -> pa.DataType:
 
 
 def _fields_as(records: pa.StructArray, value_type: pa.DataType) -> list[pa.Array]:
-    """Return the fields of structs, converted to one type. A field of a null struct is null."""
+    """Return the fields of a column of structs, each cast to ``value_type``. A field of a null struct is null."""
     return [normalize(pc.struct_field(records, [i])).cast(value_type) for i in range(records.type.num_fields)]
 
 

@@ -1,4 +1,4 @@
-"""Row hashes: 128 bits for each row of some columns, computed from its values alone.
+"""Row hashes: 128 bits for each row of one or more columns, computed only from the values of the row.
 
 Rows with equal bits have equal hashes, whether their columns are chunked, sliced or padded. A sum of hashes therefore
 identifies a multiset of rows, in any order and in any division into files. Numbers are hashed by their bits. Texts and
@@ -27,7 +27,8 @@ Words = NDArray[np.uint64]
 
 NO_THRESHOLD = np.iinfo(np.int64).max  # the threshold of a sample of all rows; every hash of `hash64` is smaller
 _LANES = 2
-_NULL = np.uint64(0x9E3779B97F4A7C15)  # 2^64 divided by the golden ratio, the increment of SplitMix64
+# the hash of a null: 2^64 divided by the golden ratio, the increment of SplitMix64
+_NULL = np.uint64(0x9E3779B97F4A7C15)
 # FNV's 64-bit basis, and the same number with exchanged halves
 _BASIS = (np.uint64(0xCBF29CE484222325), np.uint64(0x84222325CBF29CE4))
 _PRIMES = (np.uint64(0x100000001B3), np.uint64(0x9E3779B97F4A7C55))  # FNV's 64-bit prime, and another odd number
@@ -39,7 +40,8 @@ _FACTORS = (
 
 
 def row_hashes(columns: Sequence[pa.Array | pa.ChunkedArray]) -> Words:
-    """Hash each row of one or more columns, shape (2, rows). The bits of nulls are ignored.
+    """Return a 128-bit hash of each row of one or more columns, as two uint64 words: shape (2, rows). The bits that a
+    null has in memory are ignored.
 
     >>> a, b, again = row_hashes([pa.array(["a", "b", "a"]), pa.array([[1], None, [1]])]).T.tolist()
     >>> a == again, a == b
@@ -51,7 +53,8 @@ def row_hashes(columns: Sequence[pa.Array | pa.ChunkedArray]) -> Words:
 
 
 def hash64(*columns: pa.Array) -> Whole:
-    """Hash the rows of columns without nulls, for sampling. Hashes are uniformly distributed in [0, `NO_THRESHOLD`).
+    """Return an int64 hash of each row of columns without nulls, from which samples are chosen. Hashes are uniformly
+    distributed in [0, `NO_THRESHOLD`).
 
     >>> a, b, again = hash64(pa.array(["a", "b", "a"])).tolist()
     >>> a == again, a == b
@@ -62,7 +65,9 @@ def hash64(*columns: pa.Array) -> Whole:
 
 
 def _combined(totals: Words, columns: Sequence[pa.Array]) -> Words:
-    """Mix the hashes of columns into the hashes of rows, one column after the other."""
+    """Mix the hashes of columns, one after the other, into ``totals``, the hashes of rows. Return the new hashes, shape
+    (2, rows).
+    """
     for column in columns:
         if len(column) and not column.null_count and _has_fixed_width(column):
             totals = _with_pieces(totals, _pieces(column), *_FACTORS[0], *_FACTORS[1])
@@ -84,7 +89,11 @@ def _mixed(total: np.uint64, word: np.uint64, first: np.uint64, second: np.uint6
 def _with_hashes(
     totals: Words, hashes: Words, first: np.uint64, second: np.uint64, third: np.uint64, fourth: np.uint64
 ) -> Words:
-    """Mix the hashes of a column, shape (2, rows), into the hashes of rows."""
+    """Mix the hashes of a column into ``totals``, the hashes of rows. All have the shape (2, rows).
+
+    ``first`` and ``second`` are the multipliers of the first word of a hash, ``third`` and ``fourth`` those of the
+    second.
+    """
     mixed = np.empty((2, totals.shape[1]), np.uint64)
     for row in range(totals.shape[1]):
         mixed[0, row] = _mixed(totals[0, row], hashes[0, row], first, second)
@@ -96,7 +105,9 @@ def _with_hashes(
 def _with_pieces(
     totals: Words, pieces: Words, first: np.uint64, second: np.uint64, third: np.uint64, fourth: np.uint64
 ) -> Words:
-    """Hash values that consist of 64-bit pieces, shape (rows, pieces), and mix these hashes into the hashes of rows."""
+    """Hash values that consist of 64-bit pieces, shape (rows, pieces), and mix these hashes into ``totals``, the hashes
+    of rows. The multipliers are those of `_with_hashes`.
+    """
     mixed = np.empty((2, len(pieces)), np.uint64)
     for row in range(len(pieces)):
         first_hash, second_hash = np.uint64(0), np.uint64(0)
@@ -110,7 +121,7 @@ def _with_pieces(
 
 @compiled
 def _of_pieces(pieces: Words, first: np.uint64, second: np.uint64, third: np.uint64, fourth: np.uint64) -> Words:
-    """Hash values that consist of 64-bit pieces, shape (rows, pieces)."""
+    """Return the hashes, shape (2, rows), of values that consist of 64-bit pieces, shape (rows, pieces)."""
     hashes = np.empty((2, len(pieces)), np.uint64)
     for row in range(len(pieces)):
         first_hash, second_hash = np.uint64(0), np.uint64(0)
@@ -132,12 +143,13 @@ def _hashes(column: pa.Array) -> Words:
 
 
 def _present(column: pa.Array) -> Words:
-    """Hash values without nulls."""
+    """Return the hashes of values without nulls, shape (2, rows)."""
     kind = column.type
     if pa.types.is_struct(kind):
         children = [normalize(pc.struct_field(column, [i])) for i in range(kind.num_fields)]
         zeros, ones = (np.full((_LANES, 1), word, np.uint64) for word in (0, 1))
-        initial = _with_hashes(zeros, ones, *_FACTORS[0], *_FACTORS[1])  # the same for all rows
+        # the hash of a struct before its fields are mixed in
+        initial = _with_hashes(zeros, ones, *_FACTORS[0], *_FACTORS[1])
         return _combined(np.repeat(initial, len(column), axis=1), children)
     if pa.types.is_string(kind) or pa.types.is_binary(kind):
         lengths = pc.binary_length(column).to_numpy()
@@ -153,7 +165,7 @@ def _present(column: pa.Array) -> Words:
 
 
 def _has_fixed_width(column: pa.Array) -> bool:
-    """Return whether a column is of numbers, times or other values of a fixed number of bytes."""
+    """Return whether each value of a column has the same number of bytes or bits, as numbers and times have."""
     kind = column.type
     return not (
         pa.types.is_null(kind) or pa.types.is_nested(kind) or pa.types.is_string(kind) or pa.types.is_binary(kind)
@@ -176,7 +188,11 @@ def _pieces(column: pa.Array) -> Words:
 
 
 def _joined(elements: Sequence[NDArray[np.unsignedinteger]], lengths: Whole) -> Words:
-    """Hash the elements of each row in both lanes. The elements of all rows are stored end to end."""
+    """Return the hash of each row's list of elements, shape (2, rows).
+
+    ``elements`` has one array per lane, with the elements of all rows end to end. ``lengths`` has the number of
+    elements of each row.
+    """
     return _chained(elements[0], elements[1], lengths, _BASIS[0], _BASIS[1], _PRIMES[0], _PRIMES[1])
 
 
@@ -190,7 +206,8 @@ def _chained(
     first_prime: np.uint64,
     second_prime: np.uint64,
 ) -> Words:
-    """Hash the elements of each row by FNV-1a: exclusive or with each element, then multiply by a prime.
+    """Hash the elements of each row by FNV-1a: exclusive or with each element, then multiply by a prime. Return the
+    hashes, shape (2, rows).
 
     Both lanes are computed in one loop, because the multiplications of one lane wait for each other.
     """

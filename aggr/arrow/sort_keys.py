@@ -15,7 +15,8 @@ HIGHEST = np.iinfo(np.int64).max
 
 
 def order_keys(values: pa.Array) -> Whole:
-    """Map values without nulls to int64 keys of the same order. Values with equal bits have equal keys.
+    """Return int64 keys that have the same order as the values, which have no nulls. Values with equal bits have equal
+    keys.
 
     The order of floats is that of Spark: NaN is greater than all numbers, and all NaN are equal. In addition, ``-0.0``
     sorts before ``0.0``, so that the minimum of both does not depend on the order of rows. Strings compare by code

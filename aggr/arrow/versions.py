@@ -17,7 +17,9 @@ Rows = TypeVar("Rows", pa.Table, pa.RecordBatch)
 
 
 def _is_of_no_column(dtype: pa.DataType) -> bool:
-    """Return False. It replaces the test for a type that the installed pyarrow lacks, so that no column has it."""
+    """Return False. This replaces the test for a type that the installed pyarrow lacks, because no column can have the
+    type.
+    """
     return False
 
 
@@ -58,11 +60,12 @@ def whole_bytes(dtype: pa.DataType) -> int | None:
         bits = int(dtype.bit_width)
     except ValueError:
         return None
-    return None if bits % 8 else bits // 8  # byte_width of booleans is 0 before pyarrow 17
+    return None if bits % 8 else bits // 8  # not `byte_width`, which is 0 for booleans before pyarrow 17
 
 
 def to_fixed_size_binary(values: pa.Array, dtype: pa.DataType) -> pa.Array:
-    """Convert binary values of equal length. pyarrow 14 has no such cast; then each value is converted.
+    """Convert binary values of equal length to ``dtype``. pyarrow 14 lacks this cast; there, each value is converted by
+    itself.
 
     >>> to_fixed_size_binary(pa.array([b"ab", None]), pa.binary(2)).type
     FixedSizeBinaryType(fixed_size_binary[2])
@@ -74,7 +77,7 @@ def to_fixed_size_binary(values: pa.Array, dtype: pa.DataType) -> pa.Array:
 
 
 def set_column(rows: Rows, place: int, name: str, values: pa.Array) -> Rows:
-    """Replace a column of a table or a batch. Batches of pyarrow 14 do not have this method.
+    """Return rows in which the column at ``place`` is replaced. Batches of pyarrow 14 lack the method ``set_column``.
 
     >>> set_column(pa.RecordBatch.from_pydict({"a": [1], "b": [2]}), 1, "c", pa.array([3])).to_pylist()
     [{'a': 1, 'c': 3}]
@@ -89,7 +92,7 @@ def set_column(rows: Rows, place: int, name: str, values: pa.Array) -> Rows:
 
 
 def append_column(rows: Rows, field: str | pa.Field, values: pa.Array) -> Rows:
-    """Append a column to a table or a batch. Batches of pyarrow 14 do not have this method.
+    """Return rows with a further column. Batches of pyarrow 14 lack the method ``append_column``.
 
     >>> append_column(pa.RecordBatch.from_pydict({"a": [1]}), "b", pa.array([2])).to_pylist()
     [{'a': 1, 'b': 2}]
@@ -101,7 +104,7 @@ def append_column(rows: Rows, field: str | pa.Field, values: pa.Array) -> Rows:
 
 
 def rename_columns(batch: pa.RecordBatch, names: Sequence[str]) -> pa.RecordBatch:
-    """Rename all columns of a batch. Batches of pyarrow 14 do not have this method.
+    """Return a batch whose columns have new names. Batches of pyarrow 14 lack the method ``rename_columns``.
 
     >>> rename_columns(pa.RecordBatch.from_pydict({"a": [1]}), ["b"]).to_pylist()
     [{'b': 1}]
@@ -113,9 +116,10 @@ def rename_columns(batch: pa.RecordBatch, names: Sequence[str]) -> pa.RecordBatc
 
 
 def open_stream(data: Any) -> pa.RecordBatchReader:
-    """Read an object with ``__arrow_c_stream__``.
+    """Return a reader of an object with the method ``__arrow_c_stream__``.
 
-    With pyarrow 14, the method ``to_arrow`` of polars is used, because the stream of polars contains string views.
+    With pyarrow 14, the method ``to_arrow`` of polars is used, because the stream of polars contains string views,
+    which pyarrow 14 does not know.
     """
     if hasattr(pa.RecordBatchReader, "from_stream"):  # pyarrow 15
         return pa.RecordBatchReader.from_stream(data)

@@ -17,7 +17,7 @@ from aggr.groups.groups import Groups, group_by
 from aggr.measure import Measure
 
 GROUP = "bench_group"  # the name of the column with the group of each row
-PARTS = 8  # the number of states of each group that are merged
+PARTS = 8  # the number of parts into which the rows of each group are divided, and of partial states to merge
 
 
 @dataclass(frozen=True)
@@ -31,6 +31,7 @@ class Operation:
     unit : str
         The unit of ``count``: ``row`` or ``state``.
     count : int
+        The number of rows or states that one call processes.
     call : callable without parameters
     """
 
@@ -42,13 +43,14 @@ class Operation:
 
 @dataclass(frozen=True)
 class MeasureCase:
-    """A measure with rows, their groups and the states of the groups, ready to be timed.
+    """A measure, and the rows from which its operations are timed.
 
     Parameters
     ----------
     measure : Measure
     rows : pa.Table
-        The rows, with the columns of the measure and the column `GROUP`, which has whole numbers of at least 0.
+        The rows, with the columns of the measure and the column `GROUP`, which has numbers from 0 to
+        ``group_count - 1``.
     group_count : int
     """
 
@@ -57,7 +59,9 @@ class MeasureCase:
     group_count: int
 
     def operations(self) -> list[Operation]:
-        """List the operations. The states that merge and finish need are computed here."""
+        """Return the operations. The states that merge and finish take are computed before, so that their calls do not
+        include this.
+        """
         function = self.measure.function
         states = self.reduced()
         parts = self.partial_states()

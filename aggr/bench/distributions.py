@@ -64,6 +64,7 @@ def table_for(measures: Sequence[Measure], rows: int, distribution: str, seed: i
     ----------
     measures : sequence of Measure
     rows : int
+        The number of rows.
     distribution : str
         The distribution of the values. Weights are whole numbers from 1 to 5, and event times are one second apart.
     seed : int
@@ -107,7 +108,7 @@ def event_times(rows: int) -> pa.Array:
 
 
 def _roles_of(name: str, measures: Iterable[Measure]) -> set[str]:
-    """Collect the roles that a column has in the measures' inputs."""
+    """Return the names of the inputs, such as ``weight``, for which the measures use the column ``name``."""
     roles: set[str] = set()
     for measure in measures:
         inputs = type(measure.function).inputs
@@ -116,7 +117,7 @@ def _roles_of(name: str, measures: Iterable[Measure]) -> set[str]:
 
 
 def _candidates(values: Floats) -> list[pa.Array]:
-    """List columns of different types to try, beginning with the most common type of measurements."""
+    """Return columns of different types with the random values. The type that most measurements have comes first."""
     integers = np.rint(np.clip(values, -(2.0**62), 2.0**62)).astype(np.int64)
     middle = np.median(values) if len(values) else 0.0
     return [

@@ -34,9 +34,9 @@ class PartErrors:
     part : str
         The part: a quantile, the name of a field, or empty if the result is a single number.
     worst_relative, mean_relative : float
-        The relative errors of the values.
+        The largest and the mean relative error of the values, over the groups.
     worst_rank : float or None
-        For quantiles, the largest error of the rank, as a share of all ranks.
+        For quantiles, the largest error of the rank, as a fraction of the number of values. None for other parts.
     """
 
     part: str
@@ -46,8 +46,8 @@ class PartErrors:
 
 
 def exact_of(function: Function) -> Callable[[pa.Array], Ranges] | None:
-    """Return the exact computation that a function declares as ``exact(rows)``, or that is known for a built-in
-    function.
+    """Return the function that computes exact results: ``function.exact``, if it is declared, or for a built-in
+    function the one of this module.
 
     Parameters
     ----------
@@ -71,7 +71,7 @@ def exact_of(function: Function) -> Callable[[pa.Array], Ranges] | None:
 
 
 def values_of(measure: Measure, table: pa.Table) -> pa.Array:
-    """Evaluate the inputs of a measure for one group of rows, without null values."""
+    """Return the values of a measure's inputs for one group of rows, without nulls."""
     from aggr.groups.groups import Groups
 
     times = None
@@ -84,7 +84,8 @@ def values_of(measure: Measure, table: pa.Table) -> pa.Array:
 
 
 def numbers_of(result: Any) -> dict[str, float]:
-    """List the numbers of a result by the names of its parts. Of a sketch's record, only the quantiles are used.
+    """Return the numbers in a result, by the names of its parts. If the result has a field ``quantiles``, only the
+    numbers in this field are returned.
 
     Parameters
     ----------
@@ -112,7 +113,7 @@ def numbers_of(result: Any) -> dict[str, float]:
 def errors_of(
     results: Sequence[Any], ranges: Sequence[Ranges], ordered: Sequence[np.ndarray[Any, Any] | None]
 ) -> list[PartErrors]:
-    """Compare the results of several groups with the exact ranges.
+    """Return the errors of the results of several groups, compared with the exact ranges.
 
     Parameters
     ----------
@@ -169,7 +170,9 @@ def _relative_error(number: float, low: float, high: float) -> float:
 
 
 def _rank_error(number: float, quantile: float, ordered: np.ndarray[Any, Any]) -> float:
-    """Return the distance of the number's rank from the quantile, as a share of all ranks."""
+    """Return the difference between a quantile and the rank of ``number`` among sorted values, as a fraction of the
+    number of values. Return 0.0 if ``number`` has this rank.
+    """
     low = np.searchsorted(ordered, number, side="left") / len(ordered)
     high = np.searchsorted(ordered, number, side="right") / len(ordered)
     return float(max(low - quantile, quantile - high, 0.0))
@@ -186,7 +189,9 @@ def _exact_quantiles(function: Function, values: pa.Array) -> Ranges:
 
 
 def _single(compute: Callable[[Function, list[Any]], float]) -> Exact:
-    """Convert a function that returns a single number from a list of values to an exact computation."""
+    """Return an exact computation for functions whose result is a single number. ``compute`` returns this number for a
+    list of values.
+    """
 
     def ranges(function: Function, values: pa.Array) -> Ranges:
         number = compute(function, values.to_pylist())
@@ -196,13 +201,15 @@ def _single(compute: Callable[[Function, list[Any]], float]) -> Exact:
 
 
 def _root(fraction: Fraction) -> float:
-    """Round the square root of a fraction correctly, computed with 60 decimal digits."""
+    """Return the square root of a fraction as a double, rounded from a root with 60 decimal digits."""
     with localcontext(prec=60):
         return float((Decimal(fraction.numerator) / Decimal(fraction.denominator)).sqrt())
 
 
 def _variance(function: Function, values: list[Any]) -> Fraction:
-    """Compute the variance exactly, with the degrees of freedom that the function uses."""
+    """Return the exact variance of values. The divisor is the number of values minus the function's ``ddof``, by
+    default 1.
+    """
     fractions = [Fraction(value) for value in values]
     mean = sum(fractions) / len(fractions)
     squares = sum((value - mean) ** 2 for value in fractions)

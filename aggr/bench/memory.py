@@ -2,7 +2,7 @@
 
     python -m aggr.bench.memory ROWS.arrow DESCRIPTION GROUPS
 
-prints by how many bytes the resident memory of the process grows at its peak. Only Linux can reset the recorded peak.
+prints the growth of the process's resident memory at its peak, in bytes. Only Linux can reset the recorded peak.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ _WARM_UP_ROWS = 1000
 
 
 def peak_bytes(case: MeasureCase) -> int | None:
-    """Measure the growth of resident memory while a measure is computed.
+    """Return the growth of resident memory while the results of a measure are computed from rows.
 
     Parameters
     ----------
@@ -44,7 +44,7 @@ def peak_bytes(case: MeasureCase) -> int | None:
             writer.write_table(case.rows)
         description = json.dumps(case.measure.describe())
         command = [sys.executable, "-m", "aggr.bench.memory", str(file), description, str(case.group_count)]
-        # a warm-up, so that compilation is not part of the measured call
+        # Loops are compiled in the warm-up of `_main`, so that compilation is not part of the measured call.
         environment = {**os.environ, "TILTFRAME_COMPILE_FROM": "0"}
         done = subprocess.run(command, capture_output=True, text=True, check=False, env=environment)
     return int(done.stdout) if done.returncode == 0 else None

@@ -48,7 +48,9 @@ def plot(report: Report, file: str | Path) -> None:
 
 
 def _draw_speed(report: Report, axes: Any) -> None:
-    """Draw the nanoseconds per row from rows to results, one line per measure, peer and kind of keys."""
+    """Draw the nanoseconds per row, from rows to results, over the number of groups: one line per measure, peer and
+    distribution of rows over groups.
+    """
     points = [
         (_label(t.measure, t.by, t.keys), t.groups, t.ns, ":" in t.by) for t in report.timings if t.stage == "answers"
     ]
@@ -56,7 +58,9 @@ def _draw_speed(report: Report, axes: Any) -> None:
 
 
 def _draw_shuffled(report: Report, axes: Any) -> None:
-    """Draw the shuffled bytes per row, one line per measure, way and kind of keys."""
+    """Draw the shuffled bytes per row over the number of groups: one line per measure, kind of job on Spark and
+    distribution of rows over groups.
+    """
     points = [
         (_label(t.measure, t.by, t.keys), t.groups, t.shuffle_bytes / t.rows, ":" in t.by)
         for t in report.traffic
@@ -77,7 +81,7 @@ def _draw_lines(axes: Any, points: Sequence[tuple[str, int, float, bool]], label
 
 
 def _draw_errors(report: Report, axes: Any) -> None:
-    """Draw the largest relative error against the bytes of the largest measured state."""
+    """Draw one point per measure and peer: its largest relative error over the bytes of its state for the most rows."""
     sizes = {(s.measure, s.by): s.bytes for s in report.sizes if s.bytes is not None}
     worst: dict[tuple[str, str], float] = {}
     for error in report.errors:
@@ -92,7 +96,9 @@ def _draw_errors(report: Report, axes: Any) -> None:
 
 
 def _label(measure: str, by: str, keys: str = "even") -> str:
-    """Name a line or a point: the measure, the peer, or the way on Spark with the measure."""
+    """Return the name of a line or a point. ``by`` is tiltframe, a peer or a kind of job on Spark; ``keys`` is the
+    distribution of rows over groups, which is named unless it is even.
+    """
     name = by if ":" in by else f"{by}, {measure}"
     shown = measure if by == OURS else name
     return shown if keys == "even" else f"{shown}, {keys} keys"

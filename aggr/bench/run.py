@@ -53,7 +53,9 @@ class _Plan:
     has_memory: bool
 
     def steps(self) -> list[tuple[str, Callable[[_Figures], None]]]:
-        """List the steps, each with a description."""
+        """Return the steps of the benchmark: pairs of a description, and a function that adds its figures to a
+        `_Figures`.
+        """
         steps: list[tuple[str, Callable[[_Figures], None]]] = []
         for measure, peers in zip(self.measures, self.peers, strict=True):
             times = [
@@ -69,7 +71,9 @@ class _Plan:
         return steps
 
     def _measure_times(self, measure: Measure, peers: Sequence[Peer], count: int, figures: _Figures) -> None:
-        """Time the operations of the measure and of its peers alternately, in one process."""
+        """Time the operations of the measure and of its peers alternately, in one process, and add the timings to
+        ``figures``.
+        """
         rows = _with_groups(self.rows, count, self.seed)
         case = MeasureCase(measure, rows, count)
         figures.keeps_bits[repr(measure)] = figures.keeps_bits.get(repr(measure), True) and case.merges_keep_bits()
@@ -112,7 +116,9 @@ class _Plan:
         figures.memory.append(Memory(repr(measure), count, len(self.rows), peak_bytes(case)))
 
     def _measure_errors(self, measure: Measure, peers: Sequence[Peer], distribution: str, figures: _Figures) -> None:
-        """Compare the results of several groups of values with the exact results."""
+        """Compare the results of several groups of values with the exact results, and add the errors to ``figures``. If
+        ``distribution`` is empty, the values are those of the benchmark's rows.
+        """
         exact = exact_of(measure.function)
         if exact is None:
             return
@@ -176,7 +182,7 @@ def bench(
     rows : int
         The number of random rows, at least 1. Ignored if ``data`` is passed.
     groups : sequence of int
-        Numbers of groups. Rows are assigned to groups at random.
+        Numbers of groups. Rows are assigned to groups at random. Numbers above the number of rows are left out.
     distributions : sequence of str
         Names in `DISTRIBUTIONS`. Errors are measured for each distribution. Ignored if ``data`` is passed.
     rounds : int
@@ -203,8 +209,8 @@ def bench(
     Notes
     -----
     All operations alternate within one process, and medians are compared, because timings vary. The engines run with
-    one thread. Errors are relative to the exact result. For quantiles, this is the nearest value between the two
-    neighbouring ranks.
+    one thread. Errors are relative to the exact result. For quantiles, the exact result is the range between the values
+    of the two neighbouring ranks, and the error is the distance to this range.
 
     Examples
     --------
@@ -258,7 +264,7 @@ def _checked_plan(
     seed: int,
     has_memory: bool,
 ) -> _Plan:
-    """Validate the complete request, and evaluate every measure on a few rows."""
+    """Validate all arguments, evaluate every measure and peer on a few rows, and return the plan of the benchmark."""
     if not measures:
         raise ValueError("there is no measure to benchmark; pass at least one, such as aggr.dds('x', [0.5, 0.99])")
     checked_whole(rounds, "rounds", low=1)
@@ -299,7 +305,9 @@ def _checked_plan(
 
 
 def _with_groups(rows: pa.Table, count: int, seed: int) -> pa.Table:
-    """Assign each row to a random group. With one group, or with as many groups as rows, no group is empty."""
+    """Return the rows with a column `GROUP`, which assigns each row to a random group from 0 to ``count - 1``. A group
+    may be empty.
+    """
     ids = np.random.default_rng(seed).integers(0, count, len(rows)) if count > 1 else np.zeros(len(rows), np.int64)
     return rows.append_column(GROUP, pa.array(ids)).combine_chunks()
 

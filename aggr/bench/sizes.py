@@ -15,13 +15,13 @@ ROW_COUNTS = (1, 100, 10_000, 1_000_000)
 
 
 def state_sizes(measure: Measure, rows: pa.Table) -> Iterator[tuple[int, int | None]]:
-    """Yield pairs of a number of rows and the bytes of a state with that number of rows, in Arrow's memory.
+    """Yield numbers of rows, each with the size of the state of that many rows, in bytes of Arrow's memory.
 
     Parameters
     ----------
     measure : Measure
     rows : pa.Table
-        Numbers that exceed the number of rows in the table are left out.
+        The rows. Numbers above the length of this table are left out.
 
     Yields
     ------

@@ -10,7 +10,8 @@ STAGES = ("reduce", "merge", "finish", "answers")
 
 
 def as_text(report: Report, earlier: Report | None = None) -> str:
-    """Write tables of speed, bytes, errors, memory and jobs on Spark, and a list of changes since an earlier report.
+    """Return a report as text: tables of speed, bytes, errors, memory and jobs on Spark, and the changes since an
+    earlier report.
 
     Parameters
     ----------
@@ -50,7 +51,9 @@ def _timings(report: Report) -> str:
 
 
 def _jobs(report: Report) -> str:
-    """Write the times and the bytes of jobs on Spark. Ratios are relative to the first job of the same rows."""
+    """Return a table of the times and the bytes of jobs on Spark. Ratios are relative to the first job with the same
+    measure, number of groups and keys.
+    """
     head = ["measure", "by", "groups", "keys", "seconds", "ns per row", "ratio", "shuffled", "spilled", "worker"]
     lines = [head]
     traffic = {(t.measure, t.by, t.groups, t.keys): t for t in report.traffic}
@@ -110,7 +113,9 @@ def _changes(report: Report, earlier: Report) -> str:
 
 
 def _table(title: str, lines: Sequence[Sequence[str]]) -> str:
-    """Write a table with aligned columns: names to the left, and the figures after them to the right."""
+    """Return a table as text, or an empty text if it has only its head. Names are aligned to the left, and figures to
+    the right.
+    """
     if len(lines) == 1:
         return ""
     widths = [max(len(line[i]) for line in lines) for i in range(len(lines[0]))]

@@ -85,7 +85,7 @@ class Peer(ABC):
         """
 
     def state_bytes(self, values: pa.Array) -> int | None:
-        """Return the bytes of a serialized sketch of some values, or None if the package has no such state."""
+        """Return the number of bytes of a serialized sketch of ``values``, or None if the package has no such state."""
         return None
 
     @classmethod

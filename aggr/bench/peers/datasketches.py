@@ -33,7 +33,7 @@ class DataSketches(SketchPeer):
             self.quantiles()
 
     def build(self, values: Array) -> Any:
-        """Create a sketch and update it with an array."""
+        """Return a new sketch, updated with an array."""
         name = self.sketch_name()
         class_name, default = (_QUANTILES | _DISTINCT)[name]
         size = self.parameters({_SIZES[name]: default})[_SIZES[name]]

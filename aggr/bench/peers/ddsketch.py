@@ -9,7 +9,7 @@ from aggr.bench.peers.sketch import Array, SketchPeer
 
 
 class DDSketch(SketchPeer):
-    """``ddsketch(relative_accuracy=0.01)``."""
+    """A sketch of DataDog's package, with the expression ``ddsketch(relative_accuracy=0.01)``."""
 
     name = "ddsketch"
     package = "ddsketch"
@@ -21,7 +21,7 @@ class DDSketch(SketchPeer):
         self.quantiles()
 
     def build(self, values: Array) -> Any:
-        """Add the values one by one."""
+        """Return a new sketch to which the values were added one by one."""
         accuracy = self.parameters({"relative_accuracy": 0.01})["relative_accuracy"]
         sketch = importlib.import_module("ddsketch").DDSketch(accuracy)
         for value in values.tolist():

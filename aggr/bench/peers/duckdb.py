@@ -19,7 +19,9 @@ class DuckDB(Peer):
     package = "duckdb"
 
     def prepare(self, rows: pa.Table, group_count: int) -> Callable[[], Any]:
-        """Copy the rows into DuckDB's own format, which DuckDB reads faster than Arrow."""
+        """Copy the rows into DuckDB's own format, which DuckDB reads faster than Arrow. Return the call that runs the
+        query.
+        """
         duckdb = importlib.import_module("duckdb")
         connection = duckdb.connect(config={"threads": 1})
         connection.register("arrow_rows", rows)
@@ -32,6 +34,6 @@ class DuckDB(Peer):
         return lambda: connection.sql(query).to_arrow_table()
 
     def results(self, answer: Any) -> Sequence[Any]:
-        """Sort the results by group."""
+        """Return the results, sorted by group."""
         results: list[Any] = answer.sort_by(GROUP).column("answer").to_pylist()
         return results

@@ -9,11 +9,13 @@ import numpy as np
 
 from aggr.bench.peers.sketch import Array, SketchPeer
 
-_HIGHEST = 10**12  # the largest value in units, which the package needs in advance
+_HIGHEST = 10**12  # the largest value that a histogram can record, in units; the package requires it in advance
 
 
 class HdrHistogram(SketchPeer):
-    """``hdrhistogram(digits=3, unit=0.01)``: values are recorded as whole multiples of the unit."""
+    """A histogram with the expression ``hdrhistogram(digits=3, unit=0.01)``. Values are recorded as whole multiples of
+    the unit.
+    """
 
     name = "hdrhistogram"
     package = "hdrh"
@@ -25,7 +27,7 @@ class HdrHistogram(SketchPeer):
         self.quantiles()
 
     def build(self, values: Array) -> Any:
-        """Record the values one by one."""
+        """Return a new histogram, in which the values were recorded one by one."""
         histogram = importlib.import_module("hdrh.histogram").HdrHistogram(1, _HIGHEST, self._parameters()["digits"])
         for value in np.rint(values / self._parameters()["unit"]).astype(np.int64).tolist():
             histogram.record_value(value)

@@ -19,7 +19,7 @@ class Polars(Peer):
     package = "polars"
 
     def prepare(self, rows: pa.Table, group_count: int) -> Callable[[], Any]:
-        """Convert the rows to a data frame."""
+        """Convert the rows to a data frame, and return the call that runs the query."""
         polars = importlib.import_module("polars")
         frame = polars.from_arrow(rows)
         try:
@@ -30,6 +30,6 @@ class Polars(Peer):
         return lambda: frame.group_by(GROUP).agg(expression)
 
     def results(self, answer: Any) -> Sequence[Any]:
-        """Sort the results by group."""
+        """Return the results, sorted by group."""
         results: list[Any] = answer.sort(GROUP).get_column("answer").to_list()
         return results

@@ -26,14 +26,14 @@ class SketchPeer(Peer):
 
     @abstractmethod
     def build(self, values: Array) -> Any:
-        """Fill a new sketch with the values of one group."""
+        """Return a new sketch with the values of one group."""
 
     @abstractmethod
     def read(self, sketch: Any) -> Any:
         """Return the result of one sketch: a number, or a list in the order of the measure's quantiles."""
 
     def prepare(self, rows: pa.Table, group_count: int) -> Callable[[], Any]:
-        """Split the values into one array per group."""
+        """Split the values into one array per group, and return the call that builds and reads one sketch per group."""
         values = values_of(self.measure, rows)
         if len(values) != len(rows):
             raise ValueError(f"{self}: the column has nulls, which this peer cannot process; drop the rows with nulls")
@@ -49,13 +49,13 @@ class SketchPeer(Peer):
         return results
 
     def state_bytes(self, values: pa.Array) -> int | None:
-        """Return the bytes of a serialized sketch of some values."""
+        """Return the number of bytes of a serialized sketch of ``values``."""
         writable = np.array(values.to_numpy(zero_copy_only=False))  # some packages reject read-only arrays
         return self.serialized_bytes(self.build(writable))
 
     @abstractmethod
     def serialized_bytes(self, sketch: Any) -> int:
-        """Return the bytes of a serialized sketch."""
+        """Return the number of bytes of a sketch after serialization."""
 
     def quantiles(self) -> Sequence[float]:
         """Return the quantiles of the measure; raises ``ValueError`` if it has no quantiles."""
