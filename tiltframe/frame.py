@@ -127,8 +127,8 @@ class TiltFrame:
         return self.kept or plan(self.measures)
 
     def keeping(self, states: Sequence[StateColumn]) -> TiltFrame:
-        """Return a frame that reads its measures from the columns of states of a store, which may differ from those
-        that the measures would choose.
+        """Return the same frame with the columns of states of a store, instead of the columns that its measures would
+        choose.
 
         Parameters
         ----------
@@ -215,18 +215,19 @@ class TiltFrame:
         Returns
         -------
         tuple of str
-            For each key and input, its text, because it may be the name of a column; if it is an expression, also the
-            columns in it.
+            The time column comes first. Then, for each key and each input of a measure: its text, because it may be the
+            name of a column, and the columns that it reads if it is an expression.
         """
         read = [name for column in self.states for name in column.measure.columns()]
         return tuple(dict.fromkeys([self.time, *columns_keys_may_read(self.keyed_by), *read]))
 
     def column_uses(self, where: str | None = None) -> ColumnUses:
-        """Return how the keys, the measures and a condition on rows use the columns that they read.
+        """Return the uses of the input columns by the keys, by the measures and by a condition on rows.
 
         Parameters
         ----------
         where : str, optional
+            An SQL condition that selects rows.
 
         Returns
         -------
@@ -249,7 +250,9 @@ class TiltFrame:
 
     @property
     def states_columns(self) -> tuple[str, ...]:
-        """The names of the columns of states: level, window_start, window_end, keys, states."""
+        """The names of all columns of a table of states: level, window_start, window_end, the keys, the columns of
+        states.
+        """
         return (LEVEL, START, END, *self.keys, *(column.name for column in self.states))
 
     @property
@@ -298,7 +301,7 @@ class TiltFrame:
         raise ValueError(f"the frame has no level {shown(name)}; it has {', '.join(own)}")
 
     def check(self, schema: pa.Schema) -> None:
-        """Raise an error if data of a schema cannot be rolled up.
+        """Raise an error if rows with this schema cannot be rolled up.
 
         Parameters
         ----------
@@ -321,7 +324,7 @@ class TiltFrame:
             self._results_schema(pa.schema(states_fields(schema, self.keyed_by, self.states, INSTANT)))
 
     def states_schema(self, schema: pa.Schema) -> pa.Schema:
-        """Return the schema of the states for data of a schema.
+        """Return the schema of the states that are computed from rows with this schema.
 
         Parameters
         ----------
@@ -331,7 +334,7 @@ class TiltFrame:
         Returns
         -------
         pa.Schema
-            The schema with the columns level, window_start, window_end, keys, and a struct for each column of states.
+            The columns level, window_start and window_end, the keys, and a struct for each column of states.
 
         Raises
         ------
@@ -343,7 +346,7 @@ class TiltFrame:
         return pa.schema([self.level_field, *_INTERVAL, *fields])
 
     def results_schema(self, states: pa.Schema) -> pa.Schema:
-        """Return the schema of the results for states of a schema.
+        """Return the schema of the results that are computed from states with this schema.
 
         Parameters
         ----------
@@ -364,8 +367,8 @@ class TiltFrame:
         return self._results_schema(states)
 
     def _results_schema(self, states: pa.Schema) -> pa.Schema:
-        """Return the schema of results for a schema of states that was already checked, or for one that has only the
-        columns of keys and states.
+        """Return the schema of results. ``states`` is a schema of states that was already checked. Only its fields of
+        keys and of columns of states are used.
         """
         own_fields = [pa.field(LEVEL, pa.string()), *_INTERVAL, *(states.field(k) for k in self.keys)]
         measures = [
@@ -531,8 +534,8 @@ class TiltFrame:
         Raises
         ------
         ValueError
-            If a part is missing or cannot be read, if windows have another version here, or for the same reasons as
-            `TiltFrame`.
+            If a part is missing or cannot be read, if the installed definition of a window has another version than the
+            description, or for the same reasons as `TiltFrame`.
 
         Examples
         --------
@@ -655,8 +658,8 @@ def _versions(levels: Sequence[TimeWindow]) -> dict[str, int]:
 
 
 def _check_versions(levels: Sequence[TimeWindow], described: Mapping[str, int]) -> None:
-    """Raise ``ValueError`` if the windows of a described level were defined by another version than the installed
-    one.
+    """Raise ``ValueError`` if a frame was described with another version of a window's definition than the installed
+    one. ``described`` maps names of levels to versions; a missing version is 1.
     """
     for level in levels:
         version = described.get(level.name, 1)

@@ -29,7 +29,7 @@ from windows.timezone import Instants, checked_instants, clock
 MIN_INSTANT, MAX_INSTANT = -(2**62), 2**62
 # the maximum number of windows in a list, which takes 80 MB for starts and 240 MB for intervals
 MOST_LISTED = 10_000_000
-_TRIED, _DECADE = 19_723 * DAY, 3_652 * DAY  # the start of 2024, around which nesting is tested, and ten years
+_TRIED, _DECADE = 19_723 * DAY, 3_652 * DAY  # the start of 2024, around which nesting is tested; ten years (both in µs)
 
 
 class Intervals(NamedTuple):
@@ -380,15 +380,15 @@ class TimeWindow(ABC):
 
 @lru_cache(maxsize=1024)
 def _cut(coarse: TimeWindow, fine: TimeWindow) -> str | None:
-    """Return a description of an edge of a coarser window that lies inside a finer one, or None if no such edge is
-    found in selected years.
+    """Return a description of a start or end of a coarser window that lies inside a finer window, or None if there is
+    no such instant at the times of `_probes`.
     """
     return edge_inside(coarse, fine, _probes(coarse, fine))
 
 
 def edge_inside(coarse: TimeWindow, fine: TimeWindow, times: Instants) -> str | None:
-    """Return a description of an edge of a coarser window that lies inside a finer one, or None if there is no such
-    edge. The coarser windows that contain ``times`` are compared.
+    """Return a description of a start or end of a coarser window that lies inside a finer window, or None if there is
+    no such instant. The coarser windows that contain ``times`` are compared.
 
     Parameters
     ----------
@@ -414,7 +414,7 @@ def edge_inside(coarse: TimeWindow, fine: TimeWindow, times: Instants) -> str | 
 
 def _probes(coarse: TimeWindow, fine: TimeWindow) -> Instants:
     """Return the times at which nesting is tested, in microseconds UTC: in consecutive windows around the start of
-    2024, and around the last four UTC-offset transitions before.
+    2024, and around the last four UTC-offset transitions before 2024.
     """
     step = np.arange(-24, 24) * max(int(min(coarse.length, _DECADE)) // 2, 1)
     zone = coarse.timezone or fine.timezone

@@ -28,7 +28,7 @@ class Period(ABC):
     unit: str
     offset: int
 
-    units: ClassVar[dict[str, int]]  # the lengths of units, from the shortest to the longest
+    units: ClassVar[dict[str, int]]  # unit → length in microseconds (`Fixed`) or months (`Months`), from the shortest
 
     @property
     def size(self) -> int:
@@ -47,7 +47,7 @@ class Period(ABC):
 
     @abstractmethod
     def index(self, local: Instants) -> Instants:
-        """Return the number of the window that contains each local time, in microseconds."""
+        """Return the number of the window that contains each local time. ``local`` is in microseconds."""
 
     @abstractmethod
     def local(self, index: Instants) -> Instants:
@@ -64,8 +64,8 @@ class Period(ABC):
         return self.local(self.index(times + ahead) + after) - ahead
 
     def common(self, other: Period) -> Self | None:
-        """Return the longest period that divides both periods and at whose starts this period's windows begin. Return
-        None if only one period is in months.
+        """Return the longest period whose size divides the sizes of both periods, and whose windows begin, among other
+        times, when this period's windows begin. Return None if only one of the two periods is in months.
         """
         return self._with_size(math.gcd(self.size, other.size)) if type(other) is type(self) else None
 

@@ -93,8 +93,8 @@ def unregister(kind: type[TimeWindow]) -> None:
 
 
 def kinds(name: str = "") -> Mapping[str, Callable[..., TimeWindow]]:
-    """Return the function that creates each kind of window, by the first word of the window's text. The kinds of other
-    packages are loaded first, unless ``name`` is already registered.
+    """Return a mapping from the first word of a window's text to the function that creates this kind of window. Unless
+    ``name`` is already registered, the kinds of other packages are loaded first.
     """
     if name not in _KINDS:
         _load_others()

@@ -38,9 +38,10 @@ class Clock:
     def without_whole_shifts(self, size: int, shift: int = 0) -> Clock:
         """Return the clock without the changes of the UTC offset that do not affect windows of a size.
 
-        A change by a whole multiple of the size does not affect them: times keep their positions in a window, and a
-        repeated hour lies in two windows. Exception: if the clock jumps ahead in the middle of a window, the change is
-        kept, because a coarser window may begin at the jump.
+        A change by a whole multiple of ``size`` does not affect them: every instant keeps its distance from the start
+        of its window, and an hour that the clock shows twice belongs to two windows, one for each time. Exception: if
+        the clock jumps ahead in the middle of a window, the change is kept, because a coarser window may begin at the
+        jump.
 
         Parameters
         ----------
@@ -73,7 +74,9 @@ class Clock:
 
     @property
     def _shown_before(self) -> Instants:
-        """For each range between two changes, the first local time that the clock has not shown before the range."""
+        """For each range between two changes, the first local time that the clock has not shown before this range, in
+        microseconds.
+        """
         segment_ends = self.since[1:] + self.offsets[:-1]
         return np.maximum.accumulate(np.append(np.iinfo(np.int64).min // 2, segment_ends))
 
@@ -202,8 +205,8 @@ def _transitions_by_day(name: str, year: int) -> tuple[tuple[int, int], ...]:
 
 
 def _dates(year: int) -> tuple[int, bool, bool, bool]:
-    """Return the properties of a year that determine the dates of a yearly rule: the weekday of January 1, and whether
-    the year before, the year itself and the year after are leap years.
+    """Return the properties of a year on which the dates of a yearly rule depend: the weekday of January 1, from 0 for
+    Monday, and whether the year before, the year itself and the year after are leap years.
     """
     leap = [calendar.isleap(near) for near in (year - 1, year, year + 1)]
     return dt.date(year, 1, 1).weekday(), leap[0], leap[1], leap[2]
@@ -211,7 +214,7 @@ def _dates(year: int) -> tuple[int, bool, bool, bool]:
 
 @cache
 def _year_of_dates() -> dict[tuple[int, bool, bool, bool], int]:
-    """Return, for each possible result of `_dates`, a year from 2100 on that has it."""
+    """Return a mapping from each possible result of `_dates` to the earliest year from 2100 on that has this result."""
     return {_dates(year): year for year in reversed(range(_RULE_YEAR, _RULE_YEAR + _CYCLE))}
 
 

@@ -1,4 +1,4 @@
-"""`RunningAggregation` aggregates batches of ordered rows; `running` aggregates one table."""
+"""`running` aggregates rows in the order of key and time. `RunningAggregation` does the same batch by batch."""
 
 from __future__ import annotations
 
@@ -42,7 +42,8 @@ class RunningAggregation(OrderedAggregator):
     Guarantee
     ---------
     Results are bit-for-bit the same however the rows are split into batches. Within a key, no row may be earlier than a
-    row of a previous batch; within a batch, rows may have any order. In memory are a few states per key, but no rows.
+    row of a previous batch; within a batch, rows may have any order. A few states per key are kept in memory, and no
+    rows.
 
     Examples
     --------
@@ -55,7 +56,8 @@ class RunningAggregation(OrderedAggregator):
     """
 
     query: RunningQuery
-    # the keys, times and states of the last result of each key, if the results are emitted at the end of the data
+    # The last result of each key, with ``emit="final"``: the ids of the keys, the times in microseconds UTC, and the
+    # states for each window of the query. None before the first batch, and for consecutive windows.
     _final: tuple[Ints, Ints, list[States]] | None = None
     _over = False
 
@@ -189,7 +191,7 @@ class RunningAggregation(OrderedAggregator):
             )
             done.append(advanced)
         self._keys, self._over = ordered.keys, last
-        if query.ticks and until is not None:  # the results before ``until`` were returned now
+        if query.ticks and until is not None:  # the results at ticks before ``until`` are returned only once
             self._keys = ordered.keys._replace(latest=np.maximum(ordered.keys.latest, until))
         if not keep_none:
             self._window_states = [entry.state for entry in done if entry.state is not None]
@@ -200,7 +202,9 @@ class RunningAggregation(OrderedAggregator):
         return self._final_results(table.schema, last)
 
     def _last_tick(self, ordered: SortedRows) -> int:
-        """Return the time of the last tick, in microseconds UTC, if no more rows arrive."""
+        """Return the time up to which there are ticks after the last batch, in microseconds UTC: the time of the last
+        row of all keys, or the argument ``until`` of the query if it is a later time.
+        """
         until = self.query.until
         return max(ordered.keys.end, until) if isinstance(until, int) else ordered.keys.end
 
@@ -215,7 +219,7 @@ class RunningAggregation(OrderedAggregator):
             )
 
     def _needed_ranges(self, entries: RowsAndTicks, ranges: Ranges) -> Flags | None:
-        """Return a mask of the ranges whose results are returned, or None for all ranges."""
+        """Return a mask of the ranges whose results are needed, or None if all are needed."""
         if self.query.emit == "rows":
             return None
         if self.query.emit == "ticks":
@@ -358,7 +362,9 @@ def running(
 
 
 def row_reducer(part: Part, ordered: SortedRows, entries: RowsAndTicks, state: WindowState) -> Reduce:
-    """Return a function that reduces the rows of a batch to states, for `advance`. Ticks are left out."""
+    """Return the argument ``reduce`` of `advance` for a window over rows: a function that reduces the rows of a batch
+    to states of ``part``. It skips ticks.
+    """
     measures = {column.name: column.measure for column in part.states}
     is_row = entries.source >= 0
     place = np.arange(len(entries.source)) + np.repeat(state.carry.position - entries.rows.heads, entries.rows.lengths)

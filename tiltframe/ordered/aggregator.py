@@ -25,8 +25,8 @@ _ROWS = "rows must be a pyarrow.Table, or an iterable of batches"
 
 
 class OrderedAggregator:
-    """The base class of `RunningAggregation` and `OrderedRollup`: the state between batches, and how it is saved and
-    restored.
+    """The base class of `RunningAggregation` and `OrderedRollup`. It contains the state between two batches, and saves
+    and restores this state.
     """
 
     query: Any  # an `OrderedQuery`; subclasses declare its class
@@ -55,10 +55,12 @@ class OrderedAggregator:
         Parameters
         ----------
         emitted : table
+            A table that `add` or `finish` returned.
 
         Returns
         -------
         table
+            One row of results for each row of ``emitted``.
         """
         return emitted
 
@@ -70,9 +72,7 @@ class OrderedAggregator:
         return aggregator
 
     def carried(self) -> dict[str, pa.Table]:
-        """Return the complete state between two batches as tables by name. There are no tables before the first
-        batch.
-        """
+        """Return the complete state between two batches, as name → table. The dict is empty before the first batch."""
         if self._schema is None:
             return {}
         keys = {str(at): column for at, column in enumerate(self._keys.columns)}
@@ -127,7 +127,7 @@ class OrderedAggregator:
 
 
 def _numbers(column: pa.Array | pa.ChunkedArray) -> Any:
-    """Return a column of integers as an array, which may be changed."""
+    """Return a copy of a column of integers as a numpy array."""
     return column.to_numpy().copy()
 
 

@@ -45,8 +45,8 @@ class OrderedFrame(OrderedQuery):
     Parameters
     ----------
     levels : ordered windows or their texts, or name -> window
-        The windows from the finest level to the coarsest. The first consists of rows, each other one of windows of the
-        previous level. In a list, the name of a level is the text of its window.
+        The windows from the finest level to the coarsest. A window of the first level consists of rows, and a window of
+        any other level of windows of the level before. In a list, the name of a level is the text of its window.
     time : str
         The column of event times.
     measures : name -> measure, or expression of other measures
@@ -110,7 +110,7 @@ class OrderedFrame(OrderedQuery):
 
     @property
     def reads(self) -> tuple[Input, ...]:
-        """The conditions, weights and ticks that the first level needs for each row."""
+        """The conditions and weights that the first level needs for each row. The other levels need none."""
         return self.parts[0].window.reads
 
     def ordered_by(self, order: Order) -> OrderedFrame:
@@ -291,9 +291,7 @@ def finish_ordered(states: Any, frame: OrderedFrame) -> pa.Table:
     Raises
     ------
     ValueError
-        If the states belong to other functions or parameters, or are damaged.
-    KeyError
-        If a column is missing.
+        If a column is missing, if the states belong to other functions or parameters, or if they are damaged.
     """
     states = table_of(states, "states")
     checked_type(frame, OrderedFrame, "frame")
@@ -308,8 +306,8 @@ def finish_ordered(states: Any, frame: OrderedFrame) -> pa.Table:
 
 
 def state_merger(part: Part, states: Mapping[str, pa.StructArray]) -> Reduce:
-    """Return a function that merges the states of windows of the previous level, for `advance`. It takes the place of
-    `row_reducer` on all levels but the first.
+    """Return the argument ``reduce`` of `advance` for a level other than the first: a function that merges the states
+    of windows of the level before. ``states`` has these states for each column of states.
     """
 
     def reduce(name: str, used: Flags, groups: Groups) -> pa.StructArray:

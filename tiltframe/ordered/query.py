@@ -32,7 +32,7 @@ POSITION = pa.int64()
 
 @dataclass(frozen=True)
 class Part:
-    """The measures of a query that have the same window, as the columns of states from which they are computed."""
+    """A window of a query, and the columns of states from which the measures over this window are computed."""
 
     window: OrderedWindow
     states: tuple[StateColumn, ...]
@@ -91,7 +91,7 @@ class OrderedQuery:
         return tuple(dict.fromkeys([self.time, *keys, *read, *self.order.then, *reads_of(self.reads, ())]))
 
     def column_uses(self, where: str | None = None) -> ColumnUses:
-        """Return the purposes for which the query needs its columns; see `tiltframe.TiltFrame.column_uses`."""
+        """Return the uses of the input columns by the query; see `tiltframe.TiltFrame.column_uses`."""
         return ColumnUses(self.keyed_by, tuple((column.measure,) for column in self.columns), where)
 
     def check(self, schema: pa.Schema) -> None:
@@ -106,9 +106,8 @@ class OrderedQuery:
         return with_expressions(results, self.expressions, self.timezone, self.results)
 
     def describe(self) -> dict[str, Any]:
-        """Return a description of the state between batches that can be written as JSON. Two queries with the same
-        description can continue from the same state; therefore parameters that affect only results, such as quantiles,
-        are left out.
+        """Return a description of the query that can be written as JSON. Queries with equal descriptions can continue
+        from the same saved state. Therefore parameters that affect only results, such as quantiles, are left out.
         """
         order = {"time": self.time, "keys": dict(self.keyed_by), "order": list(self.order.then)}
         states = [{column.name: describe_states(column) for column in part.states} for part in self.parts]
@@ -117,7 +116,7 @@ class OrderedQuery:
 
 @dataclass(frozen=True)
 class RunningQuery(OrderedQuery):
-    """The query of `tiltframe.running`, which describes the fields."""
+    """A query of `tiltframe.running`. The docstring of that function describes the fields."""
 
     order: Order
     results: tuple[str, ...]
@@ -168,7 +167,7 @@ class RunningQuery(OrderedQuery):
                 )
 
     def describe(self) -> dict[str, Any]:
-        """Return the description of the state between batches, including the ticks, ``emit`` and ``fill``."""
+        """Return the description of `OrderedQuery.describe`, and in it the ticks, ``emit`` and ``fill``."""
         return {**super().describe(), "ticks": [str(tick) for tick in self.ticks], "emit": self.emit, "fill": self.fill}
 
 
@@ -289,7 +288,7 @@ def _with_time(measure: Measure, time: str) -> Measure:
 
 
 def reads_of(reads: Sequence[Input], names: Collection[str]) -> list[str]:
-    """Return the names of the columns of conditions and weights. ``names`` are the columns of the data."""
+    """Return the names of the columns that conditions and weights need. ``names`` are the columns of the data."""
     columns = [name for read in reads if isinstance(read, Condition) for name in sql.columns_of(read.text)]
     conditions = [sql.column_in(name, names) or name for name in columns]
     return [*conditions, *(read.column for read in reads if isinstance(read, Weight))]

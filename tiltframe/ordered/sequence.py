@@ -87,14 +87,14 @@ class RowsAndTicks(NamedTuple):
 
 
 def empty_keys(schema: pa.Schema, order: Order) -> Keys:
-    """Return the keys before the first batch: none, with the types that rows of this schema have."""
+    """Return `Keys` without keys. Its columns have the types that the keys of rows with this schema have."""
     columns = tuple(pa.array([], field.type) for field in key_fields(order.keyed_by, schema))
     return Keys(columns, np.zeros(0, np.int64), _NEVER)
 
 
 def sort_rows(table: pa.Table, order: Order, known_keys: Keys) -> SortedRows:
-    """Sort the rows of a batch by key and time, unless they are sorted already. ``known_keys`` are the keys of the
-    earlier batches.
+    """Return the rows of a batch, sorted by ``order``. Rows that are sorted already are not sorted again.
+    ``known_keys`` are the keys of the earlier batches.
 
     If a key consists of the elements of a list, a row occurs once per element. Raise ``ValueError`` if a row is earlier
     than a row of the same key in an earlier batch.
@@ -148,7 +148,8 @@ def with_ticks(
         A time in microseconds UTC, before which later batches have no rows. Ticks after the last row of a key and
         before this time are inserted as well.
     is_last : bool
-        Whether to insert the first tick of each kind after the last row of all keys.
+        Whether the ticks continue until, for each element of ``ticks``, the first tick at or after the time of the last
+        row of all keys.
     is_filled : bool
         Whether the ticks of every key begin with the first row of all keys, and not with the first row of the key.
     """
@@ -170,7 +171,7 @@ def with_ticks(
         if isinstance(read, Tick):
             of_tick = read.instants(int(instants[0]), int(instants[-1])) if len(instants) else instants
             inputs[read] = (source < 0) & np.isin(times, of_tick)
-        else:  # ticks have the value False or 0, which is appended and selected by the index -1
+        else:  # a tick has ``source`` -1, which selects the last element: the appended False or 0
             values = _evaluate(read, ordered.table)
             inputs[read] = np.append(values, np.zeros(1, values.dtype))[source]
     lengths = np.bincount(key, minlength=ordered.keys.n)
@@ -191,8 +192,8 @@ def check_inputs(reads: Sequence[Input], schema: pa.Schema) -> None:
 
 
 def _is_sorted(columns: Sequence[NDArray[Any]]) -> bool:
-    """Return whether rows are sorted by several columns. A column counts for rows with equal values in all columns
-    before it.
+    """Return whether rows are sorted by several columns. Two neighbouring rows are compared by the first column in
+    which they differ.
     """
     undecided = np.ones(max(len(columns[0]) - 1, 0), np.bool_)
     for column in columns:
@@ -221,10 +222,11 @@ def _tick_times(ordered: SortedRows, ticks: Sequence[Tick], end: int, *, is_fill
 def _ticks_between_rows(
     ordered: SortedRows, instants: Ints, until: int | None, *, is_filled: bool
 ) -> tuple[Ints, Ints]:
-    """Return the ticks to insert for each key, as an array of key ids and an array of times in microseconds UTC.
+    """Return the ticks to insert, as an array of key ids and an array of times in microseconds UTC. ``instants`` has
+    the times of all ticks.
 
-    Between two rows of a key, the times are from that of the earlier row, inclusively, to that of the later one,
-    exclusively.
+    Between two rows of a key, these are the ticks from the time of the earlier row, inclusively, to the time of the
+    later row, exclusively. After the last row of a key, these are the ticks before ``until``, if it is not None.
     """
     key, times = ordered.key, ordered.times
     since = np.empty_like(times)

@@ -34,8 +34,8 @@ class WindowState(NamedTuple):
     """The state of a window between two batches: its `Carry`, and the states of earlier rows that later ranges may
     need.
 
-    For each column of states, there is one state per element of `Carry.open_starts`. It has the rows from this position
-    of the key to the next one in the list, or to the last row of the key.
+    For each column of states, there is one state per element of `Carry.open_starts`: the state of the rows from this
+    position of the key up to the next position in the list, exclusively, or up to the last row of the key.
     """
 
     carry: Carry
@@ -44,8 +44,8 @@ class WindowState(NamedTuple):
     def with_keys(
         self, places: Ints, keys: int, window: OrderedWindow, functions: Mapping[str, Function]
     ) -> WindowState:
-        """Return the state after new keys were added. ``keys`` is the new number of keys, and ``places`` has the new id
-        of each present key, ascending.
+        """Return the state after new keys were added. ``keys`` is the new number of keys. ``places`` has the new id of
+        each key that the state has already, in ascending order.
         """
         if len(places) == keys:
             return self
@@ -87,7 +87,7 @@ def advance(
     choose: Choose,
     last: bool = False,
 ) -> BatchResult:
-    """Process a batch of rows of an ordered window.
+    """Process a batch of rows of an ordered window, and return its `BatchResult`.
 
     Parameters
     ----------
@@ -99,12 +99,12 @@ def advance(
     state : WindowState
         The state after the previous batch.
     reduce : function of (name, mask, groups)
-        A function that returns the states of a column for groups of rows. The mask selects the rows, and ``groups``
-        assigns them to groups.
+        A function that returns the states of the column ``name``, one per group. The mask selects rows, and ``groups``
+        has the group of each selected row.
     choose : function of (ranges)
         A function that returns a mask of the ranges for which results are needed, or None if all are needed.
     last : bool
-        Whether there are no further batches, so that no state has to be kept.
+        Whether no state for a further batch is needed.
     """
     ranges, after = window.ranges(rows, state.carry)
     chosen = choose(ranges)

@@ -75,7 +75,7 @@ class KeyLimit:
         return groups.n, np.split(groups.ids, np.cumsum([index.num_rows for index in indices])[:-1])
 
     def _keys_of(self, tables: Sequence[pa.Table]) -> Groups:
-        """Group the rows of several tables, one after the other, by their keys."""
+        """Group the rows of all tables by their keys. The rows are numbered in the order of the tables."""
         keys = pa.concat_tables([table.select(list(self.keys)) for table in tables]) if self.keys else None
         rows = sum(table.num_rows for table in tables)
         columns = [] if keys is None else [key_column(keys.column(name)) for name in self.keys]

@@ -38,7 +38,8 @@ def read_moment(moment: Any, name: str, lowest: int = MIN_INSTANT) -> int:
     Raises
     ------
     ValueError
-        If the value has another type, is a datetime without a zone, or is an integer beyond the year 9999.
+        If the value has another type, is a datetime without a zone, or is an integer below ``lowest`` or beyond the
+        year 9999. Integers of at least 2^61 are allowed; such a watermark means that no more events are expected.
 
     Examples
     --------
@@ -76,7 +77,7 @@ def check_unit(watermark: int, first_event: int | None) -> None:
     watermark : int
         Microseconds UTC.
     first_event : int, optional
-        The start of the earliest window in memory.
+        The start of the earliest window in memory, in microseconds UTC.
 
     Raises
     ------

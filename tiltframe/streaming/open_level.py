@@ -58,7 +58,9 @@ class OpenLevel:
     removed_sessions: WindowTable | None = None
 
     def with_windows(self, windows: WindowTable, rules: StreamRules) -> OpenLevel:
-        """Return the level with other windows in memory. Windows whose retention is over are left out."""
+        """Return the level with other windows in memory. Windows whose retention is over (`StreamRules.expired`) are
+        left out.
+        """
         return replace(self, windows=windows.filter(~rules.expired(windows.ends, self.watermark)))
 
     def with_parts(self, parts: WindowTable, rules: StreamRules) -> OpenLevel:
@@ -80,8 +82,8 @@ class OpenLevel:
         return replace(self, cascaded_until=max(self.cascaded_until, until)), closing
 
     def late_windows(self, new: WindowTable, rules: StreamRules) -> Mask:
-        """Return a mask of the new windows whose retention is over, so that their rows are late. A session counts with
-        the end that it has after it is merged with the sessions in memory.
+        """Return a mask of the new windows whose retention is over, so that their rows are late. For a session, this
+        depends on its end after it is merged with the sessions in memory.
         """
         if not self.window.is_merging:
             return rules.expired(new.ends, self.watermark)
@@ -162,8 +164,8 @@ class OpenLevel:
     def advanced(
         self, watermark: int, now: int | None, due: bool, rules: StreamRules
     ) -> tuple[OpenLevel, pa.Table, int, bool]:
-        """Set the watermark and the arrival time, and determine the windows to emit; see
-        `tiltframe.streaming.OpenWindows.advance`.
+        """Return the level after a call of `tiltframe.streaming.OpenWindows.advance`, and the rows that this level
+        emits.
 
         Parameters
         ----------
@@ -282,11 +284,11 @@ class OpenLevel:
         return replace(self, emitted=concat([self.emitted.filter(placed < 0), out]))
 
     def _is_latest(self, at: NDArray[np.intp], meets: Mask, rules: StreamRules) -> Mask:
-        """Return, for each window that is about to be emitted, whether no window of the same key that begins later is
-        emitted with it or was emitted before.
+        """Return a mask of the windows to emit: whether each begins latest among the emitted windows of its key, both
+        those that are emitted now and those that were emitted before.
 
-        ``at`` has the indices of the windows in this level, and ``meets`` whether the other conditions allow each
-        emission.
+        ``at`` has the indices of the windows in this level. ``meets`` is a mask of the windows that meet all other
+        conditions of the policy.
         """
         groups, _ = group_by([key_column(self.windows.index.column(n)) for n in rules.frame.keys], len(self.windows))
         starts, last = self.windows.starts, np.full(groups.n, LOWEST)

@@ -337,8 +337,8 @@ class OpenWindows:
         return table
 
     def _count_refused(self, panes: pa.Table, lost: WindowTable) -> int:
-        """Count the values that measures have skipped, from the states in ``panes``. Values in the panes ``lost``,
-        which were dropped as late, do not count.
+        """Return the number of values that measures have skipped, and add it to ``excluded``. ``panes`` has the states
+        of all rows of the batch; values in the panes ``lost``, which were dropped as late, do not count.
         """
         counted, dropped = self.excluded.empty(), self.excluded.empty()
         counted.count_values(panes)
@@ -348,8 +348,8 @@ class OpenWindows:
         return counted.values
 
     def _count_beyond_limit(self, emitted: pa.Table) -> int:
-        """Count the results that are null because of a limit of the measure in emitted states. Retractions do not
-        count.
+        """Return the number of results in emitted rows that are null because of a limit of their measure, and add it to
+        ``excluded``. Retractions do not count.
         """
         if CHANGE in emitted.column_names:
             emitted = emitted.filter(pc.greater(emitted.column(CHANGE), 0))
@@ -575,8 +575,9 @@ class OpenWindows:
     def _reduce_rows(self, rows: pa.Table, times: Instants, placed: Instants) -> tuple[pa.Table, NDArray[np.bool_]]:
         """Reduce rows to states of panes, without rows that are late because their session is no longer kept.
 
-        ``times`` are the times of the rows, and ``placed`` the times in whose windows they count, in microseconds UTC.
-        Return the states, and a mask of the late rows.
+        ``times`` are the times of the rows. ``placed`` has, for each row, a time in the window in which the row counts,
+        which differs from its own time if the late policy has moved the row. Both are in microseconds UTC. Return the
+        states, and a mask of the late rows.
         """
         late, window = np.zeros(len(times), np.bool_), self.frame.levels[0]
         assigned = window.assign(times) if window.is_merging else None
@@ -596,7 +597,7 @@ class OpenWindows:
 
     def _may_be_late(self, assigned: Intervals) -> NDArray[np.bool_]:
         """Return a mask of the rows that are late unless they join a session in memory. ``assigned`` has the interval
-        from each row to one gap after it.
+        of each row, from its time to one session gap later.
         """
         rules = self._rules
         return rules.expired(assigned.starts if rules.remembers_sessions else assigned.ends, self._first_watermark)
@@ -713,8 +714,9 @@ class OpenWindows:
         counted from the finest.
 
         With the late policy `Buffer`, a window of a coarser level is not counted until a window of the next finer level
-        closes in it, because its rows are counted in the finer window until then. If a timeout closes finer windows,
-        this is determined only for levels whose windows do not overlap; other windows are counted.
+        closes in it, because its rows are counted in the finer window until then. A finer window that was closed by a
+        timeout has this effect only if the windows of its level do not overlap. Windows without the mark ``first_pane``
+        are always counted.
         """
         level, below = self._levels[at], self._levels[at - 1]
         firsts = level.windows.marks["first_pane"]

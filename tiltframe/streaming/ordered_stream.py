@@ -27,7 +27,7 @@ class OrderedStream:
     """Ordered windows of a stream: count, interval, session, since, sliding, and chains of them.
 
     A row is processed when the watermark has passed its time, and a window that ends at a tick is emitted when the
-    watermark has passed the tick. A tick is the start of a unit of the clock, such as an hour. In memory are a few
+    watermark has passed the tick. A tick is the start of a unit of the clock, such as an hour. Memory contains a few
     states per key, and the rows that the watermark has not passed. `to_ipc` saves both.
 
     Parameters
@@ -137,8 +137,8 @@ class OrderedStream:
         Returns
         -------
         table
-            A table like the result of `advance`. If the aggregation has ``emit="final"``, the table has the result of
-            each key.
+            A table like the result of `advance`. If the aggregation has ``emit="final"``, the table has the last result
+            of each key.
 
         Raises
         ------
@@ -174,7 +174,7 @@ class OrderedStream:
 
     @property
     def query(self) -> OrderedQuery:
-        """The windows, measures and columns that the stream computes."""
+        """The query of the aggregation: its windows, measures, keys and order of rows."""
         query: OrderedQuery = self._windows.query
         return query
 

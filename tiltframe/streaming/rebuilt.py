@@ -51,12 +51,12 @@ def rebuild_levels(
         if level == finest:
             of_level = below = of_level.filter(pa.array(finest.ends(instants_of(of_level)) <= committed))
         table = merge_level(below, frame, level, unknown=True)
-        new_rows = np.ones(table.num_rows, np.int64)  # any number above 0 says that rows were not emitted
+        new_rows = np.ones(table.num_rows, np.int64)  # a number above 0 marks a window with rows that were not emitted
         windows = new_windows(table, new_rows=new_rows, unknown=unknown_marks(table, added))
         windows = windows if level == finest else mark_first_panes(windows, level, below, rules)
         unclosed, none = windows.filter(windows.ends > at), windows.none()
         levels.append(OpenLevel(level, unclosed, none, at + rules.emit.delay_micros))
-        # A coarser window closes when a window of this level that begins after it closes.
+        # A window of the next level is closed if the newest closed window of this level begins at or after its end.
         if rules.late.closes_by_events:
             at = int(level.starts(level.starts(np.array([at])) - 1)[0])
         below = of_level if of_level.num_rows else table

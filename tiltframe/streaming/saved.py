@@ -196,8 +196,8 @@ def save_stream(
     clock: Clock,
     counts: Mapping[str, int],
 ) -> Saved:
-    """Return the saved state of a stream. ``settings`` has the other arguments of `OpenWindows`. Blocks that have not
-    changed since they were read are used again.
+    """Return the saved state of a stream. ``settings`` has those arguments of `OpenWindows` that are not in ``rules``,
+    such as ``max_keys``. Blocks that have not changed since they were read are not encoded again.
     """
     description = {
         "version": VERSION,
@@ -224,8 +224,8 @@ def save_stream(
 
 
 def read_saved(data: bytes) -> Saved:
-    """Read the bytes that `Saved.to_bytes` returns, and verify all checksums. Raise ``ValueError`` if a checksum is
-    wrong, or the bytes are something else.
+    """Return the saved state that `Saved.to_bytes` has converted to bytes, after all checksums are verified. Raise
+    ``ValueError`` if a checksum is wrong, or if the bytes are not a saved state.
     """
     return _records(data)[0]
 
@@ -260,7 +260,9 @@ def append_extension(data: bytes, notes: Mapping[str, Any], table: pa.Table | No
 
 
 def read_extension(data: bytes) -> tuple[dict[str, Any], pa.Table]:
-    """Return the data and the table that `append_extension` has appended. If nothing was appended, both are empty."""
+    """Return the ``notes`` and the ``table`` that `append_extension` has appended. If nothing was appended, both are
+    empty.
+    """
     record = [*_records(data), Saved({}, {})][1]
     return dict(record.description), record.blocks[_EXTENSION].table if record.blocks else pa.table({})
 
@@ -269,8 +271,8 @@ _name = "{}.{}.{}".format  # the name of a block, such as "0.held.windows": leve
 
 
 def _records(data: bytes) -> list[Saved]:
-    """Read the saved state and the data that `append_extension` has appended, if any. They follow each other in the
-    bytes.
+    """Return the saved state in the bytes, and after it the data that `append_extension` has appended, if there are
+    such data.
     """
     if not isinstance(data, bytes):
         raise not_a_saved_state(f"it is {shown(data)}")

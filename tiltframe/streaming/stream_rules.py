@@ -146,8 +146,8 @@ class StreamRules:
 
     @property
     def remembers_emissions(self) -> bool:
-        """Whether the last emission of each window is stored. It is needed to retract it, or to compare it with the
-        present result.
+        """Whether the last emission of each window is stored. A changelog needs it to retract this emission, and a
+        policy that emits only changed results needs it for the comparison.
         """
         return self.emit.mode == "changelog" or self.emit.changed == "result"
 
@@ -189,7 +189,9 @@ class StreamRules:
         return end_times <= self.last_closed_end(watermark)
 
     def expired(self, end_times: Instants, watermark: int) -> Mask:
-        """Return a mask of the windows whose retention is over at the watermark. All times are in microseconds UTC."""
+        """Return a mask of the windows whose retention is over at the watermark, so that they are removed from memory.
+        They end at or before `last_expired_end`. All times are in microseconds UTC.
+        """
         until = self.last_expired_end(watermark)
         return end_times <= until if until > LOWEST else np.zeros(len(end_times), np.bool_)
 
@@ -225,8 +227,8 @@ class StreamRules:
 
 
 def _with_more(frame: TiltFrame, more: Mapping[str, Measure]) -> TiltFrame:
-    """Add measures to a frame. A measure that can be computed from an existing column of states uses it; the other
-    measures add columns. Existing columns are not changed.
+    """Return a frame with further measures. A further measure uses an existing column of states if it can be computed
+    from it; otherwise a column is added. Existing columns are not changed.
     """
     if not more:
         return frame
@@ -262,8 +264,8 @@ def to_window_table(states: pa.Table, rules: StreamRules) -> WindowTable:
 
 
 def mark_first_panes(table: WindowTable, level: TimeWindow, panes: pa.Table, rules: StreamRules) -> WindowTable:
-    """Set the mark ``first_pane`` of each window: the start of its earliest pane in the table ``panes``. If a watermark
-    closes windows instead of events, the mark is not needed, and the table is returned unchanged.
+    """Set the mark ``first_pane`` of each window: the start of its earliest pane in the table ``panes``. Only windows
+    that are closed by events need the mark. If the watermark closes windows, the table is returned unchanged.
     """
     if not rules.late.closes_by_events or not len(table):
         return table

@@ -38,9 +38,9 @@ MARKS: dict[str, tuple[np.ufunc, int]] = {
     "last_arrival": (np.maximum, UNSTAMPED),  # the arrival time of the window's last rows
     "closed_until": (np.maximum, LOWEST),  # the end that the window had when a timeout closed it
     "first_pane": (np.minimum, HIGHEST),  # the start of the window's earliest pane, if events close windows
-    "unknown": (np.bitwise_or, 0),  # one bit per added measure: whether rows came before the addition
+    "unknown": (np.bitwise_or, 0),  # one bit per added measure: whether the window has rows from before the addition
 }
-_SCHEMA, _BYTES = b"states", b"nbytes"  # keys of the metadata of a stored index: the schema and the size of the states
+_SCHEMA, _BYTES = b"states", b"nbytes"  # keys in the metadata of `to_stored`: the schema and the size of the states
 _FEW = 256  # up to this number of existing windows, `_may_be_merged` selects all without a search
 # up to this number of windows, all levels are merged in one call, because the fixed cost of a call dominates
 _TOGETHER = 1 << 13
@@ -204,8 +204,8 @@ class WindowTable:
         return states
 
     def with_empty_states(self, rows: NDArray[np.bool_], functions: Mapping[str, Function]) -> WindowTable:
-        """Return the table with the states of some windows, given by the mask ``rows``, replaced by the state of a
-        group without rows.
+        """Return the table after the states of some windows are replaced by the state of a group without rows. ``rows``
+        is the mask of the windows. ``functions`` maps columns of states to the functions that merge them.
         """
         states = self.states
         places = pa.array(np.where(rows, len(self), np.arange(len(self))))
@@ -359,8 +359,8 @@ def _split_windows(
 def find_windows(
     sought: WindowTable, among: WindowTable, level: TimeWindow, keys: Sequence[str], *, among_all: bool = False
 ) -> NDArray[np.int64]:
-    """For each window of ``sought``, return the index of the window of ``among`` with the same key that equals it, or
-    -1 if there is none. A session is also found if it overlaps or touches the sought session.
+    """For each window of ``sought``, return the index of the window of ``among`` with the same key and start, or -1 if
+    there is none. A session is also found if it overlaps or touches the sought session.
 
     With ``among_all``, bounds are not compared: the result is the index of the last window of the same key.
     """
@@ -383,7 +383,8 @@ def ordered(table: WindowTable, keys: Sequence[str]) -> NDArray[np.int64]:
 def _may_be_merged(
     present: pa.Table, new: pa.Table, level: TimeWindow, functions: Mapping[str, Function]
 ) -> NDArray[np.bool_]:
-    """Return a mask of the existing windows that may have to be merged with new ones; the others need not be sorted.
+    """Return a mask of the existing windows that may have to be merged with new ones. Only these are grouped with the
+    new windows.
 
     A window is left out if its start or one of its keys, each compared alone, does not occur in the new windows. The
     starts of sessions are not compared.

@@ -198,7 +198,7 @@ class WindowNumbering:
     period: Period
     zone: Clock
     gaps: Instants  # instants at which the clock jumps over complete windows, which get no numbers
-    skipped: Instants  # the number of windows without a number: before the first gap (0), and up to each gap
+    skipped: Instants  # element i: the number of windows that the first i gaps skip in total
 
     def number_of(self, times: Instants) -> Instants:
         """Return the number of the window that contains each time, in microseconds UTC."""
@@ -256,8 +256,8 @@ def window(size: str | Tumbling, timezone: str = "UTC", offset: str | None = Non
 
 
 def _in_whole_units(size: object) -> str | None:
-    """Return a size with a fraction in a smaller unit without one: ``'1500ms'`` for ``1.5 s``. Return None for all
-    other values.
+    """Return a size that has a fraction, such as ``1.5 s``, as a whole number of a smaller unit: ``'1500ms'``. Return
+    None for all other values, and if there is no such unit.
     """
     if not isinstance(size, str):
         return None

@@ -32,8 +32,8 @@ def next_carry(carry: Carry, rows: Rows, open_starts: Ints, **numbers: Ints) -> 
 
 
 def last_by_key(row: Ints, value: Ints, before: Ints, rows: Rows) -> Ints:
-    """Return the last value of each key, or its value in ``before`` if the key has no values in this batch. ``row`` has
-    the row of each value, ascending.
+    """Return the last element of ``value`` for each key, or the key's element of ``before`` if the key has no element
+    in ``value``. ``row`` has the row of the batch to which each element of ``value`` belongs, ascending.
     """
     after_key = np.searchsorted(row, rows.heads + rows.lengths, side="left")
     has_values = after_key > np.searchsorted(row, rows.heads, side="left")
@@ -43,8 +43,9 @@ def last_by_key(row: Ints, value: Ints, before: Ints, rows: Rows) -> Ints:
 
 
 def previous(value: Ints, row: Ints, before: Ints, rows: Rows) -> Ints:
-    """For each value, return the previous value of the same key, or the key's value in ``before`` for its first value.
-    ``row`` has the row of each value, ascending.
+    """For each element of ``value``, return the previous element of the same key. For the first element of a key,
+    return the key's element of ``before``. ``row`` has the row of the batch to which each element of ``value`` belongs,
+    ascending.
     """
     key = np.searchsorted(rows.heads + rows.lengths, row, side="right")
     shifted = np.empty_like(value)

@@ -121,7 +121,7 @@ def naive(case: Case) -> None:
 
 
 def any_tree(case: Case) -> None:
-    """The windows do not depend on how times are divided into parts, and in which order the parts are merged."""
+    """The windows do not depend on how the times are divided into parts, or on the order in which parts are merged."""
     expected, parts = case.merge(case.intervals()), case.parts(4)
     left = parts[0]
     for part in parts[1:]:
@@ -153,8 +153,8 @@ def panes(case: Case) -> None:
 
 
 def overlaps(case: Case) -> None:
-    """Windows that claim not to overlap do not overlap, contiguous windows have no gaps, and sessions do not touch each
-    other.
+    """Windows with a `max_overlap` of 1 do not overlap, contiguous windows have no gaps, and sessions of a key do not
+    touch each other.
     """
     windows, window = case.merge(case.intervals()), case.window
     same_key = windows[1:, 0] == windows[:-1, 0]
@@ -190,8 +190,9 @@ def queries(case: Case) -> None:
 
 
 def nests(case: Case) -> None:
-    """If `nesting_problem` accepts a combination of the windows with a common level, no coarser window has an edge
-    inside a finer one.
+    """The windows are combined with tumbling windows of ten minutes to a year, once as the coarser and once as the
+    finer level. If `nesting_problem` returns None for two levels, no coarser window begins or ends inside a finer
+    window in the years 1900 to 2200.
     """
     problem = _edge_in_other_years(case.window)
     holds(problem is None, problem or "")
@@ -199,8 +200,8 @@ def nests(case: Case) -> None:
 
 @lru_cache(maxsize=64)
 def _edge_in_other_years(window: TimeWindow) -> str | None:
-    """Return a description of an edge of a coarser window inside a finer one, or None if there is no such edge. The
-    windows are combined with common levels in the years 1900 to 2200; `nesting_problem` itself tests few years.
+    """Return a description of a start or end of a coarser window inside a finer window, or None if the law `nests`
+    holds. `nesting_problem` itself tests only a few years; this function tests the years 1900 to 2200.
     """
     if window.is_merging:
         return None
@@ -219,8 +220,8 @@ def _edge_in_other_years(window: TimeWindow) -> str | None:
 
 
 def lengths(case: Case) -> None:
-    """The property `length`, by which levels are sorted, is at most twice, and at least half, the length of typical
-    windows.
+    """The property `length`, by which levels are sorted, differs from the length of typical windows at most by a factor
+    of two.
     """
     length = case.window.length
     assigned = case.window.assign(case.times)
@@ -301,8 +302,8 @@ def travels(case: Case) -> None:
 
 
 def _changed_windows(window: TimeWindow) -> list[TimeWindow]:
-    """Return copies of the windows, each with one field changed that is a number or a boolean. Values that the class
-    does not accept are left out.
+    """Return copies of ``window``. In each copy, another field that is a number or a boolean has a new value. Values
+    that the class does not accept are left out.
     """
     windows: list[TimeWindow] = []
     if not is_dataclass(window):
@@ -374,8 +375,8 @@ def check(
 
 
 def _check_far_years(window: TimeWindow, oracle: Oracle | None, rounds: int, seed: int) -> None:
-    """Check all laws in years far from today: years without a leap day at the end of a century, and 2038, in which
-    32-bit seconds end.
+    """Check all laws in years far from today: years at the end of a century, such as 1900, which has no leap day, and
+    2038, in which a signed 32-bit number of seconds overflows.
     """
     for turn, year in enumerate(FAR_YEARS[: max(rounds, 1)]):
         times = times_about(window, year, 40, seed + turn)

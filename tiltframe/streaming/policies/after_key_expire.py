@@ -1,4 +1,4 @@
-"""AfterKeyExpire: emit one window per key, over all time, when a key has had no events for some time.
+"""AfterKeyExpire: emit the window of a key, which covers all time, when the key has had no events for some time.
 
 Modelled on Timeplus's ``EMIT AFTER KEY EXPIRE``.
 """
@@ -27,8 +27,8 @@ SPAN = "span"
 
 @dataclass(frozen=True, repr=False)
 class AfterKeyExpire(ByClock):
-    """Emit one window per key, over all time, when a key has had no events for some time. The window is then removed
-    from memory, and a later event of the key starts a new one.
+    """Emit the window of a key, which covers all time, when the key has had no events for some time. The window is then
+    removed from memory, and a later event of the key starts a new one.
 
     The frame must have keys, and ``all`` as its only level. Emitted rows have a column ``span``, the time from the
     earliest event of the key to the latest.

@@ -33,8 +33,8 @@ class Arrival(NamedTuple):
     Parameters
     ----------
     times : array of int64, shape (events,)
-        The time in whose windows each event counts, in microseconds UTC. It may differ from the event's own time, which
-        ``first`` and ``last`` still use.
+        A time for each event, in microseconds UTC: the event counts in the windows that contain this time. It may
+        differ from the event's own time, which ``first`` and ``last`` still use.
     dropped : array of bool, shape (events,)
         Whether each event is dropped.
     newest : int, optional
@@ -68,7 +68,7 @@ class LatePolicy(Policy):
         return 0
 
     def for_frame(self, frame: TiltFrame) -> LatePolicy:
-        """Return the policy for a frame: arguments whose defaults depend on the frame get their values.
+        """Return the policy with the defaults that depend on the frame, for arguments that were not passed.
 
         Parameters
         ----------
@@ -94,7 +94,7 @@ class LatePolicy(Policy):
         """
 
     def arrive(self, level: TimeWindow, times: Instants, newest: int | None, together: bool = False) -> Arrival:
-        """Determine how arriving events are treated: the time in whose windows each counts, and whether it is dropped.
+        """Return the windows in which each arriving event counts, as a time in them, and whether the event is dropped.
 
         Parameters
         ----------
@@ -114,8 +114,8 @@ class LatePolicy(Policy):
         return Arrival(times, np.zeros(len(times), np.bool_), newest)
 
     def closed_until(self, level: TimeWindow, newest: int) -> int:
-        """Return the time up to which events have closed windows: those that end at or before it are closed. The method
-        is called only if the policy has ``closes_by_events``.
+        """Return the time up to which events have closed windows: windows of the finest level that end at or before
+        this time are closed. The method is called only if ``closes_by_events`` is true.
 
         Parameters
         ----------
@@ -133,8 +133,8 @@ class LatePolicy(Policy):
         )
 
     def newest_at(self, level: TimeWindow, closed_until: int) -> int | None:
-        """Return the start of a newest window for which `closed_until` returns a time. This is the inverse of
-        `closed_until`.
+        """Return the inverse of the method `closed_until`: a start of the newest window for which that method returns
+        the time ``closed_until``.
 
         Parameters
         ----------
@@ -279,8 +279,8 @@ class Buffer(LatePolicy):
         return int(start[0])
 
     def _oldest(self, level: TimeWindow, newest: Instants) -> Instants:
-        """For each start of a newest window, return the start of the oldest window of the buffer. All times are in
-        microseconds UTC.
+        """For each start of a newest window, return the start of the oldest window in the buffer, which is ``windows``
+        windows earlier. All times are in microseconds UTC.
         """
         unique, places = np.unique(newest, return_inverse=True)
         for _ in range(self.windows):

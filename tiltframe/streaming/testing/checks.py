@@ -104,7 +104,9 @@ def _draw(rows: Rows | None, number: int, seed: int) -> pa.Table:
 
 @contextmanager
 def _writes_refused(policy: EmitPolicy | LatePolicy, seed: int) -> Iterator[None]:
-    """Convert the error that NumPy raises if the policy writes into a read-only array to `LawBroken`."""
+    """Within the block, raise `LawBroken` instead of NumPy's ``ValueError`` if the policy writes into a read-only
+    array.
+    """
     try:
         yield
     except ValueError as error:

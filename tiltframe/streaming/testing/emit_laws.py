@@ -215,7 +215,7 @@ def _reasons(case: EmitCase, size: int) -> np.ndarray[tuple[int], np.dtype[np.st
 
 
 def _select(windows: HeldWindows, order: np.ndarray[tuple[int], np.dtype[np.int64]]) -> HeldWindows:
-    """Return the windows with some indices, in this order."""
+    """Return the windows with the indices ``order``, in this order."""
     arrays = {
         name: _read_only(getattr(windows, name)[order]) for name in ("starts", "ends", "new_rows", "last_arrival")
     }

@@ -90,8 +90,8 @@ def order_of_calls(case: LateCase) -> None:
 
 
 def batches(case: LateCase) -> None:
-    """The result for a batch is that for its two parts, if the newest window of the first part is passed with the
-    second.
+    """A batch that is passed in two parts gives the same result as the undivided batch, if the call with the second
+    part receives the ``newest`` that the first call returned.
     """
     for newest in case.newest():
         undivided = case.arrive(case.times, newest)
