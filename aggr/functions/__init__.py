@@ -16,8 +16,8 @@ from aggr.functions.value_counts import ExactQuantiles, ValueCounts
 OWN = (
     Count, Sum, Avg, Var, Stdev, Dds, Hdr, Min, Max, First, Last, ArgMin, ArgMax, AnyValue, Collect, CollectSet,
     CountDistinct, ApproxCountDistinct, ExactQuantiles,
-    SumDistinct, AvgDistinct,  # sum(x, distinct=True), avg(x, distinct=True)
-    ValueCounts,  # names the state of exact_quantiles
+    SumDistinct, AvgDistinct,  # called as sum(x, distinct=True) and avg(x, distinct=True)
+    ValueCounts,  # its state is also the state of exact_quantiles
 )  # fmt: skip
 
 __all__ = [

@@ -21,7 +21,7 @@ LEAST_K, MOST_K = 16, 1 << 26
 
 @dataclass(frozen=True)
 class HashesState(State):
-    """The ``k`` smallest hashes, and the next larger hash."""
+    """The state of `ApproxCountDistinct`: the ``k`` smallest hashes of the values, and the next larger hash."""
 
     k: int
 

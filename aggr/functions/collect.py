@@ -31,8 +31,8 @@ class Collect(EventLists):
         The maximum number of values per group, for windows of any length. The state depends on this parameter and on
         ``keep``.
     keep : "all", "earliest" or "latest"
-        The values to keep if there are more than ``max``: "earliest" and "latest" keep ``max`` values, and "all" does
-        as ``beyond`` says.
+        The values to keep if there are more than ``max``: "earliest" and "latest" keep ``max`` values. With
+        "all", ``beyond`` determines the action.
     beyond : "error" or "null"
         The action if a group has more than ``max`` values: raise an error, or return null. The result of such a group
         remains null in every merge, and its values are not stored. The state depends on this parameter.
@@ -88,14 +88,15 @@ class Collect(EventLists):
         if not self.nested:
             return values
         times = values_of(events, "time").flatten()
-        unit = "ns" if times.type.unit == "ns" else "us"  # casting nanoseconds would round times before 1970 upwards
+        # nanoseconds are not cast to microseconds, which would round times before 1970 upwards
+        unit = "ns" if times.type.unit == "ns" else "us"
         lengths = [read_duration(text, "nested") * (1000 if unit == "ns" else 1) for text in self.nested]
         return nested_lists(values, times.cast(pa.timestamp(unit)).cast(pa.int64()).to_numpy(), lengths)
 
 
 def _checked_nested(nested: object) -> tuple[str, ...]:
-    """Return lengths of time as a tuple of texts; raises ``ValueError`` unless each is a multiple of the previous
-    one.
+    """Return the parameter ``nested`` as a tuple of texts. Raise ``ValueError`` unless each length of time is a greater
+    multiple of the previous length.
     """
     texts = [nested] if isinstance(nested, str) else nested
     if not isinstance(texts, list | tuple) or not all(isinstance(text, str) for text in texts):

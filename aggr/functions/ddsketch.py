@@ -31,18 +31,21 @@ from aggr.values import Values
 
 @dataclass(frozen=True)
 class DdsState(SketchState):
-    """A DDSketch: buckets of equal relative width, which a relative accuracy determines."""
+    """The state of a DDSketch: counts of buckets of equal relative width.
+
+    ``relative_accuracy`` determines the width.
+    """
 
     relative_accuracy: float
     max_bins: int | None
 
     name = "dds"
-    versions = (1, 2)  # version 1 added decimals as their nearest doubles
+    versions = (1, 2)  # in version 1, ``sum`` added the nearest doubles of decimals
     parameters: ClassVar[Mapping[str, pa.DataType]] = {"relative_accuracy": pa.float64(), "max_bins": pa.int32()}
 
     @property
     def counted_by(self) -> tuple[str, ...]:
-        folds = self.max_bins is not None  # counts in folded buckets cannot be separated
+        folds = self.max_bins is not None  # if low buckets were merged into one, their counts cannot be subtracted
         return () if folds else (*COUNTS, "positive", "negative")
 
     @property
@@ -66,7 +69,7 @@ class DdsState(SketchState):
         return self.mapping.values(keys)
 
     def edges(self, keys: Whole, rows: Whole, states: pa.StructArray) -> tuple[Floats, Floats]:
-        half = (1.0 + self.mapping.gamma) / 2.0  # the ratio of a bucket's upper edge to its value
+        half = (1.0 + self.mapping.gamma) / 2.0  # the upper edge of a bucket, divided by the value of the bucket
         return self.mapping.values(keys - 1) * half, self.mapping.values(keys) * half
 
     def count_finite(self, values: Values) -> dict[str, pa.Array]:
@@ -93,7 +96,10 @@ class DdsState(SketchState):
         return buckets.count_weighted(mapping._keys_within(sizes.array, sizes.min_max), weights, sizes.groups)
 
     def _key_ranges(self, x: Numbers) -> tuple[Whole, Whole] | None:
-        """Return the lowest and the highest key of each group of positive numbers. An empty group has 1 and 0."""
+        """Return the lowest and the highest key of each group of positive numbers, each of shape (groups,).
+
+        An empty group has the keys 1 and 0. Return None if the minima and maxima are unknown.
+        """
         extremes = x.extremes
         if extremes is None:
             return None
@@ -223,7 +229,7 @@ def _all_agree(
             return False
         if (not has_finite and sum_sizes[i]) or not minimum[i] <= maximum[i]:
             return False
-        # infinities are compared as the largest doubles
+        # the caller replaced an infinite minimum or maximum by the largest double of the same sign
         if has_finite and minus[i] == 0:
             wrong = False
             if below[i]:
@@ -251,7 +257,10 @@ def _all_agree(
 
 @compiled
 def _outside(value: float, first: Int, last: Int, multiplier: float) -> bool:
-    """Return whether a value lies outside the buckets from ``first`` to ``last``, with a tolerance at the edges."""
+    """Return whether a magnitude lies outside the buckets with the keys ``first`` to ``last``.
+
+    ``multiplier`` converts natural logarithms to keys. The edges have a tolerance of 0.01 keys, for rounding.
+    """
     if value <= 0.0:
         return True
     place = math.log(value) * multiplier

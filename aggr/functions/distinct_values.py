@@ -25,7 +25,7 @@ from aggr.state_checks import mark_as_checked
 
 @dataclass(frozen=True)
 class SetState(State):
-    """Up to ``max`` distinct values; ``beyond`` determines the action for more values."""
+    """The state of `CollectSet`: up to ``max`` distinct values. ``beyond`` determines the action for more values."""
 
     max: int
     beyond: str = ERROR

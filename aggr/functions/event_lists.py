@@ -30,7 +30,8 @@ ORDERED_AT_TIMES: Mapping[str, InputTypes] = {"value": ORDERED, EVENT_TIME: TIME
 
 @dataclass(frozen=True)
 class EventsState(State):
-    """Lists of up to ``max`` values and their event times, ordered by both.
+    """The state of `EventLists`: lists of up to ``max`` values with their event times, ordered by time and then by
+    value.
 
     ``keep`` selects the values to keep. If all are kept, ``beyond`` determines the action for more than ``max`` values.
     """
@@ -56,7 +57,10 @@ class EventsState(State):
 
 @dataclass(frozen=True)
 class EventLists(Function):
-    """A function whose state lists the values of a column with their event times, ordered by both, such as `points`."""
+    """A function, such as `points`, whose state lists the values of a column with their event times.
+
+    The lists are ordered by time and then by value.
+    """
 
     max: int = field(default=DEFAULT_MAX, kw_only=True)
     keep: str = field(default=ALL, kw_only=True)
@@ -86,9 +90,10 @@ class EventLists(Function):
 class Series:
     """The points of all groups, end to end. Within a group they are in the order of time.
 
-    ``points`` are structs of time and value; ``lengths`` contains the number of points of each group. ``window``
-    contains the starts and the ends of the groups' windows in microseconds. The first and the last point of a group may
-    lie outside its window. Only the time inside the window counts.
+    ``points`` are structs of time and value. ``lengths`` contains the number of points of each group, shape (n,).
+    ``window`` contains the starts and the ends of the groups' windows, in microseconds, or is None. With ``window``,
+    the first and the last point of a group may be neighbours outside its window, and results cover only the time inside
+    the window.
     """
 
     points: pa.StructArray
@@ -102,7 +107,7 @@ class Series:
 
     @cached_property
     def floats(self) -> Floats:
-        """The values of numbers as the nearest doubles, shape (points,)."""
+        """The values as the nearest doubles, shape (points,). They must be numbers."""
         return as_floats(self.values)
 
     @cached_property
@@ -122,8 +127,9 @@ class Series:
 
     @cached_property
     def gaps(self) -> Whole:
-        """The microseconds from each point to the next point of its group, and 0 for the last
-        point, shape (points,).
+        """The time in microseconds from each point to the next point of its group, shape (points,).
+
+        Only the time inside the window counts. The last point of a group has 0.
         """
         gaps = np.diff(self.inside, append=0)
         gaps[self.offsets[1:][self.lengths > 0] - 1] = 0
@@ -138,7 +144,9 @@ class Series:
 
     @cached_property
     def outside(self) -> tuple[Flags, Flags]:
-        """A mask of groups whose first point lies outside their window, and the same for the last point, shape (n,)."""
+        """Two masks of groups, shape (n,): the first point lies before the window, the last point lies after the
+        window.
+        """
         if self.window is None:
             return (none := np.zeros(len(self.lengths), np.bool_)), none
         (first, last), has_points = self.at_ends(self.times), self.lengths > 0
@@ -146,25 +154,28 @@ class Series:
 
     @property
     def own(self) -> tuple[Whole, Whole]:
-        """For each group, the first index, and the index after the last, of its points inside the
-        window, shape (n,).
+        """The range of each group's points inside its window: the index of the first, and the index after the last.
+
+        Each has shape (n,).
         """
         before, after = self.outside
         return self.offsets[:-1] + before, self.offsets[1:] - after
 
     @property
     def crossing(self) -> tuple[Whole, Whole]:
-        """The points from which the line to the next point crosses the start, and the end, of the window, shape (n,).
+        """For each group, the index of the last point before its window, and of the last point inside it, shape (n,).
 
-        -1 if there is no such point. If the line from a point crosses both, the point is listed only for the start.
+        The line from these points to the next point crosses the start or the end of the window. The index is -1 if
+        a line does not cross it. A line that crosses both is listed only for the start.
         """
         before, after = self.outside
         after = after & ~(before & (self.lengths == 2))
         return np.where(before, self.offsets[:-1], -1), np.where(after, self.offsets[1:] - 2, -1)
 
     def at_ends(self, of_points: NDArray[Any]) -> tuple[NDArray[Any], NDArray[Any]]:
-        """Return the entries of ``of_points`` at each group's first and last point, shape (n,); 0 for groups without
-        points.
+        """Return the entries of ``of_points`` for each group's first point and for its last point.
+
+        ``of_points`` has the shape (points,), and each result the shape (n,). Groups without points have 0.
         """
         has_points = self.lengths > 0
         first, last = np.zeros((2, len(has_points)), of_points.dtype)
@@ -180,7 +191,7 @@ class SeriesFunction(EventLists):
     takes: ClassVar[InputTypes | Mapping[str, InputTypes]] = {"value": SUMMABLE, EVENT_TIME: TIMES}
 
     def read(self, series: Series) -> pa.Array:
-        """Compute one result per group."""
+        """Return one result for each group of ``series``."""
         raise NotImplementedError
 
     def finish_states(self, states: pa.StructArray) -> pa.Array:

@@ -17,7 +17,8 @@ from aggr.state import PlainState, State
 EXTREME_POINTS: Mapping[str, Field] = {"earliest": EARLIEST, "lowest": LOWEST, "highest": HIGHEST, "latest": LATEST}
 
 FIRST = PlainState("first", {"earliest": EARLIEST})
-# Stored frames have a separate column for each of the states below, although their layout is that of FIRST.
+# Stored frames have a separate column of states for each of first, any_value and last. Therefore these states are
+# not shared, although any_value has the layout of FIRST.
 ANY_VALUE = PlainState("first", FIRST.layout, variant="any_value")
 LAST = PlainState("last", {"latest": LATEST})
 
@@ -41,7 +42,7 @@ FOUR_POINTS = FourPoints()
 
 
 def check_extreme_points(states: pa.StructArray) -> None:
-    """Raise an error for states whose four points cannot belong to the same rows."""
+    """Raise `DamagedState` if the four points of a state cannot come from the same rows."""
     points = {name: states.field(name) for name in EXTREME_POINTS}
     first = points["earliest"]
     if any(point.type != first.type or not point.is_valid().equals(first.is_valid()) for point in points.values()):

@@ -44,8 +44,8 @@ class Sums:
     Parameters
     ----------
     states : column of states
-    monomials : field -> its inputs
-    units : input -> the field of its unit
+    monomials : field -> the inputs whose product it sums
+    units : input -> the field whose type is the type of the input
     """
 
     states: pa.StructArray
@@ -65,14 +65,16 @@ class Sums:
         return ExactNumbers.of(self.counts)
 
     def __getitem__(self, name: str) -> ExactNumbers:
-        """Return the sums in a field of the states."""
+        """Return the exact sums in the field ``name``, one per state."""
         if name not in self._read:
             scale = sum(scale_of(self.states.field(self.units[x]).type) for x in self.monomials[name])
             self._read[name] = ExactNumbers(Limbs.of_arrow(self.states.field(name)), scale)
         return self._read[name]
 
     def cross(self, product: str, left: str, right: str) -> ExactNumbers:
-        """Compute ``n·Σab − Σa·Σb`` from the sums in the fields ``product``, ``left`` and ``right``."""
+        """Compute ``n·Σab − Σa·Σb`` of each state. The fields ``product``, ``left`` and ``right`` contain Σab, Σa and
+        Σb.
+        """
         return cross(self.counts, self[product], self[left], self[right])
 
 
@@ -119,7 +121,7 @@ class SumsState(State):
 
     @cached_property
     def monomials(self) -> dict[str, tuple[str, ...]]:
-        """For each sum, the inputs that are multiplied, by field name."""
+        """The inputs whose product each field sums, by the name of the field: ``{"xy": ("x", "y")}``."""
         return {name: tuple(product.split(_TIMES)) for name, product in self.sums.items()}
 
     @cached_property
@@ -141,7 +143,7 @@ class SumsState(State):
             raise DamagedState("its count, its sums and its special values contradict each other")
 
     def _possible(self, states: pa.StructArray) -> bool:
-        """Return whether count, sums and flags can belong to the same rows.
+        """Return whether the count, the sums and the flags of special values of each state can come from the same rows.
 
         This requires that (Σa)² ≤ n·Σa² and (Σab)² ≤ Σa²·Σb².
         """
@@ -151,7 +153,7 @@ class SumsState(State):
         flags = {tuple(product.split(_TIMES)): name for name, product in self.special.items()}
         for name, inputs in monomials.items():
             if name in squares.values() and squares[name] is None:
-                continue  # a sum of squares is checked together with the sum of the numbers that are squared
+                continue  # the sum of squares Σa² is checked in the iteration for Σa
             special = states.field(flags[inputs]).to_numpy() if inputs in flags else np.zeros(len(states), np.int8)
             square = None if squares[name] is None else digits_of(states.field(squares[name]))
             fractions = any(pa.types.is_floating(states.field(self.units[input_name]).type) for input_name in inputs)
@@ -192,7 +194,7 @@ class ExactSums(Function):
     own_state: ClassVar[SumsState]
 
     def __init_subclass__(cls, **kwargs: Any) -> None:
-        """Check that the state's sums and units refer to the function's inputs."""
+        """Check that ``own_state`` uses only inputs of the function, and is compatible with its weights."""
         super().__init_subclass__(**kwargs)
         restore_readable(cls, "result")
         if isinstance(cls.__dict__.get("own_state"), SumsState):
@@ -236,7 +238,10 @@ class ExactSums(Function):
 
 
 def _check_declaration(state: SumsState) -> None:
-    """Raise ``TypeError`` unless the inputs of sums, units and special values all have units."""
+    """Raise ``TypeError`` unless the declaration of a state is valid.
+
+    Every input in ``sums`` and ``special`` must have a unit, and all fields must have different names.
+    """
     name = state.name
     for what in ("sums", "units", "special"):
         if not isinstance(getattr(state, what), Mapping):
@@ -252,10 +257,9 @@ def _check_declaration(state: SumsState) -> None:
 
 
 def _check_inputs(function: type[ExactSums]) -> None:
-    """Raise ``TypeError`` if the state of a function does not fit the function.
+    """Raise ``TypeError`` if ``own_state.units`` names something that is not an input of the function.
 
-    This is so if ``own_state.units`` names something that is not an input of the function, or if the function takes
-    weights although one of the sums is a product of several inputs.
+    Raise it also if the function takes weights although one of the sums is a product of several inputs.
     """
     name, state = function.__name__, function.own_state
     inputs = ", ".join(function.inputs)
@@ -317,7 +321,7 @@ def _flags(product: list[str], columns: Mapping[str, Values], groups: Groups) ->
 
 def _special_products(factors: Sequence[pa.Array]) -> NDArray[np.int8]:
     floats = [column.cast(pa.float64(), safe=False).to_numpy() for column in factors]
-    with np.errstate(invalid="ignore"):  # a signalling NaN raises this warning
+    with np.errstate(invalid="ignore"):  # numpy warns about signalling NaN
         signs = np.prod([np.sign(x) for x in floats], axis=0)
         infinite = np.any([np.isinf(x) for x in floats], axis=0)
     nan = np.isnan(signs) | (infinite & (signs == 0))

@@ -66,29 +66,29 @@ class Layout:
 
     @property
     def last(self) -> int:
-        """The index of the largest int64."""
+        """The index of the counts array for the largest int64."""
         half = self.half_magnitude
         return ((2**63 - 1) >> (62 - half)) + ((62 - half) << half)
 
     def index(self, values: Whole) -> Whole:
-        """Find the index of each value."""
+        """Return the index of each value in the counts array."""
         half = self.half_magnitude
         if not len(values) or values.max() < 2 << half:
             return values
         return _index(values, half)
 
     def lowest(self, index: Whole) -> Whole:
-        """Return the lowest value of each index."""
+        """Return the lowest value that is counted at each index."""
         bucket, sub = self._parts(index)
         return sub << bucket
 
     def highest(self, index: Whole) -> Whole:
-        """Return the highest value of each index."""
+        """Return the highest value that is counted at each index."""
         bucket, sub = self._parts(index)
         return (sub << bucket) + ((np.int64(1) << bucket) - 1)
 
     def middle(self, index: Whole) -> Whole:
-        """Return the middle value of each index, which means and variances use."""
+        """Return the middle of the values that are counted at each index. Means and variances are computed from it."""
         bucket, sub = self._parts(index)
         return (sub << bucket) + ((np.int64(1) << bucket) >> 1)
 
@@ -102,8 +102,9 @@ class Layout:
 def _index(values: Whole, half: int) -> Whole:
     index = np.empty(len(values), np.int64)
     for i in range(len(values)):
-        # Beyond 2^53 a double may have been rounded up to the next power of two. Such a value lies in the last index of
-        # its bucket, and the sum below gives the same index for the next bucket.
+        # The conversion of a value beyond 2^53 to double may round it up to the next power of two, which belongs to
+        # the next bucket. The value itself is at the last index of its bucket. The formula gives this index for
+        # both buckets.
         magnitude = (np.float64(values[i]).view(np.int64) >> 52) - 1023
         bucket: Int = max(magnitude - half, 0)
         index[i] = (values[i] >> bucket) + (bucket << half)
@@ -112,7 +113,10 @@ def _index(values: Whole, half: int) -> Whole:
 
 @compiled
 def _indices(x: Floats, unit: float, half: int) -> NDArray[np.int32]:
-    """Return the index of each float after rounding to units. Floats must be at least 0 and below 2^63 units."""
+    """Round floats to whole units, and return their indices in the counts array, shape (len(x),).
+
+    The floats must be at least 0 and below 2^63 units. ``half`` is `Layout.half_magnitude`.
+    """
     index = np.empty(len(x), np.int32)
     for i in range(len(x)):
         units = np.rint(x[i] / unit)
@@ -123,7 +127,7 @@ def _indices(x: Floats, unit: float, half: int) -> NDArray[np.int32]:
 
 @dataclass(frozen=True)
 class HdrState(BucketState):
-    """An HdrHistogram of whole units, with a separate count of NaN, and the smallest and greatest value.
+    """The state of an HdrHistogram: counts of values in whole units, a count of NaN, and the minimum and the maximum.
 
     ``bad_values`` determines the action for values that cannot be counted in units.
     """
@@ -159,7 +163,7 @@ class HdrState(BucketState):
 
     @property
     def histogram(self) -> Buckets:
-        """The field of the buckets."""
+        """The field with the counts of the buckets."""
         return Buckets(None, 0, self.layout.last)
 
     def check_consistency(self, states: pa.StructArray) -> None:
@@ -178,7 +182,7 @@ class HdrState(BucketState):
         return {**self._counted(values), REFUSED: refused}
 
     def _refused(self, values: Values) -> Flags:
-        """Return a mask of the values that cannot be counted in units. NaN can be counted."""
+        """Return a mask of the values that cannot be counted in units, shape (len(values),). NaN is not in the mask."""
         if not pa.types.is_floating(values.array.type):
             units, between = multiples_of(values.array, self._exact_unit)
             refused: Flags = ((unscaled(values.array) < 0) | (units >= 2**63)).astype(np.bool_)
@@ -227,7 +231,10 @@ class HdrState(BucketState):
         return Fraction(1, parts) if parts > 1 and 1.0 / parts == unit else Fraction(unit)
 
     def _whole_units(self, values: pa.Array) -> Whole:
-        """Convert whole numbers or decimals to units, without rounding them to doubles first."""
+        """Convert integers or decimals to whole units exactly.
+
+        Raise ``ValueError`` for values that cannot be counted.
+        """
         if pa.types.is_integer(values.type) and self.unit is None:
             return _whole_numbers(values)
         units, between = multiples_of(values, self._exact_unit)
@@ -251,12 +258,15 @@ class HdrState(BucketState):
         return np.where(empty, 1, low), np.where(empty, 0, high)
 
     def _in_units(self, extremes: pa.Array) -> pa.Array:
-        """Convert floats that were already checked to units. Null stays null."""
+        """Round floats to whole units, as int64.
+
+        The floats must have been checked by `_check_floats`. Null stays null.
+        """
         units = np.rint(pc.fill_null(extremes, 0.0).to_numpy() / (self.unit or 1.0))
         return pa.array(units.astype(np.int64), mask=extremes.is_null().to_numpy(zero_copy_only=False))
 
     def _check_floats(self, x: Floats, span: tuple[float, float]) -> None:
-        """Raise ``ValueError`` for floats that cannot be counted in units; ``span`` is the range of the floats."""
+        """Raise ``ValueError`` for floats that cannot be counted in units. ``span`` is their minimum and maximum."""
         if not len(x):
             return
         low, high = span
@@ -270,8 +280,10 @@ class HdrState(BucketState):
             raise ValueError(f"hdr counts up to 2^63 - 1 units; got {high}; use a larger unit, or dds")
 
     def share_up_to(self, states: pa.StructArray, value: float) -> pa.Array:
-        """Compute the share of values up to ``value``, as `BucketState` declares it. The share is exact for a number
-        that equals ``value`` to the significant digits.
+        """Compute the share of values up to ``value`` in each state, as `BucketState` declares it.
+
+        The result is the exact share of another number, which equals ``value`` in the first ``digits`` significant
+        digits.
         """
         buckets = self.histogram.packed(states, "buckets")
         counts = buckets.totals
@@ -281,7 +293,7 @@ class HdrState(BucketState):
         return pa.array(upto / np.maximum(counts, 1), mask=counts == 0)
 
     def _units_up_to(self, value: float) -> int:
-        """Return the largest number of units that is at most a value, or -1 for a negative value."""
+        """Return the largest whole number of units whose value is at most ``value``, or -1 if ``value`` is negative."""
         if value < 0:
             return -1
         units = value / (self.unit or 1.0)
@@ -295,12 +307,15 @@ class HdrState(BucketState):
 
     def buckets(self, states: pa.StructArray) -> BucketRanges:
         part, unit = Histograms.from_arrow(states.field("buckets")), self.unit or 1.0
-        below = np.maximum(self.layout.lowest(part.keys) - 1, 0).astype(np.float64)  # the edges are in whole units
+        # values are whole units: the lower edge of a bucket is the highest value of the bucket below
+        below = np.maximum(self.layout.lowest(part.keys) - 1, 0).astype(np.float64)
         high = self.layout.highest(part.keys).astype(np.float64)
         return BucketRanges(part.rows().astype(np.int64), below * unit, high * unit, part.counts)
 
     def values_of(self, units: Whole, mask: Flags) -> pa.Array:
-        """Convert units to values: 3 units of 0.1 are 0.3, not 0.30000000000000004."""
+        """Return the values of numbers of units, null where ``mask`` is true: 3 units of 0.1 are 0.3, not
+        0.30000000000000004.
+        """
         if self.unit is None:
             return pa.array(units, mask=mask)
         parts = round(1.0 / self.unit)
@@ -308,7 +323,7 @@ class HdrState(BucketState):
         if not exactly:
             return pa.array(units * self.unit, mask=mask)
         values = units / parts
-        if (large := units > 2**53).any():  # dividing their doubles would round twice
+        if (large := units > 2**53).any():  # conversion to doubles would round them before the division rounds again
             divisors = np.full(large.sum(), parts)
             values[large] = ExactNumbers.of(units[large]).over_integers(divisors)
         return pa.array(values, mask=mask)
@@ -438,7 +453,7 @@ def _between(low: pa.Array, high: pa.Array, shares: Floats, mask: Flags) -> pa.A
 
 
 def _whole_numbers(values: pa.Array) -> Whole:
-    """Return integers as int64; raises an error for integers that do not fit."""
+    """Return integers as int64. Raise ``ValueError`` if one is negative or exceeds int64."""
     try:
         numbers: Whole = values.cast(pa.int64()).to_numpy()
     except pa.ArrowInvalid:

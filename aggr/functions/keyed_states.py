@@ -33,17 +33,17 @@ from aggr.groups.groups import Groups, group_by
 from aggr.groups.numbers import sum_by_group
 from aggr.state_checks import check_states, mark_as_checked
 
-SAMPLE = "sample"  # the value of beyond that keeps a sample of the keys
+SAMPLE = "sample"  # with this value of ``beyond``, a state with too many keys keeps a sample of them
 _KEY = "key"
 
 
 class KeyGroups(NamedTuple):
-    """Rows, or states, grouped by group and key, for the keys in the map or sample.
+    """Rows, or states, that are grouped by their group, called the owner, and by their key.
 
-    ``groups`` contains a group for each key of each owner, in the order of owners and keys, of the rows that are kept.
-    ``rows`` is a mask of the kept rows, or None if all are kept. ``keys`` are the keys, ``owners`` contains the group
-    that each key belongs to, and ``thetas`` has one hash per owner. ``beyond`` is a mask of the owners beyond an
-    absorbing limit, or None if there are none.
+    ``keys`` contains the keys of all maps, ordered by owner and then by key. ``owners`` contains the owner of each key.
+    ``groups`` assigns each kept row to an entry of ``keys``. ``rows`` is a mask of the kept rows, or None if all are
+    kept: the rows of keys outside the sample, and of owners beyond an absorbing limit, are not kept. ``thetas`` has
+    one hash per owner. ``beyond`` is a mask of the owners beyond an absorbing limit, or None if there are none.
     """
 
     groups: Groups
@@ -56,8 +56,10 @@ class KeyGroups(NamedTuple):
 
 @dataclass(frozen=True)
 class KeyedStates(Field):
-    """The field of a state that maps up to ``max`` keys to states of functions; ``beyond`` determines the action for
-    more keys. ``instead`` is the part of the error message that names an alternative.
+    """The field of a state that maps up to ``max`` keys to states of ``functions``.
+
+    ``beyond`` determines the action for more keys. ``instead`` is the part of the error message that names an
+    alternative.
     """
 
     functions: tuple[tuple[str, Function], ...]
@@ -66,11 +68,16 @@ class KeyedStates(Field):
     instead: str = "or keep a sample of the keys by beyond='sample'"
 
     def group(self, keys: pa.Array, owners: Groups) -> KeyGroups:
-        """Group rows by both their group and their key. Keys must not be null."""
+        """Group rows by their group, which is in ``owners``, and by their key. ``keys`` has one key per row, without
+        nulls.
+        """
         return self._group(normalize_floats(keys), owners, np.full(owners.n, NO_THRESHOLD))
 
     def pack(self, keyed: KeyGroups, states: list[pa.StructArray]) -> pa.StructArray:
-        """Make maps from the states of the keys; ``states`` has one column per function."""
+        """Return one map per owner.
+
+        ``states`` has one column per function, with one state for each of ``keyed.keys``.
+        """
         names = [_KEY, *(name for name, _ in self.functions)]
         entries = pa.StructArray.from_arrays([keyed.keys, *states], names=names)
         lists = lists_of(entries, np.bincount(keyed.owners, minlength=len(keyed.thetas)), keyed.beyond)
@@ -90,14 +97,16 @@ class KeyedStates(Field):
         return self.pack(keyed, [states.states for states in merged])
 
     def finish(self, column: pa.StructArray) -> tuple[pa.StructArray, Groups]:
-        """Return the results of all keys, end to end as structs, and the state of each key."""
+        """Return the results for all keys of all maps, as one column of structs, and the row of ``column``
+        of each key.
+        """
         entries, owners = entries_of(column.field("entries"), Groups.each(len(column)))
         results = {name: function.finish(mark_as_checked(entries.field(name))) for name, function in self.functions}
         columns = {_KEY: entries.field(_KEY), **results}
         return pa.StructArray.from_arrays(list(columns.values()), names=list(columns)), owners
 
     def shares(self, column: pa.StructArray) -> Floats:
-        """Return the expected share of all keys that each map contains, which is 1 if the map is not a sample."""
+        """Return the expected share of its group's keys that each map contains: 1 unless the map is a sample."""
         thetas = column.field("theta").to_numpy()
         return np.where(thetas == NO_THRESHOLD, 1.0, thetas / 2.0**63)
 
@@ -106,8 +115,9 @@ class KeyedStates(Field):
         return null_lists(column.field("entries"))
 
     def excluded_counts(self, column: pa.StructArray) -> ExcludedCounts:
-        """Return, for each map, the numbers of excluded groups and values. A map beyond its limit counts as one group.
-        The numbers in the states of its keys are added.
+        """Return the numbers of excluded groups and values of each map.
+
+        They are the sums of the numbers of the states in the map. A map beyond its limit counts as one group.
         """
         beyond = self.beyond_limit(column)
         by_kind: list[list[Whole]] = [[] if beyond is None else [beyond.astype(np.int64)], []]
@@ -128,7 +138,8 @@ class KeyedStates(Field):
             limit = Limit(self.max, self.beyond)
             beyond = limit.exceeded(counts, "the map", self.instead, absorbed)
             return keyed if beyond is None else _only(keyed, ~beyond[owner])._replace(beyond=beyond)
-        # A sample has max keys. If the total does not exceed max, all samples have the same keys.
+        # A state that is a sample has max keys. If the keys of the merged states together are at most max, the states
+        # that are samples have the same keys, and the lowest of their thetas is the theta of the result.
         crowded = counts > self.max
         if not crowded.any():
             return keyed
@@ -165,7 +176,7 @@ class KeyedStates(Field):
 
 
 def _only(keyed: KeyGroups, is_kept: Flags) -> KeyGroups:
-    """Keep the keys that a mask selects, and the rows with these keys."""
+    """Return only the keys that the mask ``is_kept`` selects, and only the rows with these keys."""
     rows = is_kept[keyed.groups.ids]
     numbers = np.cumsum(is_kept) - 1
     groups = Groups(numbers[keyed.groups.ids[rows]], int(is_kept.sum()))
@@ -174,8 +185,10 @@ def _only(keyed: KeyGroups, is_kept: Flags) -> KeyGroups:
 
 
 def _next_hash(hashes: Whole, owners: Ids, thetas: Whole, crowded: Flags, room: int) -> Whole:
-    """Return the smallest hash outside the sample of each group with too many keys, among its keys and the thetas of
-    its parts.
+    """Return the new theta of each group with too many keys: the smallest hash that is outside its sample.
+
+    ``crowded`` is a mask of these groups. ``hashes`` and ``owners`` contain the hashes and the groups of their keys.
+    ``room`` is the number of keys of a sample. The theta in ``thetas`` is a candidate like the hashes of the keys.
     """
     owners = np.concatenate([owners, np.flatnonzero(crowded)])
     hashes = np.concatenate([hashes, thetas[crowded]])

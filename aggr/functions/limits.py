@@ -24,14 +24,15 @@ from aggr.groups.groups import Groups
 
 ERROR, NULL = "error", "null"
 REACTIONS = (ERROR, NULL)
-BEYOND = "beyond"  # the parameter of functions and states with a limit
-STORED: Mapping[str, pa.DataType] = {BEYOND: pa.string()}  # a parameter of states, unless it is "error"
+BEYOND = "beyond"  # the parameter of functions and states that determines the action beyond a limit
+STORED: Mapping[str, pa.DataType] = {BEYOND: pa.string()}  # states have this parameter only if it is not "error"
 
 
 @dataclass(frozen=True)
 class Limit:
-    """The maximum number of values of a group, and the action for groups with more values: raise an error, or return an
-    absorbing state.
+    """The maximum number of values of a group, and the action for a group with more values.
+
+    The action is to raise an error, or to give the group an absorbing state.
 
     >>> Limit(3, NULL).exceeded(np.array([2, 5]), "the list", "or keep fewer")
     array([False,  True])
@@ -46,10 +47,11 @@ class Limit:
         return self.beyond == NULL
 
     def exceeded(self, counts: Whole, what: str, instead: str, absorbed: Flags | None = None) -> Flags | None:
-        """Return a mask of the groups beyond the limit, by their counts or because ``absorbed`` marks them; None if
-        there are none.
+        """Return a mask of the groups beyond the limit, or None if there are none.
 
-        Raises ``ValueError`` if the limit is not absorbing; ``what`` and ``instead`` are words of the message.
+        A group is beyond the limit if its entry of ``counts`` exceeds ``max``, or if ``absorbed`` marks it. If the
+        limit is not absorbing, such a group raises ``ValueError``. ``what`` and ``instead`` are parts of its message:
+        the subject, and the alternative.
         """
         crowded = counts > self.max
         if self.is_absorbing and absorbed is not None:
@@ -65,7 +67,7 @@ class Limit:
 
 
 def check_max(size: int) -> None:
-    """Raise ``ValueError`` unless a number of values is a whole number of at least 1."""
+    """Raise ``ValueError`` unless ``size`` is a whole number from 1 to 2^31 - 1."""
     if isinstance(size, bool) or not isinstance(size, int) or not 1 <= size < 2**31:
         raise ValueError(
             f"max, the maximum number of values in a group, must be a whole number of at least 1; got {shown(size)}"
@@ -73,27 +75,27 @@ def check_max(size: int) -> None:
 
 
 def check_beyond(beyond: object, allowed: Sequence[str] = REACTIONS) -> None:
-    """Raise ``ValueError`` unless ``beyond`` is an allowed word."""
+    """Raise ``ValueError`` unless ``beyond`` is one of the texts in ``allowed``."""
     if not isinstance(beyond, str) or beyond not in allowed:
         words = f"{', '.join(map(repr, allowed[:-1]))} or {allowed[-1]!r}"
         raise ValueError(f"beyond must be {words}; got {shown(beyond)}")
 
 
 def stored_reaction(beyond: str) -> Mapping[str, pa.DataType]:
-    """Return the type of the parameter `BEYOND` that states store, by its name.
+    """Return the parameters that ``beyond`` adds to a state, as name → type: `STORED`, or none for "error".
 
-    The result is empty for the default, "error", so that the layout of such states is the same as without a limit.
+    "error" is the default. Such states keep the layout that they had before the parameter existed.
     """
     return {} if beyond == ERROR else STORED
 
 
 def null_lists(lists: pa.Array) -> Flags | None:
-    """Return a mask of the states beyond their limit, whose lists are null; None if there are none."""
+    """Return a mask of the null lists, which are those of states beyond their limit, or None if no list is null."""
     return lists.is_null().to_numpy(zero_copy_only=False) if lists.null_count else None
 
 
 def absorbed_groups(lists: pa.Array, groups: Groups) -> Flags | None:
-    """Return a mask of the groups with a state beyond its limit, or None if there are none."""
+    """Return a mask of the groups with a null list, shape (groups.n,), or None if no list is null."""
     is_beyond = null_lists(lists)
     if is_beyond is None:
         return None

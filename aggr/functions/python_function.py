@@ -115,8 +115,9 @@ class PerGroup(Function):
 
 @dataclass(frozen=True, eq=False)
 class FoldedState(State):
-    """The state of a `PerGroup` function, which combines values and states one by one. States with equal parameters are
-    equal.
+    """The state of a `PerGroup` function. Values and states are combined one by one.
+
+    Two states are equal if their functions have the same class and the same values of the parameters.
     """
 
     name: str
@@ -144,7 +145,7 @@ class FoldedState(State):
 
 @dataclass(frozen=True)
 class _Folded(Field):
-    """Combine the rows of each group with a Python function, one by one."""
+    """A field whose groups are folded in Python: ``step`` is called with the previous state and one row at a time."""
 
     start: Callable[[], Any]
     step: Callable[[Any, Any], Any]
@@ -165,8 +166,9 @@ class _Folded(Field):
 
 
 def _typed_column(values: list[Any], dtype: pa.DataType, what: str, made_by: Callable[..., Any]) -> pa.Array:
-    """Make a column from the values that a function returns; raises ``TypeError`` if they do not have the declared
-    type.
+    """Return ``values`` as a column of type ``dtype``. Raise ``TypeError`` if a value does not have this type.
+
+    ``made_by`` is the function that returned the values, for the message.
     """
     try:
         return pa.array(values, dtype)

@@ -22,30 +22,32 @@ from aggr.values import Values
 
 SKIP = "skip"
 REACTIONS = (ERROR, SKIP)
-REFUSED = "refused"  # the field with the number of refused values, weighted
-STORED: Mapping[str, pa.DataType] = {"bad_values": pa.string()}  # a parameter of states that count refused values
+REFUSED = "refused"  # the field with the sum of the weights of refused values
+STORED: Mapping[str, pa.DataType] = {"bad_values": pa.string()}  # the parameter of states that count refused values
 
 
 def check_bad_values(bad_values: object) -> None:
-    """Raise ``ValueError`` unless the reaction to refused values is an allowed word."""
+    """Raise ``ValueError`` unless ``bad_values`` is "error" or "skip"."""
     if not isinstance(bad_values, str) or bad_values not in REACTIONS:
         raise ValueError(f"bad_values must be 'error' or 'skip'; got {shown(bad_values)}")
 
 
 def stored_reaction(bad_values: str) -> Mapping[str, pa.DataType]:
-    """Return the type of the parameter ``bad_values`` that states store, by its name; empty unless it is "skip"."""
+    """Return the parameters that ``bad_values`` adds to a state, as name → type. "error" adds none."""
     return STORED if bad_values == SKIP else {}
 
 
 def count_field(bad_values: str) -> Mapping[str, Field]:
-    """Return the field that counts refused values, by its name; empty if ``bad_values`` is not "skip"."""
+    """Return the fields that ``bad_values`` adds to a state, as name → field: the count of refused values if it is
+    "skip".
+    """
     return {REFUSED: COUNT} if bad_values == SKIP else {}
 
 
 def without_refused(values: Values, is_refused: Flags) -> tuple[Values, pa.Array]:
-    """Return the values that are not refused, and the number of refused ones of each group.
+    """Return the values that ``is_refused`` does not mark, and the count of refused values of each group.
 
-    A refused value counts with its weight, and a value whose weight was refused counts once.
+    A marked value counts with its weight. A value whose weight was refused before, in ``values.refused``, counts once.
     """
     by_weight = np.zeros(values.groups.n, np.int64) if values.refused is None else values.refused
     if not is_refused.any():

@@ -49,26 +49,31 @@ class SketchState(BucketState):
     @property
     @abstractmethod
     def side(self) -> Buckets:
-        """The field with the buckets of one sign."""
+        """The field that is used for the positive buckets and for the negative buckets."""
 
     @abstractmethod
     def count_finite(self, values: Values) -> dict[str, pa.Array]:
-        """Count finite values: return the fields of zeros and of the buckets of both signs."""
+        """Count finite values in each group.
+
+        Return the fields ``zero``, ``positive`` and ``negative`` of the states.
+        """
 
     @abstractmethod
     def keys_of(self, size: float, states: pa.StructArray) -> Whole:
-        """Return the bucket of a magnitude in each state. For infinity, it is a bucket beyond all others."""
+        """Return the key of the bucket of the magnitude ``size`` in each state. Infinity has a key above all others."""
 
     @abstractmethod
     def values_at(self, keys: Whole, states: pa.StructArray) -> Floats:
         """Return the value that represents each bucket.
 
-        ``keys`` are the keys of the buckets. Their last axis has one entry per state.
+        ``keys`` contains keys of buckets. Its last axis has one entry per state, and the result has its shape.
         """
 
     @abstractmethod
     def edges(self, keys: Whole, rows: Whole, states: pa.StructArray) -> tuple[Floats, Floats]:
-        """Return the lower and the upper edge of buckets. Bucket i has the key ``keys[i]`` in the state ``rows[i]``."""
+        """Return the lower and the upper edges of buckets: bucket i has the key ``keys[i]`` in the state
+        ``rows[i]``.
+        """
 
     @property
     def fields(self) -> Mapping[str, Field]:
@@ -87,13 +92,14 @@ class SketchState(BucketState):
         columns["min"] = LEAST.of_numbers(ordered.floats)
         columns["max"] = GREATEST.of_numbers(ordered.floats)
         places = scale_of(values.array.type)
-        # `values.counts` raises an error for counts beyond int64
+        # `values.counts` raises ``OverflowError`` for counts beyond int64
         columns["sum"] = with_places(values.exact_sum, places, values.counts > 0)
         return columns | self.count_finite(finite)
 
     def share_up_to(self, states: pa.StructArray, value: float) -> pa.Array:
-        """Compute the share of `BucketState`. The share is exact for a number within a relative distance of α from
-        ``value``.
+        """Compute the share of values up to ``value`` in each state, as `BucketState` declares it.
+
+        The result is the exact share of another number, whose relative distance from ``value`` is at most α.
         """
         parts = Parts.from_states(states, self.side)
         low, below, zero, counts = parts.low, parts.negative.totals, parts.zero, parts.counts
@@ -142,7 +148,7 @@ class SignedSketch(Function):
         """The state of the sketch, which depends on the parameters."""
 
     def _more(self, states: pa.StructArray) -> dict[str, pa.Array]:
-        """Return the fields of the result that precede the quantiles."""
+        """Return further fields of the result, which are placed before the quantiles."""
         return {}
 
     def finish_states(self, states: pa.StructArray) -> pa.Array:
@@ -164,7 +170,7 @@ class SignedSketch(Function):
         return pa.StructArray.from_arrays(list(children.values()), names=list(children), mask=pa.array(~present))
 
     def _quantiles(self, states: pa.StructArray, parts: Parts) -> list[pa.Array]:
-        """Compute the quantiles according to `method`, each from the values at one or two ranks."""
+        """Return one column per quantile, in the order of ``self.quantiles``. ``method`` selects the ranks to read."""
         counts = parts.counts
         order = np.argsort(self.quantiles, kind="stable")
         low, high, shares = stacked_ranks([self.quantiles[i] for i in order], counts, self.method)
@@ -175,7 +181,7 @@ class SignedSketch(Function):
         return [pa.array(values[place[i]], mask=empty) for i in range(len(order))]
 
     def _at_ranks(self, states: pa.StructArray, parts: Parts, ranks: Whole) -> Floats:
-        """Return the values at ascending ranks, shape (ranks, states), in one pass over the buckets."""
+        """Return the values at ``ranks``, shape (ranks, states). The ranks of a state must ascend."""
         low, zero, counts = parts.low, parts.zero, parts.counts
         below = parts.negative.totals
         middle = low + below  # the number of values below 0, which is the rank of the first zero
@@ -200,7 +206,10 @@ class SignedSketch(Function):
 
 @dataclass(frozen=True)
 class Parts:
-    """The counts in a column of states, in the order -inf, negative, zero, positive, inf."""
+    """The counts of a column of states.
+
+    ``low`` counts -inf, ``high`` counts inf, and ``counts`` contains the totals.
+    """
 
     low: Whole
     negative: Packed
@@ -211,7 +220,7 @@ class Parts:
 
     @classmethod
     def from_states(cls, states: pa.StructArray, field: Buckets) -> Parts:
-        """Return the counts of states; raises ``OverflowError`` if a count exceeds int64."""
+        """Return the counts of states. ``field`` is the field of the buckets. Raise ``OverflowError`` beyond int64."""
         positive, negative = (field.packed(states, sign) for sign in ("positive", "negative"))
         high, low, zero = (whole_numbers(states, f) for f in ("positive_infinity", "negative_infinity", "zero"))
         counts = low
@@ -225,12 +234,12 @@ class Parts:
 
 
 def whole_numbers(states: pa.StructArray, name: str) -> Whole:
-    """Return a field of counts as whole numbers."""
+    """Return the counts in the field ``name`` of states, as an int64 array of shape (n,)."""
     numbers: Whole = states.field(name).to_numpy()
     return numbers
 
 
 def finite_floats(column: pa.Array) -> Floats:
-    """Return finite bounds for clipping. Null becomes 0, and an infinity becomes the largest double."""
+    """Return a column of doubles as an array. Null becomes 0, and an infinity the largest double of the same sign."""
     bounds: Floats = np.nan_to_num(pc.fill_null(column, 0.0).to_numpy())
     return bounds

@@ -30,8 +30,9 @@ from aggr.values import Values
 
 @dataclass(frozen=True)
 class CountsState(State):
-    """A map from each of up to ``max`` distinct values to its count; ``beyond`` determines the action for more
-    values.
+    """The state of `ValueCounts`: a map from up to ``max`` distinct values to their counts.
+
+    ``beyond`` determines the action for more values.
     """
 
     max: int
@@ -46,7 +47,7 @@ class CountsState(State):
 
     @property
     def map(self) -> KeyedStates:
-        """The field of the map."""
+        """The field that maps values to counts."""
         return KeyedStates(
             (("count", Count()),), self.max, self.beyond, "or count the most frequent values by frequent"
         )
@@ -67,11 +68,12 @@ class CountsState(State):
 
 @dataclass(frozen=True)
 class Counted(Function):
-    """A function of the distinct values and their counts. Its parameter ``max`` limits the number
-    of distinct values.
+    """A function whose state maps each distinct value to its count.
+
+    ``max`` is the maximum number of distinct values.
     """
 
-    max = DEFAULT_MAX  # without annotations, so that each subclass chooses the positions of both parameters
+    max = DEFAULT_MAX  # not annotated, and so not fields here: each subclass chooses the positions of its parameters
     beyond = ERROR
 
     takes = ORDERED
@@ -87,9 +89,9 @@ class Counted(Function):
         return CountsState(self.max, self.beyond)
 
     def counted_values(self, states: pa.StructArray) -> tuple[pa.Array, Whole, Groups]:
-        """Return the values of all states, their counts, and the state of each value.
+        """Return the distinct values of all states, their counts, and the state that each value belongs to.
 
-        The values are sorted by state, and ascend within a state.
+        The values are ordered by state and then by value.
         """
         results, owners = self.own_state.map.finish(states.field("values"))
         return results.field("key"), results.field("count").to_numpy(), owners
@@ -232,5 +234,5 @@ class ExactQuantiles(Counted):
 
 
 def most_frequent_first(counts: Whole, owners: Groups) -> Ids:
-    """Sort the values of each state by their counts. Values with equal counts stay in order."""
+    """Return the order of the values by state and descending count. Values with equal counts keep their order."""
     return np.lexsort((-counts, owners.ids))

@@ -1,4 +1,4 @@
-"""Lists of values in states: ordered rows, or distinct values. Each group has at most ``max``.
+"""Fields of states that list rows in order, or distinct values. Each group has at most ``max`` of them.
 
 group 0    (10:00, "b")  (10:02, "a")          values end to end, ordered by group, then time, then value
 group 1    (09:59, "c")                        and the number of values of each group
@@ -29,9 +29,10 @@ DEFAULT_MAX = 10_000  # the default maximum of values per group
 
 @dataclass(frozen=True)
 class OrderedRows(Field):
-    """The field of a state that lists up to ``max`` rows (structs ordered by ``by`` and then by ``value``).
+    """The field of a state that lists up to ``max`` rows. They are structs, ordered by ``by`` and then by ``value``.
 
-    If there are more, ``keep`` selects the earliest or the latest rows; otherwise ``beyond`` determines the action.
+    If a group has more rows, ``keep`` selects the earliest or the latest. With ``keep="all"``, ``beyond`` determines
+    the action.
     """
 
     max: int
@@ -49,7 +50,7 @@ class OrderedRows(Field):
         return self.list_rows(*entries_of(column, groups), absorbed_groups(column, groups))
 
     def list_rows(self, rows: pa.StructArray, groups: Groups, absorbed: Flags | None = None) -> pa.ListArray:
-        """List the rows of each group; ``absorbed`` marks the groups that are already beyond the limit."""
+        """Return the list of rows of each group. ``absorbed`` marks the groups with a part that is beyond the limit."""
         counts = groups.counts()
         beyond = None
         if self.keep == ALL:
@@ -77,8 +78,9 @@ class OrderedRows(Field):
 
 @dataclass(frozen=True)
 class ValueSet(Field):
-    """The field of a state that lists up to ``max`` distinct values in order; ``beyond`` determines the action for more
-    values.
+    """The field of a state that lists up to ``max`` distinct values in ascending order.
+
+    ``beyond`` determines the action for more values.
     """
 
     max: int
@@ -91,9 +93,9 @@ class ValueSet(Field):
         return self.list_values(*entries_of(column, groups), absorbed_groups(column, groups))
 
     def list_values(self, values: pa.Array, groups: Groups, absorbed: Flags | None = None) -> pa.ListArray:
-        """List the distinct values of each group. Both zeros count as one value, and all NaN count as one.
+        """Return the list of distinct values of each group. Both zeros count as one value, and all NaN count as one.
 
-        ``absorbed`` marks the groups that are already beyond the limit.
+        ``absorbed`` marks the groups with a part that is beyond the limit.
         """
         values = normalize_floats(values)
         keys = order_keys(values)
@@ -114,21 +116,21 @@ class ValueSet(Field):
 
 
 def values_of(lists: pa.ListArray, field: str) -> pa.ListArray:
-    """Return lists with only one field of the structs in lists."""
+    """Return lists of the values of ``field``. ``lists`` are lists of structs with this field."""
     entries = lists.flatten()
     return lists_of(entries.field(field), pc.list_value_length(lists).to_numpy())
 
 
 def nested_lists(lists: pa.ListArray, times: Whole, lengths: Sequence[int]) -> pa.ListArray:
-    """Split lists into nested lists: for each length of time, from the finest on, one list per period that has values.
+    """Split lists into nested lists, with one inner list per period that has values.
 
-    No list may be null, and each must be ordered by time. ``times`` contains the time of every value. ``lengths`` are
-    the lengths of the periods from the finest on, each a multiple of the previous one. ``times`` and ``lengths`` are in
-    microseconds.
+    The lists must not contain null, and must be ordered by time. ``times`` contains the time of every value.
+    ``lengths`` contains the lengths of the periods in ascending order, each a multiple of the previous length. Each
+    length adds one level of nesting. ``times`` and ``lengths`` have the same unit, micro- or nanoseconds.
     """
     counts = pc.list_value_length(lists).to_numpy()
     owners = np.repeat(np.arange(len(counts)), counts)
-    inner = lists.flatten()  # the entries of the next coarser lists
+    inner = lists.flatten()  # the entries of the lists that the next iteration creates
     sizes = np.ones(len(times), np.int64)  # the number of values of each entry
     for length in lengths:
         firsts = np.cumsum(sizes) - sizes
@@ -140,7 +142,10 @@ def nested_lists(lists: pa.ListArray, times: Whole, lengths: Sequence[int]) -> p
 
 
 def check_set(values: pa.Array, lengths: Whole) -> None:
-    """Raise `DamagedState` unless the values, end to end, form ordered sets of the lengths ``lengths``."""
+    """Raise `DamagedState` unless each set has distinct values in ascending order.
+
+    ``values`` contains the values of all sets, one set after the other. ``lengths`` contains the sizes of the sets.
+    """
     keys = _checked_keys(values)
     if pa.types.is_floating(values.type) and (np.signbit(numbers := values.to_numpy()) & (numbers == 0)).any():
         raise DamagedState("contains -0.0, which a set stores as 0.0")
@@ -148,16 +153,16 @@ def check_set(values: pa.Array, lengths: Whole) -> None:
 
 
 def entries_of(column: pa.ListArray, groups: Groups) -> tuple[pa.Array, Groups]:
-    """Return the entries of lists, end to end, and the group that each entry belongs to."""
+    """Return the entries of all lists as one array, and the group of each entry. ``groups`` assigns lists to groups."""
     lengths = pc.fill_null(pc.list_value_length(column), 0).to_numpy()
     return column.flatten(), Groups(np.repeat(groups.ids, lengths), groups.n)
 
 
 def checked_entries(column: pa.Array, max_values: int, beyond: str = ERROR) -> tuple[pa.Array, Whole]:
-    """Check lists, and return their entries, end to end, and the length of each list; raises `DamagedState` for other
-    columns.
+    """Return the entries of all lists as one array, and the length of each list.
 
-    If the limit is absorbing, the null list of a group beyond it has the length 0; otherwise null is damage.
+    Raise `DamagedState` if the column does not consist of lists, or a list has null or more than ``max_values``
+    entries. If the limit is absorbing, a list may be null, and has the length 0; otherwise it raises the error too.
     """
     if not pa.types.is_list(column.type):
         raise DamagedState(f"has type {column.type}, not a list")
@@ -179,7 +184,10 @@ def _checked_keys(values: pa.Array) -> Whole:
 
 
 def check_neighbours(in_order: Flags, lengths: Whole) -> None:
-    """Raise `DamagedState` for lists whose values are not in ascending order."""
+    """Raise `DamagedState` if a list is not in ascending order.
+
+    ``in_order[i]`` is whether the values i and i + 1 of all lists together are in order.
+    """
     within = np.ones(len(in_order) + 1, np.bool_)
     starts = np.cumsum(lengths) - lengths
     within[starts[starts < len(within)]] = False
@@ -188,12 +196,15 @@ def check_neighbours(in_order: Flags, lengths: Whole) -> None:
 
 
 def first_of_each(order: Ids, owners: Groups, max_values: int) -> Ids:
-    """Return the first ``max_values`` rows of each group; ``order`` lists the rows group by group."""
+    """Return the first ``max_values`` entries of each group in ``order``, which lists the rows group by group."""
     return order[np.arange(len(order)) - np.repeat(owners.offsets[:-1], owners.counts()) < max_values]
 
 
 def lists_of(values: pa.Array, lengths: Whole, is_null: Flags | None = None) -> pa.ListArray:
-    """Split values into lists of the lengths ``lengths``; lists that are null have the length 0."""
+    """Split values into consecutive lists of the lengths ``lengths``.
+
+    A list that ``is_null`` marks must have length 0.
+    """
     offsets = np.append(0, np.cumsum(lengths))
     if offsets[-1] > np.iinfo(np.int32).max:
         raise ValueError("a batch of states contains too many values; use smaller batches or a smaller max")

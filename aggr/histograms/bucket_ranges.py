@@ -11,8 +11,9 @@ from aggr.arrays import Floats, Whole
 
 
 class BucketRanges(NamedTuple):
-    """The buckets of a column of states, shape (buckets,): the row of the state, the lower and upper edge, and the
-    count.
+    """The buckets of a column of states. Each array has the shape (buckets,).
+
+    ``rows`` contains the row of each bucket's state, ``low`` and ``high`` its edges, and ``counts`` its count.
     """
 
     rows: Whole
@@ -22,18 +23,19 @@ class BucketRanges(NamedTuple):
 
     @classmethod
     def single(cls, counts: Whole, low: float, high: float) -> Self:
-        """Make one bucket for each state whose count is above 0."""
+        """Return one bucket, with the edges ``low`` and ``high``, for each state whose count is above 0."""
         rows = np.flatnonzero(counts)
         return cls(rows, np.full(len(rows), low), np.full(len(rows), high), counts[rows])
 
     def mirrored(self) -> Self:
-        """Convert buckets of magnitudes to buckets of negative numbers, in ascending order."""
+        """Return the buckets of the negated values: edges change their signs and places, and the order is reversed."""
         return type(self)(self.rows[::-1], -self.high[::-1], -self.low[::-1], self.counts[::-1])
 
     @classmethod
     def joined(cls, parts: Iterable[Self]) -> Self:
-        """Join parts, passed in ascending order of values. The result is sorted by state, and within a state by
-        value.
+        """Return the buckets of all parts, sorted by state and then by value.
+
+        The parts must be passed in ascending order of their values.
         """
         rows, low, high, counts = map(np.concatenate, zip(*parts, strict=True))
         order = np.argsort(rows, kind="stable")

@@ -1,4 +1,4 @@
-"""BucketState: a state that counts values in buckets, which several accessors can read."""
+"""BucketState: the base class of states that count values in buckets. Several accessors read such states."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from aggr.state import State
 
 
 class BucketState(State):
-    """A state that counts values in buckets. Ranks and lists of the buckets can be computed from it."""
+    """A state that counts values in buckets, from which shares of values and ranges of values can be computed."""
 
     @abstractmethod
     def share_up_to(self, states: pa.StructArray, value: float) -> pa.Array:
@@ -32,7 +32,7 @@ class BucketState(State):
 
     @abstractmethod
     def buckets(self, states: pa.StructArray) -> BucketRanges:
-        """List the ranges of values whose counts the states contain.
+        """Return the buckets of the states as ranges of values with their counts.
 
         Parameters
         ----------

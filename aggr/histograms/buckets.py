@@ -1,8 +1,8 @@
 """Buckets: the field of a state with a histogram over integer keys, for HdrHistogram and DDSketch.
 
-`loops` counts the keys. The histograms of a group are added in an array of cells that fits into the cache. Keys that
-are far apart are sorted by numpy instead, because few columns have such keys, and a compiled sort would take long to
-compile.
+Keys are counted by `aggr.histograms.loops`. The histograms of a group are added in an array with one cell per key,
+which fits into the cache. If the keys of a group are far apart, numpy sorts them instead. Few columns have such keys,
+and a compiled sort would take long to compile.
 """
 
 from __future__ import annotations
@@ -50,15 +50,15 @@ from aggr.histograms.pairs import add_two, lists_of
 from aggr.histograms.reading import LAST as _LAST
 from aggr.histograms.reading import Packed, next_number
 
-_OFFSET, _KEY = 1 << 31, (1 << 32) - 1  # the sum of a 32-bit key and _OFFSET is the lower half of a 64-bit number
-_UNASKED = np.zeros((0, 0), np.int64)  # passed if no ranks are requested
-_MARKED = 2  # above this number of cells per byte, used cells are marked
-_APART = 4  # above this number of cells per byte, the keys of two histograms are merged as lists
+_OFFSET, _KEY = 1 << 31, (1 << 32) - 1  # `_summed` stores the sum of a key and _OFFSET in the lower 32 bits of a number
+_UNASKED = np.zeros((0, 0), np.int64)  # the ``ranks`` of `is_sound` if no keys are requested
+_MARKED = 2  # with more cells per encoded byte, each used cell is marked by a bit
+_APART = 4  # with more cells per encoded byte, two histograms are merged as lists of keys
 
 
 @dataclass(frozen=True, slots=True)
 class Buckets(Field):
-    """The field of a state that holds histograms, a column of `aggr.histograms.column.HISTOGRAM_TYPE`.
+    """A field of a state whose values are histograms, of the type `aggr.histograms.column.HISTOGRAM_TYPE`.
 
     Histograms are checked while they are merged, and by `packed` while they are read. A separate check would take a
     quarter of the time of a merge.
@@ -83,10 +83,10 @@ class Buckets(Field):
     def count(
         self, keys: NDArray[np.integer], groups: Groups, key_ranges: tuple[Whole, Whole] | None = None
     ) -> pa.StructArray:
-        """Count the keys of each group. Keys must fit int32 and be sorted by group.
+        """Return the histogram of the keys of each group. Keys must fit int32 and be sorted by group.
 
-        ``key_ranges`` are the lowest and the highest key of each group, if they are known. For a group without keys,
-        they are 1 and 0.
+        ``key_ranges`` contains the lowest and the highest key of each group, and 1 and 0 for a group without keys.
+        Without it, they are computed.
         """
         check_lengths(len(keys), groups, "keys")
         if not len(keys):
@@ -109,8 +109,9 @@ class Buckets(Field):
         return _put(column, sparse, _listed(ids, apart, None, sparse))
 
     def count_weighted(self, keys: NDArray[np.integer], weights: Whole, groups: Groups) -> pa.StructArray:
-        """Count the keys of each group with their weights, at least 1. The result equals the merged histograms of the
-        single rows.
+        """Return the histogram of the keys of each group, in which a key counts with its weight.
+
+        Weights must be at least 1. The keys may be in any order.
         """
         ones = Histograms(np.ones(len(keys), np.int64), keys.astype(np.int64), weights)
         return self.merge(ones.to_arrow(), groups)
@@ -160,7 +161,7 @@ class Buckets(Field):
         return counts
 
     def packed(self, states: pa.StructArray, name: str) -> Packed:
-        """Return the histograms of a field of states without a check. Reading their keys checks them like `check`."""
+        """Return the histograms in the field ``name`` of states. They are not checked here, but when keys are read."""
         bounds = self.max_keys or FAR, self.lowest_key, self.highest_key
         return Packed.from_arrow(states.field(name), *bounds, name=name)
 
@@ -178,8 +179,9 @@ def _column(low: Whole, high: Whole, totals: Whole, data: Bytes, offsets: Whole)
 def _listed(
     ids: NDArray[np.intp], keys: NDArray[np.integer], counts: Whole | None, chosen: NDArray[np.bool_]
 ) -> pa.StructArray:
-    """Make the histograms of the selected groups, in their order, from keys and counts in any order. Without counts,
-    each key counts once.
+    """Return the histograms of the groups that the mask ``chosen`` selects.
+
+    ``ids`` contains the group of each key. The keys may be in any order. Without ``counts``, each key counts once.
     """
     ids, keys, counts = _summed(ids, keys, counts)
     return Histograms(np.bincount(ids, minlength=len(chosen))[chosen], keys, counts).to_arrow()
@@ -188,9 +190,10 @@ def _listed(
 def _summed(
     ids: NDArray[np.intp], keys: NDArray[np.integer], counts: Whole | None
 ) -> tuple[NDArray[np.intp], Whole, Whole]:
-    """Sum counts by group and key. Without ``counts``, each key counts once. The results are sorted by group and key.
+    """Sum counts by group and key. Return the group, the key and the sum of each pair, sorted by group and key.
 
-    Group and key are combined to one number for sorting, which is the fastest way in numpy.
+    ``ids`` contains the group of each key. Without ``counts``, each key counts once. A group and a key are combined to
+    one number, because numpy sorts numbers fastest.
     """
     both = (ids.astype(np.int64) << 32) | (keys.astype(np.int64) + _OFFSET)
     if counts is None:
@@ -204,7 +207,7 @@ def _summed(
 
 
 def _put(column: pa.StructArray, chosen: NDArray[np.bool_], replacements: pa.StructArray) -> pa.StructArray:
-    """Replace the selected histograms by others."""
+    """Return a column in which ``replacements``, in their order, replace the rows that the mask ``chosen`` selects."""
     rows = np.arange(len(column))
     rows[chosen] = len(column) + np.arange(len(replacements))
     return pa.concat_arrays([column, replacements]).take(pa.array(rows))
@@ -226,16 +229,17 @@ def _merged(
     checked: bool,
     unasked: Whole,
 ) -> tuple[Written, NDArray[np.bool_], bool, bool]:
-    """Merge the histograms of each group; group ``g`` has the rows ``rows[until[g]:until[g + 1]]``.
+    """Merge the histograms of each group. Group ``g`` has the rows ``rows[until[g]:until[g + 1]]``.
 
-    Also return a mask of the groups that were left out because their keys are far apart (only the lowest key to keep is
-    returned for them), whether a histogram is damaged, and whether a count exceeds int64.
+    Return the merged histograms, a mask of the groups that were left out because their keys are far apart, whether a
+    histogram is damaged, and whether a count exceeds int64. For a group that was left out, the lowest key of its
+    histogram is the lowest key that ``max_keys`` keeps.
     """
     n, broken, overflown = len(until) - 1, False, False
     sparse = np.zeros(n, np.bool_)
     lows, highs, totals = np.zeros(n, np.int64), np.zeros(n, np.int64), np.zeros(n, np.int64)
-    # The sum of counts takes no more bytes than the counts, and the same is true for gaps. Only the gap before a first
-    # count can be additional.
+    # A merged count takes no more bytes than the counts that are added, and a gap no more than the gaps that it
+    # replaces. Each histogram can need one additional gap, before its first count.
     data, offsets = np.empty(len(counts) + 6 * len(low) + 2, np.uint8), np.zeros(n + 1, np.int64)
     cells, marks = np.zeros(FEW, np.int64), np.zeros(FEW // 64 + 1, np.uint64)
     few = np.int64(FEW)  # an int64 variable, because loops would be compiled again for a literal
@@ -245,7 +249,7 @@ def _merged(
         lowest_key: Int
         highest_key: Int
         lowest_key, highest_key, size = FAR, -FAR, 0
-        several, first, last = 0, np.int64(-1), np.int64(-1)  # of the rows that are not empty: number, first and last
+        several, first, last = 0, np.int64(-1), np.int64(-1)  # the number, first and last of the rows with values
         for i in range(until[group], until[group + 1]):
             row = np.int64(rows[i])
             bytes_of = places[row + 1] - places[row]
@@ -269,7 +273,7 @@ def _merged(
                     low[first], high[first], total[first], counts, begin, end, unasked, first, no_keys
                 )
             to, source = np.uint64(at), np.uint64(begin)
-            for byte in range(end - begin):  # unsigned indices take a tenth of the time
+            for byte in range(end - begin):  # the indices are unsigned, which takes a tenth of the time
                 data[to + np.uint64(byte)] = counts[source + np.uint64(byte)]
             at += end - begin
         elif several == 2 and folded == lowest_key and span > _APART * size:
@@ -296,24 +300,25 @@ def _merged(
                         low[row], high[row], total[row], counts, here, end, unasked, row, no_keys
                     ):
                         broken = True
-                        break  # damaged keys may be outside the array
+                        break  # not added, because damaged keys may lie outside the array of cells
                     cell = np.int64(low[row]) - folded
                     _add(cells, marks, apart, cell, counts=counts, at=here, end=end)
             at = write_marked(cells, marks, span, data, at) if apart else write_cells(cells[:span], line, data, at)
         if size:
             lows[group], highs[group] = folded, highest_key
         offsets[group + 1] = at
-    # Unused memory is freed only if it is at least a quarter, because copying the data takes as long as merging.
+    # The bytes are copied, to free unused memory, only if at least a quarter of it is unused. The copy takes as long as
+    # the merge.
     written = data[:at] if 4 * at > 3 * len(data) else data[:at].copy()
     return (lows, highs, totals, written, offsets), sparse, broken, overflown
 
 
 @compiled
 def _add(line: Whole, marks: NDArray[np.uint64], apart: bool, cell: Int, counts: Bytes, at: Int, end: Int) -> None:
-    """Add an undamaged histogram to an array of cells. Cell 0 receives the counts of all keys below the lowest key of
-    the array.
+    """Add the histogram in ``counts[at:end]``, which must be undamaged, to the cells ``line``.
 
-    With ``apart``, a bit marks each cell that is used.
+    ``cell`` is the cell of the histogram's lowest key. If it is negative, the counts of keys below cell 0 are added to
+    cell 0. With ``apart``, a bit in ``marks`` is set for each cell that is used.
     """
     use: Int
     while at < end:

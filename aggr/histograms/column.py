@@ -34,13 +34,16 @@ DAMAGED = "has buckets that are cut off, that end in the wrong place, or whose c
 
 MOST = np.int64(np.iinfo(np.int64).max)
 _MOST = np.uint64(MOST)
-NEVER = np.uint64(2**64 - 1)  # a rank beyond those of every histogram
+NEVER = np.uint64(2**64 - 1)  # larger than every rank
 LAST_BYTE = np.uint64(56)
 
 
 class Histograms(NamedTuple):
-    """``n`` histograms. ``sizes`` contains their numbers of buckets, shape (n,); ``keys`` and ``counts`` (above 0) are
-    stored end to end.
+    """The keys and counts of ``n`` histograms.
+
+    ``sizes`` contains the number of buckets of each histogram, shape (n,). ``keys`` and ``counts`` contain the buckets
+    of all histograms, one histogram after the other, shape (buckets,). Keys ascend within a histogram, and counts are
+    above 0.
     """
 
     sizes: Whole
@@ -49,24 +52,28 @@ class Histograms(NamedTuple):
 
     @classmethod
     def from_arrow(cls, column: pa.StructArray) -> Histograms:
-        """Read a column of `HISTOGRAM_TYPE`; raises `DamagedState`, a ``ValueError``, if it is damaged."""
+        """Decode a column of `HISTOGRAM_TYPE`. Raise `DamagedState`, a ``ValueError``, if it is damaged."""
         column = check_histograms(column)
         low = column.field("low").to_numpy().astype(np.int64)
         return cls(*leb128.read(low, column.field("counts"))[0])
 
     def to_arrow(self) -> pa.StructArray:
-        """Write a column of `HISTOGRAM_TYPE`. A total beyond int64 is written as the largest int64."""
+        """Return the histograms as a column of `HISTOGRAM_TYPE`.
+
+        A total beyond int64 is stored as the largest int64.
+        """
         low, high, totals = _summaries(*self)
         return column_of(low, high, totals, leb128.write(low, *self))
 
     def rows(self) -> Ids:
-        """For each bucket, the index of its histogram."""
+        """Return the index of each bucket's histogram, shape (buckets,)."""
         return np.repeat(np.arange(len(self.sizes)), self.sizes)
 
     def dense(self, widest: int = FAR) -> Iterator[tuple[int, Whole]]:
-        """Return the lowest key of each histogram, and the counts of all keys from the lowest to the highest.
+        """Yield, for each histogram, its lowest key and an array with the counts of all keys from the lowest to the
+        highest.
 
-        Raises ``ValueError`` for a histogram whose keys span more than ``widest``.
+        Raise ``ValueError`` if the array of a histogram would have more than ``widest`` counts.
         """
         end = 0
         for size in self.sizes.tolist():
@@ -81,12 +88,14 @@ class Histograms(NamedTuple):
             yield low, counts
 
     def totals(self) -> Whole:
-        """Return the number of values of each histogram, shape (n,)."""
+        """Return the sum of the counts of each histogram, shape (n,)."""
         return sum_by_group(self.counts, Groups._trusted(self.rows(), len(self.sizes)))
 
 
 def shifted(column: pa.StructArray, shifts: Whole) -> pa.StructArray:
-    """Shift the keys of each histogram to the right; raises ``OverflowError`` if a count exceeds int64.
+    """Return histograms whose keys are shifted to the right by ``shifts[row]`` bits. Counts of equal keys are added.
+
+    Raise ``OverflowError`` if a count exceeds int64.
 
     >>> column = Histograms(np.array([3]), np.array([-1, 0, 1]), np.array([1, 2, 3])).to_arrow()
     >>> Histograms.from_arrow(shifted(column, np.array([1])))
@@ -103,8 +112,9 @@ def shifted(column: pa.StructArray, shifts: Whole) -> pa.StructArray:
 
 
 def first_last(lengths: Whole, values: NDArray[Any]) -> tuple[NDArray[Any], NDArray[Any]]:
-    """Return the first and the last value of each row, shape (n,), or 0 for an empty row. The rows are stored end to
-    end.
+    """Return the first and the last value of each row, each of shape (n,), and 0 for an empty row.
+
+    ``values`` contains the values of all rows, one row after the other. ``lengths`` contains their numbers of values.
     """
     holds, row_ends = lengths > 0, np.cumsum(lengths)
     first, last = np.zeros((2, len(row_ends)), values.dtype)
@@ -113,7 +123,7 @@ def first_last(lengths: Whole, values: NDArray[Any]) -> tuple[NDArray[Any], NDAr
 
 
 def column_of(low: Whole, high: Whole, totals: Whole, counts: pa.BinaryArray) -> pa.StructArray:
-    """Make a column of `HISTOGRAM_TYPE`."""
+    """Return a column of `HISTOGRAM_TYPE` with these fields."""
     columns = [pa.array(low.astype(np.int32)), pa.array(high.astype(np.int32)), pa.array(totals), counts]
     return pa.StructArray.from_arrays(columns, fields=list(HISTOGRAM_TYPE))
 
@@ -121,7 +131,7 @@ def column_of(low: Whole, high: Whole, totals: Whole, counts: pa.BinaryArray) ->
 def check_histograms(
     column: pa.StructArray, max_keys: int = FAR, lowest_key: int = -FAR, highest_key: int = FAR
 ) -> pa.StructArray:
-    """Return a column as `HISTOGRAM_TYPE`; raises `DamagedState` unless each row has the form of `to_arrow`.
+    """Return a column as `HISTOGRAM_TYPE`. Raise `DamagedState` unless each row is encoded as by `Histograms.to_arrow`.
 
     Keys must be between ``lowest_key`` and ``highest_key``, and span at most ``max_keys``.
     """
@@ -146,11 +156,10 @@ def find_keys(
     lowest_key: Int,
     highest_key: Int,
 ) -> tuple[Whole, bool]:
-    """Return the keys of the values at ``ranks`` in each histogram, and whether all histograms are undamaged, in one
-    pass.
+    """Return the keys at ``ranks`` in each histogram, shape (ranks, n), and whether all histograms are undamaged.
 
-    Ranks are counted from 0 in key order, shape (ranks, n), and never decrease along the first axis. A rank outside
-    ``[0, total)`` gives an undefined key.
+    ``ranks`` has the shape (ranks, n). The values of a histogram have the ranks 0, 1, 2, … in ascending order of their
+    keys. Ranks must not decrease along the first axis. The key at a rank outside ``[0, total)`` is undefined.
     """
     rank_count, n = ranks.shape
     keys = np.zeros((rank_count, n), np.int64)
@@ -167,7 +176,10 @@ def find_keys(
 
 @compiled
 def within(low: Int, high: Int, total: Int, size: Int, max_keys: Int, lowest_key: Int, highest_key: Int) -> bool:
-    """Return whether keys and total are possible for counts of ``size`` bytes. All are 0 in an empty histogram."""
+    """Return whether a histogram whose counts take ``size`` bytes can have these keys and this total.
+
+    In an empty histogram, ``low``, ``high``, ``total`` and ``size`` must be 0.
+    """
     if total == 0:
         return bool(size == 0 and low == 0 and high == 0)
     return bool(total > 0 and size > 0 and lowest_key <= low <= high <= highest_key and np.int64(high) - low < max_keys)
@@ -177,13 +189,14 @@ def within(low: Int, high: Int, total: Int, size: Int, max_keys: Int, lowest_key
 def is_sound(
     low: Int, high: Int, total: Int, data: Bytes, at: Int, end: Int, ranks: Whole, row: Int, keys: Whole
 ) -> bool:
-    """Return whether the bytes ``data[at:end]`` encode correct counts for the keys from ``low`` to ``high``.
+    """Return whether the bytes ``data[at:end]`` encode counts for the keys from ``low`` to ``high`` with this
+    ``total``.
 
-    The keys at the ``ranks`` of this row are written to ``keys``. Eight bytes are read at a time if each of them is a
-    complete number and none of the ranks lies in them.
+    The keys at the ranks ``ranks[:, row]`` are written to ``keys[:, row]``. Eight bytes are read at a time, unless one
+    of them belongs to a longer number, or the next rank is among their values.
     """
     key, seen, rank_index, alone = np.int64(low), np.uint64(0), 0, at
-    wrong, before = np.uint64(0), np.uint64(1)  # as if after a gap, because the first number must be a count
+    wrong, before = np.uint64(0), np.uint64(1)  # ``before`` is 1 as after a gap: the first number must be a count
     rank = np.uint64(max(ranks[0, row], 0)) if len(ranks) else NEVER
     while at < end:
         if at >= alone and at + WORD <= end:
@@ -198,7 +211,7 @@ def is_sound(
                     key += np.int64(far)
                     at += WORD
                     continue
-            alone = at + WORD  # the next eight bytes are read one by one
+            alone = at + WORD  # the next eight bytes are read number by number
         number: Int = np.int64(data[at])
         if number < 128:  # most numbers have one byte
             number = (number >> 1) ^ -(number & 1)
@@ -223,19 +236,23 @@ def is_sound(
 
 @compiled
 def long_enough(number: Int, last_byte: Int, after: Int) -> bool:
-    """Return whether a number of several bytes is complete, has no superfluous byte, and is not too large for a gap."""
+    """Return whether a number of several bytes is valid: it is complete, its last byte is not 0, and it is at least
+    -FAR.
+
+    ``after`` is the offset after the number, or -1 if it is incomplete.
+    """
     return bool(after >= 0 and last_byte != 0 and number >= -FAR)
 
 
 @compiled
 def saturated(seen: Int, count: Int) -> Int:
-    """Add a count to a sum of counts, both unsigned. The result is at most the largest int64."""
+    """Return ``seen + count`` as uint64, or the largest int64 if the sum is greater."""
     return min(seen + np.uint64(count), _MOST)
 
 
 @compiled
 def capped(total: Int, count: Int) -> Int:
-    """Add a count to a total. The result is at most the largest int64."""
+    """Return ``total + count`` as int64, or the largest int64 if the sum is greater."""
     return total + count if total <= MOST - count else MOST
 
 

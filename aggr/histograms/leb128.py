@@ -21,13 +21,15 @@ from aggr.arrays import Bytes as Bytes
 from aggr.arrays import Flags, Whole
 from aggr.compiling.jit import Int, compiled
 
-LONGEST = 9  # the maximum bytes of a number: eight with 7 bits, and the last with 8
-FAR = 1 << 40  # larger than the distance of any two 32-bit keys, and far from overflow when added to a key
+LONGEST = 9  # the maximum number of bytes of a number: eight bytes with 7 bits each, and one with 8
+# larger than the distance between two 32-bit keys, and small enough to be added to a key without overflow
+FAR = 1 << 40
 
 
 _SEVEN, _SEVEN_BITS, _MORE, _LAST = np.uint64(7), np.uint64(0x7F), np.uint64(0x80), np.uint64(56)
 
-# for eight bytes in one word: masks of the same bits in each byte, and of sums in pairs of bytes
+# Constants for words of eight bytes: masks that select the same bits of each byte, and numbers that add up pairs of
+# bytes
 WORD = 8
 LONGER = np.uint64(0x8080808080808080)
 _EACH, _BELOW, _HALVES = np.uint64(0x0101010101010101), np.uint64(0x7F7F7F7F7F7F7F7F), np.uint64(0x3F3F3F3F3F3F3F3F)
@@ -36,8 +38,10 @@ _ONE, _BYTE, _ALL, _LAST_PAIR = np.uint64(1), np.uint64(8), np.uint64(0xFF), np.
 
 
 def write(first: Whole, sizes: Whole, keys: Whole, counts: Whole) -> pa.BinaryArray:
-    """Write the counts of histograms, beginning at the key ``first``. Counts must be above 0, and ``first`` at most the
-    lowest key.
+    """Return the encoded counts of each histogram, from the key ``first[row]`` on.
+
+    The other arguments are the fields of `aggr.histograms.column.Histograms`. Counts must be above 0, and
+    ``first[row]`` at most the lowest key of the histogram.
 
     >>> write(np.array([7]), np.array([4]), np.array([7, 8, 9, 40]), np.array([5, 1, 2, 3]))[0].as_py().hex()
     '0a02043b06'
@@ -46,8 +50,10 @@ def write(first: Whole, sizes: Whole, keys: Whole, counts: Whole) -> pa.BinaryAr
 
 
 def read(first: Whole, rows: pa.BinaryArray) -> tuple[tuple[Whole, Whole, Whole], Whole, Flags]:
-    """Decode the output of `write`. Return sizes, keys and counts, the key after the last of each row (at most `FAR`),
-    and a mask of damaged rows.
+    """Decode the output of `write`.
+
+    Return a tuple with the sizes, keys and counts of the histograms, the key after the last key of each row, which is
+    at most `FAR`, and a mask of the damaged rows.
 
     >>> (sizes, keys, counts), ends, broken = read(np.array([7, 0]), pa.array([bytes.fromhex("0a02043b06"), b"\\xd8"]))
     >>> keys, counts, ends, broken
@@ -58,7 +64,7 @@ def read(first: Whole, rows: pa.BinaryArray) -> tuple[tuple[Whole, Whole, Whole]
 
 
 def to_arrow(data: Bytes, offsets: Whole) -> pa.BinaryArray:
-    """Make a binary column from bytes that are stored end to end, and offsets."""
+    """Return a binary column whose row ``i`` is ``data[offsets[i]:offsets[i + 1]]``."""
     if offsets[-1] > np.iinfo(np.int32).max:
         raise ValueError("a batch of states contains too many bytes; use smaller batches")
     buffers = [None, pa.py_buffer(offsets.astype(np.int32)), pa.py_buffer(data)]
@@ -66,14 +72,14 @@ def to_arrow(data: Bytes, offsets: Whole) -> pa.BinaryArray:
 
 
 def of_arrow(rows: pa.BinaryArray) -> tuple[Bytes, Whole]:
-    """Return the bytes of a binary column, and the offsets of its rows.
+    """Return the bytes of a binary column, and the offsets of its rows, shape (rows + 1,).
 
-    Offsets are int64, so that each loop is compiled only once.
+    Offsets are always int64, because loops would be compiled again for another type.
     """
-    if rows.type != pa.binary():  # other systems write large binaries, or views
+    if rows.type != pa.binary():  # other systems write columns of type large_binary or binary_view
         rows = rows.cast(pa.binary())
     _, offsets, data = rows.buffers()
-    # read the exact number of offsets, because a buffer may be longer than its content
+    # the number of offsets is passed, because a buffer may be longer than its content
     places = np.frombuffer(offsets, np.int32, len(rows) + 1, 4 * rows.offset) if offsets else np.zeros(1, np.int32)
     return np.frombuffer(data or b"", np.uint8), places.astype(np.int64)
 
@@ -111,16 +117,17 @@ def get_number(data: Bytes, at: Int, end: Int) -> tuple[Int, Int]:
 
 @compiled
 def advance(number: Int) -> Int:
-    """Return the number of keys that an encoded number represents: 1 for a count, and the number of skipped keys for a
-    gap.
-    """
+    """Return the number of keys that a decoded number stands for: 1 for a count, and n for a gap of n keys."""
     return max(-number, 1)
 
 
 @compiled
 def word_at(data: Bytes, at: Int) -> Any:
-    """Return eight bytes as a little-endian word. If no byte has the bit `LONGER`, each byte is a complete number."""
-    # unsigned, because an index that may be negative is slower in compiled code
+    """Return the eight bytes from the offset ``at`` on as a little-endian word.
+
+    If ``word & LONGER`` is 0, each of the bytes is a complete number.
+    """
+    # the index is unsigned, because compiled code is slower if an index may be negative
     word, place = np.uint64(0), np.uint64(at)
     for i in range(WORD):
         word |= np.uint64(data[place + np.uint64(i)]) << np.uint64(8 * i)
@@ -129,10 +136,10 @@ def word_at(data: Bytes, at: Int) -> Any:
 
 @compiled
 def gaps_of(word: Any, before: Any) -> tuple[Any, Any]:
-    """Return masks of the gaps and of the invalid numbers among eight one-byte numbers, with one bit per byte.
+    """Return two masks of the bytes of a word: the gaps, and the invalid numbers, with one bit per byte.
 
-    A gap that follows a gap is invalid, and so is a gap of one key that is not written as 0. ``before`` is 1 if the
-    previous number was a gap, otherwise 0.
+    Each byte must be a complete number. A gap after a gap is invalid, and so is a gap of one key that is written as -1
+    instead of 0. ``before`` is 1 if the number before the word is a gap, otherwise 0.
     """
     empty = (((word + _BELOW) & LONGER) ^ LONGER) >> _SEVEN
     gaps = (word & _EACH) | empty
@@ -141,7 +148,10 @@ def gaps_of(word: Any, before: Any) -> tuple[Any, Any]:
 
 @compiled
 def sums_of(word: Any) -> tuple[Any, Any]:
-    """Return the sum of the counts, and the number of keys, in eight one-byte numbers."""
+    """Return the sum of the counts in a word, and the number of keys that its numbers stand for.
+
+    Each byte must be a complete number.
+    """
     halves = (word >> _ONE) & _HALVES
     away = halves & ((word & _EACH) * _ALL)
     counts = halves ^ away
@@ -151,9 +161,9 @@ def sums_of(word: Any) -> tuple[Any, Any]:
 
 @compiled
 def _write(first: Whole, sizes: Whole, keys: Whole, counts: Whole) -> tuple[Bytes, Whole]:
-    """Write the numbers. Return the bytes, and the offsets of the histograms."""
+    """Encode the histograms as `write` does. Return the bytes, and the offsets of the histograms in them."""
     data, offsets = np.empty((LONGEST + 6) * len(keys), np.uint8), np.zeros(len(sizes) + 1, np.int64)
-    # a variable, because a literal 0 would have another type, for which loops would be compiled again
+    # an int64 variable, because the loops that it is passed to would be compiled again for a literal 0
     at: Int = np.int64(0)
     entry = 0
     for row in range(len(sizes)):
@@ -171,9 +181,12 @@ def _write(first: Whole, sizes: Whole, keys: Whole, counts: Whole) -> tuple[Byte
 
 @compiled
 def _read(first: Whole, data: Bytes, places: Whole) -> tuple[Whole, Whole, Whole, Whole, Flags]:
-    """Read the numbers of each row. A row with an incomplete number ends before that number."""
+    """Decode the rows. Return sizes, keys, counts, the key after the last key of each row, and a mask of damaged rows.
+
+    A row with an incomplete number is damaged, and ends before that number.
+    """
     n = len(first)
-    max_entries = places[n] - places[0]  # each count takes at least one byte
+    max_entries = places[n] - places[0]  # the number of bytes, because each count takes at least one
     sizes, keys, counts = np.zeros(n, np.int64), np.empty(max_entries, np.int64), np.empty(max_entries, np.int64)
     key_ends, broken = np.zeros(n, np.int64), np.zeros(n, np.bool_)
     entry = 0

@@ -1,8 +1,8 @@
 """LogarithmicMapping: convert positive numbers to integer keys, and keys to values, as in DDSketch.
 
 The exponent and the first mantissa bits of a double determine one of 2048 equal steps between two powers of two. Most
-steps lie within one bucket, so a table maps steps to keys. Only values in a step that contains a bucket's edge need a
-logarithm.
+steps lie within one bucket, so a table contains the key of each step. A logarithm is computed only for values in a step
+that contains an edge between two buckets.
 """
 
 from __future__ import annotations
@@ -21,16 +21,16 @@ from aggr.exact.powers_of_two import exp2
 
 Keys = NDArray[np.int32]
 
-_CACHED_ROWS = 1 << 16  # the rows per pass, whose 512 KiB of doubles fit into the cache
+_CACHED_ROWS = 1 << 16  # the number of rows that are converted together: 512 KiB of doubles fit into the cache
 _STEP_BITS = 11  # the binary logarithm of the number of steps between two powers of two
 _SHIFT = 52 - _STEP_BITS
-_MOST_EXPONENTS = 64  # the exponents in a table, which limit it to 512 KiB
+_MOST_EXPONENTS = 64  # the maximum number of exponents in a table, which limits it to 512 KiB
 _EDGE = -(2**31)  # the entry of a table for a step that contains an edge
 
 
 @dataclass(frozen=True)
 class LogarithmicMapping:
-    """A mapping of positive numbers to integer keys. Bucket ``k`` contains ``(γ^(k−1), γ^k]``.
+    """A mapping of positive numbers to integer keys. The key of the interval ``(γ^(k−1), γ^k]`` is ``k``.
 
     >>> LogarithmicMapping(0.01).keys(np.array([1.0, 100.0]))
     array([  0, 231], dtype=int32)
@@ -50,7 +50,9 @@ class LogarithmicMapping:
 
     @property
     def key_range(self) -> tuple[int, int]:
-        """The lowest and the highest key of doubles, including keys that other libraries compute."""
+        """A range that includes the keys of all positive doubles, also if other libraries round logarithms
+        differently.
+        """
         low, high = (math.log(edge) * self._multiplier / math.log(2.0) for edge in (5e-324, sys.float_info.max))
         return math.floor(low) - 1, math.ceil(high) + 1
 
@@ -63,14 +65,17 @@ class LogarithmicMapping:
         return 1.0 / math.log1p(self._step) * math.log(2.0)
 
     def keys(self, values: Floats) -> NDArray[np.int32]:
-        """Return the key of each value; raises ``ValueError`` for a value that is not positive and finite."""
+        """Return the key of each value. Raise ``ValueError`` for a value that is not positive and finite."""
         span = float(values.min(initial=np.inf)), float(values.max(initial=-np.inf))
         if len(values) and not 0.0 < span[0] <= span[1] < np.inf:  # also true for NaN
             raise ValueError(f"buckets can contain only numbers above 0 and below infinity; got {span[0]} … {span[1]}")
         return self._keys_within(values, span)
 
     def _keys_within(self, values: Floats, span: tuple[float, float]) -> NDArray[np.int32]:
-        """Return the key of each value. All values must be positive and finite, and lie within ``span``."""
+        """Return the key of each value.
+
+        All values must be positive and finite. ``span`` is their minimum and maximum.
+        """
         table = self._table(values, span)
         if table is not None:
             return table.keys(values)
@@ -81,28 +86,29 @@ class LogarithmicMapping:
         return keys
 
     def _table(self, values: Floats, span: tuple[float, float]) -> StepTable | None:
-        """Return a table for the values if it saves time, which requires many values, few powers of two and wide
-        buckets.
+        """Return a table of keys for values within ``span``, or None if a table would not save time.
+
+        It saves time if there are many values, with few different exponents, and if the buckets are wide.
         """
-        # the relative width of a bucket is 2α, that of a step at most 2^-11; with fewer than 8 steps per bucket, too
-        # many steps have an edge
+        # A bucket has the relative width 2α, and a step at most 2^-11. If a bucket has fewer than 8 steps, too many
+        # steps contain an edge.
         if len(values) < _CACHED_ROWS or self.relative_accuracy < 2.0**-_STEP_BITS * 4:
             return None
         low, high = (int(np.float64(edge).view(np.int64)) >> 52 for edge in span)
         low, high = (
             low - low % 8,
             high - high % 8 + 8,
-        )  # The range of exponents is rounded, so that batches with similar values share a table.
+        )  # The exponents are rounded to multiples of 8, so that batches with similar values share a table.
         return _step_table(self, low, high) if high - low <= _MOST_EXPONENTS else None
 
     def _keys(self, values: Floats) -> Floats:
         place = np.log(values)
         place *= 1.0 / math.log(2.0) * self._multiplier
         keys: Floats = np.ceil(place)
-        # The last bits of numpy's logarithm may differ from those of the C library, depending on the machine. The C
-        # library is used if this could move a value across a bucket's edge. A logarithm within 4 units in the last
-        # place and two products have a relative error of 1.2e-15; the margins 4e-15 and 1e-9 are larger, and concern
-        # one row in 10^8.
+        # The last bits of numpy's logarithm depend on the machine. If this could move a value across an edge, the
+        # logarithm of the C library is used. numpy's logarithm, with an error of up to 4 units in the last place, and
+        # the two products have a relative error of at most 1.2e-15. The margins, 4e-15 and 1e-9, are larger, and about
+        # one value in 10^8 lies within them.
         farthest = max(float(place.max()), -float(place.min()), 1.0)
         place -= np.rint(place)
         near = np.flatnonzero(np.abs(place) <= 1e-9 + 4e-15 * farthest)
@@ -113,17 +119,19 @@ class LogarithmicMapping:
         return keys
 
     def values(self, keys: Whole) -> Floats:
-        """Return the value of each bucket, ``2γ^k / (1 + γ)``, which is within the relative accuracy of all values in
-        the bucket.
+        """Return the value ``2γ^k / (1 + γ)`` that represents each bucket ``k``.
+
+        Its distance from every value ``x`` in the bucket is at most ``relative_accuracy · x``.
         """
         low, high = int(keys.min(initial=0)), int(keys.max(initial=0))
-        if high - low < keys.size // 2:  # each distinct key is computed once
+        if high - low < keys.size // 2:  # the values of all keys in the range are computed once, and looked up
             return self._values(np.arange(low, high + 1))[keys - low]
         return self._values(keys)
 
     def _values(self, keys: Whole) -> Floats:
         power = keys / self._multiplier
-        half = np.where(power > 1023.0, 1.0, 0.0)  # prevents the last buckets from overflowing
+        # the power of the largest keys is computed as 2 · 2^(power - 1), which does not overflow
+        half = np.where(power > 1023.0, 1.0, 0.0)
         with np.errstate(over="ignore"):
             values: Floats = exp2(power - half) * (2.0 / (1.0 + self.gamma)) * (1.0 + half)
         return values
@@ -131,14 +139,14 @@ class LogarithmicMapping:
 
 @dataclass(frozen=True, eq=False)
 class StepTable:
-    """The key of each step, from the step ``first`` on. `_EDGE` marks a step that contains an edge."""
+    """A table of keys: ``key[i]`` is the key of the step ``first + i``, or `_EDGE` if the step contains an edge."""
 
     mapping: LogarithmicMapping
     first: int
     key: NDArray[np.int32]
 
     def keys(self, values: Floats) -> NDArray[np.int32]:
-        """Look up the keys of values. Logarithms are computed only for the few values near an edge."""
+        """Return the keys of values. Logarithms are computed only for values in steps that contain an edge."""
         keys, beside = _looked_up(values.view(np.int64), self.first, self.key)
         if len(beside):
             keys[beside] = self.mapping._keys(values[beside])
@@ -147,7 +155,10 @@ class StepTable:
 
 @compiled
 def _looked_up(bits: Whole, first: int, table: NDArray[np.int32]) -> tuple[Keys, Keys]:
-    """Return the key of each double's step, and the indices of the doubles in steps that contain an edge."""
+    """Return the entry of ``table`` for each double, and the indices of the doubles whose entry is `_EDGE`.
+
+    ``bits`` contains the bits of the doubles, and ``first`` is the step of the first entry.
+    """
     keys, beside, unsure_count = np.empty(len(bits), np.int32), np.empty(len(bits) + 1, np.int32), 0
     for i in range(len(bits)):
         key = table[(bits[i] >> _SHIFT) - first]
@@ -159,14 +170,14 @@ def _looked_up(bits: Whole, first: int, table: NDArray[np.int32]) -> tuple[Keys,
 
 @lru_cache(maxsize=32)
 def _step_table(mapping: LogarithmicMapping, low: int, high: int) -> StepTable:
-    """Compute the keys of all steps for the biased exponents from ``low`` to ``high``, exclusive."""
+    """Return the table for the doubles with biased exponents from ``low`` to ``high - 1``."""
     first = low << _STEP_BITS
     bits = np.arange(first, high << _STEP_BITS, dtype=np.int64) << _SHIFT
     inside = (bits >= np.float64(mapping.zero_threshold).view(np.int64)) & (bits < np.float64(np.inf).view(np.int64))
     key = np.full(len(bits), _EDGE, np.int32)
     begins = bits[inside].view(np.float64)
     lasts = (bits[inside] + ((1 << _SHIFT) - 1)).view(np.float64)
-    # slightly wider than the step, so that rounding cannot cross an edge
+    # the keys are computed for an interval slightly wider than the step, because logarithms are rounded
     margin = 1.0 + 1e-9
     lowest = mapping._keys(begins / margin)
     highest = mapping._keys(np.minimum(lasts, sys.float_info.max / margin) * margin)

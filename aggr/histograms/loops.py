@@ -1,7 +1,7 @@
 """Loops that count keys in arrays of cells, with one cell per key, and that write such arrays as histograms.
 
-An array of cells is called a line. Keys are counted group after group, in a line that fits into the cache. A group is
-left out if its keys are so far apart that it would need many more cells than it has keys. Its keys are sorted instead.
+Keys are counted group after group, in the same cells, which fit into the cache. A group is left out if its keys are so
+far apart that it would need many more cells than it has keys. `aggr.histograms.buckets` sorts the keys of such a group.
 """
 
 from __future__ import annotations
@@ -14,25 +14,28 @@ from aggr.arrays import Whole as Whole
 from aggr.compiling.jit import Int, compiled
 from aggr.histograms.leb128 import FAR, put_number
 
-# The maximum number of cells per entry in a line. Lines of up to `LINE` cells may have more: used cells are marked in
-# words of 64 bits, so an empty cell takes only 0.01 ns, while sorting takes 60 ns per entry (measured). The entries of
-# longer lines are sorted instead.
+# The maximum number of cells of a group, per key or encoded byte: `EMPTY` for up to `LINE` cells, and `SPARSE` for
+# more. Used cells are marked in words of 64 bits, so that an empty cell takes only 0.01 ns; sorting takes 60 ns per key
+# (measured). The keys of groups that would need more cells are sorted.
 SPARSE = 32
 EMPTY, LINE = 1 << 10, 1 << 20
-_BLOCK = 8  # the cells that are examined together
-# a single bit; the shift from a cell to its word; the mask for its bit
+_BLOCK = 8  # the number of cells that are checked together for a count
+# The mark of ``cell`` is the bit ``ONE << (cell & PLACE)`` of the word ``marks[cell >> WORD_OF]``.
 ONE, WORD_OF, PLACE = np.uint64(1), np.uint64(6), np.uint64(63)
-DENSE = 3  # above this number of cells per key, used cells are marked
-FEW = 1 << 12  # this many cells are always allowed: 32 KiB, the size of the first-level cache
+DENSE = 3  # with more cells per key, each used cell is marked by a bit
+FEW = 1 << 12  # a group may always have this number of cells: 32 KiB, the size of the first-level cache
 
 Rows = NDArray[np.int32]
-Line = tuple[Whole, Whole]  # memory for the keys of a group and their counts
-Written = tuple[Whole, Whole, Whole, Bytes, Whole]  # the results: lowest keys, highest keys, totals, counts, offsets
+Line = tuple[Whole, Whole]  # arrays for the keys of a group and their counts
+Written = tuple[Whole, Whole, Whole, Bytes, Whole]  # lowest keys, highest keys, totals, encoded counts, their offsets
 
 
 @compiled
 def find_key_ranges(keys: NDArray[np.integer], until: Whole) -> tuple[Whole, Whole]:
-    """Return the lowest and the highest key of each group; lowest > highest for a group without keys."""
+    """Return the lowest and the highest key of each group, ``keys[until[g]:until[g + 1]]``.
+
+    For a group without keys, they are `FAR` and ``-FAR``.
+    """
     n = len(until) - 1
     low, high = np.full(n, FAR), np.full(n, -FAR)
     for group in range(n):
@@ -43,23 +46,24 @@ def find_key_ranges(keys: NDArray[np.integer], until: Whole) -> tuple[Whole, Who
 
 @compiled
 def counted(keys: NDArray[np.integer], until: Whole, low: Whole, spans: Whole) -> Written:
-    """Count the keys of each group, ``keys[until[g]:until[g + 1]]``, from the key ``low[g]`` on.
+    """Return the histogram of each group ``g``, whose keys are ``keys[until[g]:until[g + 1]]``.
 
-    Group ``g`` has ``spans[g]`` cells; a group without cells is left out.
+    The histogram has ``spans[g]`` adjacent keys, from ``low[g]`` on. Lower keys are counted at ``low[g]``. If
+    ``spans[g]`` is 0, the group is left out, and its histogram is empty.
     """
     cell: Int
     n, widest = len(until) - 1, np.int64(FEW)
     for group in range(n):
         widest = max(widest, spans[group])
     lows, highs, totals = np.zeros(n, np.int64), np.zeros(n, np.int64), np.zeros(n, np.int64)
-    # a count of n rows takes at most n bytes, and each count may follow a gap
+    # a count of n rows takes at most n bytes, and the gap before each count at most five
     data, offsets = np.empty(6 * len(keys) + 2, np.uint8), np.zeros(n + 1, np.int64)
     cells, marks, line = np.zeros(widest, np.int32), np.zeros(widest // 64 + 1, np.uint64), room(widest)
     at: Int = np.int64(0)
     for group in range(n):
         group_keys, span, lowest = keys[until[group] : until[group + 1]], spans[group], low[group]
         if span:
-            # a wrong key must not address a cell outside the line
+            # keys are clipped, so that a wrong key cannot write outside the cells
             if span <= DENSE * len(group_keys):
                 for i in range(len(group_keys)):
                     cells[np.uint64(min(max(group_keys[i] - lowest, 0), span - 1))] += 1
@@ -77,15 +81,16 @@ def counted(keys: NDArray[np.integer], until: Whole, low: Whole, spans: Whole) -
 
 @compiled
 def room(cells: Int) -> Line:
-    """Allocate arrays for the keys and counts of a number of cells."""
+    """Allocate two arrays, for the keys and the counts of up to ``cells`` cells and one unused entry."""
     return np.empty(cells + 1, np.int64), np.empty(cells + 1, np.int64)
 
 
 @compiled
 def write_cells(cells: NDArray[np.integer], line: Line, data: Bytes, at: Int) -> Int:
-    """Write the cells of a group as a histogram at the byte offset ``at`` of ``data``, and clear the cells.
+    """Encode the counts in ``cells``, from the byte offset ``at`` of ``data`` on, and set the cells to 0.
 
-    The first and the last cell must not be 0. Return the offset after the histogram.
+    The first and the last cell must not be 0. ``line`` is memory for the keys and counts. Return the offset after the
+    encoded counts.
     """
     keys, counts = line
     size, blocks_end = np.int64(0), len(cells) - len(cells) % _BLOCK
@@ -93,7 +98,7 @@ def write_cells(cells: NDArray[np.integer], line: Line, data: Bytes, at: Int) ->
         used = cells[start]
         for cell in range(start + 1, start + _BLOCK):
             used |= cells[cell]
-        if used:  # most blocks are empty if keys are scattered
+        if used:  # if keys are far apart, most blocks have only zeros
             for cell in range(start, start + _BLOCK):
                 size = _list_cell(cells, cell, keys, counts, size)
     for cell in range(blocks_end, len(cells)):
@@ -103,11 +108,10 @@ def write_cells(cells: NDArray[np.integer], line: Line, data: Bytes, at: Int) ->
 
 @compiled
 def write_marked(cells: NDArray[np.integer], marks: NDArray[np.uint64], span: Int, data: Bytes, at: Int) -> Int:
-    """Write the marked cells of a group at the byte offset ``at`` of ``data``, and clear the cells and the marks.
+    """Encode the counts in the marked ones of the first ``span`` cells, from the byte offset ``at`` of ``data`` on.
 
-    Return the offset after the histogram.
-
-    If most cells are empty, this takes half the time of `write_cells`, which examines all of them.
+    Set the cells and the marks to 0. Return the offset after the encoded counts. If most cells are 0, this takes half
+    the time of `write_cells`, which examines all cells.
     """
     cell: Int
     last = np.int64(-1)
@@ -115,12 +119,12 @@ def write_marked(cells: NDArray[np.integer], marks: NDArray[np.uint64], span: In
         left: Int = marks[np.uint64(word)]
         marks[np.uint64(word)] = 0
         while left:
-            bit = left & (~left + ONE)  # the lowest mark; the exponent of its double is its position
+            bit = left & (~left + ONE)  # the lowest mark, whose position is its exponent as a double
             left &= left - ONE
             cell = np.int64(64 * word + (np.float64(bit).view(np.int64) >> 52) - 1023)
             count, missing = np.int64(cells[np.uint64(cell)]), cell - last - 1
             cells[np.uint64(cell)], last = 0, cell
-            gap = (2 * missing - 1) * (missing > 1)  # encoded like `put_number`, but without a call
+            gap = (2 * missing - 1) * (missing > 1)  # written as by `put_number`, but without a call
             while gap > 127:
                 data[np.uint64(at)] = (gap & 127) | 128
                 gap, at = gap >> 7, at + 1
@@ -148,15 +152,15 @@ def _list_cell(cells: NDArray[np.integer], cell: Int, keys: Whole, counts: Whole
 
 @compiled
 def write_keys(keys: Whole, counts: Whole, size: Int, data: Bytes, at: Int) -> Int:
-    """Write ascending keys with their counts at the byte offset ``at`` of ``data``; return the offset after them.
+    """Encode the counts of the first ``size`` entries of ``keys``, from the byte offset ``at`` of ``data`` on.
 
-    There must be at least one key.
+    The keys must ascend, and there must be at least one. Return the offset after the encoded counts.
     """
     last = keys[0] - 1
     for i in range(size):
         count, missing = counts[np.uint64(i)], keys[np.uint64(i)] - last - 1
         last = keys[np.uint64(i)]
-        if count < 64 and missing < 64:  # one byte each, without branches, because gaps are unpredictable
+        if count < 64 and missing < 64:  # both take one byte; no branches, because the processor cannot predict gaps
             data[np.uint64(at)] = (2 * missing - 1) * (missing > 1)
             at += missing != 0
             data[np.uint64(at)] = 2 * count
@@ -168,7 +172,10 @@ def write_keys(keys: Whole, counts: Whole, size: Int, data: Bytes, at: Int) -> I
 
 @compiled
 def _write_count(missing: Int, count: Int, data: Bytes, at: Int) -> Int:
-    """Write a count and the number of ``missing`` keys before it; return the byte offset after the count."""
+    """Encode a gap of ``missing`` keys and then a count at the byte offset ``at``.
+
+    Return the offset after the count.
+    """
     if missing:
         at = put_number(data, at, -missing if missing > 1 else np.int64(0))
     return put_number(data, at, count)

@@ -1,7 +1,7 @@
-"""Pairs: add two histograms by interleaving lists of their keys, which is fast if the keys are far apart.
+"""The sum of two histograms, computed by merging the ascending lists of their keys.
 
-Most merges in a stream have two inputs: the state so far and a new state. The time of counting in cells grows with the
-distance of the keys. The time of interleaving two lists grows with the number of keys.
+Most merges in a stream have two inputs: the current state and a new state. Merging the lists takes time in proportion
+to the number of keys. Adding counts in an array of cells takes time in proportion to the range of the keys.
 """
 
 from __future__ import annotations
@@ -15,13 +15,15 @@ from aggr.histograms.column import saturated
 from aggr.histograms.loops import write_keys
 from aggr.histograms.reading import listed
 
-# keys and counts of the first histogram, of the second, and of the sum
+# the keys and the counts of the first histogram, of the second histogram and of their sum
 Lists = tuple[Whole, Whole, Whole, Whole, Whole, Whole]
 
 
 @compiled
 def lists_of(max_bytes: Int) -> Lists:
-    """Allocate lists for two histograms of at most ``max_bytes`` in total."""
+    """Allocate arrays for two histograms, whose encoded counts take at most ``max_bytes`` together, and for
+    their sum.
+    """
     n = max_bytes + 1
     keys, counts, more_keys = np.empty(n, np.int64), np.empty(n, np.int64), np.empty(n, np.int64)
     return keys, counts, more_keys, np.empty(n, np.int64), np.empty(n, np.int64), np.empty(n, np.int64)
@@ -40,8 +42,11 @@ def add_two(
     data: Bytes,
     at: Int,
 ) -> Int:
-    """Write the sum of the histograms in two rows that are not empty; return the byte offset after the sum, or -1 if
-    one of them is damaged.
+    """Encode the sum of the histograms in the rows ``first`` and ``second``, from the byte offset ``at`` of ``data``
+    on.
+
+    Neither may be empty. ``lists`` is memory of at least the size of their bytes. Return the offset after the sum, or
+    -1 if one of the histograms is damaged.
     """
     keys_1, counts_1, keys_2, counts_2, keys, counts = lists
     n = listed(low[first], high[first], bytes_of_rows, places[first], places[first + 1], keys_1, counts_1)
@@ -56,8 +61,9 @@ def add_two(
 
 @compiled
 def _adds_up(counts: Whole, size: Int, total: Int) -> bool:
-    """Return whether the counts add up to ``total``. The result is False for a size of -1, which marks a damaged
-    histogram.
+    """Return whether the first ``size`` counts add up to ``total``.
+
+    Return False if ``size`` is -1, as `listed` returns it for a damaged histogram.
     """
     seen = np.uint64(0)
     for i in range(size):
@@ -69,9 +75,12 @@ def _adds_up(counts: Whole, size: Int, total: Int) -> bool:
 def _interleave(
     keys_1: Whole, counts_1: Whole, n: Int, keys_2: Whole, counts_2: Whole, m: Int, keys: Whole, counts: Whole
 ) -> Int:
-    """Merge two ascending lists of keys, and add the counts of keys that occur in both; return the number of keys."""
+    """Merge two histograms into ``keys`` and ``counts``, and return the number of keys.
+
+    ``keys_1`` has ``n`` ascending keys, and ``keys_2`` has ``m``. The counts of keys that occur in both are added.
+    """
     i, j, size, step = np.uint64(0), np.uint64(0), np.uint64(0), np.uint64(1)
-    while i < n and j < m:  # without branches, because the order of keys is unpredictable
+    while i < n and j < m:  # no branches, because the processor cannot predict the order of the keys
         a, b = keys_1[i], keys_2[j]
         keys[size] = min(a, b)
         counts[size] = (a <= b) * counts_1[i] + (b <= a) * counts_2[j]

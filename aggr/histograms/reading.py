@@ -1,6 +1,4 @@
-"""Reading histograms: compute ranks, counts and means in one pass over the bytes of each, without listing its
-buckets.
-"""
+"""Reading histograms: keys at ranks, counts up to a key, means and variances, computed from the bytes of a column."""
 
 from __future__ import annotations
 
@@ -31,11 +29,11 @@ FIRST, LAST, MORE = np.uint64(1), np.uint64(0xFF), 128
 
 
 class Packed(NamedTuple):
-    """``n`` histograms in the encoding of a column. Each histogram is checked while its keys are read.
+    """``n`` histograms whose counts are still encoded. They are checked when keys are read.
 
-    ``low`` and ``high`` are the lowest and the highest keys, and ``totals`` the numbers of values, shape (n,). The
-    counts of row ``i`` are ``data[places[i]:places[i + 1]]``. ``bounds`` are the bounds that `check_histograms` takes,
-    and ``name`` is the name of the field in error messages.
+    ``low`` and ``high`` contain the lowest and the highest keys, and ``totals`` the sums of the counts, shape (n,). The
+    encoded counts of row ``i`` are ``data[places[i]:places[i + 1]]``. ``bounds`` are ``max_keys``, ``lowest_key`` and
+    ``highest_key`` of `check_histograms`. ``name`` is the name of the field in error messages.
     """
 
     low: NDArray[np.int32]
@@ -55,23 +53,23 @@ class Packed(NamedTuple):
         highest_key: int = FAR,
         name: str = "buckets",
     ) -> Packed:
-        """Return the histograms of a column of `HISTOGRAM_TYPE`, with the bounds of `check_histograms`.
+        """Return the histograms of a column of `HISTOGRAM_TYPE`. The bounds are those of `check_histograms`.
 
-        Raises ``OverflowError`` if the total of a histogram exceeds int64, and `DamagedState` for a column of another
-        type.
+        Raise ``OverflowError`` if the counts of a histogram add up to more than the largest int64, and `DamagedState`
+        for a column of another type.
         """
         column = field_of_type(column, HISTOGRAM_TYPE)
         low, high, totals = (column.field(name).to_numpy() for name in ("low", "high", "total"))
-        if len(totals) and totals.max() == MOST:  # the mark for a total beyond int64
+        if len(totals) and totals.max() == MOST:  # totals beyond int64 are stored as this number
             totals = Histograms.from_arrow(column).totals()
         return cls(low, high, totals, *of_arrow(column.field("counts")), (max_keys, lowest_key, highest_key), name)
 
     def keys_at(self, ranks: Whole) -> Whole:
-        """Return the keys of the values at ``ranks`` in each histogram, shape (ranks, n), and check the histograms.
+        """Return the keys at ``ranks`` in each histogram, shape (ranks, n), and check the histograms.
 
-        Ranks are counted from 0 in key order, and never decrease along the first axis. A rank outside ``[0, total)``
-        gives an undefined key, which the caller must mask. Raises `DamagedState` for the same reasons as
-        `check_histograms`.
+        ``ranks`` has the shape (ranks, n). The values of a histogram have the ranks 0, 1, 2, … in ascending order of
+        their keys. Ranks must not decrease along the first axis. The key at a rank outside ``[0, total)`` is undefined,
+        and must be masked by the caller. Raise `DamagedState` for the same reasons as `check_histograms`.
         """
         keys, sound = find_keys(self.low, self.high, self.totals, self.data, self.places, ranks, *self.bounds)
         self._refuse_unless(sound)
@@ -82,15 +80,17 @@ class Packed(NamedTuple):
         self.keys_at(np.zeros((0, len(self.low)), np.int64))
 
     def up_to(self, keys: Whole) -> Whole:
-        """Count the values of each undamaged histogram up to and including the key ``keys[row]``, shape (n,)."""
+        """Return the number of values whose key is at most ``keys[row]`` in each histogram, shape (n,).
+
+        The histograms must be undamaged.
+        """
         return _up_to(self.low, self.data, self.places, keys)
 
     def described(self, ranks: Whole, half: int) -> tuple[Whole, Floats, Floats]:
-        """Return the keys at ranks, like `keys_at`, and HdrHistogram's means and variances, which use the middles of
-        buckets.
+        """Return the keys at ``ranks``, as `keys_at` does, and the mean and the variance of each histogram, shape (n,).
 
-        ``half`` is the binary logarithm of half the number of sub-buckets. Keys are indices of HdrHistogram's counts
-        array.
+        The keys must be indices of HdrHistogram's counts array. As in HdrHistogram, the mean and the variance are those
+        of the middles of the buckets. ``half`` is the binary logarithm of half the number of sub-buckets.
         """
         most_buckets = int(np.diff(self.places).max(initial=0))
         keys, means, variances, sound = _described(
@@ -133,7 +133,7 @@ def _described(
         size = listed(low[row], high[row], data, at, end, key_of, count_of)
         if size < 0:
             return keys, means, variances, False
-        for i in range(size):  # a separate loop, so that the compiler vectorizes it
+        for i in range(size):  # this loop is separate, so that the compiler vectorizes it
             bucket: Int = max((key_of[i] >> half) - 1, 0)
             middle_of[i] = np.float64(((key_of[i] - (bucket << half)) << bucket) + ((np.int64(1) << bucket) >> 1))
         seen, rank_index, middles = np.uint64(0), 0, 0.0
@@ -158,8 +158,10 @@ def _described(
 
 @compiled
 def listed(low: Int, high: Int, data: Bytes, at: Int, end: Int, keys: Whole, counts: Whole) -> Int:
-    """List the keys of one histogram and their counts; return their number, or -1 if it is damaged. The total is not
-    checked.
+    """Decode the histogram in ``data[at:end]`` into ``keys`` and ``counts``, and return the number of its buckets.
+
+    Return -1 if the histogram is damaged. The sum of the counts is not checked. The arrays must have one more entry
+    than the histogram has bytes.
     """
     key: Int = np.int64(low)
     size: Int = 0
@@ -170,7 +172,7 @@ def listed(low: Int, high: Int, data: Bytes, at: Int, end: Int, keys: Whole, cou
             gaps, never = gaps_of(word, before)
             wrong |= never
             before = gaps >> LAST_BYTE
-            for i in range(WORD):  # no branches, because gaps are unpredictable
+            for i in range(WORD):  # no branches, because the processor cannot predict gaps
                 number: Int = np.int64((word >> np.uint64(8 * i)) & LAST)
                 place = np.uint64(size)
                 keys[place], counts[place] = key, number >> 1  # the entry of a gap is overwritten by the next entry
