@@ -1,4 +1,4 @@
-"""Checked states: a store checks all states before it writes any.
+"""Checked states: a store checks all states of a commit before it writes them.
 
 `tiltframe.TiltFrame.check_states` checks the columns, and the frame in the metadata of states. This module checks the
 rows: their levels and windows, and that the states of coarser levels equal the merged states of finer ones.
@@ -61,8 +61,8 @@ def check_readable(states: pa.Table | CheckedStates, frame: TiltFrame) -> None:
 
 
 def frame_of_fallible_measures(states: pa.Schema, frame: TiltFrame) -> TiltFrame | None:
-    """Return the frame with only the measures whose results might fail to compute from correct states, such as weighted
-    counts above int64; None if there are no such measures.
+    """Return the frame with only those measures whose result may be impossible to compute although the states are
+    correct, for example because a weighted count exceeds int64. Return None if the frame does not have such measures.
 
     The states must have been reduced from rows with this frame.
     """
@@ -96,7 +96,7 @@ def _by_level(states: pa.Table, frame: TiltFrame) -> dict[str, pa.Table]:
 
 
 def _check_windows(states: pa.Table, level: TimeWindow, timezone: str) -> None:
-    """Raise ``ValueError`` if the level does not have a window with the start and the end of one of the states."""
+    """Raise ``ValueError`` unless the start and the end of every state are those of a window of the level."""
     starts, window_ends = (checked_instants(states, name) for name in (START, END))
     wrong = np.flatnonzero(level.starts(starts) != starts)
     if len(wrong):
@@ -135,7 +135,7 @@ def _check_made_of(states: pa.Table, derived: pa.Table, frame: TiltFrame, level:
 
 
 def _hashes(states: pa.Table, frame: TiltFrame) -> NDArray[np.uint64]:
-    """Return hashes of each row's window, keys and states, one column per row."""
+    """Return a 128-bit hash of the window_start, keys and states of each row, as two uint64 words: shape (2, rows)."""
     return row_hashes([states.column(name) for name in [START, *frame.keys, *(c.name for c in frame.states)]])
 
 

@@ -65,8 +65,8 @@ class ClosedWindows:
     emit : AfterClose or str
         An `after_close` policy, with only ``delay`` and ``timeout``. A timeout also closes all earlier windows.
     late : LatePolicy or str
-        ``true_window``: late rows count in their windows, however long ago these closed. Closed windows are not kept in
-        memory for late rows.
+        The late policy. With ``true_window``, late rows count in their windows, however long ago these windows were
+        closed. Closed windows do not stay in memory for this purpose.
     compact_every : int, optional
         The number of commits after which the store is compacted.
     **bounds
@@ -111,7 +111,7 @@ class ClosedWindows:
         compact_every: int | None = COMPACT_EVERY,
         **bounds: Any,
     ) -> None:
-        """Check the arguments, and read from the store until when the stream's windows are committed."""
+        """Check the arguments, and read the time before which all windows of the stream are in the store."""
         self.store, self.stream = store, stream
         check_writer(checked_name(stream, "stream, the name of the stream,"), 0)
         self._emit, self._late = _checked_emit(emit), read_late(late)
@@ -314,8 +314,9 @@ class ClosedWindows:
             )
 
     def _closed_record(self, before: Mapping[str, Any]) -> dict[str, Any]:
-        """Return the record to write, name → time before which all rows are in the store, or {} if the stored time is
-        not earlier. `before` has the records that are in the store.
+        """Return the record to write, as a dict of one name and one time in microseconds UTC, before which all rows of
+        the stream are in the store. Return an empty dict if no window has closed, or if the record in the store has
+        this time or a later one. ``before`` contains the records in the store.
         """
         until, name = self.windows.closed_before, _closed_record_name(self.stream)
         return {} if until is None or until <= before.get(name, EVER[0]) else {name: until}
@@ -439,7 +440,8 @@ def recovered(
         raise MissingStore(
             f"the store {store.display_uri} contains nothing{of_stream} to continue from; begin with OpenWindows"
         )
-    # for each level but the coarsest: from the start of the last-but-one window of the next level to `committed`
+    # For each level but the coarsest: the range of states to read. In the windows of the next coarser level, it begins
+    # with the window before the one that contains `committed`, and it ends at `committed`.
     spans = {}
     for level, coarser in zip(store.frame.levels, store.frame.levels[1:], strict=False):
         low = int(coarser.starts(coarser.starts(np.array([committed])) - 1)[0])

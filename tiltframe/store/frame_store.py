@@ -236,7 +236,7 @@ class FrameStore:
         Parameters
         ----------
         now : moment, optional
-            The time for queries without a ``now`` of their own; by default the current time.
+            The time for queries that do not pass ``now``; by default the current time.
 
         Returns
         -------
@@ -293,8 +293,8 @@ class FrameStore:
         Parameters
         ----------
         per, within, where, measures, keys, fill, order_by, limit : optional
-            Arguments of `Query`. With ``fill`` or ``edges`` all states are in memory; with ``order_by`` all results
-            are.
+            Arguments of `Query`. With ``fill`` or ``edges``, all states are in memory. With ``order_by``, all results
+            are in memory.
         now, flat, having, points, timezone, latest, closed, edges, running : optional
             Arguments of `Query`.
 
@@ -468,7 +468,7 @@ class FrameStore:
         Returns
         -------
         int
-            As long as the version is the same, a query with a ``now`` of its own returns the same results.
+            While the version does not change, a query that passes ``now`` returns the same results.
         """
         return self.at().version
 

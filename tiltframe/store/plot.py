@@ -31,15 +31,15 @@ from tiltframe.store.view import StoreView
 _POINTS = 500  # the maximum number of points that a screen can show separately
 _MOST_LINES = 16  # the maximum number of lines per level that can be distinguished
 _MOST_COLORS = 10
-_STYLES: tuple[Any, ...] = ("-", "--", "-.", (0, (7, 2, 1, 2, 1, 2)))  # of quantiles; incomplete windows are dotted
-_INCOMPLETE: Any = ":"
+_STYLES: tuple[Any, ...] = ("-", "--", "-.", (0, (7, 2, 1, 2, 1, 2)))  # line styles of quantiles
+_INCOMPLETE: Any = ":"  # the line style of incomplete windows, dotted
 
 
 @dataclass(frozen=True)
 class _Line:
     """One line: a column of the results for one key, with its colour and line style."""
 
-    group: int  # the index of the key
+    group: int  # the index of the combination of key values
     column: str
     label: str
     color: Any
@@ -115,8 +115,8 @@ def _plotted_measure(measure: Measure | str, quantiles: Sequence[float] | None) 
 
 
 def _with_entries(results: pa.Table) -> pa.Table:
-    """Replace maps of numbers by a column for each key, ``m[key]``, and lists of numbers by a column for each position,
-    ``m[0]``. Replace durations by seconds.
+    """Return the results with columns of plain values. A map ``m`` of numbers becomes one column per key, ``m[key]``,
+    and a list of numbers one column per position, ``m[0]``. Durations become seconds.
     """
     columns: dict[str, pa.ChunkedArray | pa.Array] = {}
     for field in results.schema:
@@ -142,7 +142,9 @@ def _entries_of_map(column: pa.ChunkedArray) -> dict[str, pa.ChunkedArray]:
 
 
 def _entries_of_list(column: pa.ChunkedArray) -> dict[str, pa.Array]:
-    """Return a column for each position in the lists; it is null if a list has fewer values."""
+    """Return one column per position in the lists, as position → column. A value is null if the list of its row is
+    shorter.
+    """
     lists = one_array(column)
     parents = pc.list_parent_indices(lists).to_numpy()
     places = np.arange(len(parents)) - np.searchsorted(parents, parents)
@@ -156,8 +158,8 @@ def _entries_of_list(column: pa.ChunkedArray) -> dict[str, pa.Array]:
 
 
 def _incomplete(view: StoreView, results: pa.Table) -> NDArray[np.bool_]:
-    """Return a mask of the results that are partial, or whose window is the first or last with data in the store and
-    not complete.
+    """Return a mask of the rows of results whose window is incomplete: the window is partial, or the data of the store
+    begin or end inside it (`_are_cut_off`).
     """
     incomplete: NDArray[np.bool_] = results.column(PARTIAL).to_numpy(zero_copy_only=False).astype(bool)
     starts, window_ends = instants_of(results), instants_of(results, END)
@@ -172,11 +174,12 @@ def _incomplete(view: StoreView, results: pa.Table) -> NDArray[np.bool_]:
 def _are_cut_off(
     view: StoreView, per: str, starts: NDArray[np.int64], window_ends: NDArray[np.int64]
 ) -> NDArray[np.bool_]:
-    """Return a mask of the windows in which the data of the store begin or end. `per` is a level or a coarser window.
+    """Return a mask of the windows in which the data of the store begin or end. ``per`` is the name of these windows,
+    which may be coarser than all levels.
 
-    A window is cut off if the first window of the next finer level begins inside it, later than its start by more than
-    the longest gap between nearby finer windows; the same holds for the end. Windows of the finest level are never cut
-    off.
+    The windows are compared with the next finer level. The data begin inside a window if the first finer window begins
+    inside it, and if the time between the two starts is longer than the longest gap between finer windows nearby. The
+    end of the data is found in the same way. Windows of the finest level are never in the mask.
     """
     is_cut = np.zeros(len(starts), bool)
     length = int((window_ends - starts).max(initial=0))
@@ -203,7 +206,9 @@ def _are_cut_off(
 
 
 def _longest_gap(view: StoreView, level: str, within: tuple[int, int]) -> int:
-    """Return the longest gap between consecutive windows of a level that start in a range, in microseconds."""
+    """Return the longest gap, in microseconds, between consecutive windows of a level that start in the range
+    ``within``.
+    """
     bounds = tuple(np.datetime64(at, "us").astype(object) for at in within)
     windows = view.windows(Query(per=level, within=bounds, keys=[], timezone="UTC")).table()
     starts, window_ends = instants_of(windows), instants_of(windows, END)
@@ -213,11 +218,10 @@ def _longest_gap(view: StoreView, level: str, within: tuple[int, int]) -> int:
 def _choose_lines(
     results: pa.Table, measure: str, *, ids: NDArray[np.int64], key_texts: Sequence[str], keys: Sequence[str]
 ) -> _Lines:
-    """Return a line for each key, or each number in the results, and for each quantile; at most as many lines as can be
-    distinguished.
+    """Return the lines to draw: one for each key or each column of numbers, and for each quantile.
 
-    The keys with the largest sums of values are shown, and at most four quantiles, evenly chosen including the first
-    and the last.
+    There are at most as many lines as can be distinguished. The keys with the largest sums of absolute values are
+    chosen, and at most four quantiles at even distances, including the first and the last.
     """
     from matplotlib import rcParams
 
@@ -258,7 +262,7 @@ def _choose_lines(
 
 
 def _percentile(column: str) -> str:
-    """Return the percentile in the name of a column, ``p99.9`` of ``latency_p99_9``."""
+    """Return the percentile in the name of a column, such as ``p99.9`` for ``latency_p99_9``."""
     return f"p{column.rpartition('_p')[2].replace('_', '.')}"
 
 
@@ -270,8 +274,8 @@ def _as_doubles(column: pa.ChunkedArray) -> NDArray[np.float64]:
 def _draw_line(
     axes: Any, results: pa.Table, line: _Line, *, level: str, alpha: float, incomplete: NDArray[np.bool_]
 ) -> None:
-    """Draw steps from window to window. The line is interrupted if windows are missing, and dotted if they are
-    incomplete.
+    """Draw a line of one level as steps, one per window. The line is interrupted where windows are missing, and dotted
+    in incomplete windows.
     """
     starts, window_ends = (results.column(bound).cast(pa.timestamp("us")).to_numpy() for bound in (START, END))
     values = _as_doubles(results.column(line.column))
@@ -290,7 +294,7 @@ def _draw_line(
 
 
 def _begin_at_zero(axes: Any) -> None:
-    """Extend the axis of values to 0, unless values are on both sides of it."""
+    """Extend the axis of values to 0, unless there are both positive and negative values."""
     values = np.concatenate([np.asarray(line.get_ydata(), float) for line in axes.get_lines()])
     values = values[np.isfinite(values)]
     if values.min(initial=0) >= 0:
@@ -312,7 +316,9 @@ def _value_label(measure: str, plotted_measure: Measure | str, *, unit: str | No
 
 
 def _add_legend(axes: Any, drawn: _Lines, *, shades: Mapping[str, float], has_incomplete: bool) -> None:
-    """Add a legend at the right of the axes, unless there is only one line, whose label is already on the axes."""
+    """Add a legend at the right of the axes. A single line has no legend, because the label of the axis already names
+    the measure.
+    """
     from matplotlib.lines import Line2D
 
     handles = [Line2D([], [], color=color, label=label) for label, color in drawn.colors.items()]

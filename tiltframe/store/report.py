@@ -31,8 +31,8 @@ class LevelReport:
     first, end : int or None
         The start of the first window and the end of the last one, in microseconds UTC; None if there are no windows.
     windows, rows, parts, bytes : int
-        The number of windows with events, the number of rows of states, the number of parts, and the approximate size
-        of the parts.
+        The number of windows that have states, the number of rows of states, the number of parts, and the approximate
+        size of the parts in bytes.
     waiting : int
         The number of parts that compaction will merge once their windows are closed.
     gaps : ranges
@@ -40,7 +40,8 @@ class LevelReport:
     retention : str or None
         How long windows are kept; None means for ever.
     expired : int or None
-        The time before which the level has no windows, in microseconds UTC.
+        The time before which the windows of the level have expired, in microseconds UTC; None if no windows have
+        expired.
     """
 
     level: str

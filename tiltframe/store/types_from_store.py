@@ -51,12 +51,14 @@ def with_stored_types(
 
 
 def _narrows(given_type: pa.DataType, kind: pa.DataType) -> bool:
-    """Return whether `kind` is an integer type although the type that was guessed from the file allows fractions."""
+    """Return whether ``kind`` is an integer type and ``given_type`` is a floating-point type, so that fractions would
+    be lost.
+    """
     return bool(pa.types.is_floating(given_type) and pa.types.is_integer(kind))
 
 
 def _fits(schema: pa.Schema, frame: TiltFrame, stored_schema: pa.Schema, name: str) -> bool:
-    """Return whether the states that are reduced from a column have the types of the store."""
+    """Return whether the keys and states that are computed from the column ``name`` have the types of the store."""
     try:
         states = frame.states_schema(schema)
     except (TypeError, ValueError):

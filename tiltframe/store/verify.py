@@ -78,7 +78,7 @@ def verify_store(backend: Backend, manifest: Manifest, progress: Progress = lamb
 
 
 class _ProgressCounter:
-    """Counts the rows that are done, and passes the count to a function."""
+    """A counter of checked rows, which passes the number of checked rows and the total to a function."""
 
     def __init__(self, total: int, progress: Progress) -> None:
         self.done, self.total, self.progress = 0, total, progress
@@ -122,8 +122,8 @@ def _part_problems(backend: Backend, manifest: Manifest, level: TimeWindow, part
 
 
 def _state_problems(states: pa.Table, manifest: Manifest) -> Iterator[str]:
-    """Merge each state alone, which must return the same bits; then compute its result. Yield a message for each
-    problem.
+    """Check that a merge of each state alone returns the same bits, and that all results can be computed. Yield a
+    message for each problem.
     """
     for column in manifest.frame.states:
         states_known = one_array(states.column(column.name).drop_null())  # null means an unknown state
@@ -151,7 +151,9 @@ def _level_problems(
     coarse: TimeWindow,
     counter: _ProgressCounter,
 ) -> Iterator[str]:
-    """Compare a level with the next finer level in ranges that both still have, a few windows at a time."""
+    """Yield a message for each difference between the states of a level and the merged states of the next finer level.
+    Only windows that have not expired on either level are compared, a few windows at a time.
+    """
     levels = (fine, coarse)
     span = _held_by_both(snapshot, fine, coarse)
     for pieces in by_windows(pieces_of([part for level in levels for part in snapshot.of(level.name)], [span]), coarse):
@@ -174,7 +176,7 @@ def _level_problems(
 
 
 def _held_by_both(snapshot: Snapshot, fine: TimeWindow, coarse: TimeWindow) -> Range:
-    """Return the range of coarse windows that have not expired on either level."""
+    """Return the range, in microseconds UTC, of the coarse windows that have not expired on either level."""
     first_held = max(available_from(snapshot, level.name) for level in (fine, coarse))
     return EVER if first_held == EVER[0] else (first_whole(first_held, coarse), EVER[1])
 

@@ -55,7 +55,8 @@ class HeldLevel:
     rows : int
         The number of rows of states.
     available_from : int
-        The time before which windows of the level have expired, in microseconds UTC; the smallest time if none have.
+        The time before which windows of the level have expired, in microseconds UTC; the smallest possible time if no
+        window has expired.
     has_expired : bool
         Whether windows of the level were removed because of their retention or a replacement.
     """
@@ -111,7 +112,7 @@ class StoreView:
         backend : Backend
         manifest : Manifest
         now : int
-            Microseconds UTC.
+            The time for queries that do not specify ``now``, in microseconds UTC.
 
         Returns
         -------
@@ -131,8 +132,8 @@ class StoreView:
 
     @property
     def version(self) -> int:
-        """The version of the store. As long as the version is the same, a query with a ``now`` of its own returns the
-        same results.
+        """The version of the store. While the version does not change, a query that passes ``now`` returns the same
+        results.
         """
         return self.snapshot.version
 
@@ -469,7 +470,7 @@ class StoreView:
         )
 
     def _now(self, query: Query) -> int:
-        """Return the current time for a query, in microseconds UTC: its own ``now``, or else that of the view."""
+        """Return the time for a query, in microseconds UTC: the query's own ``now``, or else the view's ``now``."""
         zone = query.timezone or self.frame.timezone
         return self.now if query.now is None else read_moment(query.now, zone)
 

@@ -34,7 +34,7 @@ from tiltframe.streaming import OpenWindows
 from tiltframe.streaming.saved import read_extension
 
 _LOOKS = 50  # the maximum number of attempts to read a state while it is being saved
-_BETWEEN = 0.02  # seconds
+_BETWEEN = 0.02  # the number of seconds between two attempts
 
 
 class _OpenPart(Part):
@@ -81,8 +81,8 @@ class _SavedStream:
         return False if fingerprints.get(str(self._number)) in expected else None
 
     def parts(self, outgoing: bool, manifest: Manifest) -> tuple[Part, ...]:
-        """Return the parts that the store lacks, on all levels. They contain the windows of the pending commit if
-        `outgoing` is true. Raise ``ValueError`` for states of another frame.
+        """Return the parts of all levels that the store lacks: the open windows of the saved state and, if ``outgoing``
+        is true, the windows of the pending commit. Raise ``ValueError`` for states of another frame.
         """
         read_for = manifest.generation, outgoing
         if self._parts is None or self._parts[0] != read_for:
@@ -100,7 +100,9 @@ class _SavedStream:
 
 
 def _climbed(tables: Sequence[pa.Table], manifest: Manifest) -> list[tuple[str, pa.Table]]:
-    """Merge states of the finest level into the windows of every level; return the table of each level by its name."""
+    """Merge states of the finest level into the windows of every level. Return pairs of a level's name and its table,
+    from the finest level to the coarsest.
+    """
     none = manifest.schema.empty_table().append_column(END, pa.array([], INSTANT))
     below, levels = pa.concat_tables([none, *tables], promote_options="default").select(none.column_names), []
     for level in manifest.frame.levels:
@@ -179,7 +181,9 @@ class WithOpen:
 
     @contextmanager
     def _reading(self) -> Iterator[None]:
-        """Convert errors while the saved state is read to store errors that name it."""
+        """Within the block, which reads the saved state, raise a `StoreError` in the place of an ``OSError`` or a
+        ``ValueError``. Its message says that the saved state is the cause.
+        """
         try:
             yield
         except OSError as error:

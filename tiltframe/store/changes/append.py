@@ -54,10 +54,10 @@ def append(
         The values that the method ``recorded`` returned for the names in ``recorded``. If these values have changed
         since, `CommitConflict` is raised. By default, no values may be recorded under these names yet.
     note : function of a text, optional
-        A function that receives messages. There is one message for each measure with ``beyond="null"`` if groups have
-        more values than its limit, with the number of groups, and one for each measure with
-        ``bad_values="skip"`` if it has skipped values, with their number. By default, the messages are `BeyondLimit`
-        and `RefusedValues` warnings.
+        A function that receives messages as text. One message is sent for each measure with ``beyond="null"`` that has
+        groups beyond its limit, with the number of groups, and one for each measure with ``bad_values="skip"`` that has
+        skipped values, with the number of values. By default, the messages are `BeyondLimit` and `RefusedValues`
+        warnings.
 
     Returns
     -------
@@ -67,13 +67,14 @@ def append(
     Raises
     ------
     ValueError, OverflowError
-        If the states do not belong to this frame (levels, windows, time zone, measures or conditions differ), if levels
-        contradict each other, or if a result cannot be computed from the states. Nothing is written.
+        If the states do not belong to this frame (levels, windows, time zone, measures or conditions differ), if
+        coarser states differ from the merged states of the finest level, or if a result cannot be computed from the
+        states. Nothing is written.
     OtherFrame
         If the store has states of other types, or its frame has changed since it was opened.
     CommitConflict
-        If the store has the commit number with other states, if it has a later number of the writer and no longer the
-        fingerprint of this one, or if another writer has recorded values under the same names.
+        If the store has the commit number with other states, if it has a later number of the writer and no longer has
+        the fingerprint of this commit, or if another writer has recorded other values under the names in ``recorded``.
     """
     return append_of_stream(
         store, states, writer, commit, recorded=recorded, replacing=replacing, note=note, watermark=None
@@ -191,7 +192,8 @@ def append_spilled(
     Parameters
     ----------
     slices : Slices
-        Slices from `spilled`, which was called with ``check_values`` of the backend as ``check``.
+        The slices that `spilled` returned. Its argument ``check`` must have been ``check_values`` of the store's
+        backend.
     writer, commit, recorded, replacing, note : str, int, mappings and function
         See `append`.
     jobs : int

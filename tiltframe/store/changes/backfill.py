@@ -49,7 +49,8 @@ class Backfill:
     ranges : sequence of (int, int)
         Ranges of times of rows, in microseconds UTC, end exclusive. The index of a range is its commit number.
     record : name -> plain data
-        The description of the plan, which the first commit records.
+        The arguments of the plan as plain data. The first commit records them, so that a later call can be compared
+        with them.
     add : callable
         A function that adds the rows of a range in one commit, and returns whether the commit is new.
     """
@@ -78,14 +79,14 @@ class Backfill:
         frame : TiltFrame
         writer : str
         chunk : str
-            The length of a range, ``1d``, in the time zone of the frame.
+            The length of each chunk, such as ``1d``. Chunks are windows of this length in the time zone of the frame.
         newest_first : bool
-            Whether to begin with the last range.
+            Whether to begin with the latest chunk.
         within : range or None
-            The range of times of rows.
+            The range of the rows' times. None stands for all times.
         times : callable
-            A function that returns the first time and the end of the rows. The function is called if ``within`` does
-            not have both ends.
+            A function that returns the first time of the rows, and a time after the last one, in microseconds UTC. The
+            function is called only if ``within`` does not have both ends.
         add : callable of (store, range, writer, number, recorded)
             A function that adds the rows of a range in one commit, and returns whether the commit is new.
 
@@ -124,7 +125,7 @@ class Backfill:
         Raises
         ------
         ValueError
-            If the writer's ranges differ from an earlier plan.
+            If the store has recorded another plan of this writer.
         StoreError
             If the store cannot be read.
         """
@@ -140,7 +141,7 @@ class Backfill:
         store : FrameStore
         recorded : name -> plain data
             Records to store with the first commit.
-        progress : callable of (ranges done, of how many)
+        progress : callable of (ranges done, ranges in the plan)
 
         Returns
         -------
@@ -230,7 +231,7 @@ def _inside(batch: pa.RecordBatch, frame: TiltFrame, span: Range) -> NDArray[np.
 
 
 def _times(source: Source, file: Path) -> Range | None:
-    """Return the first and the last time in a file, or None if it has no rows."""
+    """Return the first and the last event time in a file, in microseconds UTC, or None if the file has no rows."""
     batches = replace(source, files=(file,)).batches([source.time])
     batch_times = [
         event_times(batch.column(source.time), source.time, source.timezone) for batch in batches if batch.num_rows
@@ -258,7 +259,7 @@ def plan_backfill(
     newest_first: bool = False,
     reading: ReadOptions | None = None,
 ) -> Backfill:
-    """Plan a backfill. For files, this reads their times.
+    """Plan a backfill. If the data is in files, their event times are read.
 
     Parameters
     ----------
@@ -273,7 +274,7 @@ def plan_backfill(
     Raises
     ------
     ValueError
-        If data, a range or a length cannot be read.
+        If the data, the range or the length cannot be read.
     """
     frame = store.frame
     checked_truth(newest_first, "newest_first")
@@ -319,16 +320,16 @@ def backfill(
         start and the end (exclusive) of a range as datetimes and returns the rows of the range, in any form that
         `append_rows` accepts.
     chunk : str
-        The length of a range, ``1d``, in the time zone of the frame.
+        The length of each range, such as ``1d``. The ranges are windows of this length in the time zone of the frame.
     within : range, optional
         The range of the times of the rows, as for `query`; by default all times in the files.
     writer : str, optional
         The name of the writer of the commits. For files, the default is derived from their paths.
     newest_first : bool
-        Whether to begin with the last range.
+        Whether to begin with the latest range.
     reading : ReadOptions, optional
         See `append_rows`.
-    progress : callable of (ranges done, of how many), optional
+    progress : callable of (ranges done, ranges in the plan), optional
 
     Returns
     -------

@@ -1,4 +1,5 @@
-"""Commits: states of all levels are committed atomically and only once, under the name and a commit number of a writer.
+"""Commits: the states of all levels are committed atomically, under the name of a writer and a commit number. A commit
+with the same name and number counts only once.
 
 The store keeps a fingerprint of the states for each of a writer's last commits. If a commit number is used again, the
 fingerprints of the old and the new states are compared. If they are equal, the commit is a repetition, and nothing is
@@ -42,9 +43,9 @@ from windows import TimeWindow
 
 KEPT = 64  # the number of fingerprints per writer; a restarted writer repeats few commits, usually one
 
-# the name, in a receipt, of the counts of groups beyond a limit and of refused values
+# the key, in a receipt, of the numbers of groups beyond a limit and of refused values
 EXCLUDED = "excluded"
-_WRITTEN_BYTES = 1 << 25  # the minimum bytes of a part, except for the last part of a level
+_WRITTEN_BYTES = 1 << 25  # tables of a level are collected until they have this many bytes, and then written together
 
 
 @dataclass(frozen=True)
@@ -58,14 +59,14 @@ class Commit:
         The manifest when the commit began.
     writer, number : str, int
     is_repeated : bool
-        Whether the store already had the number when the commit began. If so, states are not written, but compared with
-        the fingerprint of the earlier commit.
+        Whether the store already had this commit number when the commit began. If so, the states are not written. Their
+        fingerprint is compared with that of the earlier commit.
     recorded : name -> text
         Records to store with the commit.
     replacing : name -> text, optional
         The text that each record must have in the store when the commit completes; None if it must not exist.
     watermark : StreamWatermark, optional
-        The time to record for the stream to which the windows belong.
+        The watermark to record, if the states come from a stream.
     """
 
     backend: Backend
@@ -103,10 +104,11 @@ class Commit:
     def write_checked(self, levels: Iterable[tuple[TimeWindow, pa.Table]], jobs: int = 1) -> str:
         """Write checked states; return a receipt. Small tables of a level are written together.
 
-        ``levels`` yields tables from the finest to the coarsest level, for one slice of keys and time after another.
-        ``jobs`` threads write, if the backend permits several. Parts and receipt do not depend on the number of
-        threads. Raise
-        `StoreError` if states cannot be written; states that were already written are then removed.
+        ``levels`` yields pairs of a level and a table of its states, from the finest level to the coarsest. If the
+        states were divided into slices by keys and time, this sequence of levels is repeated for each slice. ``jobs``
+        is the number of threads that write; only one thread writes if the backend does not permit several. The parts
+        and the receipt do not depend on it. Raise `StoreError` if states cannot be written; states that were already
+        written are then removed.
         """
         parts, digests = list[Part](), list[list[Digest]]()
         excluded = Exclusions(self.frame)
@@ -133,7 +135,9 @@ class Commit:
         return json.dumps(receipt)
 
     def _combined(self, levels: Iterable[tuple[TimeWindow, pa.Table]]) -> Iterator[tuple[TimeWindow, list[pa.Table]]]:
-        """Yield groups of tables of one level. Each group but the last of a level has at least `_WRITTEN_BYTES`."""
+        """Yield lists of tables of one level, with the level. Each list has at least `_WRITTEN_BYTES`, except for the
+        last list of each level.
+        """
         waiting = dict[str, list[pa.Table]]()
         for level, states in levels:
             tables = waiting.setdefault(level.name, [])
@@ -144,8 +148,9 @@ class Commit:
             yield self.frame.level(name), tables
 
     def of_stream(self, stream: str, receipts: Iterable[str], delay: int) -> Commit:
-        """Return the commit with a watermark of a stream: the start of the newest window in the receipts, minus
-        ``delay`` microseconds. The start of this window is not later than the time of the stream's newest row.
+        """Return the commit with a watermark of the stream: the start of the newest window in the receipts, minus
+        ``delay`` microseconds. This start is used because it is not later than the time of the stream's newest row. If
+        the receipts contain no states, the commit is returned unchanged.
         """
         parts, _ = read_receipts(receipts)
         starts = [part.last_start for part in parts if part.level == self.frame.levels[0].name]
@@ -156,8 +161,9 @@ class Commit:
         call of `write` once. If the commit is new, ``note`` receives the messages that `tiltframe.FrameStore.append`
         describes; by default they are warnings.
 
-        Raise `CommitConflict` if the store has the number with other states, or another writer has written records of
-        the same names, and `OtherFrame` if the frame of the store has changed. Written states are then removed.
+        Raise `CommitConflict` if the store has the number with other states, or if another writer has written records
+        with the same names. Raise `OtherFrame` if the frame of the store has changed. In both cases the written states
+        are removed.
         """
         receipts = list(receipts)
         parts, totals = read_receipts(receipts)
@@ -232,7 +238,9 @@ class Commit:
 
 
 def read_receipts(receipts: Iterable[str]) -> tuple[list[Part], list[Digest]]:
-    """Return the parts in the receipts of one commit, and the digests of all its states."""
+    """Return the parts in the receipts of one commit, and the digests of the commit's states. The first digest is that
+    of the frame; for a repeated commit, the digests of earlier frames follow (see `digests_of`).
+    """
     texts = [json.loads(receipt) for receipt in receipts]
     parts = [Part(**part) for text in texts for part in text["parts"]]
     digests = [digests for text in texts for digests in text["digests"]]
@@ -245,7 +253,9 @@ def read_excluded(receipts: Iterable[str], frame: TiltFrame) -> Exclusions:
 
 
 def by_level(states: pa.Table, frame: TiltFrame) -> Iterator[tuple[TimeWindow, pa.Table]]:
-    """Yield each level, from the finest, with its rows of a rollup."""
+    """Yield each level of the frame, from the finest, together with the rows of this level in ``states``, the result of
+    a rollup.
+    """
     for level in frame.levels:
         yield level, states.filter(pc.equal(states.column(LEVEL), level.name))
 

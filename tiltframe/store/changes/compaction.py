@@ -42,7 +42,7 @@ def _compact_level(
     backend: Backend, manifest: Manifest, level: TimeWindow, *, before: int, progress: Progress
 ) -> tuple[int, int]:
     merged, written, is_current = 0, 0, False
-    while not is_current:  # list the groups again if another commit has removed a part of one of them
+    while not is_current:  # if another commit has removed a part of a group, the groups are listed again
         is_current = True
         groups = list(mergeable(snapshot_of(backend).of(level.name), level, before))
         total = merged + sum(map(len, groups))

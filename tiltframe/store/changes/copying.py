@@ -33,10 +33,11 @@ from tiltframe.store.query import merging
 from tiltframe.store.query.merging import pieces_of
 from windows import TimeWindow
 
-# a record of the target: the name of the source, and for each part of the source the parts of the target
+# the name of a record in the target. The record contains the address and the name of the source and, for each group of
+# copied parts of the source, the parts of the target that are its copy
 COPY = f"{OWN}copy"
 
-_SECONDS = 1.0  # the seconds of writing between two records of the progress
+_SECONDS = 1.0  # the minimum number of seconds between two commits that record the progress
 
 
 @dataclass(frozen=True)
@@ -118,7 +119,9 @@ def _described(target: Backend, manifest: Manifest) -> Snapshot:
 
 
 def _copied(snapshot: Snapshot, origin: str, target: Backend) -> list[_Copied]:
-    """Return the target's copies of the source's parts; raise `StoreError` if the target has other parts."""
+    """Return the copies of the source's parts that the target has recorded. Raise `StoreError` if the target is not a
+    copy of this source, or has other parts than the recorded ones.
+    """
     record = json.loads(snapshot.text(COPY) or "{}")
     if record.get("origin", origin) != origin or (snapshot.parts and not record):
         raise StoreError(f"the store {target.display_uri} exists, and is not a copy of {origin}; choose another place")
@@ -184,8 +187,8 @@ def copy_to(
     Guarantee
     ---------
     The copy appears atomically, as of one moment, with the same bits and all records. A writer whose commit is in the
-    copy may therefore repeat that commit there. A copy that is killed at any moment continues when it is called again.
-    Other programs may use the store at the same time.
+    copy may therefore repeat that commit there. If the process is killed at any moment, the next call continues the
+    copy. Other programs may use the store at the same time.
 
     Examples
     --------

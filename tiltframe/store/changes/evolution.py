@@ -37,7 +37,8 @@ def evolve(backend: Backend, manifest: Manifest, frame: TiltFrame, row_schema: p
 
     Raise the same errors as `plan_evolution`, and `OtherFrame` if the frame has changed since the store was opened.
     """
-    # parts of the coarsest level -> the parts of new levels that were derived from them, for use by a retry
+    # parts of the coarsest level -> the parts of new levels that were derived from them, for the next attempt after a
+    # conflict
     derived: dict[frozenset[Part], list[Part]] = {}
 
     def attempt(transaction: Attempt) -> Manifest:
@@ -94,7 +95,7 @@ def _derive_levels(
 
 
 def _end_of_rows(snapshot: Snapshot, manifest: Manifest) -> int:
-    """Return the end of the last window of the finest level that has windows, in microseconds UTC."""
+    """Return the end of the last window, in microseconds UTC, of the finest level that has any windows."""
     level, parts = next((level, parts) for level in manifest.frame.levels if (parts := snapshot.of(level.name)))
     return int(level.ends(np.array([max(part.last_start for part in parts)], np.int64))[0])
 

@@ -4,7 +4,8 @@
     rows of b ── prepare ──▶ states ─┼─ merge ──▶ one part per level ──▶ one transaction, which records a 7, b 3 and c 9
     rows of c ── prepare ──▶ states ─┘
 
-A commit takes about as long for many writers as for one. Databases combine transactions in the same way.
+A transaction for many writers takes about as long as one for a single writer. Databases combine transactions in the
+same way.
 """
 
 from __future__ import annotations
@@ -42,9 +43,9 @@ class PreparedRows:
     finest : table
         The merged states of the finest level.
     excluded : Exclusions
-        The number of groups beyond a limit, and of values that functions have skipped.
+        The numbers of groups beyond a limit, and of values that functions have skipped.
     note : callable, optional
-        A function that receives messages about the exclusions after the commit; see `append`.
+        A function that receives messages about ``excluded`` after the commit; see `append`.
     """
 
     commit: Commit
@@ -137,8 +138,9 @@ def commit_group(store: OpenedStore, prepared: Sequence[PreparedRows]) -> list[b
     Returns
     -------
     list of bool or StoreError
-        The outcome for each element: True if its rows were added, False if the store already had the commit, or an
-        error that concerns only these rows, such as `CommitConflict`. The error is returned, not raised.
+        The outcome for each element of ``prepared``: True if its rows were added, False if the store already had the
+        commit, or an error that concerns only this element, such as `CommitConflict`. The error is returned, not
+        raised.
 
     Raises
     ------
@@ -174,7 +176,9 @@ def commit_group(store: OpenedStore, prepared: Sequence[PreparedRows]) -> list[b
         outcomes = [_recorded(rows, transaction) for rows in prepared]
         added = [rows for rows, outcome in zip(prepared, outcomes, strict=True) if outcome is True]
         for tables in _of_equal_schemas(rows.finest for rows in added):
-            frame = added[0].commit.frame  # the current frame of the store; `_recorded` rejects rows of another frame
+            frame = added[
+                0
+            ].commit.frame  # the current frame of the store, because `_recorded` rejects rows of other frames
             finest = merge_panes(mark_as_checked(pa.concat_tables(tables)), frame)
             for level, states in climb(finest, frame):
                 transaction.write(level, states)
@@ -189,8 +193,8 @@ def commit_group(store: OpenedStore, prepared: Sequence[PreparedRows]) -> list[b
 
 
 def _recorded(rows: PreparedRows, transaction: Attempt) -> bool | StoreError:
-    """Record the commit of rows in a transaction. Return True if its number is new and False if the store already has
-    it, or the error if it cannot be committed.
+    """Record the commit of ``rows`` in a transaction. Return True if the commit number is new, False if the store
+    already has the commit, or the `StoreError` if the rows cannot be committed.
     """
     digests = digests_of(rows.finest, rows.commit.manifest, of_earlier=True)
     try:
@@ -200,7 +204,7 @@ def _recorded(rows: PreparedRows, transaction: Attempt) -> bool | StoreError:
 
 
 def _of_equal_schemas(tables: Iterable[pa.Table]) -> Iterator[list[pa.Table]]:
-    """Yield the tables of each schema together. Rows of different types may produce states of different types, which
+    """Yield one list of tables for each schema. Rows of different types may produce states of different types, which
     are stored in the same way but cannot be concatenated.
     """
     by_schema: dict[pa.Schema, list[pa.Table]] = {}

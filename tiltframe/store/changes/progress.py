@@ -1,4 +1,4 @@
-"""Progress: a callback that long operations on a store call with the finished and the total amount of work."""
+"""Progress: a function that long operations on a store call with two numbers, the amount of work done and the total."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ Progress = Callable[[int, int], None]
 
 
 def check_progress(progress: object) -> None:
-    """Raise ``ValueError`` if an object cannot be called."""
+    """Raise ``ValueError`` if ``progress`` cannot be called."""
     if not callable(progress):
         raise ValueError(
             f"progress must be a function of two numbers, the amount done and the total; got {shown(progress)}"

@@ -1,8 +1,8 @@
 """Replacement: replace the windows of a range on every level atomically.
 
 Rows that are appended to the range at the same time are merged with the replacing rows. Two concurrent replacements, or
-a replacement and an expiry, take effect one after the other: each of them writes the record `EXPIRED`, even with the
-same text, so that the later one conflicts and is repeated.
+a replacement and an expiry, take effect one after the other: each writes the record `EXPIRED`, even if its text does
+not change, so that the later commit conflicts and is derived again.
 """
 
 from __future__ import annotations
@@ -83,7 +83,9 @@ class Replacement:
         return self.write_checked(finest)
 
     def write_checked(self, finest: pa.Table) -> str:
-        """Write states of the finest level that `checked_finest` returned for this range; return a receipt."""
+        """Write states of the finest level, which `checked_finest` has returned for the range to replace; return a
+        receipt.
+        """
         parts = self.backend.write(self.frame.levels[0], finest)
         excluded = Exclusions(self.frame)
         for _ in excluded.counted([(self.frame.levels[0], finest)]):
@@ -134,10 +136,10 @@ def replace_range(
     """Replace the windows of a range on all levels. The range must consist of complete windows of the finest level.
 
     ``new`` contains parts of the finest level that are not readable yet and have no windows outside the range. If
-    ``new`` equals None, the finest level is unchanged, and only the coarser levels are derived again. ``recorded`` has
-    the records to write, and ``replacing`` the texts that records must have in the store before. Raise ``ValueError``
-    if the range does not consist of complete windows, or if coarser windows would have to be derived from expired
-    windows. Raise `CommitConflict` if a record does not have the text in ``replacing``.
+    ``new`` equals None, the finest level is unchanged, and only the coarser levels are derived again. ``recorded``
+    contains the records to write, and ``replacing`` the texts that records must have in the store when the replacement
+    is committed. Raise ``ValueError`` if the range does not consist of complete windows, or if coarser windows would
+    have to be derived from expired windows. Raise `CommitConflict` if a record does not have the text in ``replacing``.
     """
     check_whole(span, manifest.frame)
     texts, unchanged = recorded or {}, replacing or {}
@@ -174,8 +176,9 @@ def replace_range(
 
 
 def _known_after(snapshot: Snapshot, replaced: Range) -> dict[str, int]:
-    """Return, for each column of states that was added later, the time from which on all rows have it after the windows
-    in `replaced` were rolled up again, in microseconds UTC.
+    """Return the record `KNOWN` as it must be after a replacement: for each column of states that was added later, the
+    time, in microseconds UTC, from which on all rows have the column. The new rows in the range ``replaced`` have all
+    columns.
     """
     low, high = replaced
     first = min((part.first_start for part in snapshot.parts), default=low)
@@ -195,7 +198,8 @@ def check_whole(span: Range, frame: TiltFrame) -> Range:
 
 def _check_held(manifest: Manifest, snapshot: Snapshot, span: Range, anew: bool) -> None:
     """Raise ``ValueError`` if the coarser windows of a range cannot be derived, because some of their finer windows
-    have expired. With `anew`, the finer windows in the range are replaced, so only those outside the range matter.
+    have expired. If the finest windows in the range are replaced by new ones, only the finer windows outside the range
+    must still be there.
     """
     levels = manifest.frame.levels
     for fine, coarse in pairwise(levels):
@@ -227,9 +231,9 @@ def replace(
     within : range
         A range of complete windows of the finest level, in the form that `query` accepts.
     recorded, replacing : name -> plain data, optional
-        Values to record, and the recorded values that they replace; see `append`.
+        Values to record, and the values that they replace; see `append`.
     note : function of a text, optional
-        See `append`. Groups are counted only on the finest level.
+        See `append`. The messages count groups of the finest level only.
 
     Raises
     ------
@@ -238,7 +242,7 @@ def replace(
         consist of complete windows, or if coarser windows would have to be derived from windows that have expired.
     """
     table = table_of(states, "states")
-    # everything is checked before begin_replacement, which creates the store if it does not exist
+    # all checks come before begin_replacement, which creates the store if it does not exist
     finest = checked_finest(table, store.frame, replaced_range(store, within))
     store.backend.check_values(finest)
     replacement = begin_replacement(store, within, states=table.schema, recorded=recorded, replacing=replacing)
@@ -278,13 +282,13 @@ def begin_replacement(
 
 
 def rebuild(store: OpenedStore, within: Any = None) -> None:
-    """Derive coarser levels again from finer ones.
+    """Derive the windows of the coarser levels again from the finest level.
 
     Parameters
     ----------
     within : range, optional
-        A range of complete windows of the coarsest level, in the form that `query` accepts. By default, all coarsest
-        windows are derived whose finest windows have not expired.
+        A range of complete windows of the coarsest level, in the form that `query` accepts. By default, all windows
+        whose finest windows have not expired are derived again.
 
     Raises
     ------
@@ -310,7 +314,7 @@ def replaced_range(store: OpenedStore, within: Any) -> Range:
     Returns
     -------
     (int, int)
-        Microseconds UTC, end exclusive.
+        The range in microseconds UTC, end exclusive.
 
     Raises
     ------
@@ -321,8 +325,8 @@ def replaced_range(store: OpenedStore, within: Any) -> Range:
 
 
 def _held_range(backend: Backend, manifest: Manifest) -> Range | None:
-    """Return the range of the windows of the coarsest level that contain windows of the finest level, from the first
-    one whose finest windows have not expired. Return None if there are no such windows.
+    """Return the range of the windows of the coarsest level that contain stored windows of the finest level. The range
+    begins with the first window from which no finest window has expired. Return None if there are no such windows.
     """
     finest, coarsest = manifest.frame.levels[0], manifest.frame.levels[-1]
     snapshot = snapshot_of(backend)

@@ -31,7 +31,7 @@ from tiltframe.store.query.query import Query
 from tiltframe.store.query.results import finish
 from tiltframe.time_range import moment_or_now
 
-# two entries in the list of parts that are not parts
+# keys of two entries that are stored in the list of parts, but are not parts
 _OPEN = "open"  # the range of the windows that were incomplete
 _FRAME = "frame"  # the number of times that the frame had changed
 
@@ -49,7 +49,9 @@ def export_level(backend: Backend, manifest: Manifest, level: str, now: int) -> 
 
 
 def exported_levels(backend: Backend, manifest: Manifest) -> list[str]:
-    """Return the levels that have a plain table. The list is empty if the flat names of the frame clash."""
+    """Return the names of the levels that have a plain table. The list is empty if the flat columns of the frame would
+    have equal names.
+    """
     if not isinstance(backend, ResultTables):
         return []
     query = Query(manifest.frame.levels[0], flat=True)
@@ -62,8 +64,8 @@ def exported_levels(backend: Backend, manifest: Manifest) -> list[str]:
 
 
 def _export(backend: Backend, result_tables: ResultTables, manifest: Manifest, level: str, now: int) -> int:
-    """Update the plain table of a level; return the number of rows that were written. The parts are listed before
-    results are read, so that the next update repeats windows that were changed in between.
+    """Update the plain table of a level; return the number of rows that were written. The list of parts is read before
+    the results, so that the next update computes windows again that were changed in between.
     """
     snapshot = snapshot_of(backend)
     check_frame(snapshot, manifest, backend)
@@ -93,8 +95,9 @@ def _export(backend: Backend, result_tables: ResultTables, manifest: Manifest, l
 
 
 def _changed(before: Mapping[str, Range], parts: Mapping[str, Range]) -> list[Range]:
-    """Return the ranges of windows to compute: those of added and removed parts, and that of windows that were
-    incomplete. `before` and `parts` are the lists of parts at the last update and now.
+    """Return the ranges of windows to compute: the ranges of added and removed parts, and the range of windows that
+    were incomplete at the last update. ``before`` and ``parts`` are the lists of parts at the last update and now, as
+    name → range.
     """
     changed = [span for name, span in before.items() if parts.get(name) != span and name != _FRAME]
     return union([*changed, *(span for name, span in parts.items() if before.get(name) != span)])
@@ -106,8 +109,8 @@ def export(
     """Store results of levels as plain tables, ``<name>_<level>_flat``, for tools that cannot read states.
 
     In a folder or object store, each table is a separate Delta table that any reader of Delta can use. In PostgreSQL,
-    it is a table from which the view ``<name>_<level>_current`` takes the quantiles. `compact` and this function bring
-    existing tables up to date.
+    the view ``<name>_<level>_current`` takes the quantiles from this table. `compact` and this function bring existing
+    tables up to date.
 
     Parameters
     ----------
@@ -116,7 +119,7 @@ def export(
     flat : bool
         True, the only supported value: the fields of records become plain columns, such as ``latency_p99``.
     now : moment, optional
-        The time at which windows count as partial or complete; by default the current time.
+        Windows that end after this time are marked as partial. The default is the current time.
 
     Returns
     -------

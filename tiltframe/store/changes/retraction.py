@@ -51,7 +51,7 @@ class Retraction:
     Parameters
     ----------
     under : Commit
-        The commit that has the writer and the number.
+        The commit under which the states are subtracted. It has the name of the writer and the commit number.
     """
 
     under: Commit
@@ -73,8 +73,8 @@ class Retraction:
         """Subtract the written states from the store; return whether the commit number is new.
 
         ``receipts`` must contain the result of each call of `write`. Raise the same errors as
-        `tiltframe.FrameStore.retract`. The states that `write` has stored are removed at the end in any case; readers
-        never see them.
+        `tiltframe.FrameStore.retract`. The states that `write` has stored are always removed at the end, and are never
+        visible to readers.
         """
         parts, digests = read_receipts(receipts)
         backend, columns = self.under.backend, self.under.manifest.schema.names[1:]
@@ -94,8 +94,8 @@ class Retraction:
 
 
 class Retracted(NamedTuple):
-    """The states to subtract, as two functions: one returns the starts of the windows of a level, in ascending order,
-    and the other the merged states of a level in a range.
+    """The states to subtract, as two functions. ``starts(level)`` returns the starts of the windows of a level, in
+    microseconds UTC, ascending. ``rows(level, range)`` returns the merged states of a level in a range.
     """
 
     starts: Callable[[TimeWindow], NDArray[np.int64]]
@@ -105,8 +105,8 @@ class Retracted(NamedTuple):
 def retract_states(commit: Commit, states: pa.Table) -> bool:
     """Subtract checked states of all levels from a store in a commit; return whether the commit is new.
 
-    Raise `CannotSubtract` if the store does not have the states, or the remaining states cannot be computed, and for
-    other reasons the same errors as `Commit.commit`. After an error, the store is unchanged.
+    Raise `CannotSubtract` if the store does not contain the states, or if the remaining states cannot be computed.
+    Raise the same errors as `Commit.commit` for other reasons. After an error, the store is unchanged.
     """
     levels = {level.name: rows for level, rows in by_level(states, commit.frame)}
     retracted = Retracted(
@@ -135,7 +135,7 @@ def _retract(commit: Commit, retracted: Retracted, digests: Sequence[Digest]) ->
 
 
 def _has_some(part: Part, starts: NDArray[np.int64]) -> bool:
-    """Return whether one of the starts, which are ascending, lies in the range of a part."""
+    """Return whether at least one start lies in the range of the part. ``starts`` must be ascending."""
     first, end = np.searchsorted(starts, part.range)
     return bool(first < end)
 
@@ -149,8 +149,9 @@ def _write_without(
     starts: NDArray[np.int64],
     retracted: Retracted,
 ) -> None:
-    """Subtract the retracted states from the states in parts of a level, and write the remaining states. A few windows
-    are in memory at a time. Raise `CannotSubtract` if a window in `starts` is not in the parts.
+    """Subtract the retracted states from the states in parts of a level, and write the remaining states. Only a few
+    windows are in memory at a time. Raise `CannotSubtract` if the parts do not contain a window that begins at a time
+    in ``starts``.
     """
     frame = commit.frame
     functions = {column.name: column.measure.function for column in frame.states}
@@ -213,7 +214,7 @@ def retract(
     Guarantee
     ---------
     The remaining states are bit-for-bit those of a store that never had the rows. If no rows remain for a window and
-    key, it is removed. Expired windows stay expired. The earlier files exist until `vacuum` removes them.
+    key, their state is removed. Expired windows stay expired. The previous files stay until `vacuum` removes them.
 
     Examples
     --------

@@ -29,7 +29,7 @@ FORMAT = 5
 
 
 def _received(carried: Carried, values: tuple[Any, ...]) -> Manifest:
-    """Unpickle a manifest, after registering the functions that were pickled with it."""
+    """Return an unpickled manifest, after registering the functions that were pickled with it."""
     register_carried(carried)
     return Manifest(*values)
 
@@ -171,7 +171,9 @@ class Manifest:
 
 
 def generation_in(described: Mapping[str, Any]) -> int:
-    """Return the number of times that a store's frame had changed when this description of it was written."""
+    """Return the generation in a manifest that `Manifest.to_dict` returned: the number of times that the frame of the
+    store had changed.
+    """
     return int(described.get("generation", 0))
 
 
@@ -209,8 +211,9 @@ def check_levels(frame: TiltFrame) -> None:
 def checked_retention(retention: Mapping[str, str | None], frame: TiltFrame) -> dict[str, str]:
     """Check a retention, and return the durations of the levels that are not kept for ever.
 
-    A level without a duration is kept for ever. Raise ``ValueError`` if a level is kept for a shorter time than a finer
-    level, where a month counts as 30 days. Rows that expire on a fine level are then still in the coarser levels.
+    A level without a duration is kept for ever. Raise ``ValueError`` if a level would be kept for a shorter time than a
+    finer level, because rows that expire on a fine level must still be in the coarser levels. In this comparison, a
+    month counts as 30 days.
     """
     durations: dict[str, str | None] = {}
     for level_name, duration in checked_mapping(retention, "retention", "level -> time, such as {'10s': '1d'}").items():
@@ -231,8 +234,8 @@ def checked_retention(retention: Mapping[str, str | None], frame: TiltFrame) -> 
 
 
 def horizon_of(manifest: Manifest, name: str, now: int) -> int:
-    """Return the time before which the retention of a level removes windows, in microseconds UTC. If there is a coarser
-    level, this time is the start of one of its windows.
+    """Return the time before which the retention of a level removes windows, in microseconds UTC. This time is the
+    start of a window of the next coarser level or, for the coarsest level, of the level itself.
     """
     levels = manifest.frame.levels
     at = [level.name for level in levels].index(name)

@@ -3,7 +3,7 @@
 tiltframe:expired     {"10s": 1714500000000000}    for each level, the time before which windows have expired
 tiltframe:known       {"high": 1714500000000000}   for each added column of states, the time from which all rows have it
 tiltframe:watermarks  {"w": 1714500000000000}      for each stream, the time before which it has closed its windows
-tiltframe:writer W    {"last": 7, "states": {…}}   a writer's last commit number, and digests of its last commits
+tiltframe:writer W    {"last": 7, "states": {…}}   a writer's last commit number, and fingerprints of its last commits
 any other name        a value that the caller of a commit has recorded
 """
 
@@ -44,7 +44,9 @@ def expired_before(snapshot: Snapshot) -> dict[str, int]:
 
 
 def available_from(snapshot: Snapshot, level: str) -> int:
-    """Return the time from which on no window of a level has expired, in microseconds UTC."""
+    """Return the time, in microseconds UTC, before which the windows of a level have expired. Return ``EVER[0]``, the
+    smallest possible time, if no window has expired.
+    """
     return expired_before(snapshot).get(level, EVER[0])
 
 
@@ -75,8 +77,8 @@ def checked_records(recorded: Mapping[str, Any] | None) -> dict[str, str]:
 
 
 def expected_texts(recorded: Mapping[str, Any] | None, replacing: Mapping[str, Any] | None) -> dict[str, str | None]:
-    """Return, by name, the text that each record must have in the store at the moment of the commit. None means that
-    the record must not exist.
+    """Return the text that each record must have in the store at the moment of the commit, as name → text. None means
+    that the record must not exist.
     """
     before = checked_records(replacing)
     return {name: before.get(name) for name in (*(recorded or {}), *before)}

@@ -17,8 +17,8 @@ from tiltframe.store.log.snapshot import Part, Snapshot
 from tiltframe.store.log.transaction import Transaction
 from windows import TimeWindow
 
-# the maximum number of attempts. The waits between them double from 5 ms to 0.5 s, times a random number from 0 to 1:
-# about 50 s in total
+# the maximum number of attempts. The longest wait after an attempt doubles from 5 ms to 0.5 s, and a random part of it
+# is waited: about 50 s in total
 _TRIES = 200
 
 Result = TypeVar("Result")

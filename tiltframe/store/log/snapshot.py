@@ -38,7 +38,7 @@ class Part:
 
     @property
     def range(self) -> Range:
-        """The range of window starts, end exclusive."""
+        """The range of the part's window starts, ``(first, end)`` in microseconds UTC. The end is exclusive."""
         return self.first_start, self.last_start + 1
 
     def within(self, span: Range) -> Range | None:
@@ -65,7 +65,7 @@ class Record:
     Parameters
     ----------
     revision : int
-        A number that changes whenever the name is written, even with the same text.
+        A number that changes whenever the record is written, even if its text stays the same.
     text : str
     """
 
@@ -80,7 +80,7 @@ class Snapshot:
     Parameters
     ----------
     version : int
-        Increases with every commit.
+        A number that increases with every commit.
     manifest : dict
         The manifest as plain data, from which `tiltframe.store.log.manifest.Manifest.from_dict` restores it.
     parts : tuple of Part

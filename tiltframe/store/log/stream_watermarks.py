@@ -25,8 +25,8 @@ class StreamWatermark:
     stream : str
         The name of the stream.
     closed_before : int or None
-        The time before which the stream has closed its windows, in microseconds UTC: its watermark, less the delay and
-        the lateness. After that, only late rows can change these windows. None means that the stream has
+        The time before which the stream has closed its windows, in microseconds UTC. It is the stream's watermark minus
+        the delay and the lateness. Only late rows can still change the closed windows. None means that the stream has
         ended.
     """
 
@@ -34,8 +34,8 @@ class StreamWatermark:
     closed_before: int | None
 
     def record(self, transaction: Transaction) -> None:
-        """Write the time of this stream to the record of all streams. A later time in the record stays. If the stream
-        has ended, remove its time.
+        """Write ``closed_before`` to the record that contains the times of all streams. If the record already has a
+        later time for this stream, the later time stays. If the stream has ended, its time is removed from the record.
         """
         times = watermarks_of(transaction.snapshot)
         transaction.read(WATERMARKS)
@@ -47,13 +47,15 @@ class StreamWatermark:
 
 
 def watermarks_of(snapshot: Snapshot) -> dict[str, int]:
-    """Return, for each stream that has not ended, the time before which it has closed its windows."""
+    """Return the time before which each stream has closed its windows, as stream → microseconds UTC. Streams that have
+    ended are left out.
+    """
     times: dict[str, int] = json.loads(snapshot.text(WATERMARKS) or "{}")
     return times
 
 
 def closed_before(snapshot: Snapshot) -> int:
-    """Return the time before which all streams have closed their windows, in microseconds UTC. It is the minimum of
-    their times, or the end of time if the store has no streams.
+    """Return the time before which all streams have closed their windows, in microseconds UTC. This is the minimum of
+    the streams' times, or ``EVER[1]``, the latest possible time, if no stream has recorded a time.
     """
     return min(watermarks_of(snapshot).values(), default=EVER[1])

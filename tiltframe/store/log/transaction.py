@@ -7,8 +7,8 @@ from a new snapshot. The rules are those of the conflict checker of Delta Lake. 
 that were written together.
 
 A transaction that merges parts, such as a compaction, and one that appends states to the same windows can be committed
-in any order, because queries merge all states of a window. A transaction that stays correct if states are appended to
-its windows therefore does not read ranges, and concurrent appends do not make it conflict.
+in either order, because queries merge all states of a window. A transaction of this kind does not read ranges.
+Concurrent appends therefore do not cause a conflict with it.
 """
 
 from __future__ import annotations
@@ -107,7 +107,7 @@ class Transaction:
         Parameters
         ----------
         parts : parts
-            Parts that the backend's ``write`` has returned in any process.
+            Parts that the backend's ``write`` has returned, in this or in another process.
         """
         self.added += parts
 
@@ -137,8 +137,8 @@ class Transaction:
         Parameters
         ----------
         manifest : dict
-            The manifest as plain data. Name and keys must not change, and no level may be removed. Levels and states
-            may be added.
+            The new manifest as plain data. The name and the keys must not change, and levels must not be removed.
+            Levels and columns of states may be added.
         schema : schema
             All earlier columns, and optionally new ones. A new column is null in rows that were written without it.
         """

@@ -1,5 +1,5 @@
-"""Writers: each commit has the name of a writer and a number. The store has the last number of each writer, and
-fingerprints of the states in its last commits.
+"""Writers: each commit is identified by the name of a writer and a number. For each writer, the store records the last
+number, and fingerprints of the states in the writer's last commits.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ from tiltframe.store.log.records import OWN
 from tiltframe.store.log.snapshot import Snapshot
 
 Digest: TypeAlias = tuple[int, int]  # a digest of the states of a commit, as two 64-bit numbers
-# the name, in the record of a writer and in receipts, of the number of skipped values for each column of states
+# the key, in the record of a writer, of the numbers of skipped values: commit number -> column of states -> number
 REFUSED = "refused"
 
 
@@ -57,8 +57,8 @@ def check_writer(writer: str, commit: int) -> int:
 
 
 def digests_of(states: pa.Table, manifest: Manifest, *, of_earlier: bool) -> list[Digest]:
-    """Return digests of states of the finest level: one over the columns of the frame and, if `of_earlier` is true, one
-    over the columns of each earlier frame, if the states have these columns.
+    """Return digests of states of the finest level. The first is computed from the columns of the frame. If
+    ``of_earlier`` is true, another one follows for each earlier frame whose columns the states have.
     """
     frame = manifest.frame
     named = [[column.name for column in frame.states], *(manifest.earlier if of_earlier else ())]
@@ -67,7 +67,8 @@ def digests_of(states: pa.Table, manifest: Manifest, *, of_earlier: bool) -> lis
 
 
 def states_digest(states: pa.Table, columns: Sequence[str]) -> Digest:
-    """Return the digest of merged states of the finest level, over the columns window_start, keys and states, by name.
+    """Return the digest of merged states of the finest level. ``columns`` are the names of the columns to include:
+    window_start, the keys and the columns of states.
 
     The states have one row per window and key, and equal input rows give states with equal bits. The digest is the sum
     of the hashes of the rows. It therefore does not depend on batches, partitions, their order, or the attempt of a
@@ -92,7 +93,8 @@ def total(digests: Iterable[Sequence[int]]) -> Digest:
 
 
 def negated(digest: Digest) -> Digest:
-    """Return the digest of retracted states, which differs from the digest of the same states if they are added.
+    """Return the digest of a retraction of states, computed from the digest of the states. An append and a retraction
+    of the same states thereby have different digests.
 
     >>> total([negated((1, 2**63)), (1, 2**63)])
     (0, 0)
@@ -102,13 +104,13 @@ def negated(digest: Digest) -> Digest:
 
 
 def fingerprint(number: int, digest: Sequence[int]) -> str:
-    """Return a text of sixteen digits that identifies a commit."""
+    """Return sixteen hexadecimal digits that identify a commit, from its number and the digest of its states."""
     return hashlib.sha256(f"{number} {digest[0]} {digest[1]}".encode()).hexdigest()[:16]
 
 
 def last_commits(snapshot: Snapshot, writer: str) -> tuple[int, dict[str, str]]:
-    """Return a writer's last commit number (-1 if it has no commit), and the fingerprints of its last commits by
-    number.
+    """Return a writer's last commit number, and the fingerprints of the writer's last commits, as number → fingerprint.
+    The last number is -1 if the writer has no commit.
     """
     record = f"{OWN}writer {writer}"
     text = snapshot.text(record)
@@ -119,6 +121,8 @@ def last_commits(snapshot: Snapshot, writer: str) -> tuple[int, dict[str, str]]:
 
 
 def refused_of_commits(snapshot: Snapshot, writer: str) -> dict[str, dict[str, int]]:
-    """Return how many values were skipped in a writer's last commits: commit number -> column of states -> count."""
+    """Return the numbers of values that were skipped in a writer's last commits, as commit number → column of states →
+    number of values.
+    """
     text = snapshot.text(f"{OWN}writer {writer}")
     return {} if text is None else dict(json.loads(text).get(REFUSED, {}))

@@ -1,4 +1,4 @@
-"""Changes: find the windows of a store whose states have changed since an earlier moment.
+"""Changes of a store: find the windows whose states have changed since an earlier moment.
 
 A store consists of immutable parts; a part contains states that were written together. The parts that were added and
 removed since the earlier moment are read, merged and compared. A compaction replaces parts without changing a merged
@@ -77,7 +77,7 @@ class SeenParts:
 
 @dataclass(frozen=True)
 class Changes:
-    """The windows that have changed, and the parts of the store after the change.
+    """The windows that have changed since an earlier moment, and the parts of the store now.
 
     Parameters
     ----------
@@ -95,7 +95,8 @@ class Changes:
 def changes(backend: Backend, manifest: Manifest, snapshot: Snapshot, since: SeenParts | None) -> Changes:
     """Return the windows that have changed between ``since`` and ``snapshot``, or all windows if ``since`` is None.
 
-    If parts are removed while they are read, a newer snapshot replaces ``snapshot``; the result contains its version.
+    If parts are removed while they are read, a newer snapshot is used in the place of ``snapshot``. The result contains
+    the version of the snapshot that was used.
     """
     planned = [snapshot]
 
@@ -112,8 +113,8 @@ def changes(backend: Backend, manifest: Manifest, snapshot: Snapshot, since: See
 def _changed(
     backend: Backend, manifest: Manifest, level: TimeWindow, since: SeenParts | None, snapshot: Snapshot
 ) -> list[pa.Table]:
-    """Return tables of the windows of a level that differ between its added and its removed parts. A few windows are
-    read at a time.
+    """Return tables of the windows and keys of a level whose merged states differ between the removed parts and the
+    added parts. A few windows are read at a time.
     """
     before = {part.name for part in since.parts} if since else set()
     now = {part.name for part in snapshot.parts}
@@ -140,8 +141,8 @@ def _changed(
 def _merged(
     backend: Backend, manifest: Manifest, level: TimeWindow, pieces: PartRanges, columns: Sequence[str]
 ) -> pa.Table:
-    """Read ranges of parts, and return one row per window and key with its merged states. If ``columns`` are only the
-    keys, return the windows and keys of the rows without merging them.
+    """Read ranges of parts, and return one row per window and key with the merged states. If ``columns`` contains only
+    the keys, return the window and the keys of every stored row instead, without a merge.
     """
     rows = backend.read(pieces, columns)
     if len(columns) > len(manifest.frame.keys):

@@ -33,15 +33,15 @@ class Unmapped(UserWarning):
 class DerivedKey(ABC):
     """The base class of keys of results that are computed from a key of the frame.
 
-    If several keys of the frame have the same derived key, their states are merged, so that results equal those of rows
-    that had the derived key from the start. Derived keys are immutable, and two are equal if they give the same
-    results.
+    If several values of the frame's key have the same derived key, their states are merged. The results therefore equal
+    those of rows that had the derived key from the start. Derived keys are immutable. Two derived keys are equal if
+    they give the same results.
 
     Attributes that a subclass sets
     -------------------------------
     kind : str
-        The name of the kind, such as ``lookup``. It is the name of the function in calls as text, and a member of the
-        description.
+        The name of the kind, such as ``lookup``. It is the name of the function in calls as text, and one of the keys
+        of the description.
     call : str
         The call that creates the key in Python, such as ``lookup(KEY, table)``, for messages.
     text : str
@@ -49,9 +49,9 @@ class DerivedKey(ABC):
     form : str
         The form of the description as JSON, for messages.
     make : function
-        Creates the key from the arguments of a call as text.
+        A function that returns the derived key for the arguments of a call as text.
     key : str
-        The key of the frame.
+        The name of the frame's key from which the derived key is computed.
     """
 
     kind: ClassVar[str]
@@ -63,8 +63,8 @@ class DerivedKey(ABC):
 
     @abstractmethod
     def check(self, name: str) -> None:
-        """Raise ``ValueError`` if the key of results cannot be called ``name``, for example because a lookup's table
-        has no column of this name.
+        """Raise ``ValueError`` if this derived key cannot have the name ``name`` in results, for example because the
+        table of a lookup has no column of this name.
 
         Parameters
         ----------
@@ -88,13 +88,13 @@ class DerivedKey(ABC):
         Returns
         -------
         array, shape (rows,)
-            The derived keys; null if there is no derived key for a row.
+            The derived keys; null for a row without a derived key.
         """
 
     @abstractmethod
     def describe(self) -> dict[str, Any]:
-        """Return a description of the derived key as a dict that JSON can represent. One member has the name of the
-        kind. Raise ``ValueError`` if JSON cannot represent the description.
+        """Return a description of the derived key as a dict that JSON can represent. One of the dict's keys is the name
+        of the kind, such as ``lookup``. Raise ``ValueError`` if JSON cannot represent the description.
         """
 
     @classmethod
@@ -167,8 +167,8 @@ def restored_key(described: Any) -> Any:
 
 
 def checked_keys(keys: Mapping[Any, Any]) -> dict[str, str | DerivedKey]:
-    """Return ``keys``, a mapping of names of results' keys to keys of the frame or derived keys. Raise ``ValueError``
-    if a key of the frame has another name, or a derived key has no values for its name.
+    """Check the keys of a query, as name in the results → key of the frame or derived key, and return them as a dict.
+    Raise ``ValueError`` if a key of the frame is listed under another name, or if a derived key cannot have its name.
     """
     for name, key in keys.items():
         if not is_name(name) or (not isinstance(key, DerivedKey) and key != name):

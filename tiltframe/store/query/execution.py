@@ -37,8 +37,8 @@ class Reading:
     plan: QueryPlan
     part_ranges: PartRanges
     retained_from: int  # windows of the level that begin earlier may have been removed
-    closed_before: int = EVER[1]  # streams into the store do not change windows that end by this time
-    is_filled: bool = False  # whether results include windows without events
+    closed_before: int = EVER[1]  # all streams into the store have closed the windows that end by this time
+    is_filled: bool = False  # whether the results include windows without rows
 
     @property
     def rows(self) -> float:
@@ -88,11 +88,11 @@ class Answer:
     slices : iterator of tables
         The results, as at least one table, which may have no rows. The slices can be iterated only once.
     expired : tuple of str
-        For each level that is read and from which windows in the range were removed, a message.
+        A message for each level that is read, if windows in the range have expired on this level.
     unknown : tuple of str
         Messages about measures that were added later and have no values in part of the range.
     readings : sequence of Reading
-        For each kind of window in the results, the parts that are read.
+        The parts that are read, with the query plan, for each kind of window in the results.
     derived_keys : name -> DerivedKey
         The keys of results that are computed from keys of the frame.
     """
@@ -105,12 +105,13 @@ class Answer:
     derived_keys: Mapping[str, DerivedKey] = field(default_factory=dict)
 
     def reporting_unmapped(self, report: Callable[[str], None]) -> Answer:
-        """Return the same answer, which calls ``report`` after its last slice was read.
+        """Return an answer with the same results that calls ``report`` after the last slice was read.
 
         Parameters
         ----------
         report : function of str
-            Receives a message for each derived key that is null in some results, with the number of these results.
+            A function that receives a message for each derived key that is null in some results, with the number of
+            such results.
 
         Returns
         -------
@@ -120,7 +121,7 @@ class Answer:
 
     @property
     def cost(self) -> Cost:
-        """The estimated numbers of rows that are read and of windows in the results. Nothing is read for this."""
+        """The estimated numbers of rows that are read and of windows in the results, without reading states."""
         rows = sum(reading.rows for reading in self.readings)
         windows = sum(reading.windows for reading in self.readings)
         return Cost(round(rows), round(windows))
@@ -131,8 +132,8 @@ class Answer:
 
 
 def reading_of(plan: QueryPlan, snapshot: Snapshot, *, is_filled: bool = False) -> Reading:
-    """Return a query plan with the parts that it reads. If the plan has ``edges``, these include parts of windows near
-    the range.
+    """Return a query plan with the parts that it reads. If the plan has ``edges``, the parts of windows near the range
+    are included.
     """
     planned = plan.with_edges()
     level = planned.frame.levels[planned.level()].name
@@ -174,8 +175,8 @@ def read_labelled(backend: Backend, manifest: Manifest, reading: Reading) -> Ite
 
 
 def _read(backend: Backend, manifest: Manifest, plan: QueryPlan, part_ranges: PartRanges) -> pa.Table:
-    """Return the rows of states in ranges of parts. If parts were removed by a compaction, the parts that replaced them
-    are read.
+    """Return the rows of states in ranges of parts. If a compaction has removed some of the parts, the parts that
+    replaced them are read instead.
     """
     planned, span = [part_ranges], _range_of(part_ranges, plan.frame.levels[plan.level()])
 
@@ -202,7 +203,7 @@ def states_schema(manifest: Manifest, plan: QueryPlan) -> pa.Schema:
 
 def query_schema(manifest: Manifest, plan: QueryPlan, query: Query) -> pa.Schema:
     """Return the schema of the results of a query. Nothing is read. Raise ``ValueError`` if a condition, an order or an
-    expression cannot be computed because of the types of results.
+    expression of the query cannot be computed from results with their types.
     """
     states = regroup(manifest.schema.empty_table(), plan, (0, 0))
     nothing = finish(states, plan, 0, 0)
@@ -212,9 +213,9 @@ def query_schema(manifest: Manifest, plan: QueryPlan, query: Query) -> pa.Schema
 
 
 def finished(slices: Iterator[pa.Table], reading: Reading, query: Query, now: int) -> Iterator[pa.Table]:
-    """Yield the results of tables of states from `read_states`. If a result depends on other windows (``fill``,
-    ``edges`` or ``running``), there is one table of all results, and otherwise one for each table of states. ``now`` is
-    in microseconds UTC.
+    """Return an iterator of tables of results. ``slices`` are the tables of states that `read_states` yields. If
+    results depend on other windows (``fill``, ``edges`` or ``running``), there is one table with all results. Otherwise
+    there is one table of results for each table of states. ``now`` is in microseconds UTC.
     """
     plan, first_held = reading.plan, reading.retained_from
     if plan.edges is None and not query.fill and not query.running:
@@ -230,11 +231,11 @@ def finished(slices: Iterator[pa.Table], reading: Reading, query: Query, now: in
 
 
 def _selected(windows: Iterator[pa.Table], reading: Reading, query: Query, now: int) -> Iterator[pa.Table]:
-    """Yield the rows that the query's ``closed`` and ``latest`` select: the closed windows, and then the last window of
-    each key.
+    """Return the rows that the query's ``closed`` and ``latest`` select, as an iterator of tables. With ``closed``,
+    only closed windows are selected; with ``latest``, only the last of them for each key.
 
-    ``windows`` are tables of states or of results. States are passed if each result depends only on its own window, so
-    that only selected results are computed.
+    ``windows`` are tables of states or of results. The caller passes states if each result depends only on its own
+    window, because results of other rows then need not be computed.
     """
     if query.closed:
         bound = min(now, reading.closed_before)
@@ -247,8 +248,8 @@ def _selected(windows: Iterator[pa.Table], reading: Reading, query: Query, now: 
 
 
 def missing_in(reading: Reading, snapshot: Snapshot) -> tuple[tuple[str, ...], tuple[str, ...]]:
-    """Return two lists of messages: about windows in the range that have expired, and about measures that were added to
-    the store later and are null in a part of the range.
+    """Return two tuples of messages. The first is about windows in the range that have expired, the second about
+    measures that were added to the store later and are null in a part of the range.
     """
     return _expired(reading.plan, reading.retained_from), _unknown(reading.plan, snapshot, reading.retained_from)
 

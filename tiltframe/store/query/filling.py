@@ -1,4 +1,4 @@
-"""Filling: add windows without events to the results of a query, and replace missing values.
+"""Filling: add windows without rows to the results of a query, and replace missing values.
 
 states ──▶ add the state of no rows for each missing window and key ──▶ results ──▶ null, zero, previous or linear
 """
@@ -29,15 +29,16 @@ from windows.timezone import Instants
 
 Rows = NDArray[np.intp]
 Marks = NDArray[np.bool_]
-# Numbers below this bound, in units of their last decimal place, are interpolated as doubles, which round correctly.
+# Numbers below this bound, in units of their last decimal place, are interpolated as doubles. Larger numbers are
+# interpolated exactly, because a double would not round them correctly.
 _EXACT_DOUBLES = 2.0**50
 _MOST_DIGITS = 80  # the precision of decimal arithmetic; an Arrow decimal has at most 76 digits
 
 
 def fill_gaps(states: pa.Table, plan: QueryPlan, now: int) -> pa.Table:
     """Return states with a row for every window in the range up to ``now`` and every key that occurs in ``states``.
-    Added rows have the state of no rows. ``now`` is in microseconds UTC. Raise ``ValueError`` if there would be more
-    than `MOST_ROWS` rows.
+    Added rows have the state of a group without rows. ``now`` is in microseconds UTC. Raise ``ValueError`` if there
+    would be more than `MOST_ROWS` rows.
     """
     if plan.whole:
         return states
@@ -59,15 +60,16 @@ def fill_gaps(states: pa.Table, plan: QueryPlan, now: int) -> pa.Table:
         assert keys is not None
         grid[name] = keys.column(name).take(pa.array(np.tile(np.arange(key_count), len(window_starts))))
     functions = {column.name: column.measure.function for column in plan.frame.states}
-    for name in plan.states:  # the state of no rows, because null would mean an unknown state
+    for name in plan.states:  # the state of a group without rows, because null would mean an unknown state
         nothing = functions[name].merge(pa.nulls(1, states.column(name).type), Groups.each(1))
         grid[name] = nothing.take(pa.array(np.zeros(len(window_starts) * key_count, np.int64)))
     return united([states, pa.table(grid, schema=states.schema)], plan)
 
 
 def fill_values(results: pa.Table, with_events: pa.Table, plan: QueryPlan, fill: str | bool) -> pa.Table:
-    """Add the column ``filled`` to results, which is true for windows without events, and replace missing values by the
-    method ``fill``, separately for each key. ``with_events`` has the windows and keys that have events.
+    """Return results with missing values replaced by the method ``fill``, separately for each key, and with an added
+    column ``filled``, which is true if a window and key have no rows. ``with_events`` contains the windows and keys
+    that have rows.
     """
     both = pa.concat_tables([table.select([START, *plan.keys]) for table in (with_events, results)])
     windows, _ = group_by([key_column(both.column(name)) for name in (START, *plan.keys)], both.num_rows)
@@ -81,7 +83,7 @@ def fill_values(results: pa.Table, with_events: pa.Table, plan: QueryPlan, fill:
         "linear": partial(_each_number, fill=partial(_linear, gaps=gaps), gaps=gaps),
     }
     filler = fillers.get(str(fill).removesuffix("_gaps"))
-    # With edges, these measures have results of their own for windows without events.
+    # With edges, these measures also have results for windows without rows, so these results are not replaced.
     unfilled = plan.read_to_edges if plan.edges is not None else ()
     for name in [name for name in plan.results if name not in unfilled] if filler else ():
         assert filler is not None
@@ -91,8 +93,8 @@ def fill_values(results: pa.Table, with_events: pa.Table, plan: QueryPlan, fill:
 
 
 def finish_to_edges(states: pa.Table, plan: QueryPlan, *, fill: str | bool, known_from: int, now: int) -> pa.Table:
-    """Return the results of the windows in the range of a query with ``edges``. ``states`` also has windows outside the
-    range, whose points are used but which have no results.
+    """Return the results of the windows in the range of a query with ``edges``. ``states`` also contains windows
+    outside the range. Their points are used, but they have no rows in the results.
     """
     begun = instants_of(states)
     is_requested = (begun >= plan.within[0]) & (begun < plan.within[1])
@@ -104,12 +106,12 @@ def finish_to_edges(states: pa.Table, plan: QueryPlan, *, fill: str | bool, know
 
 @dataclass(frozen=True)
 class _Gaps:
-    """The windows and keys of the rows of results, and which of them have no events."""
+    """The windows and keys of the rows of results, with a mask of the windows that were added by filling."""
 
     starts: Instants  # the start of each row's window, in microseconds UTC
     keys: Rows  # the integer id of each row's key
-    without_events: Marks  # a mask of the rows that were added
-    keeps_null: bool  # whether nulls in windows with events are kept and count as values
+    without_events: Marks  # a mask of the rows that filling has added
+    keeps_null: bool  # whether a null in a window with rows stays null and counts as a value
 
     def to_fill(self, values: pa.Array) -> Marks:
         """Return a mask of the rows whose value must be replaced."""
@@ -119,8 +121,8 @@ class _Gaps:
         return self.without_events | nulls
 
     def neighbours(self, values: pa.Array) -> tuple[Rows, Rows]:
-        """Return for each row the indices of the nearest rows of the same key with a value: at or before it, and at or
-        after it. The index is -1 if there is no such row.
+        """Return two arrays of indices, one per row: the nearest row of the same key that has a value, at or before the
+        row, and at or after the row. An index is -1 if there is no such row.
         """
         order, places = np.lexsort((self.starts, self.keys)), np.arange(len(values))
         has_value = ~self.without_events
@@ -187,10 +189,11 @@ def _linear(values: pa.Array, gaps: _Gaps) -> pa.Array:
 
 
 def _exact_line(values: pa.Array, low: Rows, high: Rows, spans: Sequence[Instants]) -> pa.Array:
-    """Interpolate whole numbers or decimals in exact arithmetic, rounded half to even.
+    """Return the interpolated values of a column of whole numbers or decimals, computed exactly and rounded half to
+    even.
 
-    ``low`` and ``high`` are the indices of the rows before and after each missing value. ``spans`` has the times of the
-    row before, the missing value and the row after.
+    ``low`` and ``high`` are the indices of the rows before and after each missing value. ``spans`` contains three
+    arrays of times in microseconds UTC: of the rows before, the missing values, and the rows after.
     """
     scale = values.type.scale if pa.types.is_decimal(values.type) else 0
     of_low, of_filled, of_high = (span.tolist() for span in spans)

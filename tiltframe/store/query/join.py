@@ -1,4 +1,4 @@
-"""Join: add to each row the results of a store for the row's keys, range of time and windows.
+"""Join: add results of a store to each row, for the row's keys, range of time and windows.
 
     rows                     queries                        rows with results
     symbol  start                                           symbol  start       window_start  total
@@ -6,8 +6,8 @@
     b       2024-05-01       one query of 2024-05-02        a       2024-05-01  11:00         5
     a       2024-05-02                                      b       2024-05-01  null          null
 
-One query returns the results for all rows whose ranges overlap (`join_ranges`). Results are sorted by key and window,
-so that the results of a row are consecutive rows of the table of results (`join_matching`).
+One query returns the results for all rows whose ranges overlap (`join_ranges`). Its results are sorted by key and
+window, so that the results for one row are consecutive (`join_matching`).
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ from tiltframe.store.query.join_keys import On, check_on
 from tiltframe.store.query.query import Query
 
 HOW = ("left", "inner")
-_NOT_OF_JOINS = ("per", "within", "order_by", "limit", "points")  # the first two are arguments of the join
+_NOT_OF_JOINS = ("per", "within", "order_by", "limit", "points")  # per and within are arguments of `Join` itself
 JOIN_OPTIONS = tuple(f.name for f in fields(Query) if f.name not in _NOT_OF_JOINS)
 
 
@@ -32,22 +32,22 @@ class Join:
     Parameters
     ----------
     on : str, list or mapping
-        The condition of equality between keys of the store and columns of the rows.
+        The condition that matches keys of the store with columns of the rows.
     within : range, column, or pair of moments or columns, optional
         The range of time of each row.
     per : windows or column, optional
         The windows of the results of each row.
     how : "left" or "inner"
-        Whether rows without results are returned, with null.
+        Whether rows without results are returned with nulls ("left") or left out ("inner").
     prefix : str
-        The beginning of the names of result columns in joined rows.
+        Text to prepend to the names of the result columns.
     options : name -> value
         Further arguments of `Query`, such as ``measures``.
 
     Raises
     ------
     ValueError
-        If an argument is invalid for all rows and all stores.
+        If an argument is invalid, whatever the rows and the store are.
 
     Examples
     --------

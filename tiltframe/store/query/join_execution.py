@@ -49,7 +49,7 @@ class Joined:
 
 @dataclass(frozen=True)
 class _Columns:
-    """The columns of joined rows, and how rows and results are compared."""
+    """The columns of joined rows, and the condition that matches rows with results."""
 
     on: Mapping[str, str]  # key of the store → column or expression of the rows that must be equal to it
     names: Mapping[str, str]  # result column → its name in joined rows
@@ -93,8 +93,8 @@ def join_schema(rows: pa.Schema, join: Join, ask: Ask, *, frame: TiltFrame, now:
 
 
 def _constants(join: Join, schema: pa.Schema) -> tuple[Any, Any]:
-    """Return the arguments ``within`` and ``per`` of a query whose results have the same schema as those of the join:
-    the arguments of the join, with None in place of columns of the rows.
+    """Return the arguments ``within`` and ``per`` of a query whose results have the same schema as the results of the
+    join. These are the join's own arguments, or None for an argument that is a column of the rows, or contains one.
     """
     within, per = join.within, join.per
     if isinstance(within, tuple | list):

@@ -1,5 +1,5 @@
-"""Matching of a join: find the results of each row. They are consecutive rows of a table that is sorted by key and
-window: ``count`` rows from the index ``first`` on.
+"""Matching of a join: find the results of each row. The table of results is sorted by key and window. The results of a
+row are therefore consecutive: ``count`` rows, beginning at the index ``first``.
 
 results       key  start        row         key  range           first  count
         0     a    10:00        0           a    10:00–12:00  ─▶  0      2
@@ -29,8 +29,8 @@ _ROWS_PER_SLICE = 1 << 18
 
 @dataclass(frozen=True)
 class Matched:
-    """The results of a join: those of the input row ``i`` are the ``count[i]`` rows of ``results`` from the index
-    ``first[i]`` on.
+    """The results of a join. The results of input row ``i`` are ``count[i]`` consecutive rows of ``results``, beginning
+    at the index ``first[i]``.
     """
 
     results: pa.Table
@@ -47,8 +47,8 @@ def match_rows(
     """Return the results of all rows. Answers are read one after another, and results are kept only if their keys occur
     in the rows.
 
-    ``key_values`` has the values of the rows for each key of the store. ``ranges`` and ``answers`` have the queries and
-    their answers. ``schema`` is the schema of the results.
+    ``key_values`` maps each key of the store to an array with one value per row. ``ranges`` contains the queries, with
+    the rows of each, and ``answers`` the answer to each query. ``schema`` is the schema of the results.
     """
     row_count = len(next(iter(key_values.values())))
     first, count = np.zeros(row_count, np.int64), np.zeros(row_count, np.int64)
@@ -101,9 +101,9 @@ def _kind(dtype: pa.DataType) -> str:
 
 
 def _common_ids(keys_of_rows: Mapping[str, pa.Array], results: pa.Table) -> tuple[Positions, Positions, int]:
-    """Return three values: the integer id of the keys of each row, that of the keys of each result, and the number of
-    ids. Equal combinations of keys have equal ids. Rows with a null key have the id -1, because null is not equal to
-    any value.
+    """Return two arrays and a number: the integer id of the keys of each row, the integer id of the keys of each
+    result, and the number of distinct ids. Equal combinations of keys have equal ids. Rows with a null key have the id
+    -1, because null is not equal to any value.
     """
     rows = len(next(iter(keys_of_rows.values())))
     columns, is_null = [], np.zeros(rows, np.bool_)

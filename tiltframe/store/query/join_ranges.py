@@ -39,16 +39,16 @@ class RowRanges:
 
     query: Query
     rows: Positions  # the indices of the rows
-    low: Positions  # for each row, the start of the range in which its windows start, in microseconds UTC
-    high: Positions  # for each row, the end of this range
+    low: Positions  # for each row, the start of its range of window starts, in microseconds UTC
+    high: Positions  # for each row, the end of its range of window starts, exclusive
 
 
 def ranges_of_rows(rows: pa.Table, join: Join, frame: TiltFrame, now: int) -> list[RowRanges]:
     """Return the queries of a join, each with its rows.
 
     Each row belongs to one query. A row whose range or windows are null does not belong to a query. Relative times such
-    as ``-24h`` are counted from ``now``, in microseconds UTC. Raise ``ValueError``, with the value of the row, if a
-    range or a window cannot be read.
+    as ``-24h`` are counted from ``now``, in microseconds UTC. Raise ``ValueError`` if a range or a window cannot be
+    read; the message contains the value in the row.
     """
     zone = join.options.get("timezone") or frame.timezone
     low, high, has_range = _range_of_rows(rows, join.within, zone, now)
@@ -70,8 +70,8 @@ def is_column(value: object, schema: pa.Schema) -> bool:
 
 
 def _range_of_rows(rows: pa.Table, within: Any, zone: str, now: int) -> tuple[Positions, Positions, NDArray[np.bool_]]:
-    """Return three arrays with a value per row: the start and the end of its range, in microseconds UTC, and whether it
-    has a range.
+    """Return three arrays with one element per row: the start and the end of the row's range, in microseconds UTC, and
+    a mask of the rows that have a range.
     """
     if isinstance(within, tuple | list) and len(within) == 2 and any(is_column(end, rows.schema) for end in within):
         first, last = within
@@ -92,8 +92,8 @@ def _range_of_rows(rows: pa.Table, within: Any, zone: str, now: int) -> tuple[Po
 
 
 def _moments(rows: pa.Table, moment: Any, open_end: int, *, zone: str, now: int) -> tuple[Positions, NDArray[np.bool_]]:
-    """Return two arrays with a value per row: the moment at one end of its range, in microseconds UTC, and whether it
-    has one. ``moment`` is a column, a moment, or None for ``open_end``.
+    """Return two arrays with one element per row: one end of the row's range, in microseconds UTC, and a mask of the
+    rows that have this end. ``moment`` is the name of a column, a moment, or None, which stands for ``open_end``.
     """
     if is_column(moment, rows.schema):
         micros, has_moment = _read_column(rows, moment, lambda value: (read_moment(value, zone, now),))
@@ -105,8 +105,8 @@ def _moments(rows: pa.Table, moment: Any, open_end: int, *, zone: str, now: int)
 def _read_column(
     rows: pa.Table, name: str, read: Callable[[Any], tuple[int, ...]]
 ) -> tuple[Positions, NDArray[np.bool_]]:
-    """Return an array of shape (rows, length of the result) with the results of ``read`` for the values of a column,
-    and a mask of the values that are not null. ``read`` is called once per distinct value.
+    """Return two arrays: the results of ``read`` for the values of a column, with shape (rows, n) if ``read`` returns n
+    numbers, and a mask of the values that are not null. ``read`` is called once per distinct value.
     """
     column = _in_microseconds(one_array(rows.column(name)))
     groups, row_of_group = group_by([column], rows.num_rows)
@@ -132,7 +132,9 @@ def _in_microseconds(column: pa.Array) -> pa.Array:
 def _check_not_empty(
     rows: pa.Table, within: Any, *, low: Positions, high: Positions, has_range: NDArray[np.bool_]
 ) -> None:
-    """Raise ``ValueError``, with the values of the row, for the first row whose range does not end after its start."""
+    """Raise ``ValueError`` if the range of a row does not end after its start. The message contains the values of the
+    first such row.
+    """
     empty = np.flatnonzero((high <= low) & has_range)
     if not len(empty):
         return
@@ -191,7 +193,9 @@ def _of_united_ranges(join: Join, per: Any, numbers: Positions, low: Positions, 
 def _of_distinct_ranges(
     join: Join, per: Any, numbers: Positions, low: Positions, high: Positions
 ) -> Iterator[RowRanges]:
-    """Yield one query for each distinct range. All its results belong to each row with this range."""
+    """Yield one query for each distinct range, with the rows that have this range. Each of the rows gets all results of
+    the query.
+    """
     if not len(numbers):
         return
     groups, row_of_group = group_by([pa.array(low), pa.array(high)], len(numbers))

@@ -22,7 +22,8 @@ from windows import TimeWindow
 
 PartRanges: TypeAlias = list[tuple[Part, Range]]
 
-# the approximate number of rows of states that are merged at once; with a few kilobytes each, a few hundred megabytes
+# the approximate number of rows of states that are merged at once. At a few kilobytes per row, this many rows take a
+# few hundred megabytes
 ROWS_AT_ONCE = 100_000
 
 
@@ -34,7 +35,7 @@ def pieces_of(parts: Iterable[Part], ranges: Iterable[Range]) -> PartRanges:
 
 
 class Writer(Protocol):
-    """An object that writes parts: a backend, or a transaction, which discards them if it is not committed."""
+    """An object that writes parts: a backend, or a transaction, which discards its parts if it is not committed."""
 
     def write(self, level: TimeWindow, states: pa.Table) -> list[Part]:
         """Write states as parts of a level, and return the parts."""
@@ -129,7 +130,7 @@ def mergeable(parts: Sequence[Part], level: TimeWindow, before: int = EVER[1]) -
 
 def _clusters(parts: Sequence[Part]) -> Iterator[list[Part]]:
     """Divide the parts of a bucket into groups. Parts whose times overlap are in the same group. Parts that do not
-    overlap are in the same group only if it has at most `ROWS_AT_ONCE` rows.
+    overlap are in the same group only if the group has at most `ROWS_AT_ONCE` rows.
     """
     cluster: list[Part] = []
     for part in sorted(parts, key=lambda part: part.first_start):

@@ -37,7 +37,8 @@ def is_made_of(target: TimeWindow, level: TimeWindow, within: Range) -> bool:
 
 def _ranges_to_compare(pane: TimeWindow, level: TimeWindow, within: Range) -> list[Range]:
     """Return the ranges of time in which `is_made_of` compares the starts of windows. For days and longer windows, this
-    is the complete range. For shorter ones, it is the first day and the days around changes of the clock.
+    is the complete range. For shorter windows, the ranges are the first day, and the days before and after each change
+    of the UTC offset.
     """
     low = min(_YEARS[0], within[1] - _YEAR) if within[0] == EVER[0] else within[0]
     high = max(_YEARS[1], within[0] + _YEAR) if within[1] == EVER[1] else within[1]

@@ -1,7 +1,8 @@
 """Partitions: split a query into ranges of time of about equal size, which other processes read.
 
 A query may be planned once and read many times later, when the store has more windows. If the range of the query has an
-open end, so has the first or the last partition; its end is determined each time it is read.
+open end, the first or the last partition has the same open end. Each time this partition is read, the open end is
+replaced by the first or the last time in the store.
 """
 
 from __future__ import annotations
@@ -51,7 +52,8 @@ class PlannedQuery:
     as_states : bool
         Whether to return the states of a level instead of results.
     stored_types : bool
-        Whether to return the types that backends store instead of types that Delta Lake and Spark lack.
+        Whether columns whose types Delta Lake and Spark lack have their stored types, such as decimal instead of
+        uint64.
     expired, unknown : tuple of str
         Messages about expired windows, and about measures that were added later; see `Answer`.
     """
@@ -96,7 +98,8 @@ class PlannedQuery:
         Parameters
         ----------
         rows : int
-            The approximate number of rows of states per range. A bucket of the store is never split.
+            The approximate number of rows of states per range. A bucket, which is the hour, day, month or year whose
+            states are stored together, is never split.
 
         Returns
         -------
@@ -142,8 +145,8 @@ class PlannedQuery:
         return pa.table(columns, names=results.column_names)
 
     def _closed(self, partition: Range) -> Range | None:
-        """Return a partition with the start of the first window and the end of the last window of the store in place of
-        open ends. Return None if the store has no windows in it.
+        """Return a partition in which the first or the last time in the store replaces an open end. Return None if the
+        store has no windows in the partition.
         """
         low, high = partition
         if low <= EVER[0] or EVER[1] <= high:

@@ -40,7 +40,7 @@ class QueryPlan:
     timezone: str  # the zone in which times in conditions, orders and expressions are read
     results: Mapping[str, str | None]  # the requested results, in order: name → expression, or None for a measure
     derived_keys: Mapping[str, DerivedKey] = field(default_factory=dict)  # computed from keys of the frame
-    now: int = 0  # microseconds UTC; the time for which derived keys are valid
+    now: int = 0  # the time for which derived keys are computed, in microseconds UTC
     edges: int | None = None  # the argument ``edges`` of the query, in microseconds
     # the expressions of the frame that results need, in an order in which each can be computed
     stored_expressions: Mapping[str, str] = field(default_factory=dict)
@@ -191,8 +191,8 @@ def _same(window: TimeWindow, other: TimeWindow) -> bool:
 
 def _window(frame: TiltFrame, per: str | TimeWindow | None, zone: str, within: Range) -> TimeWindow:
     """Return the windows of results. A text is read in ``zone``, the zone of the query. A window object must be in this
-    zone or in that of the frame. Raise ``ValueError`` for another zone, or if no level consists of parts of the
-    windows.
+    zone or in that of the frame. Raise ``ValueError`` for another zone, or if the windows do not consist of complete
+    windows of a level.
     """
     window = AllTime() if per is None else as_window(per, zone)
     if window.timezone not in (None, frame.timezone):
@@ -224,8 +224,9 @@ def _keys(frame: TiltFrame, query: Query) -> tuple[str, ...]:
 def _measures(
     frame: TiltFrame, requested: Mapping[str, Measure | str]
 ) -> tuple[dict[str, tuple[str, Measure]], dict[str, str]]:
-    """Return two mappings: of each measure that is requested or that an expression reads, name → its column of states
-    and the measure; and of each expression of the frame that is requested or read, name → text.
+    """Return two dicts. The first maps the name of each measure that is requested or that an expression reads to its
+    column of states and the measure. The second maps the name of each expression of the frame that is requested or read
+    to the text of the expression.
     """
     measures = {
         **frame.measures,

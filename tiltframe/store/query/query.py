@@ -38,24 +38,24 @@ class Query:
         results of each kind of window follow each other. The column ``level`` distinguishes them.
     within : (start, end), str or date, optional
         The range of window starts, end exclusive, as datetimes, ISO 8601 text or Unix milliseconds. One end may be
-        None, or omitted in text, ``2026-03-28,``. Also a day, month or year, ``2026-03-28`` or ``2026-03``; a time
-        until now, ``-24h``; or a pattern such as ``2018-01-** **:**:**``. Times without an offset are in ``timezone``.
+        None, or omitted in text, ``2026-03-28,``. Other forms are a day, month or year, such as ``2026-03-28`` or
+        ``2026-03``; the time until now from a relative time, ``-24h``; and a pattern such as ``2018-01-** **:**:**``.
+        Times without an offset are in ``timezone``.
     where : str, optional
         An SQL condition on the keys.
     measures : names, or name -> measure or expression, optional
-        The measures of the results. New measures are computed from existing states, such as other quantiles of a
-        stored sketch. SQL expressions are computed from results,
-        ``{"rate": "errors / requests"}``. By default all results of the frame, without expressions of keys that the
-        query leaves out.
+        The measures of the results. New measures are computed from existing states, such as other quantiles of a stored
+        sketch. SQL expressions are computed from results, ``{"rate": "errors / requests"}``. By default all results of
+        the frame, except expressions that read a key which the query leaves out.
     keys : names, or name -> name or derived key, optional
         The keys of the results; states are merged over the other keys. ``{"site": lookup("device", table)}`` derives a
         key from a table; see `tiltframe.lookup`.
     fill : str or bool
-        How windows without events are added, for each key that has events. The column ``filled`` marks them. ``null``,
-        or True, adds nulls, with 0 for counts. ``zero`` adds 0 for each number. ``previous`` repeats the previous
-        results of the key. ``linear`` interpolates numbers between the results before and after, and rounds whole
-        numbers. The last three also replace null results in windows with events. ``zero_gaps``, ``previous_gaps`` and
-        ``linear_gaps`` keep such nulls, and treat them as values when they fill.
+        How windows without rows are added, for each key that has rows in the range. The column ``filled`` marks the
+        added windows. ``null``, or True, adds nulls, with 0 for counts. ``zero`` adds 0 for each number. ``previous``
+        repeats the previous results of the key. ``linear`` interpolates numbers between the results before and after,
+        and rounds whole numbers. ``zero``, ``previous`` and ``linear`` also replace null results in windows with rows.
+        ``zero_gaps``, ``previous_gaps`` and ``linear_gaps`` keep such nulls, and treat them as values when they fill.
     order_by : str or list of str, optional
         The order of the results: names of results, ``latency_p99 desc`` or ``latency.quantiles.0.99``, or expressions
         of them, ``errors / requests desc``. By default, results are ordered by window, then keys.
@@ -80,22 +80,23 @@ class Query:
         Whether to return only the last window of each key in the range. ``having`` is applied afterwards.
     closed : bool
         Whether to leave out windows for which ``partial`` is true: those that end after ``now``, and those of which a
-        part has expired. Windows that a stream into the store may still change are left out as well: those that end
-        after the stream's watermark less its delay and lateness. Of several streams, the earliest of these times
-        counts. Windows are left out before ``latest`` selects one.
+        part has expired. Windows that a stream into the store may still change are left out as well: windows that end
+        after the stream's watermark minus its delay and lateness. If there are several streams, the earliest of their
+        times counts. Windows are left out before ``latest`` selects one.
     edges : str, optional
         The maximum distance of two points, as a length of time, for measures that combine points (`time_weighted_avg`,
         `integral`, `duration_in`, `rate`, `increase`, `delta`, `resets`). If two consecutive points of a key lie in
         different windows and are at most this far apart, the time between them counts up to the edge of each window.
         The points need not lie in ``within``.
     running : bool
-        Whether each window also contains the earlier windows of its key in the range: a count is then the total so far,
-        and a quantile that of all rows so far. `closed`, `latest` and `having` select windows afterwards.
+        Whether each window also contains the earlier windows of its key in the range: a count is then the number of all
+        rows so far, and a quantile is computed from all rows so far. `closed`, `latest` and `having` select windows
+        afterwards.
 
     Raises
     ------
     ValueError
-        If an argument is invalid for all stores.
+        If an argument is invalid, whatever the store contains.
 
     Examples
     --------
@@ -215,8 +216,8 @@ class Query:
         return list(order.items())
 
     def describe(self) -> dict[str, Any]:
-        """Return the query as data that JSON can represent, without members that have their defaults. `from_dict` reads
-        it.
+        """Return the query as data that JSON can represent, which `from_dict` reads. Arguments that have their defaults
+        are left out.
 
         Raise ``ValueError`` for windows and times that cannot be written as text.
         """

@@ -1,4 +1,6 @@
-"""Resolution: choose the windows for a plot, which are as fine as a maximum number of windows in the range permits."""
+"""Resolution: choose the windows for a plot. They are the finest windows of which a range contains at most a maximum
+number.
+"""
 
 from __future__ import annotations
 
@@ -46,8 +48,8 @@ def finest_within(snapshot: Snapshot, frame: TiltFrame, within: Range, points: i
 
 
 def _count(window: TimeWindow, low: int, high: int, points: int) -> int:
-    """Return the number of windows that start in a range. If it is far above ``points``, return only a number above
-    ``points``.
+    """Return the number of windows that start in a range. If this number is far above ``points``, the result is only
+    some number above ``points``, which is faster to compute.
     """
     if (high - low) / window.length > 2 * points + 2:
         return 2 * points + 1
