@@ -1,7 +1,7 @@
-"""Sum, min and max of imported sketches, which the caller supplies or which are computed from the buckets.
+"""The sum, min and max of imported sketches.
 
-A sum, min or max that the caller supplies is used, row by row. A missing one is computed from the representative values
-of the buckets. These are within the relative accuracy of all values in their bucket.
+A sum, min or max that the caller supplies for a row is used. If it is missing, it is computed from the values that
+represent the buckets. The value of a bucket is within the relative accuracy of all values in the bucket.
 """
 
 from __future__ import annotations
@@ -22,9 +22,10 @@ from aggr.extend.histograms import first_last
 def derived(
     positive: Histograms, negative: Histograms, zero: Whole, values_of: Callable[[Histograms], Floats]
 ) -> dict[str, pa.Array]:
-    """Compute sum, min and max of ``n`` sketches from their buckets. Min and max of an empty sketch are null.
+    """Return the fields ``sum``, ``min`` and ``max`` of ``n`` sketches, computed from the values of their buckets.
 
-    ``values_of`` returns the representative value of each bucket.
+    ``positive`` and ``negative`` are the buckets of the sketches, and ``zero`` their counts of zeros, shape (n,).
+    ``values_of`` returns the value that represents each bucket. Min and max of an empty sketch are null.
 
     >>> from aggr.histograms.logarithmic_mapping import LogarithmicMapping
     >>> none, one = np.zeros(0, np.int64), np.ones(1, np.int64)
@@ -49,11 +50,12 @@ def derived(
 
 
 def filled(parts: dict[str, pa.Array], columns: dict[str, pa.Array | None], valid: Flags) -> dict[str, pa.Array]:
-    """Return the supplied columns, with values of ``parts`` in place of nulls and of missing columns.
+    """Return ``parts`` with the values that the caller has supplied in ``columns``.
 
-    ``parts`` has a row for each valid row of ``columns``.
+    A value that is null, or whose column is None, comes from ``parts``. ``valid`` is a mask of the messages that are
+    not null. ``columns`` have a row for each message, and ``parts`` have a row for each valid message.
 
-    Raises ``TypeError`` and ``ValueError`` for columns of another type or length, and if a min is greater than its max.
+    Raise ``TypeError`` or ``ValueError`` for a column of another type or length, and if a min is greater than its max.
 
     >>> made = {"min": pa.array([1.0, 2.0]), "max": pa.array([3.0, 3.0])}
     >>> filled(made, {"min": pa.array([0.5, None])}, np.ones(2, np.bool_))["min"].to_pylist()
@@ -64,7 +66,7 @@ def filled(parts: dict[str, pa.Array], columns: dict[str, pa.Array | None], vali
         if column is not None:
             supplied[name] = _supplied_column(f"{name}s", column, valid)
             filled_parts[name] = pc.coalesce(supplied[name], parts[name])
-    for name in ("min", "max"):  # an empty sketch has no min and max
+    for name in ("min", "max"):  # min and max of an empty sketch are null, also if they were supplied
         filled_parts[name] = pc.if_else(parts[name].is_valid(), filled_parts[name], None)
     for name, other, within in (("min", "max", pc.min_element_wise), ("max", "min", pc.max_element_wise)):
         if other in supplied:  # lower a computed min to the supplied max, and raise a computed max to the supplied min
@@ -82,8 +84,9 @@ def filled(parts: dict[str, pa.Array], columns: dict[str, pa.Array | None], vali
 
 
 def check_fit(function: Function, states: pa.StructArray, rows: Ids) -> None:
-    """Raise ``ValueError`` for the first state whose sum, min or max contradicts its buckets. ``rows`` are the row
-    numbers for the message.
+    """Raise ``ValueError`` if the sum, min or max of a state contradicts its buckets.
+
+    The message names the first such state by its number in ``rows``.
     """
     if not function.own_state.is_sound(states):
         first = next(i for i in range(len(rows)) if not function.own_state.is_sound(states.slice(i, 1)))
@@ -91,9 +94,10 @@ def check_fit(function: Function, states: pa.StructArray, rows: Ids) -> None:
 
 
 def _supplied_column(name: str, column: pa.Array, valid: Flags) -> pa.Array:
-    """Return a column of sums, mins or maxs at the valid rows. Sums may also be exact sums.
+    """Return a supplied column of sums, mins or maxs, at the rows that the mask ``valid`` selects.
 
-    Raises ``TypeError`` for a column that is not numeric, and ``ValueError`` for another length, an infinity or NaN.
+    Sums are returned as exact sums, and may be passed as such. Raise ``TypeError`` for a column that is not numeric,
+    and ``ValueError`` for another length, an infinity or NaN.
 
     >>> _supplied_column("sums", pa.array([1, None, 3]), np.array([True, True, False])).to_pylist()
     [{'exponent': 0, 'limbs': [1]}, None]
@@ -119,5 +123,5 @@ def _supplied_column(name: str, column: pa.Array, valid: Flags) -> pa.Array:
 
 
 def _finite(values: Floats) -> Floats:
-    """Limit values to finite doubles, because the value of the last bucket may overflow."""
+    """Return values with infinities replaced by the largest double. The value of the last bucket may be infinite."""
     return np.clip(values, -sys.float_info.max, sys.float_info.max)

@@ -1,6 +1,6 @@
 """DDSketch protobuf: convert states of `dds` to the messages that DataDog's sketches read and write, and back.
 
-The content of a message, and the values that have to be passed separately::
+The content of a message, and the values that are passed separately::
 
     message    mapping: gamma, index offset 0, no interpolation     positive, negative: buckets     zero: count
     separate   sum, min and max, which a message cannot contain
@@ -30,11 +30,11 @@ from aggr.interchange.bucket_summary import check_fit, derived, filled
 Keys = Literal["upper", "lower"]
 
 _SIGNS = {"positive": "positiveValues", "negative": "negativeValues"}
-_WIDEST = 1 << 24  # the maximum number of keys in a message: 128 MB
+_WIDEST = 1 << 24  # the maximum number of adjacent keys in a message, whose counts take 128 MB
 
 
 def _library() -> tuple[Any, type[Exception]]:
-    """Import the message classes and their error class, which belong to an optional dependency."""
+    """Return the module of message classes, and the class of decoding errors. Raise ``MissingExtra`` without them."""
     try:
         from ddsketch.pb import ddsketch_pb2
         from google.protobuf.message import DecodeError
@@ -175,7 +175,10 @@ def _shift(keys: Keys) -> int:
 
 
 def _stores(buckets: Histograms, shift: int, store: Callable[..., Any]) -> list[Any]:
-    """Write each histogram as one contiguous list, which is the only form that all readers support."""
+    """Return one store message per histogram, of the class ``store``. ``shift`` is added to the keys.
+
+    The counts are written as one contiguous list, which is the only form that all readers support.
+    """
     stores = []
     for low, counts in buckets.dense(_WIDEST):
         offset = (low + shift) * (len(counts) > 0)
@@ -184,7 +187,10 @@ def _stores(buckets: Histograms, shift: int, store: Callable[..., Any]) -> list[
 
 
 def _parsed(messages: list[bytes], rows: list[int], function: Dds) -> list[Any]:
-    """Parse messages, and check that they have the mapping of the function. Errors name the rows of messages."""
+    """Return the parsed messages. Raise ``ValueError`` if a mapping is not that of ``function``.
+
+    Errors name a message by its number in ``rows``.
+    """
     pb, undecodable = _library()
     sketches = []
     for message, row in zip(messages, rows, strict=True):
@@ -209,8 +215,8 @@ def _check_mapping(mapping: Any, function: Dds, row: int) -> None:
         )
     if mapping.indexOffset != 0:
         raise ValueError(f"message {row} has index offset {mapping.indexOffset}; dds can read only the offset 0")
-    # Libraries compute gamma in several ways, so that its last bits differ. An error of 1e-9 in gamma - 1 moves an edge
-    # by 1e-9 of its key, which is less than half a bucket for the largest possible key.
+    # Libraries compute gamma in different ways, so its last bits may differ. A relative error of 1e-9 in gamma - 1
+    # moves the edge of the bucket k by 1e-9 · k buckets, which is less than half a bucket for the largest possible key.
     if not abs(mapping.gamma - gamma) <= min(1e-12 * gamma, 1e-9 * (gamma - 1.0)):
         accuracy = f"{(mapping.gamma - 1.0) / (mapping.gamma + 1.0):.15g}"
         expected = function.relative_accuracy
@@ -218,7 +224,11 @@ def _check_mapping(mapping: Any, function: Dds, row: int) -> None:
 
 
 def _read_counts(counts: Floats, rows: Ids) -> Whole:
-    """Convert counts that are stored as doubles to integers; ``rows`` are the rows of their messages."""
+    """Return counts, which messages store as doubles, as int64. Raise ``ValueError`` if they are not whole, or
+    negative.
+
+    ``rows`` contains the number of each count's message, for the error.
+    """
     bad = np.flatnonzero(~((counts >= 0) & (counts < 2.0**63) & (counts == np.floor(counts))))
     if len(bad):
         raise ValueError(
@@ -228,7 +238,10 @@ def _read_counts(counts: Floats, rows: Ids) -> Whole:
 
 
 def _buckets(stores: list[Any], function: Dds, shift: int, rows: Ids) -> pa.StructArray:
-    """Read one of the two stores of each message. Counts in its list and in its map are added."""
+    """Return the buckets of one store, positive or negative, of each message, as a column of histograms.
+
+    A store has counts in a list and in a map. Counts of the same key are added. ``shift`` is subtracted from the keys.
+    """
     counts = [np.array(store.contiguousBinCounts, np.float64) for store in stores]
     keys = [np.arange(len(c)) + store.contiguousBinIndexOffset for c, store in zip(counts, stores, strict=True)]
     sparse = [i for i, store in enumerate(stores) if store.binCounts]

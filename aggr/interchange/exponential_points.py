@@ -1,5 +1,6 @@
-"""Points: exponential histograms that were parsed from messages of any format, and their conversion to a column of
-states.
+"""Points: exponential histograms that were parsed from messages of any format.
+
+`states_of` converts them to a column of states of `exponential`.
 """
 
 from __future__ import annotations
@@ -21,12 +22,13 @@ from aggr.interchange.bucket_summary import check_fit, derived, filled
 SIGNS = ("positive", "negative")
 MOST = 2**63 - 1
 
-Side = tuple[Whole, Whole]  # ascending keys, numbered as in `exponential_mapping`, and their counts
+# the buckets of one sign: ascending keys of `aggr.contrib.exponential_mapping`, and their counts
+Side = tuple[Whole, Whole]
 
 
 @dataclass(frozen=True)
 class Point:
-    """One exponential histogram that was parsed from a message. Fields that the message does not contain stay None."""
+    """One exponential histogram that was parsed from a message. ``sum``, ``min`` and ``max`` are None if missing."""
 
     scale: int
     positive: Side
@@ -38,16 +40,17 @@ class Point:
     sum: float | None = None
     min: float | None = None
     max: float | None = None
-    index: int = 0  # the format's index of the bucket above 1, which has key 0 here
+    index: int = 0  # the index, in the message's format, of the bucket with the key 0
 
 
 def states_of(messages: pa.Array, name: str, parse: Callable[[bytes, int], Point], function: Exponential) -> pa.Array:
-    """Convert a column of messages, shape (n,), to states. ``parse`` parses one message, and may name its row in a
-    ``ValueError``.
+    """Return the states of a column of messages, shape (n,). A null message gives a null state.
 
-    If a message has a finer scale than ``function`` or more buckets, its buckets are merged to a coarser scale. A sum,
-    min or max that is null is computed from the values of the buckets. A null message gives a null state. Raises
-    ``TypeError`` or ``ValueError``; the message describes the error and names the row.
+    ``name`` is the name of the format in errors. ``parse`` parses one message; it also receives the row of the message,
+    for the text of a ``ValueError``. If a message has a finer scale than ``function`` or more buckets, its buckets are
+    merged to a coarser scale. A missing sum, min or max is computed from the values of the buckets.
+
+    Raise ``TypeError`` if the column has another type, and ``ValueError``, which names the row, for a wrong message.
     """
     messages = normalize(messages)
     if not pa.types.is_binary(messages.type) and messages.null_count < len(messages):
@@ -71,7 +74,10 @@ def states_of(messages: pa.Array, name: str, parse: Callable[[bytes, int], Point
 
 
 def _histograms(sides: list[Side], points: list[Point], rows: Any) -> Histograms:
-    """Join the buckets of one sign. Buckets of a scale finer than `FINEST` are converted to `FINEST`."""
+    """Return the buckets of one sign of all points. Buckets of a scale finer than `FINEST` are merged to `FINEST`.
+
+    ``rows`` contains the row of each point's message, for errors.
+    """
     keys, counts = [], []
     for (key, all_counts), point, row in zip(sides, points, rows, strict=True):
         own = max(point.scale - FINEST, 0)
@@ -90,13 +96,20 @@ def _histograms(sides: list[Side], points: list[Point], rows: Any) -> Histograms
 
 
 def _optional_column(points: list[Point], name: str, valid: Any) -> pa.Array:
-    """Return an optional field of points as a column; ``points`` contains one point for each valid row."""
+    """Return the field ``name`` as a column with one row per message, null if the message is null or lacks the field.
+
+    ``points`` contains one point for each row that the mask ``valid`` selects.
+    """
     values = iter(points)
     return pa.array([getattr(next(values), name) if here else None for here in valid], pa.float64())
 
 
 def _beyond(extremes: pa.Array, infinity: float, own: Whole, other: Whole) -> pa.Array:
-    """Replace the smallest or greatest finite value by the infinity of its sign, if infinities were counted."""
+    """Return minima or maxima that take infinities into account.
+
+    ``extremes`` are those of the finite values. ``own`` counts the values that equal ``infinity``, which is -inf for
+    minima and inf for maxima, and ``other`` counts the values of the opposite infinity.
+    """
     finite = extremes.is_valid().to_numpy(zero_copy_only=False)
     floats = np.where(own > 0, infinity, np.where(finite, extremes.fill_null(0.0).to_numpy(), -infinity))
     return pa.array(floats, mask=~finite & (own == 0) & (other == 0))

@@ -35,7 +35,7 @@ from aggr.functions.hdrhistogram import Layout
 from aggr.histograms import leb128
 
 _PLAIN, _COMPRESSED, _WORDS = 0x1C849303, 0x1C849304, 0x10
-_OTHERS = {  # the cookies (without word size) of histograms that are not supported
+_OTHERS = {  # cookie, without the bits of the word size -> the name of a format that is not supported
     0x1C849308: "a histogram of version V0",
     0x1C849309: "a compressed histogram of version V0",
     0x1C849301: "a histogram of version V1",
@@ -44,7 +44,7 @@ _OTHERS = {  # the cookies (without word size) of histograms that are not suppor
     0x0C72124F: "a compressed histogram of doubles",
 }
 _OUTER, _HEADER = struct.Struct(">II"), struct.Struct(">IIIIqqd")
-_HIGHEST = np.iinfo(np.int64).max  # the maximum of the highest trackable value
+_HIGHEST = np.iinfo(np.int64).max  # the greatest possible highest trackable value
 
 
 def to_hdr_v2(states: pa.Array, function: Hdr) -> pa.Array:
@@ -178,7 +178,7 @@ def states_of_texts(texts: Sequence[str | bytes], function: Hdr, names: Sequence
 
 
 def _rooms(highest: Whole, layout: Layout) -> Whole:
-    """Return the number of counts in histograms that can store values up to a highest value, in units."""
+    """Return the length of the counts array of a histogram for each highest trackable value, which is in units."""
     half = layout.half_magnitude
     return ((np.maximum(layout.index(highest), 1 << half) >> half) + 1) << half
 
@@ -192,13 +192,17 @@ def _text(counts: bytes, highest: int, function: Hdr) -> str:
 
 
 def _written(buckets: Histograms) -> list[bytes]:
-    """Write the counts of each histogram, beginning at 0."""
+    """Return the encoded counts of each histogram, from index 0 on."""
     from_0 = leb128.write(np.zeros_like(buckets.sizes), *buckets)
     return [row or b"\0" for row in from_0.to_pylist()]  # some readers require at least one count
 
 
 def _opened(text: str | bytes, function: Hdr, max_bytes: int) -> tuple[bytes, int, int]:
-    """Decode a text. Return its encoded counts, its highest trackable value, and the exponent of its unit."""
+    """Decode a text. Return its encoded counts, its highest trackable value, and the binary logarithm of its unit.
+
+    Raise ``ValueError`` if the text is damaged, or differs from ``function`` in digits or unit. ``max_bytes`` limits
+    the size after decompression.
+    """
     try:
         data = base64.b64decode(text, validate=True)
     except ValueError:
@@ -221,7 +225,8 @@ def _opened(text: str | bytes, function: Hdr, max_bytes: int) -> tuple[bytes, in
     if len(data) < _HEADER.size:
         raise ValueError(f"a damaged histogram: its header has {len(data)} bytes and must have {_HEADER.size}")
     _, length, _, digits, lowest, highest, ratio = _HEADER.unpack_from(data)
-    if length not in (len(data) - _HEADER.size, len(data)) or highest < 0:  # some writers count the header as well
+    # some writers include the header in the length
+    if length not in (len(data) - _HEADER.size, len(data)) or highest < 0:
         raise ValueError(f"a damaged histogram: its header announces {length} bytes of counts, up to {highest}")
     if digits != function.digits:
         raise ValueError(
@@ -229,10 +234,11 @@ def _opened(text: str | bytes, function: Hdr, max_bytes: int) -> tuple[bytes, in
             f"digits={digits}"
         )
     magnitude = lowest.bit_length() - 1
-    # there would be no values between the lowest and the highest
+    # int64 cannot represent the first bucket's values in such large units
     if lowest < 1 or magnitude + function.layout.half_magnitude > 61:
         raise ValueError(f"a damaged histogram: its lowest discernible value is {lowest}, with {digits} digits")
-    ratio = 1.0 if 0 < ratio < 1e-323 else ratio  # JavaScript writes the integer 1 instead of a double
+    # JavaScript writes the bits of the integer 1 instead of those of the double 1.0
+    ratio = 1.0 if 0 < ratio < 1e-323 else ratio
     if ratio != (function.unit or 1.0):
         raise ValueError(
             f"a histogram with the ratio {ratio} cannot be read with unit={function.unit}; use unit={ratio}"
@@ -241,7 +247,7 @@ def _opened(text: str | bytes, function: Hdr, max_bytes: int) -> tuple[bytes, in
 
 
 def _not_read(cookie: int) -> str:
-    """Return a message that names the histogram of a cookie, and the supported version."""
+    """Return an error message for an unsupported cookie. It names the format, if the cookie is known."""
     for other in (cookie & ~0xF0, cookie):
         if other in _OTHERS:
             return (

@@ -8,8 +8,8 @@ A log::
     0.126,1.007,1.933,HISTFAAAAEB42pNpmSzMwMAg…
     Tag=A,1.133,1.000,0.377,HISTFAAAADx42pNpmSzM…
 
-Timestamps are in seconds, absolute or relative to a base time. Without a base time, timestamps are relative to the
-start time if the first one lies more than a year before it, as in logs of jHiccup.
+Timestamps are in seconds, absolute or relative to a base time. In a log without a base time, timestamps are relative to
+the start time if the first timestamp lies more than a year before the start time, as in logs of jHiccup.
 
 Source: ``HistogramLogReader`` and ``HistogramLogWriter`` of HdrHistogram in Java, and of the ``hdrhistogram`` package.
 """
@@ -42,7 +42,7 @@ Micros = Whole
 _INSTANT = pa.timestamp("us", "UTC")
 _LEGEND = '"StartTimestamp","Interval_Length","Interval_Max","Interval_Compressed_Histogram"'
 _YEAR = 365 * 24 * 3600 * 1_000_000
-_MOST = 10**11  # seconds; larger timestamps would be after the year 5000
+_MOST = 10**11  # in seconds; a greater timestamp would be after the year 5000
 _TOLD = re.compile(r"#\[(StartTime|BaseTime): *([^ ]*)")
 
 
@@ -139,10 +139,11 @@ def write_histogram_log(
 
 
 def _replace(path: str, text: str) -> None:
-    """Write a text file under a temporary name and then rename it, so that an error leaves an existing file
-    unchanged.
+    """Write ``text`` to a file under a temporary name, and rename it to ``path``.
+
+    After an error, a file that existed at ``path`` is unchanged.
     """
-    path = os.path.realpath(path)  # write to the target of a symbolic link, so that the link is not replaced
+    path = os.path.realpath(path)  # if the path is a symbolic link, its target is replaced, not the link
     with _explained("written"):
         descriptor, fresh = tempfile.mkstemp(dir=os.path.dirname(path), prefix=".hlog-")
         try:
@@ -156,7 +157,7 @@ def _replace(path: str, text: str) -> None:
 
 
 def _mode(path: str) -> int:
-    """Return the permissions of a file, or those that a new file would get."""
+    """Return the permissions of the file at ``path``. If it does not exist, return those of a new file."""
     try:
         return stat.S_IMODE(os.stat(path).st_mode)
     except FileNotFoundError:
@@ -166,7 +167,10 @@ def _mode(path: str) -> int:
 
 
 def _checked(path: object) -> str:
-    """Return the path of a file as text. A number, which `open` would treat as a descriptor, raises ``ValueError``."""
+    """Return the path of a file as text. Raise ``ValueError`` unless it is a regular file, or does not exist.
+
+    A number also raises ``ValueError``, because `open` would use it as a file descriptor.
+    """
     if not isinstance(path, str | os.PathLike) or not is_name(os.fspath(path)):
         raise ValueError(f"path must name a file; got {shown(path)}")
     with _explained("opened"):
@@ -199,8 +203,10 @@ def _read(path: str) -> list[str]:
 
 @dataclass(frozen=True)
 class _Interval:
-    """A line of a log: times in microseconds, the encoded histogram, and the location of the line
-    for error messages.
+    """One interval of a log. ``start`` and ``end`` are absolute times in microseconds. ``text`` is the encoded
+    histogram.
+
+    ``name`` names the line in errors.
     """
 
     start: int
@@ -211,7 +217,7 @@ class _Interval:
 
 
 def _intervals(lines: Iterable[str], path: str) -> Iterable[_Interval]:
-    """Read the lines that are intervals, and convert times to absolute ones."""
+    """Yield the intervals of a log with absolute times. Raise ``ValueError`` for a line of another form."""
     base_times: dict[str, int] = {}
     for number, line in enumerate(lines, 1):
         line, name = line.strip(), f"line {number} of {path}"
@@ -242,7 +248,7 @@ _TIMES = ("StartTimestamp", "Interval_Length")
 
 
 def _micros(text: str, what: str) -> int:
-    """Convert seconds to the nearest microseconds."""
+    """Return a text with a number of seconds as whole microseconds, rounded. ``what`` names the number in errors."""
     try:
         seconds = Decimal(text.strip())
     except InvalidOperation:
@@ -257,7 +263,7 @@ def _seconds(micros: int) -> str:
 
 
 def _start_time(starts: Micros) -> list[str]:
-    """Return the line with the start time of a log as a list. The list is empty for a log without intervals."""
+    """Return a list with the comment line for the start time of a log, or an empty list without intervals."""
     if not len(starts):
         return []
     first = int(starts.min())
@@ -266,7 +272,10 @@ def _start_time(starts: Micros) -> list[str]:
 
 
 def _columns(intervals: pa.Table) -> tuple[Micros, Micros, list[str | None], pa.StructArray]:
-    """Check a table of intervals; return starts and ends in microseconds, tags, and states."""
+    """Return the columns of a table of intervals: starts and ends in microseconds, tags, and states.
+
+    Raise ``ValueError`` or ``TypeError`` if a column is missing or wrong.
+    """
     for name in (START, END, HISTOGRAM):
         if name not in intervals.column_names:
             suggestion = nearest(name, intervals.column_names)

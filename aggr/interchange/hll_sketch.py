@@ -23,8 +23,8 @@ from aggr.histograms.leb128 import of_arrow, to_arrow
 _VERSION, _FAMILY, _EIGHT_BITS = 1, 7, 8  # the format's version, the family HLL, and the mode of 8-bit registers
 _LIST, _SET, _REGISTERS = 0, 1, 2
 _EMPTY, _COMPACT, _OUT_OF_ORDER = 4, 8, 16
-_LISTED = 7  # the maximum number of coupons that are written as a list; more are written as a set
-_WIDE = 32  # DataSketches adds 2^-value separately for registers of at least this value
+_LISTED = 7  # up to this number, coupons are written as a list; more are written as a set
+_WIDE = 32  # the header has the sum of 2^-register for the registers below this value, and the sum for the others
 
 
 def to_hll_sketch(states: pa.Array, function: Hll) -> pa.Array:

@@ -26,7 +26,7 @@ from aggr.interchange.exponential_points import MOST, SIGNS, Point, Side, states
 
 
 def _library() -> tuple[Any, type[Exception]]:
-    """Import the message classes and their error class, which belong to an optional dependency."""
+    """Return the class of a data point, and the class of decoding errors. Raise ``MissingExtra`` without them."""
     try:
         from google.protobuf.message import DecodeError
         from opentelemetry.proto.metrics.v1 import metrics_pb2
@@ -137,8 +137,8 @@ def bucket_values(states: pa.Array, function: Exponential) -> pa.Table:
     Returns
     -------
     table with row, value and weight
-        ``row`` is the row number of the state. Passing ``weight="weight"`` makes any function that takes weights count
-        the values.
+        There is one row per bucket. ``row`` is the row number of its state, ``value`` the value that represents it, and
+        ``weight`` its count. A function that takes weights reads the table with ``weight="weight"``.
 
     Raises
     ------
@@ -168,7 +168,7 @@ def bucket_values(states: pa.Array, function: Exponential) -> pa.Table:
         side = Histograms.from_arrow(present.field(sign))
         parts.append((side.rows(), factor * values_of(side.keys, scales[side.rows()]), side.counts))
     row, value, weight = (np.concatenate(column) for column in zip(*parts, strict=True))
-    # null for states without values
+    # min and max are null for states without values
     low, high = (present.field(name).fill_null(0.0).to_numpy() for name in ("min", "max"))
     value = np.clip(value, low[row], high[row])
     return pa.table({"row": rows[row], "value": value, "weight": weight})

@@ -3,10 +3,10 @@
 ::
 
     sum (delta), gauge        metric, time, value, weight 1, and attributes of the resource and the point
-    exponential histogram     the same for each bucket: its value, and as weight the number of values in it
+    exponential histogram     one row for each bucket: the value that represents it, and its count as weight
 
-A point that cannot be added to others is rejected, without rejecting the other points. These are points of cumulative
-sums and histograms, of explicit buckets or summaries, and points without a time or a value.
+A point that cannot be added to others is rejected; the other points are read. Points of cumulative sums and histograms,
+points of explicit buckets and summaries, and points without a time or a value are rejected.
 
 Source: ``opentelemetry/proto/collector/metrics/v1/metrics_service.proto``.
 """
@@ -23,7 +23,8 @@ from aggr.contrib import Exponential
 from aggr.extend.arguments import MissingExtra, shown
 from aggr.interchange.otlp import bucket_values, from_otlp
 
-_ALL_BUCKETS = Exponential(max_buckets=2**31 - 1)  # keeps the scale of each message
+# a function that does not merge a message's buckets to a coarser scale
+_ALL_BUCKETS = Exponential(max_buckets=2**31 - 1)
 _DELTA, _NO_VALUE = 1, 1  # the value of AGGREGATION_TEMPORALITY_DELTA, and the flag of a data point without a value
 _EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
 
@@ -41,7 +42,7 @@ def rows_of_metrics(
     time : str
         The name of the column of times, which are in ISO 8601, UTC, with microseconds.
     refused : list, optional
-        A function that receives a message for each rejected point; the other points are read. Without the function, the
+        A list to which the reason for each rejected point is appended; the other points are read. Without the list, the
         first rejected point raises an error.
 
     Returns
@@ -142,7 +143,7 @@ def response_of(rejected: int, message: str, as_json: bool) -> bytes:
 
 
 def _renamed(attributes: dict[str, Any], own: set[str]) -> dict[str, Any]:
-    """Rename the attributes that have the name of another column of the rows."""
+    """Return attributes whose names differ from those in ``own``: the prefix ``exported_`` is added to equal names."""
     if own.isdisjoint(attributes):
         return attributes
     renamed = {name: value for name, value in attributes.items() if name not in own}
@@ -192,7 +193,7 @@ def _check(metric: Any, kind: str, point: Any) -> None:
 
 
 def _attributes(attributes: Any) -> dict[str, Any]:
-    """Return attributes as values. A list or a map is returned as text."""
+    """Return attributes as name → value. A list or a map is returned as text, and a missing value as None."""
     read = {}
     for attribute in attributes:
         kind = attribute.value.WhichOneof("value")
@@ -202,7 +203,10 @@ def _attributes(attributes: Any) -> dict[str, Any]:
 
 
 def _values(name: str, kind: str, point: Any) -> list[tuple[float, int]]:
-    """Return the values of a point, each with its weight; raises ``ValueError`` for a damaged histogram."""
+    """Return the values of a point with their weights, one pair per value or per bucket.
+
+    Raise ``ValueError`` for a damaged histogram.
+    """
     if kind != "exponential_histogram":
         return [(point.as_int if point.WhichOneof("value") == "as_int" else point.as_double, 1)]
     try:

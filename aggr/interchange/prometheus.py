@@ -1,14 +1,15 @@
-"""Prometheus: convert states of `exponential` to native histograms, and back; `prometheus_text` reads classic
-histograms.
+"""Prometheus: convert states of `exponential` to native histograms, and back.
+
+Classic histograms are read by `aggr.interchange.prometheus_text`.
 
 The content of a message, and the values that it cannot contain::
 
     message    count, sum, schema, zero count        positive, negative: spans of buckets, and the change of the counts
     not in it  min and max; digits of the sum beyond a double; scales beyond -4 to 8
 
-A schema is the same as a scale. Bucket i includes its upper edge ``2^(i / 2^schema)``, so that its key is ``i - 1``
-here. The bucket after the one of the largest double counts infinities. NaN is counted in no bucket, and makes the sum
-NaN.
+A schema is the same as a scale. The upper edge of bucket i is ``2^(i / 2^schema)``, so the key of the bucket is
+``i - 1`` here. The bucket that follows the bucket of the largest double counts infinities. NaN is counted only in the
+total count, and makes the sum NaN.
 
 Source: ``io/prometheus/client/metrics.proto`` of prometheus/client_model; ``histogram.go`` of prometheus/client_golang.
 """
@@ -89,7 +90,7 @@ def to_prometheus(states: pa.Array, function: Exponential) -> pa.Array:
             count += _write(message, name, *side[i], schema, int(infinite[i]))
         message.sample_count = count
         if not (message.positive_span or message.negative_span or zero):
-            # the mark that distinguishes an empty native histogram from a classic one
+            # an empty span marks the message as a native histogram, not a classic one
             message.positive_span.add(offset=0, length=0)
         written.append(message.SerializeToString())
     return with_nulls(pa.array(written, pa.binary()), states.is_valid())
@@ -142,16 +143,19 @@ def _sides(column: pa.StructArray) -> list[Side]:
 
 
 def _infinite(schema: int) -> int:
-    """Return the key of the bucket that counts infinities, which follows the bucket of the largest double."""
+    """Return the key of the bucket that counts infinities. It follows the bucket of the largest double."""
     return 1024 << schema if schema >= 0 else 1024 >> -schema
 
 
 def _write(message: Any, sign: str, keys: Any, counts: Any, schema: int, infinite: int) -> int:
-    """Write the buckets of one sign, with one span per run of adjacent buckets; return the number of values in them."""
+    """Add the buckets of one sign to ``message``, and return the sum of their counts.
+
+    Adjacent buckets are written as one span. ``infinite`` is the number of infinities of this sign.
+    """
     if infinite:
         keys, counts = np.append(keys, _infinite(schema)), np.append(counts, infinite)
     runs = np.split(keys, np.flatnonzero(np.diff(keys) != 1) + 1) if len(keys) else []
-    after = -1  # index 0 is key -1
+    after = -1  # the bucket with index 0 has key -1
     for run in runs:
         getattr(message, f"{sign}_span").add(offset=int(run[0]) - after, length=len(run))
         after = int(run[-1]) + 1
@@ -185,14 +189,17 @@ def _parsed(message: bytes, row: int) -> Point:
 
 
 def _read(message: Any, sign: str, row: int) -> tuple[Side, int]:
-    """Return the buckets of one sign, and the number of infinities."""
+    """Return the buckets of one sign of a message without that of infinities, and the number of infinities.
+
+    ``row`` is the row of the message, for errors.
+    """
     counts = getattr(message, f"{sign}_count") or accumulate(getattr(message, f"{sign}_delta"))
     counted = np.array([_read_count(count, row) for count in counts], np.int64)
     spans = getattr(message, f"{sign}_span")
     if len(counted) != sum(span.length for span in spans) or any(span.offset < 0 for span in spans[1:]):
         raise ValueError(f"message {row} has spans that overlap, or that are not as long as its {len(counted)} counts")
     starts = accumulate(span.offset for span in spans)
-    before = accumulate((span.length for span in spans), initial=-1)  # index 0 is key -1
+    before = accumulate((span.length for span in spans), initial=-1)  # the bucket with index 0 has key -1
     starts_and_lengths = zip(spans, starts, before, strict=False)
     runs = [np.arange(span.length) + start + skipped for span, start, skipped in starts_and_lengths]
     keys = np.concatenate([*runs, np.zeros(0, np.int64)])

@@ -1,7 +1,8 @@
 """The messages of Prometheus' protobuf format, built from a table of fields, because no package on PyPI contains them.
 
-Source: ``io/prometheus/client/metrics.proto`` of prometheus/prometheus and prometheus/client_model. Fields that this
-package does not read are not in the table; protobuf skips them.
+The table has only the fields that this package uses. Protobuf skips other fields.
+
+Source: ``io/prometheus/client/metrics.proto`` of prometheus/prometheus and prometheus/client_model.
 """
 
 from __future__ import annotations
@@ -25,13 +26,13 @@ _MESSAGES = {
     "Metric": {"label": (1, "repeated LabelPair"), "timestamp_ms": (6, "int64"), "histogram": (7, "Histogram")},
     "MetricFamily": {
         **{"name": (1, "string"), "help": (2, "string"), "metric": (4, "repeated Metric")},
-        "type": (3, "int32"),  # an enum, which has the same bytes; 4 is a histogram
+        "type": (3, "int32"),  # an enum in the source, with the same bytes as int32; 4 stands for a histogram
     },
 }
 
 
 def prometheus_message(name: str) -> type[Any]:
-    """Return the class of a message of the package io.prometheus.client.
+    """Return the class of the message ``name`` of the protobuf package io.prometheus.client.
 
     Raises ``MissingExtra`` if the extra prometheus is not installed.
 

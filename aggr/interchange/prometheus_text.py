@@ -85,7 +85,10 @@ def classic_buckets(text: str, name: str, since: str | None = None) -> pa.Table:
 
 
 def _series(text: str, name: str) -> dict[Labels, dict[float, int]]:
-    """For each series, identified by its labels, return the cumulative count of each bucket, by its upper bound."""
+    """Return the buckets of each series, as labels → upper edge → number of values in the bucket.
+
+    The edges of a series ascend. The labels, without ``le``, identify the series.
+    """
     counts_by_labels: dict[Labels, dict[float, float]] = {}
     for sample in _samples(text, name):
         labels = tuple(sorted((label, value) for label, value in sample.labels.items() if label != "le"))
@@ -131,7 +134,10 @@ def _samples(text: str, name: str) -> list[Any]:
 
 
 def _middle(low: float, high: float) -> tuple[float, float]:
-    """Return the middle of a bucket, and the maximum distance of its values from the middle."""
+    """Return the middle of a bucket, and the maximum distance of a value in the bucket from the middle.
+
+    If an edge is infinite, the other edge and infinity are returned.
+    """
     if math.isinf(low) or math.isinf(high):
         return (high if math.isinf(low) else low), math.inf
     value = low / 2 + high / 2

@@ -11,10 +11,12 @@ Table = Mapping[str, Mapping[str, tuple[int, str]]]
 
 
 def message_classes(package: str, table: Table, extra: str) -> dict[str, type[Any]]:
-    """Build a class for each message of a table, which maps each field to its number and its type, optionally after
-    ``repeated``.
+    """Return a class for each message of a table, by the name of the message.
 
-    Raises ``MissingExtra``, which names the extra, if protobuf is not installed.
+    ``table`` has the form message → field → (number, type). The type may follow the word ``repeated``, and may be
+    another message of the table. ``package`` is the protobuf package of the messages.
+
+    Raise ``MissingExtra``, which names the extra ``extra``, if protobuf is not installed.
 
     >>> table = {"Pair": {"name": (1, "string")}, "Pairs": {"pair": (3, "repeated Pair")}}
     >>> message_classes("x", table, "prometheus")["Pairs"](pair=[{"name": "a"}]).SerializeToString()
@@ -35,7 +37,7 @@ def message_classes(package: str, table: Table, extra: str) -> dict[str, type[An
                 field_descriptor.type, field_descriptor.type_name = field_type.TYPE_MESSAGE, f".{package}.{kind}"
             else:
                 field_descriptor.type = field_type.Type.Value(f"TYPE_{kind.upper()}")
-    # not the default pool, because an application may have registered these messages there
+    # a separate pool, because an application may have registered these messages in the default pool
     pool = descriptor_pool.DescriptorPool()
     pool.Add(file)
     descriptors = {name: pool.FindMessageTypeByName(f"{package}.{name}") for name in table}

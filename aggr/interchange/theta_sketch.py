@@ -28,11 +28,11 @@ from aggr.extend.hashes import NO_THRESHOLD, LeastHashes, Sketches
 from aggr.extend.tables import checked
 from aggr.histograms.leb128 import of_arrow, to_arrow, word_at
 
-_COMPACT = 3  # the number of the sketch family that is written
-_SEED_HASH = 0x93CC  # the hash of DataSketches' default seed 9001
-# the flags read-only, compact and ordered, which are set in all written sketches
+_COMPACT = 3  # the number of the family of compact sketches
+_SEED_HASH = 0x93CC  # the hash that sketches with DataSketches' default seed, 9001, contain
+# `_FLAGS` are the flags read-only, compact and ordered, which are set in all sketches that are written
 _BIG_ENDIAN, _EMPTY, _FLAGS = 1, 4, 2 | 8 | 16
-# the bytes of a long; the bits of the first byte that contain the number of longs in the preamble
+# the size of a long in bytes, and the mask of the number of longs in the first byte of the preamble
 _LONG, _LONGS = 8, 0x3F
 _PLAIN, _PACKED = 3, 4  # versions
 
@@ -123,7 +123,7 @@ def from_theta_sketch(sketches: pa.Array, function: ApproxCountDistinct) -> pa.S
 
 
 def _read(column: pa.BinaryArray, rows: Ids) -> Sketches:
-    """Read sketches with any number of hashes. Errors name sketches by ``rows``."""
+    """Decode compact sketches with any number of hashes. Errors name a sketch by its number in ``rows``."""
     data, places = of_arrow(column)
     starts, sizes = places[:-1], np.diff(places)
     _refuse(rows, sizes < _LONG, "not a compact Theta sketch: it has less than 8 bytes")
@@ -134,7 +134,7 @@ def _read(column: pa.BinaryArray, rows: Ids) -> Sketches:
     _refuse(rows, ~packed & (version != _PLAIN), "not in version 3 or 4 of the format, which are the supported ones")
     _refuse(rows, flags & _BIG_ENDIAN != 0, "in big-endian order; write it in little-endian order")
     _refuse(rows, full & (_numbers(data, starts + 6, 2) != _SEED_HASH), "hashed with a seed other than 9001")
-    shortest = 1 + ~packed  # the number of longs in a preamble without theta
+    shortest = 1 + ~packed  # the number of longs in a preamble without theta: 2, or 1 in version 4
     counts = np.where(
         longs < shortest, 1, _numbers(data, starts + np.where(packed, longs, 1) * _LONG, np.where(packed, width, 4))
     )
@@ -156,7 +156,10 @@ def _refuse(rows: Ids, bad: Flags, what: str) -> None:
 
 
 def _numbers(data: Bytes, places: Whole, widths: Whole | int) -> Whole:
-    """Return the little-endian number of ``widths`` bytes at each place. Bytes beyond the data are 0."""
+    """Return the little-endian numbers of ``widths`` bytes at the byte offsets ``places``.
+
+    Bytes after the data are 0.
+    """
     numbers = np.zeros(len(places), np.int64)
     for byte in range(min(int(np.max(widths, initial=0)), _LONG)):
         is_inside = (byte < widths) & (places + byte < len(data))
@@ -166,8 +169,10 @@ def _numbers(data: Bytes, places: Whole, widths: Whole | int) -> Whole:
 
 @compiled
 def _hashes(data: Bytes, starts: Whole, hash_places: Whole, bits: Whole, packed: Flags) -> Whole:
-    """Return the hashes of each sketch. They are stored as words, or as packed differences to the previous hash,
-    highest bit first.
+    """Return the hashes of all sketches, one sketch after the other. ``hash_places`` are the offsets of the sketches.
+
+    ``starts`` contains the byte offset of each sketch's hashes in ``data``. They are words of 64 bits, or in a packed
+    sketch differences to the previous hash, of ``bits`` bits each, with the highest bit first.
     """
     hashes = np.empty(hash_places[-1], np.int64)
     for row in range(len(starts)):
