@@ -66,7 +66,7 @@ def aggregate(
     time: str | None = None,
     scan: Literal["auto"] | None = None,
 ) -> DataFrame:
-    """Aggregate rows to states, one row per group: the first of two steps.
+    """Return the states of groups of rows, one row per group. `finish` computes their results.
 
     Parameters
     ----------
@@ -153,8 +153,8 @@ def plan_states(
 
     def groups(rows: pa.Table) -> int:
         _, places, key_columns = keyed(rows, keys, ())
-        # 0 lets rows be reduced. Rows that are repeated for the elements of a list, and rows without columns, cannot
-        # be shuffled in the place of states.
+        # If the number of groups is 0, rows are always reduced to states. Rows that are repeated for the elements of a
+        # list, and rows without columns, cannot be shuffled in the place of states.
         if places is not None or not columns:
             return 0
         return group_by(list(key_columns.values()), rows.num_rows)[0].n
@@ -278,10 +278,10 @@ def merge(states: DataFrame | ParquetScan, by: Sequence[str]) -> DataFrame:
 def _null_if_all_null(
     merged: pa.Table, states: pa.Table, keys: Sequence[pa.Array], state_columns: Sequence[str]
 ) -> pa.Table:
-    """Return merged states that are null in the groups whose states are all null.
+    """Return ``merged``, the merged states of each group, with null for the groups whose ``states`` are all null.
 
-    A state contains its function and its shape parameters. An identity without them could not be merged with states of
-    the same function from other tasks.
+    A state contains the parameters of its function. For nulls they are unknown, and a state with other parameters could
+    not be merged with the states of other tasks.
     """
     if not any(states.column(name).null_count for name in state_columns):
         return merged
@@ -315,7 +315,11 @@ def results(states: pa.Table | CheckedStates, measures: Mapping[str, Measure]) -
 def results_schema(
     schema: pa.Schema, measures: Mapping[str, Measure], trust: bool = False, needs_description: bool = False
 ) -> pa.Schema:
-    """Return the schema of `results`; raises ``ValueError`` unless these are states of the measures."""
+    """Return the schema of `results`. Raise ``ValueError`` unless the schema has states of the measures.
+
+    With ``trust``, the metadata that describe the states are not compared. With ``needs_description``, a column without
+    such metadata raises an error.
+    """
     for column in plan(measures):
         if column.name not in states_in(schema):
             raise ValueError(
@@ -352,14 +356,16 @@ def _names(by: Sequence[str]) -> list[str]:
 
 
 def checked_by(by: Sequence[str] | Mapping[str, str], measures: Mapping[str, Measure]) -> Keys:
-    """Return the keys of ``by``; raise ``ValueError`` for invalid keys or measures, and for names used twice."""
+    """Return the keys of ``by``. Raise ``ValueError`` for invalid keys or measures, and for names that occur twice."""
     keys = checked_keys(by if isinstance(by, Mapping) else _names(by), "by")
     check_names(keys, checked_measures(measures))
     return keys
 
 
 def checked_measures(measures: Mapping[str, Measure]) -> Mapping[str, Measure]:
-    """Return the measures; raise ``ValueError`` unless they are a mapping of at least one name to a measure."""
+    """Return the measures unchanged. Raise ``ValueError`` unless they are a mapping of at least one name to
+    a measure.
+    """
     if not isinstance(measures, Mapping) or not measures:
         raise ValueError(
             f"measures must name at least one measure, such as {{'p': aggr.dds('latency_ms')}}; got {measures!r}"
@@ -396,9 +402,9 @@ def finish(
         Accept states without the metadata that describes their measures, and states of `aggregate` whose description
         names another column, condition or parameter.
     excluded : `pyspark.sql.Observation`, optional
-        An observation that counts, when an action runs, the groups beyond a limit and the refused values: of an
-        aggregation, as ``ms groups beyond the limit`` and ``ms refused values``; of a frame, for each level, as in
-        `rollup`.
+        An observation, which counts the groups beyond a limit and the refused values when an action runs. For an
+        aggregation, its metrics have names such as ``ms groups beyond the limit`` and ``ms refused values``. For a
+        frame, there are metrics for each level, as in `rollup`.
 
     Returns
     -------

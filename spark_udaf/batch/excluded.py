@@ -1,6 +1,6 @@
 """Excluded groups and values of a job, as an `Observation` of Spark.
 
-The tasks that merge states count the groups beyond a limit and the refused values. They send the numbers in additional
+The tasks that merge states count the groups beyond a limit and the refused values. They return the counts in additional
 columns, in the first row of each table, and Spark adds them up when an action runs.
 """
 
@@ -32,19 +32,21 @@ _BEYOND, _REFUSED = "groups beyond the limit", "refused values"
 
 @dataclass(frozen=True)
 class ExclusionColumns:
-    """Columns with the numbers of excluded groups and values of measures.
+    """Columns with the counts of excluded groups and values of measures.
 
     Parameters
     ----------
     of : TiltFrame, or name -> measure
-        The measures. The numbers of a frame are by level, because its levels contain the same rows.
+        The measures. A frame has separate counts for each level, because its levels contain the same rows.
     """
 
     of: TiltFrame | Mapping[str, Measure]
 
     @cached_property
     def names(self) -> dict[tuple[str, str | None], tuple[str, str]]:
-        """The column names for the counts of groups and of values, by column of states and level."""
+        """For each column of states and level, the names of two columns: the count of groups beyond the limit, and the
+        count of refused values. The level is None unless the measures are those of a frame.
+        """
         levels: list[str | None] = [None]
         if isinstance(self.of, TiltFrame):
             levels = [level.name for level in self.of.levels]
@@ -59,12 +61,12 @@ class ExclusionColumns:
         return excluded_states(self.of.states if isinstance(self.of, TiltFrame) else plan(self.of))
 
     def schema(self, schema: pa.Schema) -> pa.Schema:
-        """Return a schema with the columns of numbers after its own columns."""
+        """Return the schema with the columns of counts added at its end."""
         return pa.schema([*schema, *(pa.field(name, pa.int64()) for names in self.names.values() for name in names)])
 
     def append(self, table: pa.Table, states: pa.Table) -> pa.Table:
-        """Return a table with the columns of numbers appended. Its first row has the numbers for ``states``, and the
-        other rows have null.
+        """Return the table with the columns of counts added at its end. The first row has the counts for all
+        ``states``, and the other rows have null.
         """
         counts = {name: 0 for names in self.names.values() for name in names}
         for (name, level), names in self.names.items():
@@ -78,7 +80,7 @@ class ExclusionColumns:
         return table
 
     def observe(self, rows: DataFrame, observation: Any) -> DataFrame:
-        """Return the rows without the columns of numbers. When Spark computes the rows, ``observation`` receives the
+        """Return the rows without the columns of counts. When Spark computes the rows, ``observation`` receives the
         sums of these columns.
         """
         names = [name for pair in self.names.values() for name in pair]
@@ -92,7 +94,9 @@ class ExclusionColumns:
 
 
 def check_observation(observation: Any, rows: Any) -> None:
-    """Raise ``ValueError`` unless an argument is an `Observation`, and the engine supports it."""
+    """Raise ``ValueError`` if ``observation`` is not an `Observation` of PySpark, or if the engine of the session of
+    ``rows`` does not support observations.
+    """
     if type(observation).__name__ != "Observation":  # Spark Connect has a separate class
         raise ValueError(f"excluded must be an Observation of PySpark; got {shown(observation)}")
     spark = getattr(rows, "sparkSession", None) or rows.spark

@@ -49,7 +49,7 @@ from windows import TimeWindow
 Levels: TypeAlias = Iterable[tuple[TimeWindow, pa.Table]]
 _Contents: TypeAlias = Iterator[tuple[Content, pa.Table]]
 ON_NULL_TIME = ("fail", "skip")
-NULL_TIMES = "null_times"  # the metric of each batch of a stream
+NULL_TIMES = "null_times"  # the name of the metric that counts the rows without a time in each batch of a stream
 _COUNTS_OF_STREAMS = f"its batches count them in observedMetrics[{NULL_TIMES!r}] of their progress"
 
 
@@ -64,8 +64,8 @@ def rollup(
 
     Parameters
     ----------
-    df : DataFrame, or Parquet files from `scan_parquet` On classic Spark or Spark Connect, with the frame's time, keys
-    and the columns of its measures.
+    df : DataFrame, or Parquet files from `scan_parquet`
+        The rows, with the frame's time, keys and the columns of its measures; on classic Spark or Spark Connect.
     frame : TiltFrame
     on_null_time : str or `pyspark.sql.Observation`
         The treatment of rows of a DataFrame whose time is null: ``fail`` the job, or ``skip`` them. An observation
@@ -74,9 +74,10 @@ def rollup(
         If a DataFrame only selects rows and columns of Parquet files, the tasks read these files, as with `scan_of`.
         The log shows whether this is done, or the reason why it is not possible.
     excluded : `pyspark.sql.Observation`, optional
-        An observation that counts, when an action runs, the groups beyond a limit and the refused values of each level,
-        such as ``ms groups beyond the limit, 1h`` and ``ms refused values, 1h``. `finish` then reads the states again:
-        to observe results, pass it to `finish` instead.
+        An observation, which counts the groups beyond a limit and the refused values of each level when an action runs.
+        Its metrics have names such as ``ms groups beyond the limit, 1h`` and ``ms refused values, 1h``. With an
+        observation, `finish` reads the states again. If only results are needed, pass the observation to `finish`
+        instead.
 
     Returns
     -------
@@ -131,8 +132,8 @@ def plan_rollup(
     """Return the plan of a rollup of rows with the schema ``input_schema``.
 
     ``then`` is called in the tasks. It receives the states of the complete windows of all levels, and returns tables of
-    the schema ``result``. If ``finishes`` is true, the windows whose rows are all in one partition are converted before
-    the shuffle.
+    the schema ``result``. If ``finishes`` is true, ``then`` is called before the shuffle for the windows whose rows are
+    all in one partition.
     """
     check_fractions(frame, input_schema)
     panes = [field for field in frame.states_schema(input_schema) if field.name != LEVEL]
@@ -193,7 +194,8 @@ def _finished(
     partition. Also yield the other states, which must be merged with those of other partitions.
     """
     head = list(islice(contents, 2))
-    if alone is None or len(head) != 1 or head[0][0] is not Content.STATES:  # There may be several tables of windows.
+    # States of the same window may be in several tables.
+    if alone is None or len(head) != 1 or head[0][0] is not Content.STATES:
         every = chain(head, contents)
         del head  # so that the first two tables can be freed while the others are processed
         for content, table in every:
@@ -209,16 +211,18 @@ def _numbered(states: pa.Table, level: int) -> pa.Table:
 
 
 def with_coarsest(states: pa.Table, frame: TiltFrame) -> pa.Table:
-    """Add the start of the coarsest window of each state, which determines the shard together with the keys."""
+    """Return the states with a new first column: the start of the coarsest window of each state. The shard of a state
+    depends on this column and the keys.
+    """
     coarse = frame.levels[-1].assign(instants_of(states)).starts
     return states.add_column(0, COARSE, pa.array(coarse).cast(INSTANT))
 
 
 def with_times(rows: Any, time: str, on_null_time: str | Observation, metric: str = NULL_TIMES) -> Any:
-    """Return the rows of a DataFrame without those whose time is null, if ``on_null_time`` is ``skip`` or an
-    observation, which counts them.
+    """Return a DataFrame without the rows whose time is null. If ``on_null_time`` is an observation, it counts these
+    rows. In a stream, the metric ``metric`` counts them. If ``on_null_time`` is ``fail``, return ``rows`` unchanged.
 
-    Raises ``ValueError`` for other values of ``on_null_time``, and if the engine or the rows cannot be observed.
+    Raise ``ValueError`` for other values of ``on_null_time``, and if the engine or the rows cannot be observed.
     """
     observation = (
         on_null_time if type(on_null_time).__name__ == "Observation" else None

@@ -1,6 +1,7 @@
-"""running, ordered_rollup: rows by key, in the order of time, streamed through Python in batches.
+"""running, ordered_rollup: aggregate the rows of each key in the order of time. Python receives them in batches.
 
-The rows of a key may exceed memory: only one batch and the carries of the windows are in memory.
+The rows of a key need not fit into memory, which contains only one batch, and the data of earlier rows that the windows
+need.
 """
 
 from __future__ import annotations
@@ -47,7 +48,7 @@ def running(
     until: object = None,
     fill: str | None = None,
 ) -> DataFrame:
-    """Aggregate rows in the order of key and time: by default a result for every row.
+    """Aggregate the rows of each key in the order of time. By default, there is a result for every row.
 
     Parameters
     ----------
@@ -64,7 +65,7 @@ def running(
     order : column names
         The order of rows of equal times.
     ticks : ticks
-        Instants of additional results.
+        Times at which every key has an additional result, as in `tiltframe.running`.
     emit : "rows", "ticks" or "final"
         The results to return, as in `tiltframe.running`.
     until, fill : optional
@@ -160,7 +161,11 @@ def _streamed(
     has_ticks: bool,
     result: pa.Schema,
 ) -> DataFrame:
-    """Return the results of rows that are shuffled by key, sorted by time, and aggregated batch by batch."""
+    """Return the results of rows that are shuffled by key, sorted by time, and aggregated batch by batch.
+
+    ``columns`` are the columns to read. ``begin`` receives the earliest time of all rows, or None without ticks, and
+    returns a new aggregator. ``result`` is the schema of the results.
+    """
     check_supports(df.sparkSession, Feature.ORDER, "a window over ordered rows", "use tiltframe.running on a table")
     inside = computed(order)
     computed_keys = [text for name, text in inside.keyed_by.items() if text != name]
@@ -169,7 +174,7 @@ def _streamed(
         raise ValueError(f"the column name {reserved[0]!r} is reserved in this function; rename that column")
     rows = df.select(*[quoted_column(name) for name in columns]).withColumn(_ARRIVAL, F.monotonically_increasing_id())
     rows = _with_instants(_with_keys(rows, order), order.time)
-    if has_ticks:  # Ticks continue until the end of the data, and may start with the data.
+    if has_ticks:  # Ticks continue until the latest time of all rows, and may start at their earliest time.
         rows = rows.crossJoin(F.broadcast(rows.agg(F.max(_AT).alias(_END), F.min(_AT).alias(_FIRST))))
     keys = [quoted_column(text) for text in inside.keyed_by.values()]
     together = rows.repartition(*keys) if keys else rows.repartition(1)
@@ -224,7 +229,9 @@ def _last_key(table: pa.Table, order: Order) -> int:
 
 
 def computed(order: Order) -> Order:
-    """Return the order with the columns of computed keys, which are added before the shuffle."""
+    """Return the order in which every key that is an expression is replaced by the column of its values. `_with_keys`
+    adds these columns before the shuffle.
+    """
     named = {name: name if name == text else f"{_KEY}{i}" for i, (name, text) in enumerate(order.keyed_by.items())}
     return Order(named, order.time, order.then)
 
@@ -250,7 +257,9 @@ def _with_keys(rows: DataFrame, order: Order) -> DataFrame:
 
 
 def _with_instants(rows: DataFrame, time: str) -> DataFrame:
-    """Add a column of times that Spark can sort; text, which may contain offsets, is parsed first."""
+    """Return the rows with an additional column of times that Spark can sort. Times as text are parsed, because they
+    may have different offsets.
+    """
     before = arrow_schema(rows)
     if not pa.types.is_string(before.field(time).type):
         return rows.withColumn(_AT, quoted_column(time))

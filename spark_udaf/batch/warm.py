@@ -1,4 +1,4 @@
-"""Warming of a cluster: compile the loops of functions on the machines of the driver and the workers."""
+"""Warming of a cluster: compile the loops of functions on the machines of the workers."""
 
 from __future__ import annotations
 

@@ -1,13 +1,13 @@
 """The two-phase plan: reduce rows in their partition, shuffle small states once, and merge them.
 
     partition ── reduce ──▶ partial states ─┐
-    partition ── reduce ──▶ partial states ─┼─ shuffle by shard ──▶ merge, complete shards at a time
+    partition ── reduce ──▶ partial states ─┼─ shuffle by shard ──▶ merge the states of complete shards
     partition ── reduce ──▶ partial states ─┘
 
 If a partition has nearly as many groups as rows, its rows are shuffled instead of states, and reduced afterwards.
-Groups whose rows are all in one partition are merged and finished there, and their results are shuffled.
-A shard is a set of values of the shard columns, so that rows with equal values meet. In contrast, a Python UDAF of
-Spark has no first phase: all rows are shuffled.
+Groups whose rows are all in one partition are merged and finished there, and their results are shuffled. Each
+combination of values in the columns ``shard_by`` belongs to one shard, so that states with equal values are merged in
+the same task. In contrast, a Python UDAF of Spark has no first phase: all rows are shuffled.
 """
 
 from __future__ import annotations
@@ -49,10 +49,11 @@ from spark_udaf.versions.same_version import TaskFunction
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
 
-MOST_BYTES = 1 << 26  # The size of the states that a task holds before it sends them: 64 MiB for each core of a worker.
+# The size of the states that a task keeps in memory before it sends them, in bytes. A worker runs one task per core.
+MOST_BYTES = 1 << 26
 # The minimum number of shards, so that the states of one shard fit into memory even if there are few partitions.
 _MIN_SHARDS = 64
-SHARDS = "shards"  # The column of the shards from which results were merged.
+SHARDS = "shards"  # The name of a column of results, which contains the numbers of the shards that were merged.
 _ROWS_PER_BATCH = 2000  # The number of states that are passed to the JVM at once. They take some megabytes.
 
 
@@ -68,7 +69,7 @@ class Source(Protocol):
         """The number of partitions, or None if it is unknown."""
 
     def exclusive_times(self, time: str, timezone: str = "UTC") -> list[Span | None] | None:
-        """Return for each partition the span of event times that no other partition has.
+        """Return for each partition a range of event times that no other partition has, in microseconds UTC.
 
         A partition without such a range has None. Return None instead of the list if the times are unknown.
         """
@@ -80,7 +81,8 @@ class Source(Protocol):
         function: Callable[[Batches, int], Batches],
         schema: pa.Schema,
     ) -> DataFrame:
-        """Run a function over each partition's batches, with only the named columns, including keys.
+        """Return a DataFrame with the batches of ``schema`` that ``function`` returns for the batches of each
+        partition. Only the columns ``columns`` are read; ``keys`` are those that are keys.
 
         The function also receives the index of the partition, or 0 if the number of partitions is unknown.
         """
@@ -127,9 +129,9 @@ def source_of(
     read: Callable[[Sequence[str]], Sequence[str]] | None = None,
     scan: Literal["auto"] | None = None,
 ) -> tuple[Source, pa.Schema]:
-    """Return a DataFrame or a scan of files as a source, and its schema; raises ``TypeError`` for other values.
+    """Return a DataFrame or a scan of files as a source, and its schema. Raise ``TypeError`` for other values.
 
-    ``read`` selects the columns to be read from the existing ones, see `spark_udaf.plan.columns.arrow_schema`. With
+    ``read`` receives the names of the columns of a DataFrame, and returns those to be read (all by default). With
     ``scan="auto"``, a DataFrame that only selects rows and columns of files is replaced by a scan of these files.
     """
     if isinstance(rows, ParquetScan):
@@ -150,13 +152,13 @@ def source_of(
 
 @dataclass(frozen=True)
 class RawRows:
-    """The shuffle of rows that would reduce to too many states.
+    """The functions for rows that are shuffled in the place of states, because they would reduce to too many states.
 
     Parameters
     ----------
     schema : schema of the shuffled rows: the columns to read
-    shard_rows : rows -> the rows that count, and the columns that determine their shards, equal to those of their
-    states
+    shard_rows : rows -> the rows that belong to a window, and the columns that determine their shards, which have the
+        same values and types as in the states of these rows
     reduce : rows -> table of partial states
     """
 
@@ -189,7 +191,8 @@ class TwoPhases:
         States that are equal in these columns are in the same table that ``merge`` receives.
     merge : function of a table of partial states that returns a table of merged states
     result : schema of the result
-        If it has a column ``shards``, this column contains the shards of each result.
+        If it has a column ``shards``, the first row of each table of results lists the shards from which the table was
+        merged. The list is empty in the other rows.
     unreduced : RawRows, optional
         The shuffle of rows that were not reduced. None means that only states are shuffled.
     finishes : whether ``reduce`` may return results
@@ -223,7 +226,7 @@ class TwoPhases:
 
     @cached_property
     def numbers(self) -> NDArray[np.int32]:
-        """The number of each shard in the shuffle."""
+        """For each shard, the number that the shuffle hashes to choose a partition."""
         return shard_numbers(self.partitions * -(-_MIN_SHARDS // self.partitions), self.partitions)
 
     def then(self, read: Callable[[pa.Table], pa.Table], result: pa.Schema) -> TwoPhases:
@@ -263,7 +266,9 @@ def as_states(tables: Iterator[pa.Table]) -> Iterator[tuple[Content, pa.Table]]:
 
 
 def as_contents(tables: Iterator[tuple[bool, pa.Table]]) -> Iterator[tuple[Content, pa.Table]]:
-    """Yield pairs of a `Content` and a table from the pairs that `adaptive_states` yields."""
+    """Yield pairs of a `Content` and a table. ``tables`` has the pairs that `adaptive_states` yields, whose first value
+    is true for states and false for rows.
+    """
     return ((Content(reduced), table) for reduced, table in tables)
 
 
@@ -279,12 +284,16 @@ def rows_schema(schema: pa.Schema, columns: Sequence[str]) -> pa.Schema:
 
 
 def keys_as_in_states(keys: Mapping[str, pa.Array]) -> list[pa.Array]:
-    """Return the keys of rows in the types of their states, so that both have the same shard."""
+    """Return the key columns of rows with the types that they have in states, so that rows and states with equal keys
+    have the same shard.
+    """
     return [normalize(column).cast(key_type(column.type)) for column in keys.values()]
 
 
 def _sharded(plan: TwoPhases) -> DataFrame:
-    """Plan the first phase and the shuffle: messages of states and rows, ordered by shard in each partition."""
+    """Return a DataFrame of the messages that the first phase sends, after the shuffle. They contain states, rows or
+    results, and are ordered by shard in each partition.
+    """
     numbers, partitions, source_partitions = plan.numbers, plan.partitions, plan.source.partitions
     reduce, partial, unreduced, shard_by = plan.reduce, plan.partial, plan.unreduced, plan.shard_by
     read, result = plan.read, plan.result
@@ -309,13 +318,15 @@ def _sharded(plan: TwoPhases) -> DataFrame:
     sent = plan.source.map(plan.columns, plan.keys, first, MESSAGE)
     if plan.one_group:
         sent = sent.union(empty_message(plan.source.spark, int(numbers[0])))
-    # Without a number, Spark joins small partitions, and may leave three partitions for two cores
+    # If repartition receives no number, Spark joins small partitions, and may leave three partitions for two cores.
     sharded = sent.repartition(SHARD) if source_partitions is None else sent.repartition(partitions, SHARD)
     return sharded.sortWithinPartitions(SHARD)
 
 
 def _second(plan: TwoPhases) -> Callable[[Batches], Batches]:
-    """Return the second phase, which merges complete shards of messages, and returns results unchanged."""
+    """Return the function of the second phase. It receives the messages of a partition, merges the states of complete
+    shards, and yields their results. Results of the first phase are yielded unchanged.
+    """
     partial, merge, read, result, unreduced = plan.partial, plan.merge, plan.read, plan.result, plan.unreduced
     tasks = plan.source.partitions
     has_shards = engine_of(plan.source.spark).has(Feature.SHARDS)
@@ -352,8 +363,8 @@ def _second(plan: TwoPhases) -> Callable[[Batches], Batches]:
 
 
 def _with_shards(table: pa.Table | None, result: pa.Schema, messages: Sequence[Message]) -> pa.Table:
-    """Add a column that lists the shards of the messages in its first row. If there are no states, the table gets a row
-    of nulls.
+    """Return the table with a column whose first row lists the shards of the messages. Its other rows are empty lists.
+    If ``table`` is None, because the messages contain no states, all other columns are null in one row.
     """
     if table is None:
         table = pa.table({name: pa.nulls(1, result.field(name).type) for name in result.names if name != SHARDS})
@@ -362,7 +373,7 @@ def _with_shards(table: pa.Table | None, result: pa.Schema, messages: Sequence[M
 
 
 def _partitions(spark: SparkSession) -> int:
-    """Return Spark's default number of shuffle partitions, before it joins small ones."""
+    """Return the number of shuffle partitions in the session's settings, before Spark joins small partitions."""
     initial = spark.conf.get("spark.sql.adaptive.coalescePartitions.initialPartitionNum", None)
     return int(initial) if initial else shuffle_partitions(spark)
 
@@ -376,7 +387,9 @@ def _messages(batches: Batches) -> Iterator[Message]:
 
 
 def _whole_shards(messages: Iterable[Message]) -> Iterator[list[Message]]:
-    """Group messages, ordered by shard, into lists of complete shards that are large enough to merge."""
+    """Yield lists of messages. A list contains all messages of one or more shards, and, except for the last list, at
+    least `MOST_BYTES` bytes. ``messages`` must be ordered by shard.
+    """
     messages_of_shards: list[Message] = []
     size, last = 0, None
     for message in messages:

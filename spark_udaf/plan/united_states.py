@@ -1,5 +1,5 @@
-"""Unions of states: Spark copies the metadata of the first side to a union, and drops the metadata of the other
-sides.
+"""Checks of unions of states. Spark copies the metadata of the first side to a union, and drops the metadata of the
+other sides, so the sides are compared in the plan.
 """
 
 from __future__ import annotations
@@ -46,7 +46,9 @@ def _unions(plan: Any) -> Iterator[Any]:
 
 
 def _descriptions_by_column(union: Any) -> Iterator[tuple[str, set[str]]]:
-    """Yield each column of a union, with the descriptions of states that its sides have."""
+    """Yield the name of each column of a union, and the set of the descriptions of states that the metadata of its
+    sides contain.
+    """
     children = union.children()
     sides = [json.loads(children.apply(at).schema().json())["fields"] for at in range(children.size())]
     for columns in zip(*sides, strict=True):

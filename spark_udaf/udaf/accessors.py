@@ -1,4 +1,6 @@
-"""Accessors and set operations: Columns that are computed from states without a shuffle, also for SQL."""
+"""Accessors and set operations: Columns that are computed from columns of states without a shuffle. SQL functions use
+them too.
+"""
 
 from __future__ import annotations
 
@@ -173,7 +175,7 @@ def max(states: Column | str) -> Column:
 
 
 def bounds(states: Column | str, sigmas: float = 2.0) -> Column:
-    """Return the estimate of each state, and the bounds of the true number.
+    """Return the estimated number of distinct values of each state, and bounds of the true number.
 
     Parameters
     ----------
@@ -219,7 +221,7 @@ def read_accessor(states: Column | str, accessor: str, *arguments: Any, function
     ------
     ValueError
         If no registered function has the accessor, or its type depends on the function. States of a function without it
-        fail the job with an error that names the argument.
+        fail the job with an error that names the function.
 
     Examples
     --------
@@ -269,7 +271,7 @@ def union(left: Column | str, right: Column | str) -> Column:
 
 
 def intersection(left: Column | str, right: Column | str) -> Column:
-    """Return the intersection of two columns of states, as `aggr.tables.set_operations.intersection` does.
+    """Return the intersection of two columns of states, row by row, as `aggr.tables.set_operations.intersection` does.
 
     Parameters
     ----------
@@ -285,7 +287,7 @@ def intersection(left: Column | str, right: Column | str) -> Column:
 
 
 def difference(left: Column | str, right: Column | str) -> Column:
-    """Return the difference of two columns of states, as `aggr.tables.set_operations.difference` does.
+    """Return the difference of two columns of states, row by row, as `aggr.tables.set_operations.difference` does.
 
     Parameters
     ----------
@@ -301,7 +303,7 @@ def difference(left: Column | str, right: Column | str) -> Column:
 
 
 def jaccard(left: Column | str, right: Column | str) -> Column:
-    """Return the similarity of two columns of states, as `aggr.tables.set_operations.jaccard` does.
+    """Return the Jaccard similarity of two columns of states, row by row, as `aggr.tables.set_operations.jaccard` does.
 
     Parameters
     ----------

@@ -1,4 +1,4 @@
-"""Functions as aggregate functions of Spark, for `groupBy().agg()`, windows and SQL.
+"""Aggregate functions of Spark that compute the functions of `aggr`, for `groupBy().agg()`, windows and SQL.
 
 In `agg()`, Spark collects the values of each group into a list, and one Python call aggregates the lists of thousands
 of groups (`list_udf`). Over windows and in SQL, Spark calls Python once per group with its rows (`grouped_udaf`), which
@@ -36,14 +36,15 @@ if TYPE_CHECKING:
     from pyspark.sql.window import WindowSpec
 
 _TIME = pa.timestamp("us", "UTC")
-_MERGED_AT_ONCE = 64  # states of one group
-# one type for each kind of input; they show whether the type of a result depends on the type of the input
+_MERGED_AT_ONCE = 64  # the number of states of one group that are merged at once
+# One type for each kind of input. If the results for these types have different types, the type of the result depends
+# on the input.
 _KINDS = [pa.float64(), pa.int64(), pa.decimal128(10, 2), _TIME, pa.string(), pa.date32(), pa.bool_(), pa.binary()]
 
 
 def column(column_or_name: Column | str) -> Column:
-    """Return a Column unchanged, and the Column of a name. Spark parses names: a dot selects a field unless the name is
-    in backticks.
+    """Return the Column with this name. A Column is returned unchanged. Spark parses names: a dot selects a field
+    unless the name is in backticks.
     """
     if isinstance(column_or_name, str) and column_or_name.strip():
         return F.col(column_or_name)
@@ -58,7 +59,7 @@ class UdafSpec:
 
     function: Function
     label: str  # the call as the user wrote it, for messages
-    dtype: pa.DataType | None  # the type of values; None if the result type does not depend on it
+    dtype: pa.DataType | None  # the type of the column; None if the type of the result does not depend on it
     states: bool = False  # return the state instead of the result
     weighted: bool = False  # whether another column contains the weights of rows
     assumed: bool = False  # whether dtype is only a default: numbers are then aggregated in their own type
@@ -76,7 +77,9 @@ class UdafSpec:
         return state if self.states else self.function.result_type(state)
 
     def of_columns(self, columns: pa.Array, groups: Groups | None = None) -> pa.Array:
-        """Aggregate the values, or a struct of the columns in `names`, of one group or of several groups."""
+        """Return one result per group. ``columns`` contains the values, or a struct of the columns `names`. By default,
+        all rows are one group.
+        """
         with error_label(self.label):
             return self._read_states(self._reduced_columns(columns, groups))
 
@@ -93,14 +96,14 @@ class UdafSpec:
         return self.function.reduce(self._read(values), groups or Groups.single(len(values)), weights)
 
     def _read_states(self, states: pa.Array) -> pa.Array:
-        """Return the states themselves, or results."""
+        """Return the states if the attribute ``states`` is true, and otherwise their results."""
         if self.states:
             return states
         results = self.function.finish(states)
         return self._exact(results) if self.assumed else results
 
     def of_batches(self, batches: Iterator[pa.Array]) -> pa.Array:
-        """Aggregate the rows of one group batch by batch, in bounded memory."""
+        """Return the result of one group, whose rows are aggregated batch by batch in bounded memory."""
         states: list[pa.Array] = []
         with error_label(self.label):
             for columns in _joined(batches):
@@ -115,7 +118,7 @@ class UdafSpec:
         return self.function.merge(pa.concat_arrays(states), Groups.single(len(states)))
 
     def results(self, values: pa.Array, weights: pa.Array | None = None, groups: Groups | None = None) -> pa.Array:
-        """Aggregate values with optional weights to one result per group; by default, all values are one group."""
+        """Return one result per group, for values with optional weights. By default, all values are one group."""
         with error_label(self.label):
             return self._read_states(self._reduced(values, weights, groups))
 
@@ -132,7 +135,7 @@ class UdafSpec:
             ) from None
 
     def of_each(self, lists: pa.ListArray) -> pa.Array:
-        """Aggregate the values of each list; a null list has no values."""
+        """Return the result of the values of each list. A null list has no values."""
         return self.of_columns(*groups_of_lists(lists))
 
     def _read(self, values: pa.Array) -> pa.Array:
@@ -153,9 +156,9 @@ class UdafSpec:
         return pa.StructArray.from_arrays(parts, names=list(names), mask=values.is_null())
 
     def _same_result(self, values: pa.Array) -> bool:
-        """Return whether the result for ``values`` has the type `result`, although they are not cast to ``dtype``.
+        """Return whether the result has the type `result` if ``values`` are not cast to ``dtype``.
 
-        If ``dtype`` is only a default, it is sufficient that they are numbers.
+        If ``dtype`` is only a default, this is true for all numbers.
         """
         first = values if len(self.function.inputs) == 1 else values.field(self.function.inputs[0])
         dtype = normalized_type(first.type)
@@ -194,7 +197,7 @@ def groups_of_lists(lists: pa.ListArray) -> tuple[pa.Array, Groups]:
 
 @contextmanager
 def error_label(label: str) -> Iterator[None]:
-    """Put the call before the message of an error in a worker, because Spark's message does not name the call."""
+    """Within the block, put the call before the message of an error, because Spark's message does not name the call."""
     try:
         yield
     except (TypeError, ValueError, OverflowError) as error:
@@ -207,7 +210,8 @@ def error_label(label: str) -> Iterator[None]:
 def udaf_spec(
     function: Function, label: str, type: DataType | str | None, states: bool = False, weighted: bool = False
 ) -> UdafSpec:
-    """Return the function with the type of its column: ``type``, or double if the type of the result depends on it.
+    """Return the `UdafSpec` of a function, whose column has the type ``type``. Without ``type``, this is double if the
+    type of the result depends on the type of the column.
 
     Raises ``ValueError`` for a type that cannot be parsed, and ``TypeError`` for a type that the function does not
     accept. Without ``type``, it also raises ``TypeError`` if the result type depends on the column and the function
@@ -278,8 +282,8 @@ def accepts_records(function: Function, dtype: pa.DataType) -> bool:
 
 
 def _input(function: Function, dtype: pa.DataType) -> pa.DataType:
-    """Return the type of all inputs of a function: ``dtype`` for the first one, event times or doubles for further
-    ones.
+    """Return the type of the inputs of a function: ``dtype`` if it has one input. Otherwise, return a struct, with
+    ``dtype`` for the first input, and event times or doubles for further inputs.
     """
     if len(function.inputs) == 1:
         return dtype
@@ -288,13 +292,17 @@ def _input(function: Function, dtype: pa.DataType) -> pa.DataType:
 
 
 def _times(column: pa.Array) -> pa.Array:
-    """Convert event times in the same way as a tilt frame does. Null stays null."""
+    """Return event times as timestamps in microseconds UTC, read in the same way as by a tilt frame. Null
+    stays null.
+    """
     times = pa.array(event_times(column.drop_null(), EVENT_TIME)).cast(_TIME)
     return with_nulls(times, column.is_valid())
 
 
 def grouped_udaf(reading: UdafSpec) -> Callable[[Column, WindowSpec], Column]:
-    """Return a function of a Column and a window. Spark calls Python once per group, with all rows of the group."""
+    """Return a function that receives a Column and a window, and returns a Column of results. Spark calls Python once
+    per group, with all rows of the group.
+    """
 
     def aggregate(values: pa.Array) -> pa.Scalar:
         return reading.of_columns(values)[0]
@@ -304,8 +312,8 @@ def grouped_udaf(reading: UdafSpec) -> Callable[[Column, WindowSpec], Column]:
 
 
 def iterating_udaf(reading: UdafSpec) -> Callable[[Column], Column]:
-    """Return a function of a Column. Spark calls Python once per group, with an iterator over batches of the group's
-    rows.
+    """Return a function that receives a Column and returns a Column of results. Spark calls Python once per group, with
+    an iterator over batches of the group's rows.
     """
 
     def aggregate(batches: Iterator[pa.Array]) -> pa.Scalar:
@@ -330,7 +338,9 @@ def list_udf(reading: UdafSpec) -> Callable[[Column], Column]:
 
 
 def _joined(batches: Iterator[pa.Array]) -> Iterator[pa.Array]:
-    """Join Spark's small batches into larger arrays. At least one array is returned, because it carries the type."""
+    """Yield larger arrays with the values of Spark's small batches. Empty batches are included, because the type of the
+    values is needed even without rows.
+    """
     arrays: list[pa.Array] = []
     rows = 0
     for batch in batches:

@@ -29,9 +29,9 @@ def bounded_list(values: Column, label: str) -> Column:
     Parameters
     ----------
     values : Column
-        Null in the rows that the list leaves out.
+        Rows in which it is null are not in the list.
     label : str
-        The call, for the error.
+        The call, for the message of the error.
     """
     limit = most_values(SparkSession.getActiveSession())
     bound = F.sum(F.when(values.isNotNull(), F.expr(interval_step(label, limit))))

@@ -56,7 +56,7 @@ class Call:
         return values if self.where is None else F.when(self.where, values)
 
     def _checked(self, role: str, column: Column) -> Column:
-        """Return an input. The query fails if the function compares strings and the strings have a
+        """Return the Column of an input. If the function may read it as strings, the query fails if the strings have a
         collation in Spark.
         """
         if self.function.input_use(role) == Use.NUMBER:
@@ -65,8 +65,8 @@ class Call:
 
 
 def caller(name: str, df: DataFrame | None = None) -> Callable[..., Column]:
-    """Return the aggregate function for the name of a registered function. If ``df`` is passed, types are read from its
-    schema.
+    """Return the function of `spark_udaf.functions` for the name of a registered function. It returns Columns. If
+    ``df`` is passed, types are read from its schema.
     """
     measure_of = aggr.caller(name)
     words = column_keywords(aggr.get(name))
@@ -126,13 +126,15 @@ def counts_rows(name: str, column: Column | str | None) -> bool:
 
 
 def call_of(column: Any) -> tuple[Call, str] | None:
-    """Return the call that created a Column, and its name; None for other Columns."""
+    """Return the call that created a Column, and the name of its result. Return None for other Columns."""
     call: tuple[Call, str] | None = attached(column, "call") if isinstance(column, Column) else None
     return call
 
 
 def signature(name: str) -> inspect.Signature:
-    """Return the signature of an aggregate function: that of `aggr`, with Columns for names, and ``type``."""
+    """Return the signature of an aggregate function: the signature of this function in `aggr`, but with Columns in the
+    place of names, and with the parameters ``type`` and ``groups``.
+    """
     columns = ("column", "where", *column_keywords(aggr.get(name)))
     parameters = [
         _with_columns(parameter) if parameter.name in columns else parameter
@@ -151,8 +153,8 @@ def _with_columns(parameter: inspect.Parameter) -> inspect.Parameter:
 
 
 def _reading(call: Call, type: DataType | str | None, df: DataFrame | None) -> UdafSpec:
-    """Return the function of a call with the type of its column, which is ``type`` or the type in the
-    schema of ``df``.
+    """Return the `UdafSpec` of a call. The type of its column is ``type``, or, by default, the type in the schema of
+    ``df``.
     """
     if df is not None:
         for field in df.select(*call.columns).schema.fields:
@@ -185,7 +187,7 @@ def _column(call: Call, read: UdafSpec, groups: Literal["large"] | None) -> Colu
 
 
 def _named(column: Column, call: Call, name: str, over: Callable[[Any], Column]) -> Column:
-    """Attach a call to its Column, so that `su.group_by` can plan the call."""
+    """Return the Column with its call and the name of its result attached, so that `su.group_by` can plan the call."""
     plain_alias = column.alias
 
     def alias(*names: str, **metadata: Any) -> Column:

@@ -31,7 +31,9 @@ _NO_LITERAL = object()
 
 @dataclass(frozen=True)
 class _Call:
-    """A call: its columns by the names of the function's inputs, and its parameters."""
+    """A call in a query. ``rows`` maps each input of the function to an expression. ``parameters`` and ``named``
+    contain the values of positional and named parameters.
+    """
 
     name: str
     rows: Mapping[str, Any]
@@ -42,14 +44,14 @@ class _Call:
 def check_calls(
     spark: SparkSession, query: str, functions: Mapping[str, Function], makers: Mapping[str, Family]
 ) -> None:
-    """Run each call of a query that aggregates rows over an empty list.
+    """Run the calls in a query whose functions aggregate rows, each over an empty list.
 
     Parameters
     ----------
     spark : SparkSession
     query : str
         In Spark's SQL.
-    functions, makers : dicts from SQL names to the function and to the family
+    functions, makers : dicts from the name of a SQL function to its `Function` and to its `Family`
 
     Raises
     ------
@@ -75,12 +77,15 @@ def check_calls(
         dtype = types[0] if len(types) == 1 else pa.struct(list(zip(call.rows, types, strict=True)))
         try:
             function(_empty_list(dtype), *map(_constant, call.parameters), **_constants(call.named))
-        except (TypeError, ValueError, OverflowError) as error:  # the message names the SQL function
+        # The message must name the function in the query, not the function that reads lists.
+        except (TypeError, ValueError, OverflowError) as error:
             raise with_text(error, str(error).replace(f"{name}{LIST}", name)) from None
 
 
 def _read(name: str, node: exp.Anonymous, function: Function) -> _Call | None:
-    """Read a call, or return None if it has no columns or a parameter that is not a literal."""
+    """Return the columns and parameters of a call in a query. Return None if the call has no columns, or a parameter
+    that is not a literal.
+    """
     positional: list[Any] = []
     named: dict[str, Any] = {}
     for argument in _arguments(node):
@@ -153,7 +158,7 @@ def _fields(
 
 
 def _arrow_types(fields: Sequence[StructField]) -> list[pa.DataType] | None:
-    """Convert types of Spark, or return None if one of them has no counterpart."""
+    """Return the Arrow types of columns, or None if Arrow has no counterpart of a type."""
     try:
         return [to_arrow_type(field.dataType) for field in fields]
     except TypeError:

@@ -7,7 +7,7 @@ from decimal import Decimal
 import numpy as np
 import pyarrow as pa
 
-_DIGITS_OF_INT64 = 18  # The digits of decimals that fit into int64.
+_DIGITS_OF_INT64 = 18  # Every integer with this number of decimal digits fits into int64.
 _EXACT_WHOLE = 2**53  # Doubles represent every integer up to this limit.
 
 

@@ -38,7 +38,9 @@ Expression = Column | str
 
 @dataclass(frozen=True)
 class Grouped:
-    """Rows of a DataFrame by keys; created by `group_by`, and aggregated by `agg`."""
+    """The rows of a DataFrame, grouped by keys. `group_by` creates this object, and its method ``agg`` aggregates each
+    group.
+    """
 
     df: DataFrame
     keys: tuple[Expression, ...]
@@ -46,7 +48,8 @@ class Grouped:
     excluded: Observation | None = None
 
     def rollup(self, *keys: Column | str) -> Grouped:
-        """Group by all keys, by all except the last one, except the last two, and so on, like ``df.rollup``.
+        """Group by all keys, by all keys except the last, by all keys except the last two, and so on, like
+        ``df.rollup``.
 
         Parameters
         ----------
@@ -268,7 +271,9 @@ class Grouped:
 
 @dataclass(frozen=True)
 class Pivoted:
-    """Rows by keys and a column whose values become columns; created by `Grouped.pivot`."""
+    """Rows that are grouped by keys and by a column whose values become columns. `Grouped.pivot` creates
+    this object.
+    """
 
     groups: Grouped
     values: list[Any] | None
@@ -337,7 +342,9 @@ def group_by(df: DataFrame, *keys: Column | str, excluded: Observation | None = 
 
 @dataclass(frozen=True)
 class _Key:
-    """A key by its name, and its columns: for a struct, the fields and whether it is null."""
+    """A key and the names of its columns. A struct has a column that contains whether it is null, and one column per
+    field.
+    """
 
     name: str
     parts: tuple[str, ...]
@@ -365,8 +372,10 @@ class _Columns:
         self._read = read.intersection(df.columns)  # columns that conditions in SQL name, so they are not renamed
 
     def keys(self, keys: Sequence[Expression]) -> list[_Key]:
-        """Evaluate the keys. Structs are evaluated first, because their fields become columns, and so are windows,
-        because they repeat rows.
+        """Return the keys, and add their columns to those that Spark evaluates.
+
+        If a key is a struct, all keys are first added to the DataFrame, because the fields of the struct become
+        columns, and because windows, which are structs, may repeat rows.
         """
         if not keys:
             return []
@@ -421,7 +430,9 @@ class _Columns:
         )
 
     def check_inputs(self, keys: Sequence[Expression]) -> None:
-        """Let Spark refuse invalid inputs of aggregate functions: generators, windows, random numbers."""
+        """Let Spark raise its error for inputs that aggregate functions must not have: generators, windows, random
+        numbers.
+        """
         inputs = [self._evaluated[name] for name in self._inputs]
         counts = [F.count(column) for column in inputs if isinstance(column, Column)]
         if counts:
@@ -434,7 +445,9 @@ class _Columns:
         return self._df.select(*columns or [F.lit(1).alias("nothing")])
 
     def _text(self, text: str) -> str:
-        """Evaluate the text of an input once; return the text that reads its column."""
+        """Return the text that reads the column of an input. If several calls have the same text, the column is
+        evaluated only once.
+        """
         if text not in self._texts:
             self._texts[text] = self._input(_expression(self._df, text), text)
         return self._texts[text]
@@ -444,7 +457,9 @@ class _Columns:
         return quoted(self._inputs[-1])
 
     def _add(self, name: str, column: Expression) -> str:
-        """Add a column under its name, or a similar name if it is taken. A column of the DataFrame is added once."""
+        """Add a column to those that Spark evaluates, and return its name: ``name``, or a similar name if this one is
+        taken. A column of the DataFrame is added only once.
+        """
         if isinstance(column, str):
             if isinstance(self._evaluated.get(column), str) or _unlike(column, self._evaluated) == column:
                 self._evaluated[column] = column
@@ -460,7 +475,7 @@ class _Columns:
 
 
 def _unlike(name: str, existing_names: Iterable[str]) -> str:
-    """Return a name, or a similar one if a name that differs at most in case already exists."""
+    """Return the name, with primes at its end if existing names differ from it at most in case."""
     lower = {other.lower() for other in existing_names}
     while name.lower() in lower:
         name += "'"
@@ -487,7 +502,7 @@ def _check_key(field: StructField) -> None:
 
 
 def _grouped_by(df: DataFrame, keys: Sequence[Expression], *aggregates: Column) -> DataFrame:
-    """Return the groups of Spark's own ``groupBy``. They are only analyzed, so that invalid keys raise
+    """Return the result of Spark's own ``groupBy`` for the keys. Spark only analyzes it, so that invalid keys raise
     Spark's errors.
     """
     return df.groupBy(*map(_in_spark, keys)).agg(F.count(F.lit(1)), *aggregates)
@@ -519,12 +534,14 @@ def _own_name(measure: Measure) -> str:
 
 
 def _rows_counted(measure: Measure) -> Measure:
-    """Count rows if the measure is ``count("*")``, as in SQL."""
+    """Return the measure. If it is ``count("*")``, it counts rows, as in SQL."""
     return replace(measure, column=None) if counts_rows(measure.function.name, measure.column) else measure
 
 
 def _expression(df: DataFrame, column_or_text: Column | str) -> Expression:
-    """Return a Column, the name of a column, or the Column of an expression in Spark's SQL."""
+    """Return Columns and names of columns of the DataFrame unchanged. Other text is an expression in Spark's SQL, and
+    its Column is returned.
+    """
     if isinstance(column_or_text, Column):
         return column_or_text
     if not is_name(column_or_text):

@@ -39,7 +39,7 @@ def cube_sets(keys: int) -> list[int]:
 def spread_states(
     states: DataFrame, parts_of_keys: Sequence[Sequence[str]], sets: Sequence[int], set_column: str
 ) -> DataFrame:
-    """Repeat each row of states once per grouping set. Keys that the set leaves out are null.
+    """Return each row of states once per grouping set. Keys that the set leaves out are null.
 
     Parameters
     ----------

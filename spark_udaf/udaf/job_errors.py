@@ -30,7 +30,7 @@ def explain_errors(explanation: Explanation) -> None:
 
 
 def explain_task_errors() -> None:
-    """Put the message of an error that this library raised before the traceback of the task."""
+    """Register the explanation of errors that this library raises in tasks: their message."""
     explain_errors(_sentence_of_task)
 
 

@@ -27,7 +27,8 @@ _LATEST_QUERIES = 5
 # The time limit for counting the values of each group, so that the error appears within ten seconds.
 _COUNT_SECONDS = 6.0
 _numbers = count()
-# Calls with a bounded list -> the bound and the number of the call, in the order of calls.
+# The label of each call with a bounded list -> the maximum number of values of a list, and the number of the call. The
+# label that was used last is at the end.
 _labels: dict[str, tuple[int, int]] = {}
 
 
@@ -45,7 +46,7 @@ def number_of_call(label: str, limit: int) -> int:
 
 
 def interval_of(seconds: int, number: int) -> str:
-    """Return an interval in Spark's SQL. Its microseconds are the number of the call.
+    """Return an interval in Spark's SQL. Its microseconds are the number of the call, followed by the digit 1.
 
     >>> interval_of(7, 12)
     "INTERVAL '7.000121' SECOND"
@@ -66,8 +67,8 @@ def sentence(plans: Iterator[str], group_of: Callable[[str], LargestGroup | None
     plans : iterator of str
         The latest queries, the latest first. Without a plan that has a bounded list, the latest calls are named.
     group_of : callable
-        Receives the text that marks a call's lists in a plan, and returns the group with the most values, or None if it
-        is unknown.
+        Receives the text in a plan that marks the lists of a call, and returns the group with the most values, or None
+        if it is unknown.
     """
     label = next((label for plan in plans for label in _labels_in(plan)), None)
     labels = [label] if label is not None else list(reversed(_labels))[:_MOST_LABELS]

@@ -48,9 +48,10 @@ def with_lists(query: str, functions: Mapping[str, Function], most_values: int) 
     ----------
     query : str
         In Spark's SQL.
-    functions : the function of each SQL name that aggregates rows, ``aggr_dds`` and ``aggr_dds_state`` for example
+    functions : dict from the name of each SQL function that aggregates rows, such as ``aggr_dds`` and
+        ``aggr_dds_state``, to its `Function`
     most_values : int
-        The number of values that a list may have.
+        The maximum number of values of a list.
 
     Raises
     ------
@@ -109,7 +110,7 @@ def _starts_of_results(tokens: Sequence[Token]) -> set[int]:
 
 
 def _ends_result(tokens: Sequence[Token], end: int) -> bool:
-    """Return whether a result ends at this position without an alias."""
+    """Return whether a result of a SELECT clause ends at the position ``end`` of the text, without an alias."""
     following = next((token for token in tokens if token.start >= end), None)
     return following is None or following.token_type in (TokenType.COMMA, TokenType.FROM, *_CLOSING)
 
@@ -160,7 +161,9 @@ def _commas(tokens: Sequence[Token], first: int, last: int) -> list[int]:
 
 
 def _list_call(call: _Call, arguments: Sequence[str], most_values: int) -> tuple[str, str]:
-    """Return the rewritten call, which reads a list. Counts are replaced by Spark's own ``count``."""
+    """Return the text of the rewritten call, which reads a list, and the name of the function that it calls. Calls that
+    count are replaced by Spark's own ``count``.
+    """
     distinct = "DISTINCT " if call.is_distinct else ""
     if call.name == f"aggr_{aggr.Count.name}" and len(arguments) == 1:
         return " ".join(filter(None, [f"count({distinct}{arguments[0]})", call.condition])), "count"
