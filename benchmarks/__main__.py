@@ -1,4 +1,4 @@
-"""Run all benchmarks, each in its own process: kernels and comparisons on one core, then Spark.
+"""Run the main benchmarks, each in its own process: `kernels`, `peers`, `retrieval` and `spark`.
 
 python -m benchmarks [--quick] [--results DIR]
 """
@@ -26,7 +26,7 @@ PARTS = ("kernels", "peers", "retrieval", "spark")
     help="Where the JSON and SVG files go; by default benchmarks/results, or with --quick a folder bench-quick.",
 )
 def main(quick: bool, results: Path | None) -> None:
-    """Run all benchmarks. Exit with status 1 if a limit is exceeded."""
+    """Run the benchmarks in `PARTS`, and draw the plots of their figures. Exit with status 1 if a limit is exceeded."""
     folder = results or (Path("bench-quick") if quick else Path(__file__).parent / "results")
     folder.mkdir(parents=True, exist_ok=True)
     failed = []

@@ -1,4 +1,4 @@
-"""The time of each stage and task of a Spark job from files to results, read from Spark's event log.
+"""Print the seconds of each stage and task of a Spark job that rolls up files to results, from Spark's event log.
 
 python -m benchmarks.account [--rows 20000000] [--out FILE]
 """
@@ -28,7 +28,9 @@ PYTHON = "data sent to Python workers", "data returned from Python workers"
 @click.option("--rows", default=20_000_000, help="The number of rows, in 36,000 windows of the finest level.")
 @click.option("--out", type=click.Path(path_type=Path, dir_okay=False), help="Write the figures to this JSON file.")
 def main(rows: int, out: Path | None) -> None:
-    """Roll up files to results of nine functions at four levels, and print the seconds of each stage and its tasks."""
+    """Roll up files to the results of nine functions at four levels. Print the seconds of each stage and of its tasks,
+    and the bytes that it moves.
+    """
     from benchmarks.shapes import INTEGER_KEYS, TEXTS
 
     stages = {shape.name: account(logged(shape, rows)) for shape in (TEXTS, INTEGER_KEYS)}
@@ -43,7 +45,7 @@ def main(rows: int, out: Path | None) -> None:
 
 
 def logged(shape: Shape, rows: int) -> list[dict[str, Any]]:
-    """Run the job in its own Spark session, and return the events in Spark's event log."""
+    """Run the job `RUNS` times in a new Spark session, and return the events in Spark's event log as dicts."""
     import spark_udaf as su
     from benchmarks.jobs import LEVELS, frame, throw_away, write_rows
     from spark_udaf.plan.session import local_session
@@ -70,10 +72,10 @@ def logged(shape: Shape, rows: int) -> list[dict[str, Any]]:
 
 
 def account(events: Iterable[dict[str, Any]]) -> list[dict[str, Any]]:
-    """Return the stages of the last query in an event log, each with its seconds, the seconds of its tasks, and its
-    bytes.
+    """Return the stages of the last query in an event log, in their order. A stage is a dict of its name, its seconds,
+    the sorted seconds of its tasks, and its bytes by kind, such as "shuffle read".
     """
-    queries: dict[str, list[int]] = defaultdict(list)  # adaptive execution runs a job for each stage
+    queries: dict[str, list[int]] = defaultdict(list)  # stages by query; adaptive execution starts a job for each stage
     stages: dict[int, dict[str, Any]] = {}
     tasks: dict[int, list[float]] = defaultdict(list)
     moved: dict[int, dict[str, int]] = defaultdict(lambda: defaultdict(int))

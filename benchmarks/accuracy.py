@@ -1,4 +1,4 @@
-"""Relative errors of quantiles from the median to the far tail, for three distributions."""
+"""Relative errors of the quantiles 0.5 to 0.9999 of each sketch, for values of three distributions."""
 
 from __future__ import annotations
 
@@ -13,12 +13,12 @@ from benchmarks.costs import heading, show
 from benchmarks.samples import DISTRIBUTIONS, EXTREME_QUANTILES, Floats
 from benchmarks.sketches import Promise
 
-SAMPLES = 3  # samples per distribution; in a single sample, a value may lie in the middle of a bucket by chance
+SAMPLES = 3  # samples per distribution, because the errors of a single sample may be small by chance
 
 
 @dataclass(frozen=True)
 class Errors:
-    """The worst relative error over all samples of a distribution, for each of `EXTREME_QUANTILES`."""
+    """The largest relative error of a sketch over all samples of a distribution, for each of `EXTREME_QUANTILES`."""
 
     what: str
     who: str
@@ -27,8 +27,8 @@ class Errors:
 
 
 def accuracy(rows: int) -> list[Errors]:
-    """Return the worst errors of every sketch for each distribution. Raise an error if a sketch exceeds its promised
-    error.
+    """Return the largest relative errors of each sketch for ``rows`` values of each distribution. Raise
+    ``AssertionError`` if a sketch exceeds its promised error.
     """
     errors_by_case = []
     for distribution in DISTRIBUTIONS:
@@ -42,7 +42,9 @@ def accuracy(rows: int) -> list[Errors]:
 
 
 def _errors(values: Floats) -> dict[tuple[str, str], list[float]]:
-    """Return the relative errors of every sketch for one sample."""
+    """Return the relative errors of each sketch for one sample, one error per quantile. A key is the name of a sketch
+    with the name of its library.
+    """
     ordered = np.sort(values)
     true = samples.true_quantiles(ordered, EXTREME_QUANTILES)
     estimates: dict[tuple[str, str], tuple[Promise, list[float]]] = {}

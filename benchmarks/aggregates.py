@@ -35,11 +35,11 @@ if TYPE_CHECKING:
 ROWS = 500_000
 SQL_GROUPS = 20_000
 HOSTS = 100
-AVG_SECONDS = 0.3  # the allowed difference to the time of Spark's avg
+AVG_SECONDS = 0.3  # aggr_avg may take three times as long as Spark's avg, and these seconds in addition
 
 
 def jobs(spark: SparkSession, folder: str) -> dict[str, Callable[[], None]]:
-    """Return jobs by name. They read a file of ``ROWS`` rows with the keys ``k`` and ``host``."""
+    """Write a file of ``ROWS`` rows with the keys ``k`` and ``host``. Return the jobs that aggregate it, by name."""
     columns = ["exp(3 + randn(1)) AS x", f"id % {SQL_GROUPS} AS k", f"id % {HOSTS} AS host"]
     spark.range(0, ROWS, 1, 2).selectExpr(*columns).write.parquet(folder)
     df = spark.read.parquet(folder)
@@ -66,7 +66,7 @@ def jobs(spark: SparkSession, folder: str) -> dict[str, Callable[[], None]]:
 
 
 def must_hold(seconds: Mapping[str, float]) -> list[MustHold]:
-    """Return the ratios of medians with their limits."""
+    """Return the ratios of the median seconds of tiltframe's jobs to those of Spark's jobs, with their limits."""
 
     def line(own: str, built_in: str, limit: float) -> MustHold:
         return MustHold(f"{own} / {built_in}", limit, seconds[own] / seconds[built_in])
@@ -82,8 +82,8 @@ def must_hold(seconds: Mapping[str, float]) -> list[MustHold]:
 
 
 def registration_seconds(spark: SparkSession, rounds: int) -> list[float]:
-    """Return the seconds to register all functions in each of several new sessions. The first one also compiles Java
-    code.
+    """Return the seconds that `su.register` takes in each of ``rounds + 1`` new sessions. The first call also compiles
+    Java code.
     """
     seconds = []
     for _ in range(rounds + 1):
@@ -98,7 +98,7 @@ def registration_seconds(spark: SparkSession, rounds: int) -> list[float]:
 @click.option("--rounds", default=7, help="The number of rounds after the first one, which is not counted.")
 @click.option("--out", type=click.Path(path_type=Path, dir_okay=False), help="A JSON file for the figures.")
 def main(rounds: int, out: Path | None) -> None:
-    """Measure all jobs, print the results, and write them to a file."""
+    """Measure all jobs, print the figures, and write them to ``out`` if it is passed."""
     with tempfile.TemporaryDirectory() as folder, session() as spark:
         first, *later = registration_seconds(spark, rounds)
         times = measure(jobs(spark, f"{folder}/rows"), rounds)

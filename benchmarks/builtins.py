@@ -1,8 +1,9 @@
-"""Built-in functions on Spark, compared with Spark's functions for the same results, from files to results by key.
+"""Functions of tiltframe on Spark, compared with Spark's functions that return the same results. The jobs read files
+and return results by key.
 
 python -m benchmarks.builtins [--quick] [--out benchmarks/results/builtins.json]
 
-`spark_udaf.bench` measures all functions alternately in one session. Ratios of medians are compared.
+`spark_udaf.bench` runs the two functions of a pair alternately in one session. Ratios of medians are compared.
 """
 
 from __future__ import annotations
@@ -34,8 +35,8 @@ FROM_FILES = "su.aggregate of files"
 
 @dataclass(frozen=True)
 class Rival:
-    """A function of tiltframe and Spark's counterpart, an expression in SQL. ``limit`` is the largest allowed ratio of
-    tiltframe's time to Spark's.
+    """A function of tiltframe, and the ``name`` and the SQL ``expression`` of Spark's function for the same result.
+    ``limit`` is the largest allowed ratio of tiltframe's time to Spark's.
     """
 
     ours: aggr.Measure
@@ -60,8 +61,8 @@ def rivals() -> list[Rival]:
 
 
 def write_rows(folder: Path, rows: int) -> None:
-    """Write rows in the order of time, with random keys, an integer column with few repeated values, and two columns of
-    doubles.
+    """Write `FILES` Parquet files of rows in the order of time. The rows have a random key, a random integer, which
+    rarely occurs twice, and two doubles.
     """
     draws = np.random.default_rng(11)
     per = rows // FILES
@@ -77,7 +78,9 @@ def write_rows(folder: Path, rows: int) -> None:
 
 
 def measured(spark: SparkSession, folder: str, rival: Rival, rounds: int) -> dict[str, float]:
-    """Return the seconds of tiltframe's function in each interface, and of Spark's function."""
+    """Return the seconds of the jobs for one pair: one job per interface of tiltframe, such as `FROM_FILES`, and the
+    job with Spark's expression.
+    """
     report: Report = bench(
         spark, rival.ours, against=f"spark:{rival.expression}", data=folder, keys=["g"], rounds=rounds
     )

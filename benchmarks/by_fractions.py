@@ -9,7 +9,7 @@ from fractions import Fraction
 
 
 def rounded(x: Fraction) -> float:
-    """Return the nearest double."""
+    """Return the double nearest to a fraction, or an infinity if the fraction is larger than all doubles."""
     try:
         return x.numerator / x.denominator
     except OverflowError:
@@ -17,24 +17,28 @@ def rounded(x: Fraction) -> float:
 
 
 def root(x: Fraction, sign: Fraction) -> float:
-    """Return the square root of a fraction with a sign, computed to 400 decimal digits and rounded."""
+    """Return the square root of ``x``, computed to 400 decimal digits and rounded to a double, with the sign of
+    ``sign``.
+    """
     getcontext().prec = 400
     return math.copysign(float((Decimal(x.numerator) / Decimal(x.denominator)).sqrt()), 1 if sign >= 0 else -1)
 
 
 def mean_of(values: Sequence[float]) -> Fraction:
-    """Return the mean."""
+    """Return the exact mean of the values."""
     return sum(map(Fraction, values), Fraction()) / len(values)
 
 
 def centred(values: Sequence[float]) -> list[Fraction]:
-    """Return the differences from the mean."""
+    """Return the exact difference of each value from the mean of all values."""
     mean = mean_of(values)
     return [value - mean for value in map(Fraction, values)]
 
 
 def of_two(name: str, ys: Sequence[float], xs: Sequence[float], ddof: int = 1) -> float | None:
-    """Compute the covariance, the correlation, or the slope, intercept or r² of the regression of y on x."""
+    """Return an exact statistic of pairs of numbers, rounded once, or None if it is undefined. ``name`` is "covar",
+    "corr", or "slope", "intercept" or "r2" of the regression of y on x.
+    """
     n = len(ys)
     y, x = centred(ys), centred(xs)
     yx = sum((a * b for a, b in zip(y, x, strict=True)), Fraction())
@@ -51,7 +55,9 @@ def of_two(name: str, ys: Sequence[float], xs: Sequence[float], ddof: int = 1) -
 
 
 def of_one(name: str, xs: Sequence[float], sample: bool) -> float | None:
-    """Compute the skewness or the kurtosis."""
+    """Return the exact "skewness" or excess "kurtosis" of numbers, rounded once, or None if it is undefined. If
+    ``sample`` is true, return the estimate for the population from which the numbers are a sample.
+    """
     n, x = len(xs), centred(xs)
     second, third, fourth = (sum((v**power for v in x), Fraction()) / n for power in (2, 3, 4))
     if not second or (sample and n < (3 if name == "skewness" else 4)):

@@ -1,4 +1,4 @@
-"""Checks of results before they are timed: each result is compared with the exact one."""
+"""Checks that run before anything is timed. They compare the results of each library with exact results."""
 
 from __future__ import annotations
 
@@ -15,12 +15,16 @@ from benchmarks.samples import QUANTILES, Floats
 from benchmarks.sketches import Promise
 
 CHECKED_GROUPS = 20
-SCALE = 60  # values must be multiples of 2^-60
+SCALE = 60  # `exact` accepts only multiples of 2^-60
 
 
 def simple(answers: Sequence[tuple[str, pa.Table]], arrays: Sequence[Floats]) -> None:
-    """Compare the seven simple aggregates with exact results. tiltframe must return them correctly rounded, and other
-    libraries with a relative error of at most 1e-9.
+    """Raise ``AssertionError`` if the seven simple aggregates of a library are wrong in one of the first
+    `CHECKED_GROUPS` groups. ``answers`` has the name and the results of each library, and ``arrays`` has the values of
+    each group.
+
+    count, min, max and all results of tiltframe must be the doubles nearest to the exact results. The other results may
+    have a relative error of 1e-9.
     """
     expected = [exact(values) for values in arrays[:CHECKED_GROUPS]]
     for library, table in answers:
@@ -35,7 +39,9 @@ def simple(answers: Sequence[tuple[str, pa.Table]], arrays: Sequence[Floats]) ->
 
 
 def exact(x: Floats) -> list[float]:
-    """Compute count, min, max, sum, avg, var and stdev exactly with integers and fractions, and round each once."""
+    """Return count, min, max, sum, avg, var and stdev of the values, computed exactly with integers and fractions, and
+    rounded once.
+    """
     scaled = np.ldexp(x, SCALE)
     if (scaled != np.rint(scaled)).any():
         raise AssertionError(f"values too fine to be checked as multiples of 2^-{SCALE}")
@@ -47,7 +53,7 @@ def exact(x: Floats) -> list[float]:
 
 
 def root(square: Fraction) -> float:
-    """Return the square root of a fraction, computed to 200 binary places and rounded.
+    """Return the square root of a fraction, computed to 200 binary places and rounded to a double.
 
     >>> root(Fraction(9, 4))
     1.5
@@ -56,7 +62,9 @@ def root(square: Fraction) -> float:
 
 
 def quantiles(library: str, promise: Promise, table: pa.Table, arrays: Sequence[Floats]) -> None:
-    """Raise ``AssertionError`` if the quantiles of an engine exceed its promised error in one of the first groups."""
+    """Raise ``AssertionError`` if a quantile in one of the first `CHECKED_GROUPS` groups has a larger error than
+    ``promise`` allows. ``table`` has the quantiles of each group, and ``arrays`` has its values.
+    """
     got = engines.answers(table)
     for g, values in enumerate(arrays[:CHECKED_GROUPS]):
         promised(f"{library}, group {g}", promise, got[g], np.sort(values))
@@ -65,8 +73,8 @@ def quantiles(library: str, promise: Promise, table: pa.Table, arrays: Sequence[
 def promised(
     library: str, promise: Promise, estimates: Sequence[float], ordered: Floats, quantiles: Sequence[float] = QUANTILES
 ) -> None:
-    """Raise ``AssertionError`` if estimates exceed a promised relative error of values, or a promised error of ranks by
-    more than two rows.
+    """Raise ``AssertionError`` if an estimated quantile of the sorted values ``ordered`` has a larger error than
+    ``promise`` allows. An error of ranks may be larger by two rows.
     """
     if promise.relative is None:
         errors = samples.rank_errors(estimates, ordered, quantiles)
@@ -81,8 +89,8 @@ def promised(
 def value_errors(
     estimates: Sequence[float], ordered: Floats, quantiles: Sequence[float], neighbours: int
 ) -> list[float]:
-    """Return the relative error of each estimate of a quantile. The error is the smallest one for the values at the
-    quantile's rank and up to ``neighbours`` ranks below and above.
+    """Return the relative error of each estimated quantile of the sorted values ``ordered``. It is the smallest of the
+    errors relative to the value at the rank of the quantile and to the values up to ``neighbours`` ranks away.
     """
     last = len(ordered) - 1
     errors = []

@@ -17,7 +17,7 @@ ALL = "count min max sum avg var stdev dds hdr"
 CASES = {"import aggr": None, "sum": "sum", "dds": "dds", "all nine": ALL}
 _FOLDER = tempfile.TemporaryDirectory(prefix="bytecode")
 BYTECODE = _FOLDER.name
-MAY_TAKE = {"sum": 2.0, "dds": 5.0, "all nine": 8.0}  # the limits of cold runs in seconds, on two quiet cores
+MAY_TAKE = {"sum": 2.0, "dds": 5.0, "all nine": 8.0}  # limits of cold runs in seconds, on two idle cores
 WARM_MAY_TAKE = {"import aggr": 0.25, "rollup": 0.3}
 ANSWER = """
 import time
@@ -41,7 +41,10 @@ else:
 
 
 def ask(names: str | None, cache: str) -> tuple[float, float, float]:
-    """Run one process. Return the seconds of its import, of its rollup with results, and of the whole process."""
+    """Run a new process that imports aggr and rolls up 1,000 rows with the functions in ``names``, or only imports aggr
+    for None. Compiled code is stored in the folder ``cache``. Return the seconds of the import, of the rollup with
+    results, and of the process.
+    """
     begun = os.times().elapsed
     script = ANSWER.format(names=names)
     environment = os.environ | {"NUMBA_CACHE_DIR": cache, "PYTHONPATH": str(ROOT), "PYTHONPYCACHEPREFIX": BYTECODE}
@@ -53,7 +56,7 @@ def ask(names: str | None, cache: str) -> tuple[float, float, float]:
 
 
 def main(rounds: int) -> None:
-    """Measure with a folder in which Python's bytecode already exists."""
+    """Run each case once, so that Python's bytecode is stored, and then measure all cases."""
     for names in CASES.values():
         with tempfile.TemporaryDirectory() as cache:
             ask(names, cache)
@@ -61,7 +64,9 @@ def main(rounds: int) -> None:
 
 
 def measure(rounds: int) -> None:
-    """Print the seconds of cold and warm runs, and their ratio. Each cold run has a new, empty cache folder."""
+    """Print the median seconds of ``rounds`` cold and warm runs of each case, and their ratio. Each cold run has a new,
+    empty cache folder, which the next warm run uses.
+    """
     load = os.getloadavg()[0] if hasattr(os, "getloadavg") else float("nan")
     print(f"load before: {load:.1f}; medians of {rounds}")
     for case, names in CASES.items():

@@ -1,4 +1,5 @@
-"""CPU time and elapsed time of a commit at four levels, in this checkout and another one alternately.
+"""CPU time and elapsed time of a commit to a store of four levels, with the code of this checkout and, alternately, of
+another one.
 
 python -m benchmarks.commits [CHECKOUT]
 """
@@ -23,13 +24,15 @@ WARM, COMMITS, ROUNDS = 10, 40, 3
 
 
 def states(commit: int) -> pa.Table:
-    """Return the states of two hundred rows within one minute."""
+    """Return the states of 200 rows, which lie in the minute number ``commit``."""
     times = [commit * 60_000 + 300 * i for i in range(200)]
     return rollup(pa.table({"ts": times, "x": [float(i % 97) for i in range(200)], "k": ["a", "b"] * 100}), FRAME)
 
 
 def measure(folder: str, commits: int = COMMITS) -> tuple[float, float]:
-    """Return the medians of CPU time and elapsed time of a commit in milliseconds."""
+    """Return the median CPU time and the median elapsed time of a commit, in milliseconds. The first `WARM` commits are
+    not counted.
+    """
     store, tables = FrameStore(f"{folder}/store", FRAME), [states(i) for i in range(WARM + commits)]
     times = []
     for number, table in enumerate(tables):
@@ -41,7 +44,9 @@ def measure(folder: str, commits: int = COMMITS) -> tuple[float, float]:
 
 
 def measured_in(checkout: str) -> tuple[float, float]:
-    """Measure in a new process with the code of a checkout, which may be another release."""
+    """Return the results of `measure` in a new process that runs the code in the folder ``checkout``, which may be
+    another release.
+    """
     environment = {**os.environ, "PYTHONPATH": checkout}
     command = [sys.executable, os.path.abspath(__file__), "--json"]
     done = subprocess.run(command, cwd=checkout, env=environment, check=True, stdout=subprocess.PIPE)
@@ -50,7 +55,7 @@ def measured_in(checkout: str) -> tuple[float, float]:
 
 
 def main() -> None:
-    """Print the medians, and their ratios to the medians of another checkout."""
+    """Print the medians of `measure`. If another checkout is passed, print the medians of both and their ratio."""
     if sys.argv[1:] in ([], ["--json"]):
         with tempfile.TemporaryDirectory() as folder:
             processor, clock = measure(folder)

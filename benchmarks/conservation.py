@@ -2,9 +2,9 @@
 
 python -m benchmarks.conservation [--quick] [--out FILE]
 
-Tasks send receipts with the numbers of rows, and compare them with the rows that arrive. Both are timed in the tasks of
-the jobs of `benchmarks.spark`, and divided by the core time of the job. The files are in the order of time, in random
-order, or have a million keys.
+A task that sends rows adds receipts with the numbers of rows. A task that receives rows compares the receipts with the
+rows that arrive. The seconds for both are divided by the core time of the job, which is its elapsed time times the
+number of cores. The files have rows in the order of time, rows in random order, or rows with a million keys.
 """
 
 from __future__ import annotations
@@ -37,13 +37,15 @@ CORES, HIGHEST_SHARE = 2, 0.02
 
 
 def spent(folder: str, seconds: float) -> None:
-    """Append the seconds that a task has spent to a file."""
+    """Write the seconds that a task has spent on receipts or comparisons to a new file in ``folder``."""
     with (Path(folder) / str(time.monotonic_ns())).open("a") as file:
         file.write(f"{seconds}\n")
 
 
 def timed_receipts(folder: str, messages: Iterator[pa.RecordBatch], *more: Any) -> Iterator[pa.RecordBatch]:
-    """Yield the messages of `with_receipts`, and record its time without the time to produce the messages."""
+    """Yield the messages of `conservation.with_receipts`, and write the seconds that it takes to ``folder``. The
+    seconds in which ``messages`` are produced are not included.
+    """
     upstream = 0.0
 
     def before() -> Iterator[pa.RecordBatch]:
@@ -67,7 +69,7 @@ def timed_receipts(folder: str, messages: Iterator[pa.RecordBatch], *more: Any) 
 
 
 class TimedReceived(conservation.Received):
-    """The input of a partition, which records the seconds of each comparison."""
+    """A `conservation.Received` whose comparisons are timed. Their seconds are written to ``folder``."""
 
     folder = ""
 
@@ -78,7 +80,9 @@ class TimedReceived(conservation.Received):
 
 
 def shares(jobs: dict[str, Callable[[], None]], folder: Path, rounds: int) -> dict[str, float]:
-    """Return the largest share of receipts and comparisons in the core time of each job."""
+    """Run each job ``rounds + 1`` times, and return the largest share of receipts and comparisons in its core time.
+    ``folder`` is the folder to which `spent` writes the seconds.
+    """
     share_of_job = dict.fromkeys(jobs, 0.0)
     for number in range(rounds + 1):
         for name, job in jobs.items():
@@ -87,7 +91,7 @@ def shares(jobs: dict[str, Callable[[], None]], folder: Path, rounds: int) -> di
             seconds = time.perf_counter() - begun
             notes = list(folder.iterdir())
             share = sum(float(line) for note in notes for line in note.read_text().split()) / (CORES * seconds)
-            assert notes, name  # the timed ones ran
+            assert notes, name  # the timed functions ran
             for note in notes:
                 note.unlink()
             if number:  # the first round is not measured, because it starts workers and compiles loops
@@ -104,7 +108,7 @@ def main(quick: bool, out: Path | None) -> None:
     with tempfile.TemporaryDirectory() as folder_name, session() as spark:
         place, notes = Path(folder_name), Path(folder_name) / "notes"
         notes.mkdir()
-        for module in (two_phase, this):  # tasks receive the modules in which functions are replaced by timed ones
+        for module in (two_phase, this):  # pickled by value, so that the tasks also use the timed functions
             cloudpickle.register_pickle_by_value(module)  # type: ignore[no-untyped-call]
         received = type("TimedReceived", (TimedReceived,), {"folder": str(notes)})
         vars(two_phase).update(with_receipts=partial(timed_receipts, str(notes)), Received=received)
@@ -127,7 +131,7 @@ def main(quick: bool, out: Path | None) -> None:
 
 
 def rolled_up(scan: Any) -> None:
-    """Roll up files to results."""
+    """Roll up the files of ``scan`` to results at four levels, and discard the results."""
     import spark_udaf as su
 
     chain = frame(LEVELS, TEXTS)

@@ -12,7 +12,7 @@ from rich.table import Table
 
 @dataclass(frozen=True)
 class Cost:
-    """The nanoseconds per row or state of an operation, for a library and a case."""
+    """The cost of an operation of a library in a case, in nanoseconds per row or state."""
 
     what: str
     who: str
@@ -21,13 +21,13 @@ class Cost:
 
 
 def cost_of(costs: Sequence[Cost], what: str, who: str, case: str) -> float | None:
-    """Return a cost in nanoseconds, or None if it was not measured."""
+    """Return the cost of an operation of a library in a case, in nanoseconds, or None if it was not measured."""
     return next((c.ns for c in costs if (c.what, c.who, c.case) == (what, who, case)), None)
 
 
 def show_costs(title: str, costs: Sequence[Cost], base: Cost) -> None:
-    """Print one line per operation and library, with two columns per case: the cost, and its ratio to the cost of
-    ``base``.
+    """Print one line per operation and library, with two columns per case: the cost, and its ratio to the cost of the
+    operation and library of ``base``.
     """
     cases = list(dict.fromkeys(cost.case for cost in costs))
     table = heading(title, ["", "by", *(column for case in cases for column in (case, "×"))])
@@ -42,7 +42,7 @@ def show_costs(title: str, costs: Sequence[Cost], base: Cost) -> None:
 
 
 def show_grid(title: str, costs: Sequence[Cost], base: str) -> None:
-    """Print one line per operation and one column per library. Costs are followed by their ratio to
+    """Print one line per operation and one column per library. Each cost is followed by its ratio to the cost of the
     library ``base``.
     """
     whos = list(dict.fromkeys(cost.who for cost in costs))
@@ -59,7 +59,9 @@ def show_grid(title: str, costs: Sequence[Cost], base: str) -> None:
 
 
 def heading(title: str, columns: Sequence[str]) -> Table:
-    """Return an empty table. Unnamed columns and the column ``by`` contain text, and the other columns numbers."""
+    """Return an empty table with a title and columns. The columns that are unnamed or named ``by`` are aligned left,
+    for text, and all others right, for numbers.
+    """
     table = Table(title=title, title_justify="left", box=SIMPLE_HEAD, header_style="bold")
     for name in columns:
         table.add_column(name, justify="left" if name in ("", "by") else "right")

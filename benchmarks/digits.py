@@ -2,9 +2,9 @@
 
 python -m benchmarks.digits [--out benchmarks/results/digits.json]
 
-Statistics are computed for each pair of columns of a set. As in NIST's reports, the number of digits is the negative
-logarithm of the relative error, and the worst pair counts. It is "all" if every result is the double nearest to the
-exact result.
+Statistics are computed for each pair of columns of a data set. The number of correct digits is the negative decimal
+logarithm of the relative error, as in NIST's reports. The smallest number of all pairs is reported. It is "all" if
+every result is the double nearest to the exact result.
 """
 
 from __future__ import annotations
@@ -38,13 +38,13 @@ SQL = {  # the name of each function -> the call in the SQL of Spark and DuckDB
     "skewness": "skewness(y)",
     "kurtosis": "kurtosis(y)",
 }
-Pair = tuple[str, list[float], list[float]]  # the name of a data set, y and x
+Pair = tuple[str, list[float], list[float]]  # the name of a data set, and the values of y and of x
 Results = dict[str, list[float | None]]
 Digits = dict[str, float | str | None]  # correct digits by function; "all" if each result is the nearest double
 
 
 def pairs() -> list[Pair]:
-    """Return all pairs of columns of each data set."""
+    """Return all pairs of columns of each data set: those of NIST, and one of random numbers near 1e9."""
     draws = np.random.default_rng(5)
     far = [[*map(str, (1e9 + draws.normal(size=1000)).tolist())] for _ in range(4)]
     sets = {**SETS, "1e9 + normal": far}
@@ -56,7 +56,7 @@ def pairs() -> list[Pair]:
 
 
 def table_of(rows: Sequence[Pair]) -> pa.Table:
-    """Return a table of the columns y and x of all pairs, end to end, with the index of the pair of each row."""
+    """Return one table with the rows of all pairs: the index of the pair, y and x."""
     numbers = np.repeat(np.arange(len(rows)), [len(y) for _, y, _ in rows])
     y, x = (np.concatenate([pair[side] for pair in rows]) for side in (1, 2))
     return pa.table({"pair": numbers, "y": y, "x": x})
@@ -123,7 +123,9 @@ def duckdb(rows: Sequence[Pair]) -> Results:
 
 
 def digits(value: float | None, right: float | None) -> float:
-    """Return the number of correct digits: infinity for the nearest double, and 0 if there is no number."""
+    """Return the number of correct decimal digits of ``value``, where ``right`` is the exact result. It is infinity if
+    both are equal, and 0 if ``value`` is missing or not finite.
+    """
     if value == right:
         return math.inf
     if value is None or right is None or not math.isfinite(value):
@@ -132,7 +134,9 @@ def digits(value: float | None, right: float | None) -> float:
 
 
 def worst(rows: Sequence[Pair], results: Results, right: Results) -> dict[str, Digits]:
-    """Return the fewest correct digits per set and function, or None if the engine lacks the function."""
+    """Return, by data set and function, the smallest number of correct digits of all pairs, or None if the engine does
+    not have the function.
+    """
     worst_digits: dict[str, Digits] = {}
     for name in SQL:
         for set_name in dict.fromkeys(set_of_pair for set_of_pair, *_ in rows):

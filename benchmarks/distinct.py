@@ -3,7 +3,7 @@
     python -m benchmarks.distinct [--quick]
 
 `aggr.bench` measures both, and ratios of medians are compared. DuckDB and the stage ``answers`` group rows by an
-integer key and return counts. The stage ``reduce`` is the kernel alone, without finding the groups.
+integer key and return counts. The stage ``reduce`` only reduces rows whose groups are known.
 """
 
 from __future__ import annotations
@@ -18,12 +18,12 @@ from aggr.bench.report import OURS
 from benchmarks.musthold import MustHold, show_must_hold
 
 GROUPS = (1, 36_000)
-LIMIT = 1.0  # the largest allowed ratio of the kernel's time to DuckDB's time
+LIMIT = 1.0  # the largest allowed ratio of the time of ``reduce`` to DuckDB's time
 DUCKDB = "duckdb:approx_count_distinct(x)"
 
 
 def sample(rows: int) -> pa.Table:
-    """Return rows with random integers. Few of them occur more than once."""
+    """Return a table with a column ``x`` of random integers. Few values occur more than once."""
     return pa.table({"x": np.random.default_rng(11).integers(0, 1 << 40, rows)})
 
 

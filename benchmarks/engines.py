@@ -1,7 +1,7 @@
 """The same aggregation by tiltframe, DuckDB, Polars and chdb, over one Arrow table with the columns ``g`` and ``x``.
 
-A question is the name of an aggregation: ``count``, ``min``, … ``stdev``, ``all seven``, or a function
-for quantiles. An answer is the table of ``g`` and results that a user would get.
+A question is the name of an aggregation: ``count``, ``min``, … ``stdev``, ``all seven``, or a function for quantiles,
+such as ``dds``. An answer is a table with the column ``g`` and one column per result.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ ALIKE = {name: f"{name}(x)" for name in ("count", "min", "max", "sum", "avg")}  
 
 
 def singles(question: str) -> tuple[str, ...]:
-    """Return the single aggregates of a question."""
+    """Return the names of the aggregates in a question: seven for ``all seven``, and otherwise one."""
     return SEVEN if question == ALL_SEVEN else (question,)
 
 
@@ -47,7 +47,7 @@ class Engine(ABC):
 
 
 class Ours(Engine):
-    """tiltframe. Measures share states if they can."""
+    """tiltframe. Measures whose states are equal or contain each other share one state."""
 
     name, package = "tiltframe", "tiltframe"
     sketches: Mapping[str, Promise] = {
@@ -56,7 +56,7 @@ class Ours(Engine):
     }
 
     def __init__(self, table: pa.Table, quantiles: Sequence[float] = QUANTILES) -> None:
-        """Keep the table."""
+        """Store the table in one chunk, and create the measure of each question."""
         self._table = table.combine_chunks()
         self._calls = {
             **{name: getattr(aggr, name)("x") for name in SEVEN},
@@ -77,8 +77,8 @@ class Ours(Engine):
         return pa.table({"g": g, **{name: results[name] for name in singles(question)}})
 
     def reduce(self, question: str, groups: Groups) -> None:
-        """Reduce rows in known groups. The groups are copied, so that they contain no cached values of
-        an earlier call.
+        """Reduce the rows of known groups to states. The groups are copied, so that they contain no cached values of an
+        earlier call.
         """
         groups = Groups(groups.ids, groups.n)
         for states in plan({name: self._calls[name] for name in singles(question)}):
@@ -92,7 +92,7 @@ class DuckDB(Engine):
     sketches: Mapping[str, Promise] = {"approx_quantile": Promise(rank=0.02)}
 
     def __init__(self, table: pa.Table, quantiles: Sequence[float] = QUANTILES) -> None:
-        """Open a database in memory."""
+        """Open a database in memory that reads the table."""
         self._connection = importlib.import_module("duckdb").connect(config={"threads": 1})
         self._connection.register("t", table)
         self._sql = {**ALIKE, "var": "variance(x)", "stdev": "stddev(x)"}
@@ -104,7 +104,7 @@ class DuckDB(Engine):
 
 
 class ChDB(Engine):
-    """ClickHouse in the process, with one thread, scanning the Arrow table."""
+    """ClickHouse inside this process (chdb), with one thread, scanning the Arrow table."""
 
     name, package = "chdb", "chdb"
     sketches: Mapping[str, Promise] = {
@@ -156,7 +156,9 @@ class Polars(Engine):
 
 
 def query(sql: Mapping[str, str], question: str, grouped: bool, source: str) -> str:
-    """Return the SQL query for a question."""
+    """Return the SQL query for a question: by ``g``, or for all rows if ``grouped`` is false. ``sql`` has the call of
+    each aggregate, and ``source`` is the table in SQL.
+    """
     results = ", ".join(f"{sql[name]} AS r_{i}" for i, name in enumerate(singles(question)))
     return f"SELECT g, {results} FROM {source} GROUP BY g" if grouped else f"SELECT 0 AS g, {results} FROM {source}"
 
@@ -165,12 +167,12 @@ KINDS: tuple[type[Engine], ...] = (DuckDB, Polars, ChDB)
 
 
 def engines(table: pa.Table, quantiles: Sequence[float] = QUANTILES) -> list[Engine]:
-    """Return the engines that are installed."""
+    """Return the installed engines other than tiltframe, each with the table."""
     return [kind(table, quantiles) for kind in KINDS if importlib.util.find_spec(kind.package)]
 
 
 def answers(table: pa.Table) -> dict[int, list[float]]:
-    """Return the numbers of an answer by group. Lists and records are flattened."""
+    """Return the numbers of an answer by the value of ``g``. Results that are lists or structs are flattened."""
     names = [name for name in table.column_names if name != "g"]
     groups = table.column("g").to_pylist()
     columns = [table.column(name).to_pylist() for name in names]
@@ -178,7 +180,9 @@ def answers(table: pa.Table) -> dict[int, list[float]]:
 
 
 def _numbers(result: Any) -> Sequence[float]:
-    """Return the numbers of one result, which are the quantiles for the record of a sketch."""
+    """Return the numbers of one result: a number alone, the elements of a list, or the quantiles in the struct of a
+    sketch.
+    """
     if isinstance(result, dict):
         return [float(value) for value in result["quantiles"].values()]
     return [float(value) for value in result] if isinstance(result, list) else [float(result)]

@@ -31,8 +31,9 @@ _SKETCH_SQL = f"approx_quantile(latency_ms, {list(QUANTILES)})"
 
 
 def files(rows: int, rounds: int) -> list[Cost]:
-    """Write files in the order of time, check the results of both libraries, and return their costs. Return no costs
-    without DuckDB.
+    """For each shape, write a Parquet file whose rows have ascending event times, and compare the results of tiltframe
+    and DuckDB over it. Return the costs of reading and aggregating the file, in nanoseconds per row. Without DuckDB,
+    return an empty list.
     """
     if not importlib.util.find_spec("duckdb"):
         return []
@@ -57,8 +58,8 @@ def _of_shape(shape: Shape, rows: int, rounds: int) -> list[Cost]:
 
 
 def write(path: Path, rows: int, shape: Shape) -> None:
-    """Write rows with ascending event times, a host and a lognormal latency: `ROWS_A_GROUP` rows per
-    window and host.
+    """Write a Parquet file of rows with ascending event times, a host and a lognormal latency. There are about
+    `ROWS_A_GROUP` rows per window and host.
     """
     rng = np.random.default_rng(17)
     hosts = len(shape.keys)
@@ -73,7 +74,7 @@ def write(path: Path, rows: int, shape: Shape) -> None:
 
 
 def frame(shape: Shape) -> TiltFrame:
-    """Return a frame with nine measures by host and windows of 10 seconds."""
+    """Return a frame with windows of 10 seconds, the key ``host`` and nine measures."""
     return TiltFrame([f"{WINDOW}s"], time="ts", keys=["host"], measures=shape.nine)
 
 
@@ -83,18 +84,18 @@ def states(path: Path, shape: Shape) -> pa.Table:
 
 
 def answers(path: Path, shape: Shape) -> pa.Table:
-    """Read a file and return the results."""
+    """Read a file, and return the results of the nine measures by window and host."""
     measured = frame(shape)
     return finish(rollup(path, measured), measured)
 
 
 def read(path: Path) -> int:
-    """Read the three columns without aggregating them."""
+    """Read the three columns without aggregating them, and return the number of rows."""
     return sum(batch.num_rows for batch in ds.dataset(path).to_batches())
 
 
 def ask(path: Path, aggregates: str) -> pa.Table:
-    """Run one query of DuckDB over the file."""
+    """Return the results that DuckDB computes by window and host with one thread. ``aggregates`` are calls in SQL."""
     connection = importlib.import_module("duckdb").connect(config={"threads": 1})
     return connection.sql(
         f"SELECT epoch_us(ts) // {WINDOW * 1_000_000} AS w, host, {aggregates} FROM read_parquet('{path}') GROUP BY ALL"
@@ -102,7 +103,9 @@ def ask(path: Path, aggregates: str) -> pa.Table:
 
 
 def check(path: Path, shape: Shape) -> None:
-    """Compare the results of both libraries for each group, and the quantiles of one group with the true ones."""
+    """Raise ``AssertionError`` if the simple aggregates of tiltframe and DuckDB differ in a group, or if quantiles of
+    the first group are wrong.
+    """
     answer = answers(path, shape)
     duckdb_answer = ask(path, f"{_SEVEN_SQL}, {_SKETCH_SQL}").sort_by([("w", "ascending"), ("host", "ascending")])
     if (
@@ -118,7 +121,9 @@ def check(path: Path, shape: Shape) -> None:
 
 
 def _check_quantiles(path: Path, answer: pa.Table) -> None:
-    """Compare the quantiles of the first group with the true ones. The rank of hdr may differ by one."""
+    """Raise ``AssertionError`` if a quantile of the first group differs by more than its accuracy from the true one. A
+    quantile of hdr may also be that of a neighbouring rank.
+    """
     row = answer.slice(0, 1).to_pylist()[0]
     condition = (pc.field("host") == row["host"]) & (pc.field("ts") < row["window_end"])
     ordered = np.sort(pq.read_table(path, columns=["latency_ms"], filters=condition).column(0).to_numpy())

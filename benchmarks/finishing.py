@@ -1,6 +1,6 @@
 """Nanoseconds per state to compute results from a column of states, for each function.
 
-Queries, rollups and jobs do not check states that they have merged themselves. States from elsewhere are checked first.
+Queries, rollups and jobs do not check states that they have merged themselves. Other states are checked first.
 
 python -m benchmarks.finishing [STATES]
 """
@@ -26,8 +26,9 @@ STATES = "ns a state"
 
 
 def finishing(states: int, rounds: int) -> tuple[list[Cost], list[Cost]]:
-    """Return the costs of computing results from states of `ROWS_A_STATE` values, without and with a check of the
-    states.
+    """Return the costs of computing results from states of `ROWS_A_STATE` values, in nanoseconds per state, one cost
+    per function. The first list is for states that are already checked, and the second for states that are checked in
+    the call.
     """
     values = pa.array(np.random.default_rng(3).lognormal(3.0, 1.0, states * ROWS_A_STATE))
     groups = Groups(np.repeat(np.arange(states), ROWS_A_STATE), states)

@@ -22,7 +22,7 @@ from aggr.catalogue import MEASURED, Figures
 
 GROUPS = 1_000
 SIZES = (1, 100, 10_000, 1_000_000)
-ARGUMENTS = {  # the arguments of each function; functions that are missing here receive the column of numbers
+ARGUMENTS = {  # the arguments of each function; functions that are missing here receive the column ``x``
     **dict.fromkeys(("bool_and", "bool_or", "duration_in"), '"up"'),
     **dict.fromkeys(("bit_and", "bit_or", "bit_xor"), '"whole"'),
     **dict.fromkeys(("arg_min", "arg_max", "top_k", "bottom_k"), '"name", by="x"'),
@@ -41,13 +41,13 @@ ARGUMENTS = {  # the arguments of each function; functions that are missing here
 
 
 def call(name: str) -> str:
-    """Return the measured call of a function as text."""
+    """Return the measured call of a function as text, such as ``aggr.sum("x")``."""
     arguments = ARGUMENTS.get(name, '"x"')
     return f"aggr.{name}({arguments})"
 
 
 def random_rows(size: int) -> pa.Table:
-    """Return random rows with the columns that the functions need."""
+    """Return a table of random rows with the columns in `ARGUMENTS`."""
     rng = np.random.default_rng(1)
     x = rng.lognormal(3, 1, size)
     names = pa.DictionaryArray.from_arrays(
@@ -57,7 +57,7 @@ def random_rows(size: int) -> pa.Table:
 
 
 def figures_of(name: str, rows: int, rounds: int) -> tuple[Figures, Report]:
-    """Measure a function.
+    """Measure a built-in function with `aggr.bench`.
 
     Parameters
     ----------

@@ -1,4 +1,4 @@
-"""The growth of time and memory with the number of rows and of groups."""
+"""The time and the memory of a Spark job for growing numbers of rows and of groups."""
 
 from __future__ import annotations
 
@@ -29,7 +29,9 @@ MEASURES = {"n": aggr.count(), "sum": aggr.sum("x"), "dds": aggr.dds("x")}
 
 @dataclass(frozen=True)
 class Extent:
-    """The sizes to measure: numbers of rows with `GROUPS` groups, and numbers of groups with ``of_rows`` rows."""
+    """The sizes that are measured: each number of ``rows`` in `GROUPS` groups, and ``of_rows`` rows in each number of
+    ``groups``.
+    """
 
     rows: Sequence[int]
     groups: Sequence[int]
@@ -51,13 +53,15 @@ class Grown:
 
 
 def grow(spark: SparkSession, folder: Path, extent: Extent) -> list[Grown]:
-    """Measure count, sum and dds by a key for each size. The workers read the files."""
+    """Return the costs of a job that reads files and computes count, sum and dds by a key, for each size."""
     sizes = [(rows, GROUPS) for rows in extent.rows] + [(extent.of_rows, groups) for groups in extent.groups]
     return [measure(spark, folder, rows, groups) for rows, groups in dict.fromkeys(sizes)]
 
 
 def measure(spark: SparkSession, folder: Path, rows: int, groups: int) -> Grown:
-    """Run the job for one size twice, and return the faster run."""
+    """Run the job for one size twice. Return the seconds of the faster run, and the peak memory of a worker in both
+    runs.
+    """
     scan = su.scan_parquet(spark, files(folder, rows, groups))
     reset_worker_peaks(spark)
     times = []
@@ -81,7 +85,9 @@ def show(grown: Sequence[Grown]) -> None:
 
 
 def files(folder: Path, rows: int, groups: int) -> list[str]:
-    """Write files with at most ten million rows. Return their paths, repeated until there are enough rows."""
+    """Write a Parquet file of at most ten million rows, and hard links to it that together have ``rows`` rows. Return
+    the paths of the links.
+    """
     largest_file = min(rows, 10_000_000)
     file = folder / f"{largest_file}-{groups}.parquet"
     if not file.exists():

@@ -34,13 +34,14 @@ BATCH_BYTES = "spark.sql.execution.arrow.maxBytesPerBatch"
 
 
 def frame(levels: list[str], data: Shape) -> TiltFrame:
-    """Return a frame with these levels."""
+    """Return a frame with these levels, and with the key ``host`` and the nine measures of the shape ``data``."""
     return TiltFrame(levels, "ts", data.nine, ["host"])
 
 
 def write_rows(folder: Path, rows: int, groups: int, data: Shape, in_order: bool = True) -> None:
-    """Write rows with ts, host and latency_ms (lognormal doubles) in ``groups`` windows of the finest level. Rows are
-    in the order of time if ``in_order`` is true. Otherwise each file has rows of all times.
+    """Write `FILES` Parquet files with the columns ts, host and latency_ms (lognormal doubles). The rows fall into
+    ``groups`` groups of a host and a window of the finest level. They are in the order of time if ``in_order`` is true.
+    Otherwise each file has rows of all times.
     """
     folder.mkdir(parents=True)
     rng = np.random.default_rng(1)
@@ -60,7 +61,7 @@ def write_rows(folder: Path, rows: int, groups: int, data: Shape, in_order: bool
 
 @contextmanager
 def session() -> Iterator[SparkSession]:
-    """Start Spark on two cores with four shuffle partitions and the default settings otherwise."""
+    """Yield a Spark session on two cores, with four shuffle partitions and 6 GB of memory for the driver."""
     spark = local_session("benchmarks", {"spark.driver.memory": "6g", "spark.sql.shuffle.partitions": "4"})
     try:
         yield spark
@@ -69,7 +70,7 @@ def session() -> Iterator[SparkSession]:
 
 
 def jobs(spark: SparkSession, folder: str, data: Shape) -> dict[str, Callable[[], None]]:
-    """Return all jobs by name."""
+    """Return all jobs by name. They read the Parquet files in ``folder``, which have rows of the shape ``data``."""
     df, scan = spark.read.parquet(folder), su.scan_parquet(spark, folder)
     by = df.groupBy(F.window("ts", "10 seconds"), "host")
     finest = (F.window("ts", "10 seconds"), "host")
@@ -137,8 +138,8 @@ def throw_away(df: DataFrame) -> None:
 
 
 def check(spark: SparkSession, folder: str) -> None:
-    """Check that a DataFrame and files give the same states, and compare the results of ten minutes with Spark's
-    results and with true quantiles.
+    """Raise ``AssertionError`` if rollups of a DataFrame and of files have different states, or if the results of the
+    first ten minutes differ from those of Spark and from true quantiles.
     """
     chain, df = frame(LEVELS, TEXTS), spark.read.parquet(folder)
     a, b = su.rollup(df, chain), su.rollup(su.scan_parquet(spark, folder), chain)
@@ -175,7 +176,7 @@ def _mean(column: str) -> Column:
     def mean(values: pd.Series) -> float:
         return float(values.mean())
 
-    # Spark reads the annotations, and does not accept annotations that are text
+    # Spark reads the annotations, and rejects those that `from __future__ import annotations` has made text.
     mean.__annotations__ = {"values": pd.Series, "return": float}
     pandas_udf: Any = pandas_functions.pandas_udf
     udf_column: Column = pandas_udf(mean, "double")(column)
