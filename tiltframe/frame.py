@@ -86,7 +86,7 @@ class TiltFrame:
     time: str
     results: Mapping[str, Measure | str]  # all measures and expressions, in the order of their columns
     measures: Mapping[str, Measure]
-    expressions: Mapping[str, str]  # in an order in which each can be computed
+    expressions: Mapping[str, str]  # sorted so that each reads only measures and earlier expressions
     keyed_by: Mapping[str, str]
     timezone: str
     kept: tuple[StateColumn, ...] | None
@@ -275,7 +275,7 @@ class TiltFrame:
         return all(level.disjoint for level in self.levels)
 
     def level(self, name: str | TimeWindow) -> TimeWindow:
-        """Return a level by its name.
+        """Return the window of a level, which is selected by its name.
 
         Parameters
         ----------
@@ -379,7 +379,7 @@ class TiltFrame:
         return pa.schema([*own_fields, *(computed.schema.field(name) for name in self.results)])
 
     def with_expressions(self, results: pa.Table) -> pa.Table:
-        """Add the columns of expressions to a table of results.
+        """Return a table of results with the columns of expressions.
 
         Parameters
         ----------

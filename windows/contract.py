@@ -115,7 +115,8 @@ class TimeWindow(ABC):
         """
 
     def numbered(self, times: Instants) -> Numbered | None:
-        """Number the windows that contain each time, if the windows overlap and can be numbered.
+        """Return the numbers of the windows that contain each time, if the windows overlap and this kind of window
+        numbers them.
 
         Parameters
         ----------
@@ -277,7 +278,7 @@ class TimeWindow(ABC):
         return self.assign(times).starts
 
     def ends(self, starts: Instants) -> Instants:
-        """Return the ends of windows.
+        """Return the end of each window, for windows that are identified by their starts.
 
         Parameters
         ----------
@@ -302,7 +303,7 @@ class TimeWindow(ABC):
         return own_ends
 
     def starts_between(self, start: int, end: int) -> Instants:
-        """List the windows that begin in a range of time.
+        """Return the starts of the windows that begin in a range of time.
 
         Parameters
         ----------
@@ -425,7 +426,7 @@ def _probes(coarse: TimeWindow, fine: TimeWindow) -> Instants:
 
 
 def check_nested(level: TimeWindow, assigned: Intervals, fine_starts: Instants, fine_ends: Instants) -> None:
-    """Check that each finer window lies completely in one window of a level.
+    """Raise an error unless each finer window lies completely in one window of a level.
 
     Parameters
     ----------
@@ -459,7 +460,8 @@ def check_nested(level: TimeWindow, assigned: Intervals, fine_starts: Instants, 
 
 
 def number_windows(order: NDArray[np.int64], first: NDArray[np.bool_], starts: Instants, ends: Instants) -> Merged:
-    """Combine sorted intervals into windows. Windows are numbered in the order of the intervals.
+    """Return the windows into which sorted intervals are combined. The windows are numbered in the order of the
+    intervals.
 
     Parameters
     ----------
@@ -484,7 +486,7 @@ def number_windows(order: NDArray[np.int64], first: NDArray[np.bool_], starts: I
 
 
 def check_intervals(keys: object, starts: object, ends: object) -> None:
-    """Check the arguments of `TimeWindow.merge`.
+    """Raise an error if the arguments of `TimeWindow.merge` have other types or shapes than it requires.
 
     Parameters
     ----------

@@ -21,7 +21,8 @@ def is_level_range(text: object) -> bool:
 
 
 def levels_between(text: str) -> list[str]:
-    """Return the sizes of a range of levels, from the finest to the coarsest, including both ends of the range.
+    """Return the levels of a range as a list of sizes, from the finest to the coarsest, including both ends of the
+    range.
 
     Raise ``ValueError`` unless both ends are one second, minute, hour, day, month or year, and the finer one comes
     first.

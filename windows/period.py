@@ -64,8 +64,9 @@ class Period(ABC):
         return self.local(self.index(times + ahead) + after) - ahead
 
     def common(self, other: Period) -> Self | None:
-        """Return the longest period whose size divides the sizes of both periods, and whose windows begin, among other
-        times, when this period's windows begin. Return None if only one of the two periods is in months.
+        """Return the longest period whose size divides the sizes of both periods. Each instant at which a window of
+        this period begins is also the start of a window of the returned period. Return None if only one of the two
+        periods is in months.
         """
         return self._with_size(math.gcd(self.size, other.size)) if type(other) is type(self) else None
 

@@ -94,7 +94,7 @@ def text_of(window: TimeWindow) -> str:
 
 
 def as_window(window: str | TimeWindow, timezone: str = "UTC") -> TimeWindow:
-    """Return a window unchanged, or read it from text.
+    """Return a window object unchanged, or the window that a text describes.
 
     Parameters
     ----------
@@ -121,7 +121,7 @@ def as_window(window: str | TimeWindow, timezone: str = "UTC") -> TimeWindow:
 
 
 def read_windows(text: str, timezone: str = "UTC") -> list[TimeWindow]:
-    """Return a list of windows from text. They are separated by commas outside of parentheses.
+    """Return the windows that a text describes. In the text, they are separated by commas outside of parentheses.
 
     Parameters
     ----------

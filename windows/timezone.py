@@ -36,7 +36,7 @@ class Clock:
     offsets: Instants
 
     def without_whole_shifts(self, size: int, shift: int = 0) -> Clock:
-        """Return the clock without the changes of the UTC offset that do not affect windows of a size.
+        """Return the clock without the changes of the UTC offset that do not affect windows of the length ``size``.
 
         A change by a whole multiple of ``size`` does not affect them: every instant keeps its distance from the start
         of its window, and an hour that the clock shows twice belongs to two windows, one for each time. Exception: if
@@ -82,7 +82,7 @@ class Clock:
 
 
 def check_timezone(name: str) -> str:
-    """Check the name of a time zone.
+    """Return the name of a time zone in its usual form. Raise an error if the zone does not exist.
 
     Parameters
     ----------

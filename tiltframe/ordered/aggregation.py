@@ -191,7 +191,7 @@ class RunningAggregation(OrderedAggregator):
             )
             done.append(advanced)
         self._keys, self._over = ordered.keys, last
-        if query.ticks and until is not None:  # the results at ticks before ``until`` are returned only once
+        if query.ticks and until is not None:  # the next batch must not return these results at ticks again
             self._keys = ordered.keys._replace(latest=np.maximum(ordered.keys.latest, until))
         if not keep_none:
             self._window_states = [entry.state for entry in done if entry.state is not None]
@@ -209,8 +209,8 @@ class RunningAggregation(OrderedAggregator):
         return max(ordered.keys.end, until) if isinstance(until, int) else ordered.keys.end
 
     def _check_in_range(self, ordered: SortedRows) -> None:
-        """Raise ``ValueError`` if a row is earlier than the first row of the previous batches. With ``fill``, results
-        at ticks since that first row were already returned.
+        """Raise ``ValueError`` if a row is earlier than all rows of the previous batches. With ``fill``, results at
+        ticks since the first row of the previous batches were already returned.
         """
         if self._keys.n and ordered.keys.first < self._keys.first:
             raise ValueError(
@@ -381,8 +381,8 @@ def row_reducer(part: Part, ordered: SortedRows, entries: RowsAndTicks, state: W
 
 
 def _results(query: RunningQuery, ordered: SortedRows, entries: RowsAndTicks, done: list[BatchResult]) -> pa.Table:
-    """Return the results of a batch as a table, for rows and ticks or for consecutive windows. ``done`` has one element
-    for each window of the query.
+    """Return the results of a batch as a table with one row per row and tick of the batch or, for consecutive windows,
+    one row per closed window. ``done`` has one element for each window of the query.
     """
     ranges = done[0].ranges
     times, source = entries.rows.times[ranges.row], entries.source[ranges.row]
@@ -408,7 +408,9 @@ def _results(query: RunningQuery, ordered: SortedRows, entries: RowsAndTicks, do
 
 
 def _with_zeros(column: pa.Array, is_tick: pa.BooleanArray) -> pa.Array:
-    """Replace nulls by 0 in the results at ticks, if the column has numbers."""
+    """Return a column of results, with 0 instead of null in the results at ticks. A column that does not have numbers
+    is returned unchanged. ``is_tick`` is a mask of the results at ticks.
+    """
     if not (pa.types.is_integer(column.type) or pa.types.is_floating(column.type) or pa.types.is_decimal(column.type)):
         return column
     zero = pa.scalar(0, pa.int64()).cast(column.type)
@@ -422,13 +424,15 @@ def _key_columns(query: RunningQuery, keys: Keys, chosen: NDArray[np.int64]) -> 
 
 
 def _time(query: RunningQuery, times: Ints) -> dict[str, pa.Array]:
-    """Return the column of times, by its name. ``times`` are in microseconds UTC."""
+    """Return a dict with the column of times of the results, under the name of this column. ``times`` are in
+    microseconds UTC.
+    """
     return {query.order.time: pa.array(times).cast(INSTANT)}
 
 
 def _finish(query: RunningQuery, states: list[States]) -> dict[str, pa.Array]:
-    """Compute the results of all measures, by name. The result is null if the window has fewer rows than
-    `OrderedWindow.least_rows`.
+    """Return the results of each measure, by the name of the measure. ``states`` has the states for each window of the
+    query. A result is null if its window has fewer rows than `OrderedWindow.least_rows`.
     """
     results: dict[str, pa.Array] = {}
     for part, part_states in zip(query.parts, states, strict=True):

@@ -1,4 +1,6 @@
-"""Queries over ordered rows: measures and the window of each measure. A query is checked before there is data."""
+"""Queries over ordered rows: measures and the window of each measure. A query is created and checked before data is
+read.
+"""
 
 from __future__ import annotations
 
@@ -100,8 +102,8 @@ class OrderedQuery:
         check_inputs(self.reads, schema)
 
     def with_expressions(self, results: pa.Table) -> pa.Table:
-        """Compute the expressions of the query, and return the table with them. Columns of keys and time come first,
-        then measures and expressions in the order of the query.
+        """Return a table of results with the columns of the query's expressions. The columns of keys and time come
+        first, then measures and expressions in the order of the query.
         """
         return with_expressions(results, self.expressions, self.timezone, self.results)
 
@@ -167,7 +169,7 @@ class RunningQuery(OrderedQuery):
                 )
 
     def describe(self) -> dict[str, Any]:
-        """Return the description of `OrderedQuery.describe`, and in it the ticks, ``emit`` and ``fill``."""
+        """Return the description of the query, which also contains the ticks, ``emit`` and ``fill``."""
         return {**super().describe(), "ticks": [str(tick) for tick in self.ticks], "emit": self.emit, "fill": self.fill}
 
 
@@ -182,7 +184,7 @@ def running_query(
     until: object = None,
     fill: str | None = None,
 ) -> RunningQuery:
-    """Check the arguments of `tiltframe.running`, and return its query."""
+    """Return the query for the arguments of `tiltframe.running`, after they are checked."""
     ordered_by = make_order(time, keys, order)
     results = tuple(measures) if isinstance(measures, Mapping) else ()
     measures, expressions = check_measures(measures, ordered_by)
@@ -244,7 +246,7 @@ def _checked_until(until: object) -> int | str | None:
 
 
 def make_order(time: str, keys: Sequence[str] | Mapping[str, str], order: Sequence[str]) -> Order:
-    """Check the arguments ``time``, ``keys`` and ``order``, and return the order of rows."""
+    """Return the order of rows for the arguments ``time``, ``keys`` and ``order``, after they are checked."""
     keyed_by = checked_keys(keys)
     then = checked_names(order, "order", "column names")
     if checked_name(time, "time, the column of event times,") in keyed_by:

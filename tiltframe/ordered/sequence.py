@@ -78,7 +78,8 @@ class SortedRows(NamedTuple):
 class RowsAndTicks(NamedTuple):
     """Rows and ticks, sorted by key and time. At equal times, rows come first.
 
-    ``source`` has the index of each row in the table, and -1 for a tick. ``key`` has the integer ids of the keys.
+    ``source`` has the index of each row in the table, and -1 for a tick. ``key`` has the integer id of the key of each
+    row and tick.
     """
 
     rows: Rows

@@ -142,8 +142,9 @@ class _StatesAndRows:
         self.first_state = np.cumsum(carry.counts) - carry.counts
 
     def index_of(self, key: Ints, position: Ints) -> Ints:
-        """Return the index of the element at a position of a key, for many keys and positions. A position is that of a
-        row of the batch, or that of the first row of a state.
+        """Return the index in the sequence of the element at ``position[i]`` of the key ``key[i]``, for each i. A
+        position must be that of a row of the batch, of the first row of a state, or the number of all rows of the key,
+        which gives the index after the key's last element.
         """
         carry, base = self.carry, self.first_index[key]
         in_batch = position >= carry.position[key]
@@ -192,8 +193,9 @@ class _Segments:
     """The elements of a `_StatesAndRows`, divided at the bounds of all ranges. A segment is either one state of earlier
     rows, or consists of consecutive rows, which are reduced to one state.
 
-    ``is_cut`` is a mask of the indices at which a segment begins. ``number`` has the number of the segment for each
-    index. ``row_used`` is a mask of the rows that are in a segment, and ``row_groups`` has the segment of each of them.
+    ``is_cut`` is a mask of the indices of the sequence at which a segment begins. ``number`` has the number of the
+    segment for each index of the sequence. ``row_used`` is a mask of the rows that are in a segment, and ``row_groups``
+    has the segment of each of them.
     """
 
     def __init__(self, sequence: _StatesAndRows, is_cut: Flags) -> None:

@@ -37,8 +37,8 @@ class KeyLimit:
             raise ValueError(f"beyond must be one of {', '.join(BEYOND)}; got {shown(self.beyond)}")
 
     def beyond_limit(self, indices: Sequence[pa.Table], panes: pa.Table) -> NDArray[np.bool_]:
-        """Return a mask of the panes to drop because their key is beyond the limit. If such panes raise an error
-        instead, raise ``ValueError``.
+        """Return a mask of the panes to drop because their key is beyond the limit. If ``beyond`` is ``error``, raise
+        ``ValueError`` if there are such panes.
 
         Parameters
         ----------

@@ -106,7 +106,8 @@ class OpenLevel:
         return touching & rules.closed(new.ends, self.watermark)
 
     def late_session_rows(self, keys: Mapping[str, pa.Array], times: Instants, rules: StreamRules) -> Mask:
-        """Return a mask of the rows that belong to a session which was removed from memory.
+        """Return a mask of the rows that are late because they belong to a session which was removed from memory, or
+        may belong to one.
 
         A row belongs to such a session if its time is not after the end of the last removed session of its key, because
         the sessions of the key in memory all begin later. A row is also late if it is so old that the removed sessions
@@ -311,8 +312,9 @@ class OpenLevel:
     ) -> tuple[OpenLevel, pa.Table]:
         """Retract the last emissions of windows that are emitted again or no longer meet the condition ``having``.
 
-        ``out`` has the windows to emit, and ``meets`` whether each meets the condition. Return the level with the new
-        last emissions, and the rows to retract.
+        ``out`` has the windows to emit, and ``meets`` whether each meets the condition. If the policy emits only the
+        latest window of each key (``latest``), the last emission of an earlier window of the key is retracted too.
+        Return the level with the new last emissions, and the rows to retract.
         """
         placed = find_windows(self.emitted, out, self.window, rules.frame.keys)
         if rules.emit.latest and meets.any():

@@ -158,7 +158,7 @@ class OpenWindows:
         return self._rules.emitted
 
     def add_rows(self, rows: pa.Table) -> pa.Table:
-        """Add a batch of rows in the order of their arrival.
+        """Add a batch of rows, in the order of their arrival, and return the rows that were dropped as late.
 
         Parameters
         ----------
@@ -201,9 +201,11 @@ class OpenWindows:
         return rows.filter(pa.array(dropped))
 
     def add(self, states: pa.Table, newest: int | None = None) -> pa.Table:
-        """Add a batch of rows that were already reduced to states of panes, in any order. Panes are the shortest
-        windows to which rows are reduced when they arrive: the windows of the finest level or, if these overlap,
-        shorter windows that divide them.
+        """Add a batch of rows that were already reduced to states of panes, and return the panes that were dropped as
+        late.
+
+        Panes are the shortest windows to which rows are reduced when they arrive: the windows of the finest level or,
+        if these overlap, shorter windows that divide them. The panes may have any order.
 
         Parameters
         ----------
@@ -301,7 +303,8 @@ class OpenWindows:
         return self._advance_levels(self._clock.advanced_to(watermark, now))
 
     def close(self) -> pa.Table:
-        """Close all windows, including windows over all time, because no more rows will arrive.
+        """Close all windows, including windows over all time, because no more rows will arrive, and return the rows to
+        emit.
 
         Returns
         -------
@@ -462,7 +465,7 @@ class OpenWindows:
         late: LatePolicy | str | None = None,
         **bounds: Any,
     ) -> OpenWindows:
-        """Continue from a state that `to_ipc` or `save` returned.
+        """Return the stream that continues from a state that `to_ipc` or `save` returned.
 
         Parameters
         ----------
@@ -521,8 +524,8 @@ class OpenWindows:
         late: LatePolicy | str = "drop",
         **bounds: Any,
     ) -> OpenWindows:
-        """Continue a stream whose states are in a store. The open windows of all levels are rebuilt from the states of
-        the store.
+        """Return a stream that continues from the states of a store. Its open windows, on all levels, are rebuilt from
+        these states.
 
         Parameters
         ----------

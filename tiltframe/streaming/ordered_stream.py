@@ -67,7 +67,8 @@ class OrderedStream:
         self._rows = self._late = self._emitted = 0
 
     def add_rows(self, rows: pa.Table) -> pa.Table:
-        """Add a batch of rows. The rows may have any order; they are processed when the watermark has passed them.
+        """Add a batch of rows in any order, and return the late rows. The other rows are processed when the watermark
+        has passed them.
 
         Parameters
         ----------
@@ -132,7 +133,8 @@ class OrderedStream:
         return emitted
 
     def close(self) -> pa.Table:
-        """Process all rows that the watermark has not passed, because no more rows will arrive.
+        """Process all rows that the watermark has not passed, because no more rows will arrive, and return their
+        results.
 
         Returns
         -------
@@ -201,7 +203,7 @@ class OrderedStream:
 
     @classmethod
     def from_ipc(cls, data: bytes | Saved, windows: OrderedAggregator) -> OrderedStream:
-        """Continue from a state that `to_ipc` or `save` returned.
+        """Return the stream that continues from a state that `to_ipc` or `save` returned.
 
         Parameters
         ----------

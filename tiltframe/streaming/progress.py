@@ -1,4 +1,4 @@
-"""The numbers that describe how far a stream has come."""
+"""The progress of a stream: its numbers of rows, windows, keys and bytes, and its watermark."""
 
 from __future__ import annotations
 

@@ -20,7 +20,7 @@ from tiltframe.streaming.window_table import new_windows, unknown_marks
 def rebuild_levels(
     committed_states: pa.Table, committed: int, frame: TiltFrame, rules: StreamRules
 ) -> tuple[StreamRules, list[OpenLevel]]:
-    """Rebuild the levels of a stream from the states of a store.
+    """Return the rules and the levels of a stream that continues from the states of a store.
 
     Parameters
     ----------

@@ -51,7 +51,7 @@ class Clock:
 
     watermark: int | None = None
     now: int | None = None
-    last_checked: int | None = None  # the time of the policy's clock when `EmitPolicy.emit_open` was last called
+    last_checked: int | None = None  # the last result of `EmitPolicy.last_checked`, by the policy's clock
     newest: int | None = None  # the start of the newest window with events; used only by the late policy `buffer`
     committed: int | None = None  # rows in windows that end at or before this time are in a store, and are ignored
 
@@ -107,7 +107,7 @@ class Saved:
         return json.dumps({**self.description, "blocks": blocks}).encode()
 
     def to_bytes(self) -> bytes:
-        """Return the description and all blocks as bytes, which `read_saved` reads."""
+        """Return the description and all blocks as bytes, from which `read_saved` restores them."""
         head = self.head
         length, checksum = len(head).to_bytes(_LENGTH, "big"), zlib.crc32(head).to_bytes(_CHECKSUM, "big")
         return b"".join([length, head, checksum, *(block.data for block in self.blocks.values())])
@@ -174,8 +174,8 @@ class Saved:
 
 
 def create_from_saved(what: str, make: Callable[[Any], _Restored], description: Any) -> _Restored:
-    """Create an object from its saved description with the function ``make``. ``what`` names the object in the error
-    message.
+    """Return the object that the function ``make`` creates from a saved description. ``what`` names the object in the
+    error message.
 
     Raise ``ValueError`` if the object cannot be created. The checksum of the description was correct; therefore the
     usual reason is a missing package, such as one that defines a function.
@@ -285,8 +285,8 @@ def _records(data: bytes) -> list[Saved]:
 
 
 def _record_at(data: bytes, at: int) -> tuple[Saved, int]:
-    """Read the saved state that begins at the byte offset ``at``, and verify its checksums. Return the state and the
-    offset of its end.
+    """Return the saved state that begins at the byte offset ``at``, and the offset of its end, after its checksums are
+    verified.
     """
     begin = at + _LENGTH
     end = begin + int.from_bytes(data[at:begin], "big")

@@ -19,7 +19,8 @@ _HIGHEST, _LOWEST = np.iinfo(np.int64).max, np.iinfo(np.int64).min
 
 
 def rows_joining_kept_sessions(own: NDArray[np.bool_], keys: Keys, starts: Instants, length: int) -> NDArray[np.bool_]:
-    """Return a mask of the rows that are accepted.
+    """Return a mask of the rows that are accepted: those that join a kept session, and those that are not too old
+    alone.
 
     Parameters
     ----------
@@ -33,7 +34,8 @@ def rows_joining_kept_sessions(own: NDArray[np.bool_], keys: Keys, starts: Insta
     length : int
         The length of all intervals, the session gap, in microseconds.
     """
-    cells = starts // length  # intervals in one cell overlap; those in different cells touch only if these are adjacent
+    # intervals in one cell overlap; those in different cells can touch only if the cells are adjacent
+    cells = starts // length
     order = np.lexsort((cells, keys))
     sorted_keys, sorted_cells = keys[order], cells[order]
     new = np.append(True, (sorted_keys[1:] != sorted_keys[:-1]) | (sorted_cells[1:] != sorted_cells[:-1]))
@@ -47,7 +49,7 @@ def rows_joining_kept_sessions(own: NDArray[np.bool_], keys: Keys, starts: Insta
 
 @compiled
 def _accept_rows(own, ids, starts, before, after, length):  # type: ignore[no-untyped-def]
-    """Compute the mask of `rows_joining_kept_sessions`, row by row.
+    """Return the mask of `rows_joining_kept_sessions`, which is computed row by row.
 
     A cell is a combination of a key and a number ``starts // length``. ``ids`` has the cell of each row. ``before`` and
     ``after`` have, for each cell, whether the cell with the next lower or the next higher number exists for the same

@@ -107,7 +107,8 @@ class SourceWatermarks:
         self._ended.add(source)
 
     def combined(self, now: dt.datetime | int) -> int | None:
-        """Return the watermark of the stream, or None if an active source has not received any rows yet.
+        """Return the watermark of the stream. If an active source has not received any rows yet, return the previous
+        result, or None if there is none.
 
         Parameters
         ----------
@@ -171,7 +172,7 @@ class SourceWatermarks:
 
 
 def _read_idle(text: str | None) -> int | None:
-    """Parse the argument ``idle``, and return it in microseconds. Without a text, return None."""
+    """Return the argument ``idle`` in microseconds, or None if it was not passed."""
     if text is None:
         return None
     try:

@@ -196,7 +196,7 @@ class StreamRules:
         return end_times <= until if until > LOWEST else np.zeros(len(end_times), np.bool_)
 
     def for_policies(self, table: WindowTable) -> HeldWindows:
-        """Convert windows to the form that the methods of policies receive."""
+        """Return windows as `HeldWindows`, the form in which the methods of policies receive them."""
         needed = self.emit.measures(self.frame)
 
         def result(name: str) -> pa.Array:
@@ -218,7 +218,9 @@ class StreamRules:
         )
 
     def results(self, states: pa.Table) -> pa.Table:
-        """Compute the results of a table of states with the column level. The columns of the policy are kept."""
+        """Return the results of a table of states, which has the column ``level``. Columns that the policy has added
+        are preserved.
+        """
         results = results_of(states, self.frame)
         for name in self.emitted:
             if name in states.column_names:
@@ -242,8 +244,8 @@ def _with_more(frame: TiltFrame, more: Mapping[str, Measure]) -> TiltFrame:
 
 
 def checked_panes(states: pa.Table, rules: StreamRules) -> pa.Table:
-    """Return the required columns of a table of states that was computed by the caller. Raise ``ValueError`` if a
-    column is missing, or if there is a column ``level``.
+    """Return the columns of a table of states that `OpenWindows.add` needs. The table comes from the caller. Raise
+    ``ValueError`` if a column is missing, or if there is a column ``level``.
     """
     names = checked_type(states, pa.Table, "states").column_names
     required = [START, END, *rules.frame.keys, *(column.name for column in rules.partial_frame.states)]
@@ -255,8 +257,8 @@ def checked_panes(states: pa.Table, rules: StreamRules) -> pa.Table:
 
 
 def to_window_table(states: pa.Table, rules: StreamRules) -> WindowTable:
-    """Convert a table of states of `StreamRules.partial_frame` to windows. The number of rows of each state becomes the
-    mark ``new_rows``.
+    """Return the windows for a table of states of `StreamRules.partial_frame`. The number of rows of each state becomes
+    the mark ``new_rows``.
     """
     frame = rules.partial_frame
     rows = frame.measures[ROWS].function.finish(states.column(frame.state_of(ROWS))).fill_null(0)
@@ -264,8 +266,9 @@ def to_window_table(states: pa.Table, rules: StreamRules) -> WindowTable:
 
 
 def mark_first_panes(table: WindowTable, level: TimeWindow, panes: pa.Table, rules: StreamRules) -> WindowTable:
-    """Set the mark ``first_pane`` of each window: the start of its earliest pane in the table ``panes``. Only windows
-    that are closed by events need the mark. If the watermark closes windows, the table is returned unchanged.
+    """Return windows with the mark ``first_pane``: the start of each window's earliest pane in the table ``panes``.
+    Only windows that are closed by events need the mark. If the watermark closes windows, the table is returned
+    unchanged.
     """
     if not rules.late.closes_by_events or not len(table):
         return table

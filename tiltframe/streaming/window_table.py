@@ -79,7 +79,7 @@ class WindowTable:
         return cls(index, marks, state_columns, stored)
 
     def to_stored(self, columns: Sequence[str]) -> tuple[StoredTable, StoredTable]:
-        """Convert the windows to two stored tables: one with the bounds, keys and marks, and one with the states.
+        """Return the windows as two stored tables: one with the bounds, keys and marks, and one with the states.
 
         ``columns`` are the names of the columns of bounds and keys. A table that was read from a saved stream and has
         not changed is returned without encoding it again.
@@ -174,7 +174,7 @@ class WindowTable:
         return WindowTable(self.states.drop_columns(list(columns)), self.marks) if columns else self
 
     def moved(self, starts: Instants, end_times: Instants) -> WindowTable:
-        """Return the table with other bounds of the windows, in microseconds UTC."""
+        """Return the table with the bounds ``starts`` and ``end_times``, in microseconds UTC, instead of its own."""
         return WindowTable(with_bounds(self.states, starts, end_times), self.marks)
 
     def widened(self, like: pa.Schema) -> WindowTable:
@@ -229,15 +229,17 @@ def _filtered(states: pa.Table, rows: NDArray[np.bool_]) -> pa.Table:
 
 
 def with_bounds(states: pa.Table, starts: Instants, end_times: Instants) -> pa.Table:
-    """Return a table of states with other values in window_start and window_end, passed in microseconds UTC."""
+    """Return a table of states with ``starts`` and ``end_times``, in microseconds UTC, as the columns window_start and
+    window_end.
+    """
     for name, micros in ((START, starts), (END, end_times)):
         states = states.set_column(states.column_names.index(name), name, pa.array(micros).cast(INSTANT))
     return states
 
 
 def new_windows(states: pa.Table, **marks: NDArray[np.int64]) -> WindowTable:
-    """Return the windows for a table of bounds, keys and states. Marks that are not passed have the initial values of
-    `MARKS`.
+    """Return a `WindowTable` for a table with bounds, keys and states. Marks that are not passed have the initial
+    values of `MARKS`.
     """
     n = states.num_rows
     return WindowTable(states, {name: marks.get(name, np.full(n, new)) for name, (_, new) in MARKS.items()})
@@ -255,8 +257,8 @@ def unknown_marks(states: pa.Table, added: Sequence[str]) -> NDArray[np.int64]:
 
 
 def to_partial_windows(windows: WindowTable, level: TimeWindow) -> WindowTable:
-    """Convert windows to partial windows of a coarser level: they get the bounds of the coarser window that contains
-    them. The windows of ``level`` must follow each other without gaps.
+    """Return windows as partial windows of a coarser level: each has the bounds of the coarser window that contains it.
+    The windows of ``level``, the coarser level, must follow each other without gaps.
 
     Raise ``ValueError`` if a window does not lie within one window of the level.
     """
@@ -329,7 +331,7 @@ class _SplitWindows:
 def _split_windows(
     present: WindowTable, new: WindowTable, level: TimeWindow, functions: Mapping[str, Function]
 ) -> _SplitWindows:
-    """Split the existing and the new windows of a level into windows that stay unchanged and windows to merge.
+    """Return the existing and the new windows of a level, split into windows that stay unchanged and windows to merge.
 
     Only bounds and keys are compared, so that states are copied once, when they are merged.
     """
@@ -401,8 +403,8 @@ def _may_be_merged(
 
 
 def _with_united_sessions(both: WindowTable, level: TimeWindow, keys: Sequence[str]) -> WindowTable:
-    """Unite the sessions of a key that overlap or touch: return the same rows, each with the bounds of the united
-    session. Windows that are not sessions are returned unchanged.
+    """Return the same rows after sessions of a key that overlap or touch are united: each row has the bounds of its
+    united session. Windows that are not sessions are returned unchanged.
     """
     if not level.is_merging:
         return both
@@ -412,8 +414,8 @@ def _with_united_sessions(both: WindowTable, level: TimeWindow, keys: Sequence[s
 
 
 def _merge_groups(to_merge: WindowTable, ids: NDArray[np.int64], functions: Mapping[str, Function]) -> WindowTable:
-    """Merge the rows of ``to_merge`` with the same integer in ``ids`` into one window. Every integer from 0 to the
-    largest occurs at least once.
+    """Return one window for each integer in ``ids``, merged from the rows of ``to_merge`` with this integer. Every
+    integer from 0 to the largest occurs at least once.
     """
     groups = Groups.of(ids, int(ids.max()) + 1)
     rows, until = groups.rows_by_group, groups.offsets

@@ -107,8 +107,9 @@ def session(gap: str) -> Session:
 
 
 def _running_ends(same_key: NDArray[np.bool_], interval_ends: Instants) -> Instants:
-    """For each interval, return the greatest end of the interval and the earlier ones of its key. The intervals are
-    sorted by key; ``same_key`` has whether each interval but the first has the key of the previous one.
+    """For each interval, return the greatest end among this interval and the earlier intervals of its key. The
+    intervals are sorted by key. ``same_key`` has one element for each interval but the first: whether it has the key of
+    the interval before.
     """
     if (same_key <= (np.diff(interval_ends) >= 0)).all():
         return interval_ends

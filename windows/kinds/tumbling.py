@@ -104,7 +104,9 @@ class Tumbling(TimeWindow):
 
     @cached_property
     def period(self) -> Period:
-        """The windows on a clock that never changes its UTC offset."""
+        """The `Period` with the same count, unit and offset: these windows on a clock that never changes its UTC
+        offset.
+        """
         return period(self.count, self.unit, self.offset)
 
     @property
@@ -150,7 +152,7 @@ class Tumbling(TimeWindow):
         return zone.first_instant_showing(self.period.local(np.arange(first, last + 1)))[index - first]
 
     def numbering(self, low: int, high: int, margin: int = 0) -> WindowNumbering:
-        """Number the windows around a range of time consecutively.
+        """Return consecutive numbers for the windows around a range of time.
 
         Parameters
         ----------
@@ -175,8 +177,9 @@ class Tumbling(TimeWindow):
         return WindowNumbering(self.period, zone, zone.since[1:][gaps], np.append(0, np.cumsum(skipped[gaps])))
 
     def _clock(self, times: Instants, margin: int = 0) -> Clock:
-        """Return the zone's clock for a range of times with ``margin`` microseconds and some windows on both sides.
-        Changes of the UTC offset that do not affect the windows are left out.
+        """Return the zone's clock from the first of ``times`` to the last, extended on both sides by ``margin``
+        microseconds and the length of at least two windows. Changes of the UTC offset that do not affect the windows
+        are left out.
         """
         margin += 2 * int(self.length) + 3 * DAY
         zone = clock(self.timezone, int(times.min()), int(times.max()), margin)
@@ -201,12 +204,12 @@ class WindowNumbering:
     skipped: Instants  # element i: the number of windows that the first i gaps skip in total
 
     def number_of(self, times: Instants) -> Instants:
-        """Return the number of the window that contains each time, in microseconds UTC."""
+        """Return the number of the window that contains each time. ``times`` are in microseconds UTC."""
         index = self.period.index(self.zone.latest_local_time(times))
         return index - self.skipped[np.searchsorted(self.gaps, times, side="right")]
 
     def starts(self, numbers: Instants) -> Instants:
-        """Return the starts of windows by their numbers, in microseconds UTC."""
+        """Return the start of each window in microseconds UTC. ``numbers`` has the numbers of the windows."""
         segment = np.searchsorted(self.number_of(self.gaps), numbers, side="right")
         return self.zone.first_instant_showing(self.period.local(numbers + self.skipped[segment]))
 

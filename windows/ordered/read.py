@@ -72,7 +72,7 @@ def read_tick(text: str) -> Tick:
 
 
 def as_ordered(window: OrderedWindow | str) -> OrderedWindow:
-    """Return an ordered window unchanged, or read it from text.
+    """Return an ordered window unchanged, or the ordered window that a text describes.
 
     Parameters
     ----------

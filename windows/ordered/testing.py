@@ -125,8 +125,8 @@ def _random_rows(window: OrderedWindow, rng: np.random.Generator) -> Rows:
 
 
 def _in_batches(window: OrderedWindow, rows: Rows, cuts: NDArray[np.int64]) -> tuple[Sequence[tuple[int, ...]], Carry]:
-    """Pass the rows to the window in batches, which are divided at the indices ``cuts``. Return the ranges of all
-    batches as tuples, and the last carry.
+    """Return the ranges of all batches as tuples, and the last carry, after the rows are passed to the window in
+    batches, which are divided at the indices ``cuts``.
     """
     carry, intervals, keys = window.start(len(rows.heads)), [], rows.keys
     bounds = np.unique([0, *cuts, len(rows.times)])

@@ -59,7 +59,7 @@ class Case:
         return np.stack([self.keys[rows][assigned.rows], assigned.starts, assigned.ends], axis=1)
 
     def merge(self, intervals: NDArray[np.int64]) -> NDArray[np.int64]:
-        """Merge intervals by key, and return key, start and end of each window, as an array of shape (windows, 3)."""
+        """Merge intervals, and return key, start and end of each window, as an array of shape (windows, 3)."""
         keys, *bounds = intervals.T
         merged = self.window.merge(keys, *bounds)
         holds(len(merged.ids) == len(keys), "merge does not return a window number for every interval")
@@ -70,7 +70,7 @@ class Case:
         return np.stack([window_keys, merged.starts, merged.ends], axis=1)
 
     def parts(self, count: int) -> list[NDArray[np.int64]]:
-        """Divide the times at random into ``count`` parts, and return the windows of each part."""
+        """Return the windows of each of ``count`` parts into which the times are divided at random."""
         order = self.rng.permutation(len(self.times))
         cuts = np.sort(self.rng.integers(0, len(order) + 1, count - 1))
         return [self.merge(self.intervals(rows)) for rows in np.split(order, cuts)]
@@ -262,7 +262,7 @@ def overlap(case: Case) -> None:
     window = case.window
     assigned = window.assign(case.times)
     greatest = int(np.bincount(assigned.rows, minlength=1).max())
-    # If the clock repeats an hour, one more window contains the times in this hour.
+    # If the clock repeats an hour, more windows contain the times in this hour.
     allowed = window.max_overlap if window.timezone is None or window.max_overlap == 1 else 2 * window.max_overlap
     holds(greatest <= allowed, f"a time lies in {greatest} windows, and max_overlap is {window.max_overlap}")
     numbered = window.numbered(case.times) if len(case.times) else None
@@ -275,7 +275,7 @@ def overlap(case: Case) -> None:
 
 
 def of_nothing(case: Case) -> None:
-    """`assign` returns no intervals for no times, and `merge` no windows for no intervals."""
+    """`assign` returns no intervals if no times are passed, and `merge` no windows if no intervals are passed."""
     empty = np.array([], np.int64)
     holds(all(len(column) == 0 for column in case.window.assign(empty)), "assign returns intervals without times")
     merged: Merged = case.window.merge(empty, empty, empty)

@@ -94,7 +94,7 @@ class LatePolicy(Policy):
         """
 
     def arrive(self, level: TimeWindow, times: Instants, newest: int | None, together: bool = False) -> Arrival:
-        """Return the windows in which each arriving event counts, as a time in them, and whether the event is dropped.
+        """Return, for each arriving event, a time in the windows in which it counts, and whether it is dropped.
 
         Parameters
         ----------

@@ -25,7 +25,7 @@ P = TypeVar("P", bound=Policy)
 
 
 def read_emit(text: str | EmitPolicy) -> EmitPolicy:
-    """Read an emit policy from text. A policy object is returned unchanged.
+    """Return the emit policy that a text describes. A policy object is returned unchanged.
 
     Parameters
     ----------
@@ -84,7 +84,7 @@ def emit_policy(emit: EmitPolicy | str | None, frame: TiltFrame) -> EmitPolicy:
 
 
 def read_late(text: str | LatePolicy) -> LatePolicy:
-    """Read a late policy from text. A policy object is returned unchanged.
+    """Return the late policy that a text describes. A policy object is returned unchanged.
 
     Parameters
     ----------

@@ -209,7 +209,7 @@ def _results(table: pa.Table, frame: TiltFrame) -> Mapping[tuple[object, ...], s
 
 
 def _reasons(case: EmitCase, size: int) -> np.ndarray[tuple[int], np.dtype[np.str_]]:
-    """Return a reason for each window, in which all possible reasons occur in turn."""
+    """Return ``size`` reasons as an array of texts, in which all possible reasons occur in turn."""
     known = [*_REASONS, case.policy.early_reason] if case.policy.early_reason else list(_REASONS)
     return np.array([known[i % len(known)] for i in range(size)], dtype=str)
 
@@ -235,7 +235,7 @@ def _read_only(array: np.ndarray[tuple[int], np.dtype[np.int64]]) -> np.ndarray[
 
 
 def _described(mask: object) -> str:
-    """Describe a value in an error message: the type and shape of an array, or the name of the type."""
+    """Return the type and shape of an array, or the name of the type of another value, for an error message."""
     if isinstance(mask, np.ndarray):
         return f"an array of {mask.dtype}, shape {mask.shape}"
     return type(mask).__name__

@@ -38,7 +38,7 @@ class LateCase:
         return times
 
     def arrive(self, times: Instants, newest: int | None, together: bool = False) -> Arrival:
-        """Call `LatePolicy.arrive` for the frame's finest level."""
+        """Return the result of `LatePolicy.arrive` for the frame's finest level."""
         policy = self.policy.for_frame(self.frame)
         return policy.arrive(self.frame.levels[0], times, newest, together)
 
@@ -63,9 +63,7 @@ def is_a_value(case: LateCase) -> None:
 
 
 def arrivals(case: LateCase) -> None:
-    """`arrive` returns one time and one bool for each event, and a newest window that does not begin earlier than
-    before.
-    """
+    """`arrive` returns a time and a bool for each event, and the start of the newest window, which never decreases."""
     for newest in case.newest():
         for together in (False, True):
             times, dropped, now = case.arrive(case.times, newest, together)
@@ -166,6 +164,6 @@ def _note(newest: dict[object, int], emitted: pa.Table, frame: TiltFrame) -> Non
 
 
 def _listed(arrival: tuple[Any, Any, int | None]) -> tuple[list[int], list[bool], int | None]:
-    """Convert an arrival to lists, which can be compared."""
+    """Return an arrival as lists, which can be compared with ``==``."""
     times, dropped, newest = arrival
     return [int(time) for time in times], [bool(flag) for flag in dropped], newest

@@ -37,7 +37,7 @@ class Count(OrderedWindow):
 
 @dataclass(frozen=True)
 class WeightedCount(OrderedWindow):
-    """Windows of rows with a total weight of ``n``; created by `weighted_count`."""
+    """Windows that end when the total weight of their rows reaches ``n``; created by `weighted_count`."""
 
     n: int
     weight: str
@@ -93,7 +93,7 @@ def count(n: int) -> Count:
 
 
 def weighted_count(n: int, weight: str) -> WeightedCount:
-    """Return windows of rows whose weights add up to ``n``.
+    """Return windows that end when the weights of their rows add up to ``n`` or more.
 
     Parameters
     ----------

@@ -21,8 +21,8 @@ from windows.ordered.ticks import Tick
 
 @dataclass(frozen=True)
 class Sliding(OrderedWindow):
-    """For each row, the window of the rows since the reset number ``n``, counted back from the row; created by
-    `running`, `since` and `sliding`. Without ``n``, the window has all rows of the key up to this row.
+    """For each row, the window of the rows since the n-th last reset, where n is 1 for the last reset before the row;
+    created by `running`, `since` and `sliding`. Without ``n``, the window has all rows of the key up to this row.
 
     Without a condition and a tick, every row is a reset.
     """
