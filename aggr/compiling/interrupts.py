@@ -32,7 +32,7 @@ def hold_interrupts() -> Iterator[None]:
     try:
         yield
     finally:
-        # If another handler is installed now, code in the block has installed it, as Spark does; it stays.
+        # If the block has installed another handler, as Spark does, that handler stays.
         if signal.getsignal(signal.SIGINT) is hold:
             signal.signal(signal.SIGINT, handler)
         if frames:

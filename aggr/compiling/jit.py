@@ -47,18 +47,24 @@ _UNMEASURED = 1000  # the weight of `_PER_ELEMENT` in predictions, in measured e
 
 
 class _Interpreter:
-    """Runs loops in plain Python if this is predicted to take less time than to obtain their machine code."""
+    """Decides whether a loop is interpreted, runs interpreted loops, and records the time that they take.
+
+    A loop is interpreted if this is predicted to take less time than to obtain its machine code.
+    """
 
     def __init__(self) -> None:
-        self.most = int(os.environ.get("TILTFRAME_COMPILE_FROM", 1 << 20))  # the maximum number of elements per call
+        # a loop over this many elements is always compiled
+        self.most = int(os.environ.get("TILTFRAME_COMPILE_FROM", 1 << 20))
         self.total = 0.0  # the seconds spent on all loops
         self.spent: dict[Any, float] = {}  # the seconds spent on each loop
         self.elements: dict[Any, int] = {}  # the number of elements that were processed in these seconds
         self.forbidden = 0  # the number of open contexts of `compile_at_once` in all threads
 
     def takes(self, loop: Any, arguments: list[Any]) -> bool:
-        """Return whether a loop over these arguments should be interpreted. Numba is loaded to find out whether the
-        code is on disk, unless the loop and the earlier loops take less time than loading numba.
+        """Return whether a loop with these arguments should be interpreted.
+
+        Numba is loaded to find out whether the code of the loop is on disk. It is not loaded as long as all interpreted
+        loops of the process, including this one, take less time than loading numba.
         """
         if self.most <= 0 or self.forbidden:
             return False
@@ -74,12 +80,16 @@ class _Interpreter:
         return of_loop <= _LOAD_CODE or (of_loop <= _COMPILE_BYTE * _bytecode_size(loop) and not _is_kept(loop))
 
     def predict(self, loop: Any, elements: int) -> float:
-        """Predict the seconds of interpreting a loop from earlier calls."""
+        """Return the predicted seconds of interpreting a loop over a number of elements. The prediction uses the times
+        of earlier calls.
+        """
         measured = self.spent.get(loop, 0.0) + _UNMEASURED * _PER_ELEMENT
         return elements * measured / (self.elements.get(loop, 0) + _UNMEASURED)
 
     def run(self, loop: Any, arguments: list[Any], kwargs: Any) -> Any:
-        """Interpret a loop. Integers wrap around and floats overflow without a warning, as in machine code."""
+        """Interpret a loop and return its result. Integers wrap around and floats overflow without a warning, as in
+        machine code.
+        """
         begun = time.thread_time()
         try:
             with np.errstate(all="ignore"):
@@ -157,7 +167,8 @@ def compiled(loop: Callable[P, R]) -> Callable[P, R]:
             code = _MACHINE_CODE[loop] = _machine_code(loop)
         try:
             value: R = code(*arguments, **kwargs)
-        except SystemError as error:  # a signal such as Ctrl-C arrived while the loop was running
+        # a signal such as Ctrl-C arrived while the loop was running; its exception is the cause of this error
+        except SystemError as error:
             cause: BaseException = error
             while isinstance(cause, SystemError) and cause.__cause__ is not None:
                 cause = cause.__cause__
@@ -170,7 +181,7 @@ def compiled(loop: Callable[P, R]) -> Callable[P, R]:
 
 @cache
 def _as_python(loop: Any) -> Callable[..., Any]:
-    """Return a loop as plain Python that calls the plain Python functions of other loops, rather than the wrappers of
+    """Return a loop as a Python function. The loops that it calls are Python functions too, and not wrappers of
     `compiled`.
     """
     inner = {name: _as_python(other) for name, other in _called(loop).items()}
@@ -254,8 +265,8 @@ def _called(loop: Any) -> dict[str, Any]:
 
 @cache
 def _bytecode_size(loop: Any) -> int:
-    """Return the bytes of bytecode of a loop and of the loops that it calls, each once. The compile time is about
-    proportional to it.
+    """Return the number of bytes of bytecode of a loop and of the loops that it calls, each counted once. The compile
+    time is about proportional to this number.
     """
     loops = [loop]
     for other in loops:
@@ -278,15 +289,15 @@ def _code(code: CodeType) -> tuple[Any, ...]:
 
 
 def _value(value: Any) -> str:
-    """Write a constant as text, or an empty text for an object that is not a constant, such as a module."""
+    """Return a constant as text. Return an empty text for an object that is not a constant, such as a module."""
     if isinstance(value, np.ndarray):
         return f"{value.dtype} {value.shape} {zlib.crc32(value.tobytes()):08x}"
     return f"{type(value).__name__} {value!r}" if isinstance(value, bool | int | float | tuple | np.generic) else ""
 
 
 def _read_only(array: np.ndarray[Any, Any]) -> np.ndarray[Any, Any]:
-    """Return a read-only view. Arrays of Arrow and of NumPy then have the same type, so that a loop
-    is compiled once.
+    """Return a read-only, contiguous view of an array, or a copy. Arrays of Arrow and of NumPy then have the same type,
+    so that a loop is compiled once.
     """
     view = np.ascontiguousarray(array)[:]
     view.flags.writeable = False

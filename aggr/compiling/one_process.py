@@ -35,13 +35,14 @@ else:
     import fcntl
 
     def _lock(file: int) -> None:
-        # the descriptor belongs only to this process, because forked processes do not inherit it
+        # lockf and not flock: its lock belongs to this process alone; a forked process has a copy of the descriptor,
+        # but not the lock
         fcntl.lockf(file, fcntl.LOCK_EX)
 
 
 class _Turn:
-    """The lock that this process has while it compiles. A process has at most one, so that two processes cannot wait
-    for each other.
+    """The lock that this process has while it compiles. A process has at most one lock, so that two processes cannot
+    wait for each other's.
 
     All methods run under numba's own lock, which lets only one thread of a process compile at a time.
     """
@@ -52,8 +53,8 @@ class _Turn:
         self.process = os.getpid()
 
     def take(self, folder: str) -> bool:
-        """Lock a folder, unless a folder is already locked. Return whether another process may have compiled in the
-        meantime.
+        """Lock a folder, unless this process has already locked one. Return whether this call has locked the folder:
+        another process may then have compiled the code while this one waited.
         """
         if self.process != os.getpid():  # in a forked process, the lock belongs to the parent
             self.__init__()  # type: ignore[misc]
@@ -96,7 +97,9 @@ class _Cache:
         return overload
 
     def _load(self, signature: Any, target: Any) -> Any:
-        """Load the code, or return None. Numba replaces the index before the code, which may be of another version."""
+        """Return the code from disk, or None if it is not there or cannot be used. Another process may be replacing it:
+        numba writes the index before the code.
+        """
         try:
             return self._cache.load_overload(signature, target)
         except RuntimeError:
@@ -109,7 +112,9 @@ class _Cache:
 
 
 def compile_once(dispatcher: Any) -> Callable[..., Any]:
-    """Ensure that only one process at a time compiles a loop, without interruption, if the code is stored on disk."""
+    """Return numba's dispatcher, changed so that only one process at a time compiles the loop, if its code is stored on
+    disk. Ctrl-C does not interrupt the compiler.
+    """
     from numba.core.compiler_lock import global_compiler_lock
 
     compile_now = dispatcher.compile

@@ -1,8 +1,8 @@
 """Item hashes: 63 bits for each value, equal to the hashes in the Theta sketches of Apache DataSketches.
 
 Integers are hashed by their value in 64 bits. Floats are hashed by their bits as doubles, with one zero and one NaN.
-Text is hashed by its bytes in UTF-8, and bytes are hashed unchanged. DataSketches has no rule for other types, and
-skips empty text and bytes, which are ordinary values here.
+Text is hashed by its bytes in UTF-8, and bytes are hashed unchanged. DataSketches has no rule for other types. It skips
+empty text and bytes, which are hashed like all others here.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ from aggr.values import Values
 # What a 64-bit word contains: a finished hash, an integer, or the bits of a double.
 HASHES, INTEGERS, DOUBLES = 0, 1, 2
 _COUPONS = 4  # added to this number if coupons, the 32-bit hashes of HyperLogLog, are computed
-_MAGNITUDE = np.int64(np.iinfo(np.int64).max)  # the mask of a double's magnitude bits
+_MAGNITUDE = np.int64(np.iinfo(np.int64).max)  # all bits of a double except its sign
 _INFINITY, _NAN = np.int64(0x7FF << 52), np.int64(0xFFF << 51)
 
 
@@ -39,7 +39,7 @@ HASHABLE = InputTypes(
 
 
 def words_by_group(values: Values, coupons: bool = False) -> tuple[Whole, int]:
-    """Convert values of a type that `HASHABLE` allows to 64-bit words for `item_hash`.
+    """Return values of a type that `HASHABLE` allows as 64-bit words, which `item_hash` hashes.
 
     Return the words sorted by group, and their kind: `HASHES`, `INTEGERS` or `DOUBLES`. If integers or doubles are to
     be hashed to coupons, 4 is added to the kind.

@@ -36,12 +36,14 @@ BOUNDS_TYPE = pa.struct(
 )
 _SIZE = 8  # the bytes of a hash
 _BLOCK = 256  # the number of hashes that are computed before they are inserted into a table
-_SPARSE = 2  # the slots of a table for each hash to keep
+_SPARSE = 2  # the number of slots of a table per hash
 
 
 @dataclass(frozen=True, slots=True)
 class Sketches:
-    """``n`` sketches: the theta of each, and its ascending hashes ``hashes[places[row]:places[row + 1]]``."""
+    """``n`` sketches, each with a theta and with its hashes in ascending order: ``hashes[places[row]:places[row +
+    1]]``.
+    """
 
     thetas: Whole
     hashes: Whole
@@ -49,7 +51,9 @@ class Sketches:
 
     @classmethod
     def from_arrow(cls, column: pa.StructArray) -> Sketches:
-        """Read a column of `SKETCH_TYPE`. A field of another type, or an incomplete hash, raises `DamagedState`."""
+        """Read a column of `SKETCH_TYPE`. Raises `DamagedState` for a column of another type, or if a hash has fewer
+        than 8 bytes.
+        """
         column = field_of_type(column, SKETCH_TYPE)
         data, places = of_arrow(column.field("hashes"))
         if (np.diff(places) % _SIZE).any():
@@ -58,7 +62,7 @@ class Sketches:
         return cls(column.field("theta").to_numpy(), hashes, (places - places[0]) // _SIZE)
 
     def to_arrow(self) -> pa.StructArray:
-        """Write a column of `SKETCH_TYPE`."""
+        """Return the sketches as a column of `SKETCH_TYPE`."""
         hashes = to_arrow(self.hashes.view(np.uint8), self.places * _SIZE)
         return pa.StructArray.from_arrays([pa.array(self.thetas), hashes], fields=list(SKETCH_TYPE))
 
@@ -99,7 +103,11 @@ class Sketches:
 
 
 def _end(retained: NDArray[np.floating], share: Floats, spread: Floats) -> Floats:
-    """Return the number of all hashes for which ``retained`` is ``spread`` standard deviations from its mean."""
+    """Return a bound of the number of distinct values: the number for which ``retained`` is σ standard deviations below
+    its mean.
+
+    ``spread`` is ``σ · sqrt((1 - share) / share)``. If σ is negative, ``retained`` is above its mean.
+    """
     scaled: Floats = np.maximum(retained, 0.0) / share
     return scaled + spread * (spread + np.sqrt(spread**2 + 4.0 * scaled)) / 2.0
 
@@ -134,12 +142,14 @@ class LeastHashes(Field):
 
 @compiled
 def smallest_hashes(words: Whole, kind: Int, starts: Whole, thetas: Whole, k: Int) -> tuple[Whole, Whole, Whole]:
-    """For each group, keep the k smallest distinct hashes below its theta. Group ``g`` has ``words[starts[g]:starts[g +
-    1]]``.
+    """Return the k smallest distinct hashes of each group that are below the group's theta.
+
+    The words of group ``g`` are ``words[starts[g]:starts[g + 1]]``. The results are the new theta of each group, the
+    hashes of all groups end to end, and the offsets of the groups in them.
 
     The hashes of a group are stored in a table in ascending order. Hashes are evenly distributed, so a hash's value
-    determines its approximate slot. When a table has 2k hashes, only the k smallest are kept; from then on, hashes that
-    are not smaller than the next one are skipped.
+    determines its approximate slot. When a table has 2k hashes, only the k smallest are kept. The smallest of the
+    others becomes theta, and from then on hashes that are not below theta are skipped.
     """
     n, room, largest = len(thetas), np.int64(0), np.int64(0)
     for group in range(n):
@@ -173,7 +183,9 @@ def smallest_hashes(words: Whole, kind: Int, starts: Whole, thetas: Whole, k: In
 
 @compiled
 def _hash_block(words: Whole, kind: Int, begin: Int, size: Int, block: Whole) -> None:
-    """Hash a block of words in simple loops that the compiler can vectorize."""
+    """Write the hashes of ``size`` words, from ``begin`` on, into ``block``. The loops are simple, so that the compiler
+    can vectorize them.
+    """
     if kind == INTEGERS:
         for i in range(size):
             block[i] = item_hash(words[np.uint64(begin + i)], INTEGERS)
@@ -184,8 +196,8 @@ def _hash_block(words: Whole, kind: Int, begin: Int, size: Int, block: Whole) ->
 
 @compiled
 def _put(table: Whole, hashed: Int, scale: float) -> Int:
-    """Insert a hash into an ordered table. Return the slot after the last one that was written, or 0 if the table
-    already had the hash.
+    """Insert a hash into an ordered table, at or after the slot ``hashed * scale``. Return the slot after the last one
+    that was written, or 0 if the table already had the hash.
     """
     slot: Int = np.uint64(np.int64(hashed * scale))
     while 0 < table[slot] < hashed:
@@ -200,8 +212,8 @@ def _put(table: Whole, hashed: Int, scale: float) -> Int:
 
 @compiled
 def _drain(table: Whole, used: Int, smallest: Whole, at: Int, k: Int, theta: Int) -> tuple[Int, Int]:
-    """Empty a table, and write its k smallest hashes. Return their number, and the next hash, or theta if there is
-    none.
+    """Empty the first ``used`` slots of a table, and write its k smallest hashes into ``smallest`` from position ``at``
+    on. Return their number, and the smallest of the other hashes, or ``theta`` if there are no others.
     """
     count = np.int64(0)
     for slot in range(used):

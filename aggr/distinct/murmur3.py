@@ -30,13 +30,17 @@ _ADDRESS, _HIGHEST = np.uint64(2**26 - 1), np.uint64(1 << 63)
 
 @compiled
 def hash_word(word: Int, coupon: bool) -> Int:
-    """Hash the eight bytes of an int64, lowest byte first. The result is a non-negative int64."""
+    """Return the hash or the coupon of an int64, whose eight bytes are hashed from the lowest on. The result is a
+    non-negative int64.
+    """
     return _finished(SEED ^ _first_half(np.uint64(word)), SEED, WORD, coupon)
 
 
 @compiled
 def hash_bytes(data: Bytes, places: Whole, coupon: bool) -> Whole:
-    """Hash the bytes of each row, ``data[places[row]:places[row + 1]]``. The results are non-negative int64."""
+    """Return the hash or the coupon of the bytes of each row, ``data[places[row]:places[row + 1]]``, as non-negative
+    int64.
+    """
     hashes = np.empty(len(places) - 1, np.int64)
     for row in range(len(hashes)):
         at, end = places[row], places[row + 1]
@@ -55,7 +59,7 @@ def hash_bytes(data: Bytes, places: Whole, coupon: bool) -> Whole:
 
 @compiled
 def _last_word(data: Bytes, at: Int, end: Int) -> Any:
-    """Return up to eight bytes as a little-endian integer."""
+    """Return the bytes ``data[at:end]``, at most eight, as a little-endian integer."""
     if at + WORD <= len(data):
         return word_at(data, at) & (_ALL >> np.uint64(8 * (at + WORD - end)))
     word = np.uint64(0)
@@ -76,7 +80,7 @@ def _second_half(word: Any) -> Any:
 
 @compiled
 def _turned(word: Any, bits: Int) -> Any:
-    """Rotate the bits of an integer to the left."""
+    """Return a 64-bit integer, rotated to the left by a number of bits."""
     return (word << np.uint64(bits)) | (word >> np.uint64(64 - bits))
 
 

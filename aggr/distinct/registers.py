@@ -34,7 +34,8 @@ from aggr.values import Values
 _COUPONS = 1 << 32  # the number of different coupons
 # the effective number of coupons: two values with equal address bits have equal coupons in a third of cases
 _APART = 3.0 * 2**26
-_CELLS = 1 << 20  # the registers that are estimated in one pass; each needs 8 bytes of temporary memory
+# the number of registers whose counts are estimated in one pass; each needs 8 bytes of temporary memory
+_CELLS = 1 << 20
 _SIZE = 4  # the bytes of a coupon
 _MOST = 63  # the largest value of a register
 
@@ -78,7 +79,7 @@ class Registers(Field):
         return self._to_column(parts.coupons, HASHES, starts, registers=parts.registers, ids=ids[parts.full])
 
     def parts(self, column: pa.Array) -> Parts:
-        """Separate the rows with registers from the rows with coupons."""
+        """Return the registers and the coupons of a column. Raises `DamagedState` if a row has neither."""
         data, places = of_arrow(field_of_type(column, pa.binary()))
         sizes = np.diff(places)
         full = sizes == 1 << self.lg_k
@@ -89,8 +90,10 @@ class Registers(Field):
         return Parts(full, data[of_full].reshape(-1, 1 << self.lg_k), sizes[~full] // _SIZE, coupons)
 
     def _to_column(self, words: Whole, kind: int, starts: Whole, registers: Bytes, ids: Ids) -> pa.Array:
-        """Make a column from the coupons of groups, end to end, and the registers of the groups in ``ids``, sorted by
-        group.
+        """Return a column with one sketch per group.
+
+        ``words[starts[g]:starts[g + 1]]`` are the coupons of group ``g``, or the values to hash. ``registers`` has rows
+        of registers to merge, and ``ids`` the group of each such row, in ascending order.
         """
         n = len(starts) - 1
         thetas = np.full(n, _COUPONS)
@@ -131,7 +134,7 @@ class Registers(Field):
 
 @compiled
 def _registers(words: Whole, kind: Int, starts: Whole, full: Flags, lg_k: Int) -> Bytes:
-    """Return the registers of the groups in ``full``, one row per group."""
+    """Return the registers of the groups for which ``full`` is true, shape (such groups, 2^lg_k)."""
     registers = np.zeros((full.sum(), 1 << lg_k), np.uint8)
     row, last = np.int64(0), (1 << lg_k) - 1
     for group in range(len(full)):

@@ -16,7 +16,7 @@ def fast_two_sum(a: Floats, b: Floats) -> tuple[Floats, Floats]:
 
 
 def two_sum(a: Floats, b: Floats) -> tuple[Floats, Floats]:
-    """Add exactly: the rounded sum and its error (Knuth)."""
+    """Return the rounded sum and its exact error (Knuth)."""
     s = a + b
     b_part = s - a
     return s, (a - (s - b_part)) + (b - b_part)
@@ -30,7 +30,7 @@ def two_product(a: Floats, b: Floats) -> tuple[Floats, Floats]:
 
 
 def _split(x: Floats) -> tuple[Floats, Floats]:
-    """Split doubles into two halves of 26 bits each (Veltkamp)."""
+    """Return two halves of each double, of 26 bits each, whose sum is the double (Veltkamp)."""
     c = x * 134217729.0  # 2^27 + 1
     high = c - (c - x)
     return high, x - high

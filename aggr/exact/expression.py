@@ -44,12 +44,12 @@ class ExactNumbers:
 
     @classmethod
     def of(cls, integers: Whole) -> ExactNumbers:
-        """Make exact numbers from integers, shape (n,)."""
+        """Return integers, shape (n,), as exact numbers."""
         n = len(integers)
         return cls(_combine(factors=integers, number=_ones(n), sign=1, left=_zeros(n), right=_zeros(n)))
 
     def __mul__(self, other: ExactNumbers | int) -> ExactNumbers:
-        """Multiply by other numbers, or by a small integer."""
+        """Multiply by other numbers, or all numbers by one integer, which must fit into int64."""
         n = len(self.limbs.low)
         if isinstance(other, int):
             factors = np.full(n, other)
@@ -82,7 +82,7 @@ class ExactNumbers:
         return self.limbs.signs()
 
     def over(self, other: ExactNumbers, *, root: bool = False) -> Floats:
-        """Return the correctly rounded quotient or its square root; NaN if the divisor is 0.
+        """Return the correctly rounded quotients, or their square roots. A quotient is NaN if its divisor is 0.
 
         Parameters
         ----------
@@ -102,7 +102,9 @@ class ExactNumbers:
         return ratios(top.limbs, other.limbs, scale, root)
 
     def over_integers(self, *divisors: Whole, root: bool = False) -> Floats:
-        """Return the correctly rounded quotient by positive integers, shape (n,), or its square root."""
+        """Divide by the product of positive integers, each array of shape (n,). Return the correctly rounded quotients,
+        or their square roots.
+        """
         return quotient(self.limbs, *divisors, scale=self.scale, root=root)
 
 
@@ -115,7 +117,7 @@ def cross(counts: Whole, product: ExactNumbers, left: ExactNumbers, right: Exact
 
 
 def scale_up(limbs: Limbs, places: Whole) -> Limbs:
-    """Multiply each number by its power of ten ``10^places``, shape (n,). No exponent may be negative."""
+    """Return each number multiplied by ``10^places``. ``places`` has the shape (n,) and is at least 0."""
     n, left = len(limbs.low), places
     while left.any():
         steps = np.minimum(left, _POWER)
@@ -133,7 +135,9 @@ def _ones(n: int) -> Limbs:
 
 
 def _combine(factors: Whole, number: Limbs, sign: int, left: Limbs, right: Limbs) -> Limbs:
-    """Compute ``factor · number ± left · right`` for each group."""
+    """Return ``factors · number + sign · left · right`` for each group. ``factors`` are integers, and ``sign`` is 1 or
+    -1.
+    """
     return Limbs(*_combined(factors, *number.parts, sign, *left.parts, *right.parts))
 
 
@@ -165,7 +169,8 @@ def _combined(
         room[i + 1] = room[i] + end - lowest + 3
     cells = np.zeros(room[n], np.int64)
     for i in range(n):
-        high = ((factors[i] >> (BITS - 1)) + 1) >> 1  # the lower digit is between -2^31 and 2^31
+        # A factor is split into two digits; the lower one is between -2^31 and 2^31.
+        high = ((factors[i] >> (BITS - 1)) + 1) >> 1
         factor = factors[i] - (high << BITS)
         at = room[i] + low[i] - first[i]
         for j in range(places[i], places[i + 1]):
@@ -187,14 +192,16 @@ def _combined(
             used += 1
             if balanced[used - 1]:
                 end = used
-        used = end  # leading zeros are not counted
+        used = end  # zeros above the highest other digit are dropped
         until[i + 1] = used
     return balanced[:used].copy(), until, first
 
 
 @compiled
 def _add_product(cells: Whole, at: Int, product: Int) -> None:
-    """Add a product of two balanced digits as two digits."""
+    """Add a product of two balanced digits to ``cells``: its lower digit at position ``at``, and its upper digit at the
+    next one.
+    """
     carry = (product + HALF) >> BITS
     cells[at] += product - (carry << BITS)
     cells[at + 1] += carry

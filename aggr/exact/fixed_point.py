@@ -26,9 +26,10 @@ _SUM, _SQUARES = 3, 6  # the number of digits of a sum and of a sum of squares, 
 
 
 def sum_near(numbers: Numbers, squares: bool) -> pa.StructArray | None:
-    """Sum finite floats of at most 2^24 rows, or their squares, per group without error.
+    """Return the exact sum per group of finite floats, or of their squares, for at most 2^24 rows.
 
-    Return None if the magnitudes differ too much, or if there are too few rows.
+    The result is a column of `aggr.exact.superaccumulator.EXACT_TYPE`, or None if the magnitudes in a group differ too
+    much, or if there are too few rows.
 
     >>> from aggr import Groups
     >>> sum_near(Numbers(np.array([0.5, 3.0] * 20), Groups.single(40)), squares=False).to_pylist()
@@ -48,10 +49,12 @@ def sum_near(numbers: Numbers, squares: bool) -> pa.StructArray | None:
 
 @compiled
 def _add(bits: Whole, offsets: Whole, low: Whole, level: Whole, origin: Whole) -> Whole:
-    """Add the numbers of each group; return the digits of all sums.
+    """Add the numbers of each group; return the digits of all sums, before carries.
 
-    A digit of level n counts multiples of 2^(32·n), up to a constant shift. ``level`` contains the level of the lowest
-    digit of each group, and ``low`` the lowest exponent of its numbers.
+    ``bits`` has the numbers as the bits of doubles, sorted by group: those of a group are ``bits[offsets[group] :
+    offsets[group + 1]]``. ``low`` has the lowest exponent of each group, counted from 1 as in a double. A digit of
+    level n counts multiples of 2^(32·n): ``level`` is the lowest level of each group, and ``origin[group] + n`` the
+    position of its digit of level n (`origins`).
     """
     digits = np.zeros(origin[-1], np.int64)
     for group in range(len(low)):
@@ -68,7 +71,9 @@ def _add(bits: Whole, offsets: Whole, low: Whole, level: Whole, origin: Whole) -
 
 @compiled
 def _add_squares(bits: Whole, offsets: Whole, low: Whole, level: Whole, origin: Whole) -> Whole:
-    """Add the squares of each group's numbers, as `_add` adds the numbers."""
+    """Add the squares of the numbers of each group; return the digits of all sums, before carries. The parameters are
+    those of `_add`.
+    """
     digits = np.zeros(origin[-1], np.int64)
     for group in range(len(low)):
         group_bits, lowest = bits[offsets[group] : offsets[group + 1]], low[group]
@@ -99,7 +104,11 @@ def _add_squares(bits: Whole, offsets: Whole, low: Whole, level: Whole, origin: 
 
 @compiled
 def _shifted(bits: Int, lowest: Int) -> tuple[Int, Int]:
-    """Return the magnitude of a double in units of the smallest exponent, as its lower 64 bits and its upper bits."""
+    """Return the magnitude of a double as an integer of 96 bits: its lower 64 bits, and its upper bits.
+
+    ``bits`` are the bits of the double. The unit is the last bit of a double with the exponent ``lowest``, the lowest
+    exponent of the group.
+    """
     biased = (bits >> 52) & _EXPONENT
     mantissa = np.uint64(bits & _MANTISSA) | (np.uint64(biased != 0) << _HIDDEN)
     shift = np.uint64(max(biased - lowest, 0))
@@ -108,8 +117,9 @@ def _shifted(bits: Int, lowest: Int) -> tuple[Int, Int]:
 
 @compiled
 def _put(sums: tuple[Int, ...], exponent: Int, digits: Whole, at: Int) -> None:
-    """Write sums of digits, below 2^60 in magnitude and multiplied by 2^exponent, into ``digits`` from position ``at``
-    on.
+    """Add a number, shifted left by ``exponent mod 32`` bits, to ``digits`` from position ``at`` on.
+
+    ``sums`` are the digits of the number before carries, the lowest first. Each is below 2^60 in magnitude.
     """
     carry, shift = np.int64(0), exponent & 31
     for total in sums:

@@ -1,4 +1,4 @@
-"""Multiples: count whole numbers and decimals in units exactly, even if doubles would be rounded."""
+"""Multiples: whole numbers and decimals as exact multiples of a unit, also if doubles cannot represent them."""
 
 from __future__ import annotations
 
@@ -16,7 +16,11 @@ _EXACT = 2**53  # all smaller whole numbers are exact as doubles
 
 
 def has_exact_doubles(values: pa.Array, unit: Fraction) -> bool:
-    """Return whether doubles represent every value in units exactly: true for floats, and for fewer than 2^53 units."""
+    """Return whether doubles are exact enough to count the values in units.
+
+    This is true for floats. For other types, the unscaled integer of each value and its number of units must be at most
+    2^53.
+    """
     if pa.types.is_floating(values.type) or not len(values):
         return True
     integers = unscaled(values)
@@ -25,7 +29,8 @@ def has_exact_doubles(values: pa.Array, unit: Fraction) -> bool:
 
 
 def unscaled(values: pa.Array) -> NDArray[Any]:
-    """Return whole numbers, or the unscaled integers of decimals, as int64, or as Python integers if they do not fit.
+    """Return whole numbers, or decimals without their decimal point, as integers. The array has the type int64, or
+    contains Python integers if a value does not fit.
 
     >>> from decimal import Decimal
     >>> unscaled(pa.array([Decimal("0.30"), Decimal("1.00")]))
@@ -50,8 +55,8 @@ def unscaled(values: pa.Array) -> NDArray[Any]:
 
 
 def multiples_of(values: pa.Array, unit: Fraction) -> tuple[NDArray[Any], Flags]:
-    """Count values in units, with halves rounded to even. Return the counts, and a mask of values that are not whole
-    multiples.
+    """Return the number of units in each value, with halves rounded to even, and a mask of the values that are not
+    whole multiples of the unit.
 
     >>> from decimal import Decimal
     >>> multiples_of(pa.array([Decimal("0.30"), Decimal("0.75")]), Fraction(1, 2))

@@ -1,4 +1,5 @@
-"""Number columns: the types that can be summed, their exact representation by floats, and the conversion of sums back.
+"""Number columns: the types that can be summed, their exact representation by floats, and the conversion of sums to
+results.
 
 A state of sums stores one ``unit`` of its input: a value of the input's type, such as 1, 1.0, 0.01 for decimals of
 scale 2, or one microsecond. The state's type therefore determines the type of the results, and a cast of the state to
@@ -25,14 +26,17 @@ from aggr.groups.groups import Groups
 from aggr.groups.numbers import Numbers
 
 EXACT_POWER = 22  # the exponent of the largest power of ten that is exact as a double
-NAN, POSITIVE, NEGATIVE = 1, 2, 4  # bits of a state's field for special values
+# the flags of the special values NaN, inf and -inf; the flags of a group are combined by bitwise or
+NAN, POSITIVE, NEGATIVE = 1, 2, 4
 
 _INT64 = np.iinfo(np.int64)
 _WORD = np.uint64(0xFFFFFFFF)
 
 
 def kept_type(dtype: pa.DataType) -> pa.DataType | None:
-    """Return the type in which a state stores the unit of a numeric column; None for a type that is not numeric."""
+    """Return the type in which a state stores the unit of a column of numbers or timestamps. Return None for other
+    types, and for decimals of 256 bits.
+    """
     if pa.types.is_integer(dtype):
         return pa.int64()
     if pa.types.is_floating(dtype):
@@ -73,9 +77,9 @@ def check_unit(units: pa.Array) -> None:
 
 
 def exact_float_parts(values: pa.Array) -> list[Floats]:
-    """Split integers, decimals and timestamps into doubles that add up to them exactly, each of shape (rows,).
+    """Return doubles that add up exactly to integers, decimals or timestamps: a list of arrays of shape (rows,).
 
-    Decimals and timestamps are counted in their unit. No value may be null.
+    Decimals are counted in units of their last decimal place, and timestamps in their unit. No value may be null.
     """
     dtype = values.type
     if pa.types.is_decimal(dtype):
@@ -89,7 +93,7 @@ def exact_float_parts(values: pa.Array) -> list[Floats]:
 
 
 def special_flags(x: Floats) -> NDArray[np.int8]:
-    """Return flags of doubles that are NaN or infinite."""
+    """Return the flag of each double: `NAN`, `POSITIVE` for inf, `NEGATIVE` for -inf, and 0 for other numbers."""
     flags = np.isnan(x) * np.int8(NAN) + (x == np.inf) * np.int8(POSITIVE) + (x == -np.inf) * np.int8(NEGATIVE)
     special: NDArray[np.int8] = flags.astype(np.int8)
     return special
@@ -110,7 +114,9 @@ def as_floats(values: pa.Array) -> Floats:
 
 
 def whole_results(limbs: Limbs, present: Flags) -> pa.Array:
-    """Return exact sums as int64, or null if a group has no values; raises ``OverflowError`` beyond int64."""
+    """Return exact sums as int64, or null if a group has no values, which ``present`` says. Raises ``OverflowError``
+    for a sum beyond int64.
+    """
     low, _, fits = as_integers(limbs, _INT64.min, _INT64.max)
     if not (fits | ~present).all():
         total = whole_number(limbs, int(np.flatnonzero(~fits & present)[0]))
@@ -138,12 +144,16 @@ def decimal_results(limbs: Limbs, present: Flags, dtype: pa.Decimal128Type) -> p
 
 
 def float_results(limbs: Limbs, special: NDArray[np.int8], present: Flags, scale: int = 0) -> pa.Array:
-    """Return rounded exact sums of a scale, or null if a group has no values."""
+    """Return exact sums, divided by ``10^scale``, as the nearest doubles. Groups with special values give NaN or an
+    infinity, and groups without values null.
+    """
     return pa.array(with_special(quotient(limbs, scale=scale), special), mask=~present)
 
 
 def with_special(results: Floats, special: NDArray[np.int8]) -> Floats:
-    """Replace results by NaN or an infinity if the special flags require it."""
+    """Return results in which groups with special values are infinite or NaN. ``special`` has the flags of each group;
+    infinities of both signs give NaN.
+    """
     if not special.any():
         return results
     infinite = np.where(special & POSITIVE, np.inf, -np.inf)
@@ -159,7 +169,7 @@ def _integer_parts(integers: Whole) -> list[Floats]:
 
 
 def _decimal_parts(values: pa.Array) -> list[Floats]:
-    width = values.type.bit_width // 64  # 64-bit words, lowest first
+    width = values.type.bit_width // 64  # the number of 64-bit words of a decimal; its lowest word is first
     start = 8 * width * values.offset
     words = np.frombuffer(values.buffers()[1] or b"", np.int64, width * len(values), start).reshape(-1, width)
     low, high = words[:, 0], words[:, -1]

@@ -15,7 +15,7 @@ from aggr.exact.superaccumulator import Limbs
 # the arrays of `digits_of`: exponents, offsets of the digits, digits
 Sums = tuple[NDArray[np.int16], Any, NDArray[np.int32]]
 
-_FLAGS = 7  # the flags of all special values
+_FLAGS = 7  # all flags of special values together
 # two digits are below 2^64, so a square times 2^864 is a finite double, and times 2^-1984 it is 0
 _MIN_LEVEL, _MAX_LEVEL = -62, 27
 _SCALES = tuple(2.0 ** (32 * levels) for levels in range(_MIN_LEVEL, _MAX_LEVEL + 1))
@@ -24,18 +24,19 @@ _SCALES = tuple(2.0 ** (32 * levels) for levels in range(_MIN_LEVEL, _MAX_LEVEL 
 def all_possible(
     counts: Whole, special: NDArray[np.int8], sums: Sums, squares: Sums | None, *, fractions: bool
 ) -> bool:
-    """Return whether every state is possible: without rows sums are 0, whole numbers sum to whole numbers, and (Σx)² ≤
-    n·Σx².
+    """Return whether the count and the sums of each state can come from the same numbers.
 
-    ``fractions`` says whether the numbers may have fractional digits and special values. A state that was reduced from
-    rows is never rejected, because magnitudes are compared with a tolerance of 2^-30.
+    The sums of no rows must be 0, the sums of whole numbers must be whole, and (Σx)² ≤ n·Σx². ``special`` has the flags
+    of special values. ``squares`` may be None for states without sums of squares. ``fractions`` says whether the
+    numbers may have fractional digits and special values. A state that was reduced from rows is never rejected, because
+    magnitudes are compared with a tolerance of 2^-30.
     """
     return bool(_all_possible(counts, special, *sums, *(squares or sums), squares is not None, fractions))
 
 
 def schwarz_holds(products: Limbs, left: Limbs, right: Limbs) -> bool:
-    """Return whether ``(Σab)² ≤ Σa²·Σb²`` for all sums. With a tolerance of 2^-30, all sums of actual rows are
-    accepted.
+    """Return whether ``(Σab)² ≤ Σa²·Σb²`` for all sums. The comparison has a tolerance of 2^-30, so that sums of actual
+    rows are never rejected.
     """
     (ab, ab_power), (aa, aa_power), (bb, bb_power) = map(_float_and_power, (products, left, right))
     with np.errstate(over="ignore", under="ignore"):
@@ -43,7 +44,9 @@ def schwarz_holds(products: Limbs, left: Limbs, right: Limbs) -> bool:
 
 
 def _float_and_power(limbs: Limbs) -> tuple[Floats, Whole]:
-    """Approximate each number by a float below 1 and a power of two."""
+    """Return an approximation of each number: a float below 1 in magnitude, and the exponent of the power of two that
+    multiplies it.
+    """
     high, _, power = leading(limbs)
     mantissas, exponents = np.frexp(high)
     return mantissas, power + exponents
@@ -88,7 +91,9 @@ def _all_possible(
 
 @compiled
 def _leading(digits: NDArray[np.int32], at: Int, end: Int) -> tuple[float, Int]:
-    """Return the two leading digits of a sum as a float, and the level of the second one."""
+    """Return the two leading digits of the sum ``digits[at:end]`` as a float, in units of the second digit, and the
+    position of the second digit, counted from the lowest one.
+    """
     if end - at == 1:
         return float(digits[at]), 0
     return digits[end - 1] * 2.0**32 + digits[end - 2], end - 2 - at

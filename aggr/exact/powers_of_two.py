@@ -23,7 +23,8 @@ from aggr.exact.double_double import fast_two_sum, two_product
 _EXACTLY = Context(prec=60)
 PLACES = 53  # the binary places of a logarithm
 _IN_CACHE = 1 << 14  # the numbers per block; temporary arrays of this size fit into the cache
-_STEPS = 64  # the number of powers in the table; the remainder of an exponent is at most half a step
+# the number of steps between powers of two in the table; the remainder of an exponent is at most half a step
+_STEPS = 64
 # the Taylor coefficients of e^s from s^9 to s^3, for |s| up to ln 2 / 128; the next term is below 2^-96
 _TAIL = [1.0 / 362880, 1.0 / 40320, 1.0 / 5040, 1.0 / 720, 1.0 / 120, 1.0 / 24, 1.0 / 6]
 _ERROR = 2.0**-68  # a bound of the relative error of the double-double; the measured error is below 2^-73
@@ -42,7 +43,7 @@ def power_of_two(tops: Whole, bottom: int) -> Floats:
 
 
 def exp2(exponents: Floats) -> Floats:
-    """Return 2 to the power of each exponent, shape (n,); infinity if it exceeds the largest double.
+    """Return 2 to the power of each exponent, shape (n,); infinity if the power exceeds the largest double.
 
     >>> exp2(np.array([-1.0, 0.5, 10.0])).tolist()
     [0.5, 1.4142135623730951, 1024.0]
@@ -90,7 +91,9 @@ def _logarithm(numbers: Floats) -> Whole:
 
 
 def _power(tops: Floats, bottom: Floats) -> tuple[Floats, Floats]:
-    """Compute ``2^(j / 64) · e^(rest · ln 2)`` as double-doubles."""
+    """Return ``2^(tops / bottom)`` as double-doubles, computed as ``2^(j / 64) · e^(rest · ln 2)`` with the nearest
+    j.
+    """
     near = tops / bottom
     product, error = two_product(near, bottom)
     below = ((tops - product) - error) / bottom
@@ -113,7 +116,9 @@ def _power(tops: Floats, bottom: Floats) -> tuple[Floats, Floats]:
 
 @cache
 def _tables() -> tuple[Floats, Floats, Floats, Floats]:
-    """Compute ln 2, shape (1,), and the powers ``2^(j / 64)`` for j up to 64, as double-doubles."""
+    """Return ln 2, shape (1,), and the powers ``2^(j / 64)`` for j from 0 to 64, as double-doubles: two arrays for ln
+    2, and two for the powers.
+    """
     powers = [_EXACTLY.power(Decimal(2), Decimal(j) / _STEPS) for j in range(_STEPS + 1)]
     return *_pairs([_EXACTLY.ln(Decimal(2))]), *_pairs(powers)
 

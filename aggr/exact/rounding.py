@@ -37,7 +37,7 @@ class Pair(NamedTuple):
     exponent: Whole
 
     def take(self, rows: Whole) -> Pair:
-        """Select pairs by their indices."""
+        """Return the pairs at these indices."""
         return Pair(self.high[rows], self.low[rows], self.exponent[rows])
 
 
@@ -132,10 +132,11 @@ def fraction(limbs: Limbs, i: int) -> tuple[int, int]:
 
 
 def _decide(pair: Pair, exactly: Callable[[int], float], are_exact: Callable[[Whole], Flags] | None = None) -> Floats:
-    """Round double-doubles. Round each pair to a double. If the error of a pair leaves two candidates, compute the
-    result by ``exactly``.
+    """Return double-doubles rounded to doubles. If the error of a pair allows two doubles, its result is
+    ``exactly(index)``.
 
-    ``are_exact`` receives the indices of such pairs, and returns a mask of the pairs without an error.
+    ``are_exact`` receives the indices of such pairs, and returns a mask of the pairs that have no error, whose rounding
+    is certain.
     """
     high, low, exponent = pair
     margin = np.abs(high) * _SAFE
@@ -153,16 +154,16 @@ def _decide(pair: Pair, exactly: Callable[[int], float], are_exact: Callable[[Wh
 
 
 def leading(limbs: Limbs) -> Pair:
-    """Return the four leading digits of each number, at least 97 bits, scaled so that the fourth digit has the value
-    1.
+    """Return the part of each number that its four leading digits represent, with at least 97 bits. The exponent of a
+    pair is that of the fourth digit.
     """
     return Pair(*_digits(*limbs.parts)[:3])
 
 
 @compiled
 def _digits(digits: NDArray[np.int32], places: Whole, low: Whole) -> tuple[Floats, Floats, Whole, Flags]:
-    """Return the result of `leading` as double-doubles, and whether each pair is exact, which is true for sums of few
-    rows.
+    """Return the three fields of `leading`, and a mask of the pairs that are exact because their numbers have at most
+    three digits.
     """
     n = len(low)
     high, residual, exponent, exact = np.zeros(n), np.zeros(n), np.zeros(n, np.int64), np.zeros(n, np.bool_)
@@ -183,7 +184,9 @@ def _digits(digits: NDArray[np.int32], places: Whole, low: Whole) -> tuple[Float
 
 
 def _divide_by(pair: Pair, divisor: tuple[Floats, Floats]) -> Pair:
-    """Divide by double-doubles other than 0. Divisors above 2^53 and powers of ten above 10^22 need two doubles."""
+    """Return pairs divided by double-doubles ``(high, low)`` other than 0. Two doubles are needed for divisors above
+    2^53 and for powers of ten above 10^22.
+    """
     high, low, exponent = pair
     first = high / divisor[0]
     times, error = two_product(first, divisor[0])
@@ -192,8 +195,8 @@ def _divide_by(pair: Pair, divisor: tuple[Floats, Floats]) -> Pair:
 
 
 def _divide_exactly(pair: Pair, divisors: Sequence[Whole]) -> Flags:
-    """Return a mask of exact pairs whose quotient from `_divide_by` has no error. Uncertain pairs are False in the
-    mask.
+    """Return a mask of the pairs whose quotient from `_divide_by` certainly has no error. The mask is valid only for
+    exact pairs.
 
     Means of few numbers are often exactly halfway between two doubles. A double-double without an error still
     determines how they are rounded.
@@ -212,7 +215,7 @@ def _divide_exactly(pair: Pair, divisors: Sequence[Whole]) -> Flags:
 
 
 def _root(pair: Pair) -> Pair:
-    """Return the square root of numbers that are positive or exactly zero."""
+    """Return the square roots of pairs that are positive or exactly zero."""
     odd = pair.exponent % 2
     high, low = pair.high * (1.0 + odd), pair.low * (1.0 + odd)
     root = np.sqrt(np.maximum(high, 0.0))
@@ -234,8 +237,8 @@ def _whole_pair_of(value: int) -> tuple[Floats, Floats]:
 
 
 def as_integers(limbs: Limbs, low_bound: int, high_bound: int) -> tuple[NDArray[np.uint64], Whole, Flags]:
-    """Return whole numbers as the low and high halves of 128 bits, and a mask of the numbers in ``[low_bound,
-    high_bound]``.
+    """Return whole numbers as integers of 128 bits, the lower 64 bits and the upper 64 bits, and a mask of the numbers
+    in ``[low_bound, high_bound]``.
     """
     low, high = _words(*limbs.parts)
     with np.errstate(over="ignore"):  # a number beyond the largest double is beyond the bounds too
@@ -249,7 +252,9 @@ def as_integers(limbs: Limbs, low_bound: int, high_bound: int) -> tuple[NDArray[
 
 @compiled
 def _words(digits: NDArray[np.int32], places: Whole, low: Whole) -> tuple[NDArray[np.uint64], Whole]:
-    """Return the lower 128 bits of whole numbers as two halves in two's complement."""
+    """Return the lower 128 bits of whole numbers in two's complement, as two arrays: the lower 64 bits and the upper 64
+    bits.
+    """
     n = len(low)
     lower, upper = np.zeros(n, np.uint64), np.zeros(n, np.int64)
     words = np.zeros(_WORDS, np.int64)

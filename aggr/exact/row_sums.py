@@ -26,14 +26,14 @@ from aggr.groups.numbers import MIN_EXPONENT, Numbers, exponent_range
 _MANTISSA = (1 << 52) - 1
 _HIDDEN = 1 << 52
 _WORD = (1 << 32) - 1
-_NONE = 1 << 20  # the lowest exponent of a group without numbers, larger than every exponent
+_NONE = 1 << 20  # stands for the lowest exponent of a group without numbers; it is larger than every exponent
 _ROWS_OF_PARTS = 1 << 20  # the rows per pass for numbers of three and four parts, whose fourth powers have 400 products
 _UWORD, _UBITS = np.uint64(_WORD), np.uint64(32)
 _PLACE_1, _PLACE_2, _PLACE_3, _PLACE_4 = (np.uint64(place) for place in (1, 2, 3, 4))
 
 
 def sum_exactly(parts: Sequence[Numbers]) -> pa.StructArray:
-    """Sum finite floats per group without error.
+    """Return the exact sum of finite floats per group.
 
     Parameters
     ----------
@@ -60,7 +60,9 @@ def sum_exactly(parts: Sequence[Numbers]) -> pa.StructArray:
 
 
 def sum_squares(parts: Sequence[Numbers]) -> pa.StructArray:
-    """Sum the squares of finite numbers per group without error. A number is the sum of its parts."""
+    """Return the exact sum of the squares of finite numbers per group, as `sum_exactly` does. The number of a row is
+    the sum of its parts.
+    """
     near = sum_near(parts[0], squares=True) if len(parts) == 1 else None
     if near is not None:
         return near
@@ -71,9 +73,11 @@ def sum_squares(parts: Sequence[Numbers]) -> pa.StructArray:
 
 
 def sum_products(left: Sequence[Numbers], right: Sequence[Numbers], powers: Whole | None = None) -> pa.StructArray:
-    """Sum the products of two finite numbers of each row per group without error. A number is the sum of its parts.
+    """Return the exact sum per group of the products of two finite numbers in each row. Each number is the sum of its
+    parts.
 
-    Each product is multiplied by ``2^powers`` of its row. By default, it is not scaled.
+    The product of a row is multiplied by ``2^power``; ``powers`` has one exponent per row. By default, products are not
+    scaled.
 
     >>> x, y = (Numbers(np.array(column), Groups.single(3)) for column in ([1e200, 3.0, -1e200], [1e200, 5.0, 1e200]))
     >>> sum_products([x], [y]).to_pylist()
@@ -92,7 +96,8 @@ def sum_products(left: Sequence[Numbers], right: Sequence[Numbers], powers: Whol
 
 
 def sum_powers(parts: Sequence[Numbers], degree: int) -> pa.StructArray:
-    """Sum the third or fourth powers of finite numbers per group without error. A number is the sum of its parts.
+    """Return the exact sum of the third or fourth powers of finite numbers per group. The number of a row is the sum of
+    its parts.
 
     A square is the exact sum of two doubles, unless it over- or underflows. The parts of a row are therefore first
     divided by a power of two near the largest part.
@@ -118,7 +123,7 @@ def sum_powers(parts: Sequence[Numbers], degree: int) -> pa.StructArray:
 
 
 def sum_monomials(factors: Sequence[Sequence[Numbers]]) -> pa.StructArray:
-    """Sum the products of three or four finite numbers of each row per group without error.
+    """Return the exact sum per group of the products of three or four finite numbers in each row.
 
     Each number is the sum of its parts. As in `sum_powers`, the numbers of a row are first divided by powers of two
     near them, so that the product of two parts is the exact sum of two doubles.
@@ -152,12 +157,12 @@ def sum_monomials(factors: Sequence[Sequence[Numbers]]) -> pa.StructArray:
 
 
 def _products(left: Sequence[Floats], right: Sequence[Floats]) -> list[Floats]:
-    """Return doubles that add up to the product of two sums of parts."""
+    """Return doubles that add up to the product of two numbers. Each number is the sum of its parts."""
     return [part for x in left for y in right for part in two_product(x, y)]
 
 
 def _bits(parts: Sequence[Numbers]) -> Whole:
-    """Return the bits of the parts, shape (parts, rows)."""
+    """Return the bits of the parts as int64, shape (parts, rows)."""
     return parts[0].bits[np.newaxis] if len(parts) == 1 else np.stack([part.bits for part in parts])
 
 
@@ -199,7 +204,11 @@ def _add(bits: Whole, ids: Ids, origin: Whole) -> Whole:
 
 @compiled
 def _add_products(left: Whole, right: Whole, squares: bool, powers: Whole, ids: Ids, origin: Whole) -> Whole:
-    """Add the digits of the products of each group, or of the squares: (a + b)² = a² + 2ab + b²."""
+    """Add the products of each group; return the digits of all sums, before carries.
+
+    ``left`` and ``right`` have the bits of the factors, shape (parts, rows). With ``squares``, both are the same
+    numbers, and each product of two different parts is added twice: (a + b)² = a² + 2ab + b².
+    """
     digits = np.zeros(origin[-1], np.int64)
     for left_part in range(left.shape[0]):
         for right_part in range(left_part if squares else 0, right.shape[0]):

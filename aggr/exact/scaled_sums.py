@@ -25,15 +25,16 @@ from aggr.exact.superaccumulator import (
 )
 from aggr.groups.groups import Groups
 
-# The step of the field `exponent` per decimal place. It is larger than the range of levels, which are from -68 to 68
-# for sums and for sums of squares.
+# The number that each decimal place adds to the field `exponent`. It is larger than the range of levels, which are from
+# -68 to 68 for sums and for sums of squares.
 SPAN = 256
 _HALF = SPAN // 2
 _MOST_PLACES = 76
 
 
 def with_places(sums: pa.StructArray, places: int, present: Flags) -> pa.StructArray:
-    """Mark exact sums as counted in units of ``10^-places``. The sums of groups without rows stay zero, without places.
+    """Return exact sums of unscaled integers as sums in units of ``10^-places``. Only their field ``exponent`` changes.
+    Groups that are False in ``present`` have no rows, and their sums stay 0 without decimal places.
 
     >>> from aggr.exact.superaccumulator import EXACT_TYPE
     >>> with_places(pa.array([{"exponent": 0, "limbs": [30]}], EXACT_TYPE), 2, np.array([True])).to_pylist()
@@ -46,7 +47,7 @@ def with_places(sums: pa.StructArray, places: int, present: Flags) -> pa.StructA
 
 
 def read_scaled(sums: pa.StructArray) -> ExactNumbers:
-    """Return sums as exact numbers with the maximum number of places of any sum."""
+    """Return sums as exact numbers. All of them have the maximum number of decimal places of the column."""
     places = _places_of(sums)
     common_places = int(places.max(initial=0))
     if common_places == 0:
@@ -56,7 +57,7 @@ def read_scaled(sums: pa.StructArray) -> ExactNumbers:
 
 
 def merge_scaled(sums: pa.StructArray, groups: Groups) -> pa.StructArray:
-    """Add sums per group, with the maximum number of places in the group."""
+    """Return the sum of the sums of each group. It has the maximum number of decimal places in the group."""
     places = _places_of(sums)
     if not places.any():
         return merge_exactly(sums, groups)
@@ -66,7 +67,7 @@ def merge_scaled(sums: pa.StructArray, groups: Groups) -> pa.StructArray:
 
 
 def subtract_scaled(sums: pa.StructArray, subtracted: pa.StructArray) -> pa.StructArray:
-    """Subtract sums row by row, with the larger number of places of the two."""
+    """Return ``sums - subtracted`` row by row. A difference has the larger number of decimal places of the two."""
     places, other = _places_of(sums), _places_of(subtracted)
     if not places.any() and not other.any():
         return subtract_exactly(sums, subtracted)
@@ -76,7 +77,7 @@ def subtract_scaled(sums: pa.StructArray, subtracted: pa.StructArray) -> pa.Stru
 
 
 def check_scaled(sums: pa.StructArray) -> None:
-    """Raise `DamagedState` unless each row has the canonical form of a scaled sum."""
+    """Raise `DamagedState` unless each row has the form that `with_places` and merges write."""
     places = _places_of(sums)
     if ((places < 0) | (places > _MOST_PLACES)).any():
         raise DamagedState("is not an exact sum: it has more decimal places than a decimal can have")

@@ -26,7 +26,7 @@ BITS = 32
 HALF = np.int64(1 << (BITS - 1))
 EXACT_TYPE = pa.struct([("exponent", pa.int16()), ("limbs", pa.list_(pa.int32()))])
 
-_NONE = 1 << 40  # the lowest level of a group without digits, larger than every level
+_NONE = 1 << 40  # stands for the lowest level of a sum without digits; it is larger than every level
 _MOST_DIGITS = 2**31 - 1  # the maximum of Arrow's 32-bit offsets
 _FIELDS = list(EXACT_TYPE)
 _LEVELS = 34  # doubles range from 2^-1074 to 2^1024, and 2^63 of them add up to 2^1087, which are the levels -34 to 33
@@ -36,7 +36,7 @@ _LEVELS = 34  # doubles range from 2^-1074 to 2^1024, and 2^63 of them add up to
 class Limbs:
     """``n`` exact numbers with their digits end to end: ``value[i] = Σ digits[places[i] + j] · 2^(32·(low[i] + j))``.
 
-    ``digits`` are balanced, ``places`` has shape (n + 1,), ``low`` shape (n,).
+    ``digits`` are balanced: from -2^31 to 2^31 - 1. ``places`` has shape (n + 1,), and ``low`` has shape (n,).
     """
 
     digits: NDArray[np.int32]
@@ -53,7 +53,7 @@ class Limbs:
 
     @property
     def parts(self) -> tuple[NDArray[np.int32], Whole, Whole]:
-        """Return digits, places and lowest levels, the arguments of the compiled loops."""
+        """Return ``digits``, ``places`` and ``low``, in the order in which the compiled loops take them."""
         return self.digits, self.places, self.low
 
     def signs(self) -> NDArray[np.int32]:
@@ -66,7 +66,7 @@ class Limbs:
 
 
 def merge_exactly(sums: pa.StructArray, groups: Groups) -> pa.StructArray:
-    """Add exact sums per group."""
+    """Return the sum of the exact sums of each group."""
     check_lengths(len(sums), groups)
     exponents, places, limbs = digits_of(sums)
     low, high = _digit_range(exponents, places, groups.ids, groups.n)
@@ -75,7 +75,7 @@ def merge_exactly(sums: pa.StructArray, groups: Groups) -> pa.StructArray:
 
 
 def subtract_exactly(sums: pa.StructArray, subtracted: pa.StructArray) -> pa.StructArray:
-    """Subtract exact sums, row by row."""
+    """Return ``sums - subtracted``, row by row."""
     rows, both = np.arange(len(sums)), [digits_of(column) for column in (sums, subtracted)]
     lows, highs = zip(*(_digit_range(exponents, places, rows, len(rows)) for exponents, places, _ in both), strict=True)
     low = np.minimum(*lows)
@@ -85,9 +85,10 @@ def subtract_exactly(sums: pa.StructArray, subtracted: pa.StructArray) -> pa.Str
 
 
 def to_arrow(digits: Whole, origin: Whole, low: Whole) -> pa.StructArray:
-    """Convert sums whose digits are below 2^62 in magnitude to balanced digits without zeros at the ends.
+    """Return sums as a column of `EXACT_TYPE`, with balanced digits and without zeros at the ends.
 
-    `origins` assigns the positions of the digits; ``low`` is the lowest level of each group.
+    ``digits`` has the digits of all sums, below 2^62 in magnitude, at the positions that `origins` assigns. ``low`` is
+    the lowest level of each sum.
     """
     exponents, places, limbs = _balanced(digits, origin, low)
     if len(limbs) > _MOST_DIGITS:
@@ -97,7 +98,9 @@ def to_arrow(digits: Whole, origin: Whole, low: Whole) -> pa.StructArray:
 
 
 def limbs_to_arrow(limbs: Limbs) -> pa.StructArray:
-    """Convert balanced numbers, which may have zeros at their low ends, to the form of `to_arrow`."""
+    """Return numbers with balanced digits as a column of `EXACT_TYPE`. Zeros at their low ends are removed, as in
+    `to_arrow`.
+    """
     high = np.where(limbs.places[1:] > limbs.places[:-1], limbs.low + np.diff(limbs.places) - 1, -_NONE)
     low = np.where(high > -_NONE, limbs.low, _NONE)
     origin = origins(low, high)
@@ -107,13 +110,17 @@ def limbs_to_arrow(limbs: Limbs) -> pa.StructArray:
 
 
 def check_exact(sums: pa.StructArray, degree: int = 2) -> None:
-    """Raise `DamagedState` unless each row has the form of `to_arrow`, for sums of products of ``degree`` doubles."""
+    """Raise `DamagedState` unless each row is an exact sum as `to_arrow` writes it: without a digit 0 at its ends, and
+    within the range of sums of products of ``degree`` doubles.
+    """
     if not _all_canonical(*digits_of(sums), _LEVELS * degree):
         raise DamagedState("is not an exact sum: it begins or ends with a digit 0, or does not represent a double")
 
 
 def digits_of(sums: pa.StructArray) -> tuple[NDArray[np.int16], NDArray[np.int32], NDArray[np.int32]]:
-    """Return the exponents of exact sums, the offsets of their digits, and the digits."""
+    """Return the exponents of exact sums, shape (n,), the offsets of their digits, shape (n + 1,), and all digits end
+    to end.
+    """
     sums = field_of_type(sums, EXACT_TYPE)
     limbs = sums.field("limbs")
     return sums.field("exponent").to_numpy(), limbs.offsets.to_numpy(), limbs.values.to_numpy()
@@ -175,7 +182,9 @@ def _add(
 
 @compiled
 def _balanced(digits: Whole, origin: Whole, low: Whole) -> tuple[NDArray[np.int16], Whole, NDArray[np.int32]]:
-    """Carry from digit to digit; return the exponents, the offsets of the digits of each sum, and the digits."""
+    """Carry from digit to digit, and return balanced digits: the exponent of each sum, the offsets of its digits, and
+    the digits of all sums.
+    """
     n, half = len(low), 1 << 31
     exponents, places = np.zeros(n, np.int16), np.zeros(n + 1, np.int64)
     limbs = np.empty(len(digits), np.int32)

@@ -45,7 +45,8 @@ def read_weights(column: pa.Array) -> Weights:
 
 
 def accepted_weights(column: pa.Array) -> tuple[Weights, Flags]:
-    """Return weights as int64, and a mask of weights that `read_weights` refuses; they are 0. Null counts as 0.
+    """Return weights as int64, and a mask of the weights that `read_weights` rejects. Rejected weights and nulls become
+    0.
 
     Raises ``TypeError`` for a column that is not numeric.
 
@@ -71,7 +72,7 @@ def accepted_weights(column: pa.Array) -> tuple[Weights, Flags]:
 
 
 def _exceeds_int64(dtype: pa.DataType) -> bool:
-    """Return whether a numeric type has values from 2^63."""
+    """Return whether a numeric type has values of 2^63 or more."""
     if pa.types.is_decimal(dtype):
         return bool(dtype.precision - dtype.scale >= 19)
     return bool(pa.types.is_floating(dtype) or dtype == pa.uint64())
@@ -85,7 +86,7 @@ def _refused(column: pa.Array) -> ValueError:
 
 
 def float_parts(weights: Weights) -> list[Floats]:
-    """Split weights into floats that add up to them exactly."""
+    """Return one or two arrays of floats that add up exactly to the weights."""
     low = (weights & 0xFFFFFFFF).astype(np.float64)
     high = weights >> 32
     return [low, high.astype(np.float64) * 2.0**32] if high.any() else [low]
