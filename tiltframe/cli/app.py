@@ -1,4 +1,6 @@
-"""The command line: the commands of the core, and those that entry points of ``tiltframe.commands`` add."""
+"""The command line: all commands, and the exit status and message of each error. Other packages add commands by entry
+points of the group ``tiltframe.commands``.
+"""
 
 from __future__ import annotations
 
@@ -37,7 +39,7 @@ _MISTAKES = (ValueError, TypeError, OverflowError, aggr.UnknownFunction)
 
 
 class _ReaderHasGone(Exception):
-    """A broken pipe of standard output. It replaces BrokenPipeError, for which click would exit with status 1."""
+    """An error that replaces BrokenPipeError if standard output was closed, because click would exit with status 1."""
 
 
 class _Commands(click.Group):
@@ -53,7 +55,9 @@ class _Commands(click.Group):
         return own
 
     def invoke(self, ctx: click.Context) -> Any:
-        """Invoke a command. A closed standard output, as in ``| head -1``, is not an error."""
+        """Invoke a command. If standard output is closed, as by ``| head -1``, raise `_ReaderHasGone`, which is not
+        reported as an error.
+        """
         try:
             return super().invoke(ctx)
         except BrokenPipeError as error:
@@ -62,7 +66,9 @@ class _Commands(click.Group):
     def resolve_command(
         self, ctx: click.Context, args: list[str]
     ) -> tuple[str | None, click.Command | None, list[str]]:
-        """Raise an error if an option that takes one value occurs twice, because click would silently use the last."""
+        """Return the command and its arguments. Raise an error if an option that takes one value is passed twice: click
+        would use the last value without a message.
+        """
         name, command, arguments = super().resolve_command(ctx, args)
         if command is not None:
             ctx.with_resource(options_in_messages())
@@ -82,7 +88,9 @@ def _is_named(option: click.Parameter) -> TypeGuard[click.Option]:
 
 
 def _loaded(point: EntryPoint) -> click.Command:
-    """Return a command. If packages that it requires are missing, the returned command prints the extra to install."""
+    """Return the command of an entry point. If packages that it requires are missing, return a command that prints
+    which extra to install.
+    """
     try:
         command: click.Command = point.load()
         return command
@@ -114,7 +122,7 @@ for _command in (*_OWN, functions, new_function, doctor, bench_command):
 
 
 def main(args: list[str] | None = None) -> None:
-    """Run the command line. A user's mistake is reported in one sentence on standard error, with exit status 2."""
+    """Run the command line. For a user's mistake, write one sentence to standard error, and exit with status 2."""
     if isinstance(sys.stdout, io.TextIOWrapper):
         sys.stdout.reconfigure(errors="backslashreplace")  # escape characters that the terminal cannot write
     if sys.stderr is not None and sys.stderr.isatty():
@@ -125,7 +133,7 @@ def main(args: list[str] | None = None) -> None:
         with never_swallowed():
             cli.main(args, standalone_mode=False)
         if sys.stdout is not None:
-            sys.stdout.flush()  # A full disk raises its error in this call.
+            sys.stdout.flush()  # if the disk is full, the error is raised here and not at exit
     except (KeyboardInterrupt, click.exceptions.Abort):
         _end(interrupted(), 130)
     except (BrokenPipeError, _ReaderHasGone):
@@ -135,7 +143,7 @@ def main(args: list[str] | None = None) -> None:
         click.echo(error.format_message(), err=True)
         sys.exit(2)
     except click.ClickException as error:
-        # Click's messages can contain long values, so they are shortened.
+        # click's messages may contain long values, which are shortened
         _end(re.sub(r"'([^']{80})[^']{40,}'", r"'\1…'", error.format_message()), 2)
     except OSError as error:
         _drop_output()
@@ -147,7 +155,9 @@ def main(args: list[str] | None = None) -> None:
 
 
 def _drop_output() -> None:
-    """Redirect standard output to the null device, so that Python does not flush the buffer again at exit."""
+    """If standard output cannot be written, redirect it to the null device, so that Python does not try to write the
+    buffer again at exit.
+    """
     try:
         sys.stdout.flush()
     except OSError:
@@ -155,7 +165,9 @@ def _drop_output() -> None:
 
 
 def _end(message: str, status: int) -> None:
-    """Print one line, in characters that any terminal can write, and exit."""
+    """Write one line to standard error, in characters that any terminal can write, and exit with the status
+    ``status``.
+    """
     line = " ".join(message.split()).encode(errors="backslashreplace").decode()
     click.echo(f"tiltframe: {line if len(line) <= _LONGEST else line[: _LONGEST - 1] + '…'}", err=True)
     sys.exit(status)

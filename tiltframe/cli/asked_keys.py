@@ -1,4 +1,4 @@
-"""Keys of results on the command line: a key of the frame, or the value that a file assigns to a key."""
+"""The option for the keys of results: a key of the frame, or a value that a file assigns to a key."""
 
 from __future__ import annotations
 
@@ -11,7 +11,8 @@ from tiltframe.store import key_kinds
 
 
 def asked_keys(texts: Iterable[str]) -> dict[str, Any] | None:
-    """Return the requested keys, ``NAME`` or ``NAME=lookup(KEY, FILE, valid=as_of)``, or None if no keys are requested.
+    """Return the requested keys by their names in the results. A text is ``NAME`` or ``NAME=lookup(KEY, FILE,
+    valid=as_of)``. Return None if there are no texts.
 
     >>> asked_keys(["host"])
     {'host': 'host'}
@@ -26,7 +27,7 @@ def asked_keys(texts: Iterable[str]) -> dict[str, Any] | None:
 
 
 def _read_derived(call: str) -> Any:
-    """Return the derived key that a call as text describes; raise ``ValueError`` for other texts."""
+    """Return the derived key that the text of a call describes. Raise ``ValueError`` for other texts."""
     kinds = key_kinds()
     if not kinds:
         raise ValueError(f"cannot read {shown(call)} as a key; write the name of a key of the frame")

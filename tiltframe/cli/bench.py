@@ -1,5 +1,5 @@
-"""tiltframe bench: speed, bytes and errors of any function, compared with other packages on the same rows, or with
-Spark's own functions on Spark.
+"""tiltframe bench: measure the speed, the bytes and the errors of any function. Other packages, or with --spark the
+functions of Spark, are measured on the same rows.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ if TYPE_CHECKING:
 
     from aggr.bench import Report
 
-_GROUP = "tiltframe.benchmarks"  # the group of entry points for benchmarks outside of this process, such as on Spark
+_GROUP = "tiltframe.benchmarks"  # the group of entry points for benchmarks that run elsewhere, such as on Spark
 _ONLY_ON_SPARK = ("master", "settings", "table", "keys", "time", "levels", "skewed", "folder")
 _ONLY_HERE = ("memory", "all_cores")
 _WRITTEN = "interrupted; the figures so far were written"
@@ -186,7 +186,7 @@ def _progress() -> Iterator[Callable[[int, int, str], None]]:
 
 
 def _check_place(context: click.Context, is_on_spark: bool) -> None:
-    """Raise an error for an option that cannot be used on Spark, or that can be used only on Spark."""
+    """Raise an error if an option was passed that works only with --spark, or only without it."""
     for name in _ONLY_HERE if is_on_spark else _ONLY_ON_SPARK:
         if context.get_parameter_source(name) == ParameterSource.COMMANDLINE:
             option = next(parameter.opts[0] for parameter in context.command.params if parameter.name == name)
@@ -226,7 +226,7 @@ def _group_counts(text: str) -> list[int]:
 
 
 def _rows_in(file: str, measures: list[Measure]) -> pa.Table:
-    """Read the columns of the measures from a file."""
+    """Return the rows of a file with the columns that the measures read."""
     rows = rows_of(
         file, "data", lambda names: [name for measure in measures for name in measure.columns(names)], time=""
     )

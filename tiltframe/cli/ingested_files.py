@@ -1,4 +1,5 @@
-"""The record of the files in a store. It ensures that the rows of a file count once, under any name of the file.
+"""Records of the files whose rows are in a store. They ensure that the rows of a file count once, even if the file is
+passed under several names.
 
 A file is identified by a digest of its bytes. Each commit records, in addition to its states:
 
@@ -25,46 +26,54 @@ class KnownFile:
     """A file, with its records in a store."""
 
     file: Path
-    content: str  # the digest of the file's bytes
-    record: Mapping[str, Any] | None  # the record of the digest ``content``
-    before: str | None  # the digest that the store has recorded for the path, if it differs from ``content``
-    before_record: Mapping[str, Any] | None  # the record of the digest ``before``
-    recorded_content: str | None  # the digest that is recorded for the path
+    content: str  # the digest of the bytes of the file
+    record: Mapping[str, Any] | None  # the store's record of the digest ``content``, or None
+    # the digest that the store has recorded for the path of the file, if it differs from ``content``; otherwise None
+    before: str | None
+    before_record: Mapping[str, Any] | None  # the store's record of the digest ``before``, or None
+    recorded_content: str | None  # the digest that the store has recorded for the path of the file, or None
     piped: bool  # whether the file is standard input, whose path is not recorded
-    stamp: tuple[int, int]  # the size and the modification time of the file when its bytes were read
+    # the size in bytes and the modification time in nanoseconds of the file before its bytes were read
+    stamp: tuple[int, int]
 
     @property
     def is_path_recorded(self) -> bool:
-        """Whether the store's record for this path has the digest of the current bytes.
+        """Whether the digest that the store has recorded for the path is that of the current bytes.
 
-        Always true for standard input, whose path is not recorded.
+        It is true for standard input, whose path is not recorded.
         """
         return self.piped or self.recorded_content == self.content
 
     @property
     def is_stored(self) -> bool:
-        """Whether the store has the rows of the file."""
+        """Whether the store contains the rows of the file."""
         return self.record is not None and bool(self.record["held"])
 
     @property
     def before_stored(self) -> bool:
-        """Whether the store has rows of an earlier version of the file at this path."""
+        """Whether the store contains the rows of an earlier version of the file at this path."""
         return self.before_record is not None and bool(self.before_record["held"])
 
     @property
     def before_range(self) -> Range | None:
-        """The range of windows of the earlier version's rows, or None if it had no rows."""
+        """The range of the windows of the earlier version's rows, or None if there is no earlier version or it had no
+        rows.
+        """
         span = None if self.before_record is None else self.before_record["range"]
         return None if span is None else (span[0], span[1])
 
     @property
     def changed(self) -> bool:
-        """Whether the store has rows of another version of the file at this path."""
+        """Whether the store contains rows of an earlier version of the file at this path, and not those of the current
+        one.
+        """
         return not self.is_stored and self.before_stored and self.before_range is not None
 
 
 def look_up(files: Sequence[Path], store: FrameStore, piped: Path | None = None) -> list[KnownFile]:
-    """Read the digests of files, and return the files with their records in a store."""
+    """Compute the digests of files, and return the files with their records in a store. ``piped`` is the file that
+    contains standard input.
+    """
     stamps = [_stamp(file) for file in files]
     contents = [file_digest(file) for file in files]
     recorded = _recorded(store, [*map(_content, contents), *map(_path, files)])
@@ -84,12 +93,13 @@ def to_record(
     ranges: Mapping[Path, Range],
     sources: Iterable[KnownFile] | None = None,
 ) -> tuple[dict[str, Any], dict[str, Any]]:
-    """Return the records to write, and the current records of the same names. The commit fails if another writer
-    changes the current records first.
+    """Return the records to write, and the current records that they replace, both by name. The commit fails if another
+    writer changes these current records first.
 
     ``filed`` are the files whose paths are recorded. ``came`` are the files whose rows are added to the store, and
-    ``ranges`` contains the range of windows of each. If a range is computed again from ``sources``, the earlier
-    contents of the paths in ``came`` are marked as replaced, unless another source has the same content.
+    ``ranges`` maps them to the ranges of their windows. ``sources`` is passed if windows are computed again from these
+    files. In this case, earlier contents of the paths in ``came`` are marked as replaced, unless one of the sources has
+    this content.
     """
     recorded: dict[str, Any] = {}
     replacing: dict[str, Any] = {}
@@ -123,8 +133,8 @@ def to_record(
 
 
 def note(store: FrameStore, recorded: Mapping[str, Any], replacing: Mapping[str, Any]) -> None:
-    """Write records into a store without states. A conflict is ignored, because it means that another writer
-    has written the same records.
+    """Commit records to a store, and no states. ``replacing`` has the earlier records that they replace. A conflict is
+    ignored, because it means that another writer has written the same records.
     """
     if recorded:
         try:
@@ -134,19 +144,21 @@ def note(store: FrameStore, recorded: Mapping[str, Any], replacing: Mapping[str,
 
 
 def unchanged(known_file: KnownFile) -> None:
-    """Raise ``ValueError`` if a file has changed since its bytes were read."""
+    """Raise ``ValueError`` if a file has changed since its digest was computed."""
     if _stamp(known_file.file) != known_file.stamp:
         raise ValueError(f"{known_file.file} changed while it was read; wait until the file is complete, and try again")
 
 
 def file_digest(file: Path) -> str:
-    """Return the digest of the bytes of a file."""
+    """Return the digest of the bytes of a file: 32 hexadecimal digits of SHA-256."""
     with open(file, "rb") as stream:
         return hashlib.file_digest(stream, "sha256").hexdigest()[:32]
 
 
 def _recorded(store: FrameStore, names: Iterable[str]) -> dict[str, Any]:
-    """Return records of a store by name. Names may repeat, because files may be equal or linked."""
+    """Return the records of a store that have one of ``names``, by name. Names may repeat, because files may be equal
+    or linked.
+    """
     return store.recorded(list(dict.fromkeys(names)))
 
 

@@ -1,4 +1,4 @@
-"""Ctrl-C: report what an interrupted command has written."""
+"""Ctrl-C: the message of an interrupted command says what was written."""
 
 from __future__ import annotations
 
@@ -21,30 +21,33 @@ STEPS = "interrupted; the completed steps remain, and the store is intact; run t
 
 _SOON = 0.01  # seconds
 
-_sentence = [NOTHING]  # global, because a signal handler cannot receive it as an argument
+_sentence = [NOTHING]  # the current message; global, because a signal handler cannot receive it as an argument
 
 
 def interrupted() -> str:
-    """Return the message to print if the command is interrupted now."""
+    """Return the message for a command that is interrupted now."""
     return _sentence[0]
 
 
 def from_now(sentence: str) -> None:
-    """Set the message to print if the command is interrupted from now on."""
+    """Set the message for a command that is interrupted from now on."""
     _sentence[0] = sentence
 
 
 @cache
 def too_late_at_exit() -> None:
-    """Ignore Ctrl-C while the process exits. The work is done, so a signal would only interrupt its last steps."""
+    """Make the process ignore Ctrl-C while it exits. Its work is done at this point, so a signal could only interrupt
+    the last steps.
+    """
     atexit.register(signal.signal, signal.SIGINT, signal.SIG_IGN)
 
 
 @contextmanager
 def never_swallowed() -> Iterator[None]:
-    """Send Ctrl-C again if it arrived in code that cannot raise, such as the callback of a weak reference.
+    """Within the block, send the signal of Ctrl-C again if it arrived in code that cannot raise exceptions, such as the
+    callback of a weak reference.
 
-    Python only prints an exception raised in such code, so the command would continue.
+    Python only prints an exception that such code raises, so the command would continue.
     """
     previous_hook = sys.unraisablehook
 
@@ -63,8 +66,8 @@ def never_swallowed() -> Iterator[None]:
 
 @contextmanager
 def writing(written: Callable[[], bool]) -> Iterator[None]:
-    """Set the message for an interrupt while a store is written. ``written`` returns whether the store has the new
-    data.
+    """Within the block, which writes to a store, set the message for an interrupt. If the block is interrupted,
+    ``written`` returns whether the store has the new data.
     """
     from_now(UNSURE)
     try:

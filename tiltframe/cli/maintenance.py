@@ -86,7 +86,7 @@ def expire(uri: str, name: str | None, retention: str | None, now: str | None, c
             "--retention 10s=1d,1m=7d"
         )
     from_now(STEPS)
-    store = FrameStore(uri, name=name, retention=retained)  # Opening the store writes the new retention.
+    store = FrameStore(uri, name=name, retention=retained)  # opening the store writes the new retention
     if not store.retention:
         click.echo(f"{store.display_uri}: every level is kept for ever from now on; nothing was removed", err=True)
         return
@@ -115,8 +115,8 @@ def end_stream(uri: str, stream: str, name: str | None) -> None:
 
 
 def _kept_text(removed: Vacuumed) -> str:
-    """Return a sentence with the number of files or rows that are too recent to remove, and the time at which they can
-    be removed.
+    """Return the end of a sentence with the number of files or rows that are too recent to remove, and the time from
+    which they can be removed. Return ``""`` if all were removed.
     """
     if removed.kept_until is None:
         return ""
@@ -138,7 +138,7 @@ def check(uri: str, name: str | None, form: str) -> None:
         store = FrameStore(uri, name=name)
         with progress_bar("checking", 0) as progress:
             report = store.verify(progress)
-    except DamagedStore as error:  # the damage may prevent opening the store
+    except DamagedStore as error:  # the damage prevents even opening the store
         report = VerifyReport(
             backend_at(uri, name or "", {}).display_uri, levels=(), parts=0, rows=0, problems=(str(error),)
         )

@@ -1,4 +1,6 @@
-"""The metrics of a running stream over HTTP: /metrics in Prometheus' text format, and /healthz."""
+"""The HTTP server of a running stream: /metrics returns metrics in Prometheus' text format, and /healthz whether the
+stream works.
+"""
 
 from __future__ import annotations
 
@@ -18,7 +20,8 @@ if TYPE_CHECKING:
 
 
 def metrics_address(text: str) -> tuple[str, int]:
-    """Return the host and the port of ``--metrics``.
+    """Return the host and the port in the option ``--metrics``. Without a host, it is the empty text, which means all
+    addresses of this machine.
 
     >>> metrics_address("127.0.0.1:9465"), metrics_address("[::1]:0"), metrics_address(":9465")
     (('127.0.0.1', 9465), ('::1', 0), ('', 9465))
@@ -36,7 +39,8 @@ def metrics_address(text: str) -> tuple[str, int]:
 def serving_metrics(
     address: tuple[str, int] | None, text: Callable[[], str], is_alive: Callable[[], bool]
 ) -> Iterator[int | None]:
-    """Answer requests in separate threads while a stream runs; yield the port, or None if no address was passed.
+    """Within the block, answer requests in separate threads. Yield the port, or None if ``address`` is None. ``text``
+    returns the metrics, and ``is_alive`` whether the stream works.
 
     Raises
     ------
@@ -61,7 +65,7 @@ def _server_at(address: tuple[str, int], text: Callable[[], str], is_alive: Call
     from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 
     class Handler(BaseHTTPRequestHandler):
-        timeout = 10  # the seconds that a client has to send its request
+        timeout = 10  # the maximum number of seconds until a client has sent its request
 
         def do_GET(self) -> None:
             path = self.path.partition("?")[0]
@@ -84,7 +88,7 @@ def _server_at(address: tuple[str, int], text: Callable[[], str], is_alive: Call
             self.wfile.write(data)
 
         def log_message(self, format: str, *arguments: object) -> None:
-            """Write no log, because standard error shows the reports of the stream."""
+            """Write no log, because the reports of the stream are written to standard error."""
 
     class Server(ThreadingHTTPServer):
         address_family = socket.AF_INET6 if ":" in address[0] else socket.AF_INET

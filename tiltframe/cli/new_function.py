@@ -12,7 +12,7 @@ import click
 from aggr.arguments import shown
 from aggr.registry import aliases, names
 
-_FILES = {  # the files of the template, and their names in the new package
+_FILES = {  # file of the template → its path in the new package
     "pyproject.toml.txt": "pyproject.toml",
     "README.md.txt": "README.md",
     "benchmark.py.txt": "benchmark.py",

@@ -1,8 +1,8 @@
-"""Bad rows: leave out the rows that cannot be read, and write each with its line number and the reason to a file.
+"""Bad rows: skip the rows that cannot be read, and write each to a file, with its line number and the reason.
 
-A row is bad if it cannot be read alone: its line is not JSON or CSV, a value has another type or is not a time, or an
-expression or a function rejects a value. If a block of lines cannot be read, its halves are read separately, and their
-halves in turn, until the bad lines are known. Other systems call the file of bad rows a dead letter queue.
+A row is bad if its line is not JSON or CSV, if a value has another type than its column or is not a time, or if an
+expression or a function rejects a value. If a block of lines cannot be read, it is halved until the bad lines are
+known. Other systems call the file of bad rows a dead letter queue.
 """
 
 from __future__ import annotations
@@ -53,22 +53,22 @@ class Line:
 
 
 _Bad: TypeAlias = list[tuple[Line, Exception]]
-# a part of a file: its good rows (None if it has none), the number of all its rows, and its bad rows
+# a part of a file: a table of its good rows (None if there are none), the number of all its rows, and its bad rows
 _Piece: TypeAlias = tuple[pa.Table | None, int, _Bad]
 _NONE: _Bad = []
 _Check: TypeAlias = Callable[[pa.Table], object]
 
 
 class BadRows:
-    """A file of JSON lines to which bad rows are written, and their number.
+    """A file of JSON lines to which bad rows are written. It also counts them.
 
     Parameters
     ----------
     file : Path, optional
-        Without a file, bad rows are only counted.
+        The file to append to. Without a file, bad rows are only counted.
     once : bool
-        Whether rows that the file already contains are not written again. This is needed if a process that was killed
-        reads the same files again.
+        Whether to skip rows that the file already contains. This is needed if a process that was killed reads the same
+        files again.
     """
 
     def __init__(self, file: Path | None = None, once: bool = True) -> None:
@@ -78,8 +78,8 @@ class BadRows:
             self.begin_again()
 
     def begin_again(self) -> None:
-        """Set the count to 0, and from now on skip rows that the file already contains. Call this before all rows are
-        read again.
+        """Set the count to 0, and from now on do not write rows that the file already contains. Call this before all
+        rows are read again.
         """
         self.count = 0
         if self.file is not None and self.file.exists():
@@ -91,7 +91,7 @@ class BadRows:
                 ) from None
 
     def put(self, source: str, line: Line, error: Exception) -> None:
-        """Count a bad row, and write it to the file."""
+        """Count a bad row, and append it to the file. ``source`` is the name of the file that the row comes from."""
         self.count += 1
         if self.file is None:
             return
@@ -111,8 +111,8 @@ class BadRows:
 
 
 def reason(error: Exception) -> str:
-    """Return the message of an error as the reason why a row is bad: one line, without the file, the line number and
-    advice.
+    """Return an error's message as the reason why a row is bad. The reason is one line, without the name of the file,
+    the line number and the advice.
     """
     message = re.sub(r"^cannot read [^:]* as JSON lines: ", "", str(error))
     message = re.sub(r"^(cannot read )?\S*piece\.\w+(, line [0-9,]+)?(:| is) ?(in line [0-9,]+,? )?", "", message)
@@ -125,9 +125,9 @@ def sound(
 ) -> tuple[Rows | None, _Bad]:
     """Return the rows of the good lines, or None if all lines are bad, and a list of the bad lines with their errors.
 
-    A line is bad if ``read``, which returns the rows of lines, or ``check``, which receives these rows, raises an error
-    for it. ``check`` is called for halves of the lines only if it fails for all good lines together, because it is
-    slower.
+    A line is bad if ``read`` or ``check`` raises an error for it. ``read`` returns the rows of lines, and ``check``
+    receives these rows. ``check`` is slower, so it is called for all good lines together, and only if it fails for
+    halves of them.
     """
 
     def checked(lines: Sequence[Line]) -> Rows:
@@ -144,8 +144,8 @@ def sound(
 
 
 def before_first_bad(lines: Sequence[Line], read: Callable[[Sequence[Line]], object]) -> int:
-    """Return the number of lines before the first line for which ``read`` raises an error, by bisection. At least one
-    line must be bad.
+    """Return the number of lines before the first line for which ``read`` raises an error. The line is found by
+    bisection. At least one line must be bad.
     """
     low, high = 0, len(lines)
     while high - low > 1:
@@ -159,8 +159,8 @@ def before_first_bad(lines: Sequence[Line], read: Callable[[Sequence[Line]], obj
 
 
 def _divided(lines: Sequence[Line], read: Callable[[Sequence[Line]], object]) -> tuple[list[Line], _Bad]:
-    """Return the good lines, and the bad lines with their errors. ``read`` is called with all lines and, if it fails,
-    with halves of them, down to single lines.
+    """Return the good lines, and the bad lines with their errors. ``read`` is called with all lines. If it raises an
+    error, the lines are halved, down to single lines.
     """
     try:
         read(lines)
@@ -180,8 +180,8 @@ def file_batches(
 ) -> Iterator[pa.RecordBatch]:
     """Yield the columns ``columns`` of the rows of a file.
 
-    If ``bad`` is passed, bad rows are added to it and left out; otherwise a bad row raises an error. ``check`` receives
-    a table of rows, and raises an error if one of them counts as bad although it can be read.
+    If ``bad`` is passed, it receives the bad rows, which are left out; otherwise a bad row raises an error. ``check``
+    receives a table of rows that could be read, and raises an error if one of them counts as bad.
     """
     if bad is None:
         yield from source.batches_of(file, columns)
@@ -217,11 +217,12 @@ def _read_whole(read: Callable[[], pa.Table], check: _Check) -> pa.Table | None:
 
 
 def _typed_batches(file: Path, columns: Sequence[str]) -> Iterator[tuple[pa.RecordBatch, Callable[[], pa.RecordBatch]]]:
-    """Yield batches of the columns ``columns`` of a file whose format has types. With each batch, yield a function that
-    reads the same rows with all columns, because bad rows are written with all columns.
+    """Yield batches of the columns ``columns`` of a file whose format has types. Each batch comes with a function that
+    reads the same rows with all columns of the file: bad rows are written with all columns.
     """
     own_reader = reader_of(file)
-    if own_reader is not None:  # its batches may have other sizes if other columns are read
+    # read all columns at once: with other columns, the reader may return batches of other sizes
+    if own_reader is not None:
         names = read_schema(own_reader, file).names
         for batch in read_batches(own_reader, file, names):
             yield batch.select([name for name in columns if name in names]), partial(_itself, batch)
@@ -264,8 +265,8 @@ def _of_typed(source: Source, file: Path, columns: Sequence[str], check: _Check,
 
 
 def _of_text(source: Source, file: Path, columns: Sequence[str], check: _Check, folder: Path) -> Iterator[_Piece]:
-    """Yield the rows of a text file in blocks of complete records. The good rows of a block with bad ones are found by
-    `sound`.
+    """Yield the rows of a text file, block by block. A block consists of complete records. If it cannot be read as a
+    whole, `sound` separates its good lines from the bad ones.
     """
     reading, delimiter = source.reading, delimiter_of(file, source.reading)
     piece = folder / f"piece.{kind_of(file)}"
@@ -299,7 +300,7 @@ def _of_text(source: Source, file: Path, columns: Sequence[str], check: _Check, 
 
 def _end_of_records(data: bytes, quoted: bool) -> int:
     """Return the position after the last line end that is not inside quotes. If all line ends are inside quotes, return
-    the position after the last one. Quotes count only if ``quoted`` is true.
+    the position after the last one. With ``quoted`` false, quotes have no meaning.
     """
     last = end = data.rfind(b"\n") + 1
     quotes = data.count(b'"', 0, end) if quoted else 0
@@ -310,8 +311,8 @@ def _end_of_records(data: bytes, quoted: bool) -> int:
 
 
 def _chunks(file: Path, reading: ReadOptions) -> Iterator[bytes]:
-    """Yield the bytes of a text file in blocks, and an empty block at the end. Raise ``ValueError`` if a line break in
-    the encoding has more than one byte, or if the file is a JSON array.
+    """Yield the bytes of a text file in blocks of `_BLOCK` bytes, and then an empty block. Raise ``ValueError`` if a
+    line break in the encoding has more than one byte, or if the file is a JSON array.
     """
     if "\n".encode(reading.encoding) != b"\n":
         raise ValueError(
@@ -332,7 +333,7 @@ def _chunks(file: Path, reading: ReadOptions) -> Iterator[bytes]:
 
 
 def _head(data: bytes, delimiter: str, skip_rows: int) -> bytes:
-    """Return the beginning of a CSV file up to the end of its header, with the skipped and the empty lines above it."""
+    """Return the beginning of a CSV file: the first ``skip_rows`` lines, empty lines and the header."""
     above = b"".join(data.splitlines(keepends=True)[:skip_rows]) if skip_rows else b""
     complete = re.match(rb"[\r\n]*+" + record_pattern(delimiter), data[len(above) :])
     return above + (complete[0] if complete else data[len(above) : data.find(b"\n", len(above)) + 1])
@@ -341,9 +342,9 @@ def _head(data: bytes, delimiter: str, skip_rows: int) -> bytes:
 def _records(data: bytes, number: int, delimiter: str | None, last: bool) -> tuple[list[Line], bytes]:
     """Split bytes into records. Return the records, and the bytes of an incomplete record at the end.
 
-    A record of CSV ends at the first line end outside quotes. If a quote is not closed within a thousand lines or until
-    the end of the file (``last``), the record is only the line with this quote. ``number`` is the number of the first
-    line.
+    A record of CSV ends at the first line end outside quotes. If the closing quote is missing within a thousand lines,
+    or in the rest of the file if ``last`` is true, the record is only the line with the opening quote. ``number`` is
+    the number of the first line.
     """
     record = re.compile(rb"[^\r\n]*+(?:\r\n|\n|\r)" if delimiter is None else record_pattern(delimiter))
     line = re.compile(rb"[^\r\n]*+(?:\r\n|\n|\r|\Z)")
@@ -362,11 +363,12 @@ def _records(data: bytes, number: int, delimiter: str | None, last: bool) -> tup
 
 
 def sample_of(file: Path, reading: ReadOptions, folder: Path) -> Path:
-    """Write a sample of a text file's first records to a file in ``folder``, and return its path. Types are inferred
-    from this sample.
+    """Write a sample of a text file's first records to a file in ``folder``, from which the types of columns are
+    inferred. Return the path of the sample.
 
-    The sample contains the records whose values have the most frequent kind of their column, such as number or text.
-    The file itself is returned if its format has types, or if there are no such records.
+    For each column, the most frequent kind of value is determined, such as number or text. The sample contains the
+    records in which all values have these kinds. If there are no such records, or if the format of the file has types,
+    no sample is used and ``file`` is returned.
     """
     if has_types(file):
         return file
@@ -398,7 +400,7 @@ def sample_of(file: Path, reading: ReadOptions, folder: Path) -> Path:
 
 
 def _kinds(text: str, delimiter: str | None) -> dict[object, str] | None:
-    """Return the kinds of the values in a record, as column → kind, or None if the text is not a record. Kinds are
+    """Return the kind of each value in a record, as column → kind, or None if the text is not a record. Kinds are
     nothing, text, truth, whole, number, time and, in JSON, list and dict.
     """
     try:
@@ -420,10 +422,10 @@ def _kind(value: object, delimiter: str | None) -> str:
 
 
 def open_leniently(opened: Callable[..., Source], check: Callable[[pa.Schema], None], reading: ReadOptions) -> Source:
-    """Return the source that ``opened`` returns. If bad rows prevent this, infer types from samples of the files that
-    contain only records with the most frequent kinds of values.
+    """Return the source that ``opened`` returns. If this fails because of bad rows, or if event times are text because
+    of bad rows, the types are inferred from samples of the files, which `sample_of` writes.
 
-    ``opened`` is `open_source` without its argument ``sample``. ``check`` raises an error if a schema does not fit.
+    ``opened`` is `open_source` with all arguments but ``sample``. ``check`` raises an error if a schema does not fit.
     """
 
     def text_times(source: Source) -> list[bool]:

@@ -1,7 +1,7 @@
-"""Digits: check whether the text of a number would be lost if a column of a text file is read with its inferred type.
+"""Digits: check whether reading a column of a text file with its inferred type would lose or change digits.
 
-As doubles, two different whole numbers beyond int64 can be equal, and as numbers, ``007`` and ``7`` are equal, and so
-are ``1.10`` and ``1.1``. If such values were keys, their groups would be merged.
+Two different whole numbers beyond int64 may be the same double. The texts ``007`` and ``7`` are the same number, and so
+are ``1.10`` and ``1.1``. If such texts were keys, their groups would be merged.
 """
 
 from __future__ import annotations
@@ -20,19 +20,20 @@ from aggr.arrow.normalize import one_array
 from aggr.sql.number_columns import Use
 from tiltframe.files.read_options import ReadOptions
 
-# texts that are read as null in columns of numbers, times or booleans
+# texts that are read as null in columns of numbers, times or booleans, in addition to those of `ReadOptions.null`
 NO_NUMBER = ["", "NA", "N/A", "null", "NULL"]
 
 _INTEGER, _FINITE = r"[+-]?[0-9]+", r"[+-]?([0-9]+\.?[0-9]*|\.[0-9]+)([eE][+-]?[0-9]{1,4})?"
 _DECIMAL_DIGITS = 38
-_MANY = 15  # a number of at most this many digits has the same digits after it is converted to a double and back
+# the maximum number of digits of a decimal number that is certain to survive the conversion to a double and back
+_MANY = 15
 _EXACT = 2.0**53
 _INFINITE = r"(?i)\s*[+-]?inf(inity)?\s*"
 
 
 def canonical(kind: pa.DataType) -> str | None:
-    """Return a regular expression for the texts that are the usual text of a value of a type: ``7`` but not ``007`` for
-    integers. Return None if the type has no such form.
+    """Return a regular expression that matches a text if it is the usual text of a value of the type ``kind``: for
+    integers ``7``, but not ``007``. Return None if the type has no such pattern.
     """
     if pa.types.is_integer(kind):
         return r"^(0|-?[1-9][0-9]*)$"
@@ -42,8 +43,8 @@ def canonical(kind: pa.DataType) -> str | None:
 
 
 def from_text(column: pa.Array, kind: pa.DataType, reading: ReadOptions) -> tuple[pa.Array, pa.Array]:
-    """Convert a text column to the type ``kind``. Return the column of values, and the column of texts in the notation
-    that Arrow reads, with a decimal point and without separators of thousands.
+    """Convert a text column to the type ``kind``. Return two arrays: the values, and the texts in the notation that
+    Arrow reads, which has a decimal point and no separators of thousands.
 
     Raise ``pa.ArrowInvalid`` if a text is not a value of the type.
     """
@@ -60,7 +61,8 @@ def from_text(column: pa.Array, kind: pa.DataType, reading: ReadOptions) -> tupl
 
 def plain_numbers(column: pa.Array, reading: ReadOptions) -> pa.Array:
     """Return texts of numbers in the notation that Arrow reads: with a decimal point, and without separators of
-    thousands. If numbers have a decimal comma, texts with a point are changed to texts that Arrow rejects.
+    thousands. If numbers have a decimal comma, the point in a text such as ``1.5`` is replaced by another character, so
+    that Arrow rejects the text.
     """
     point, apart = re.escape(reading.point), "" if reading.thousands is None else re.escape(reading.thousands)
     grouped = rf"[0-9]{{1,3}}({apart}[0-9]{{3}})+|" if apart else ""
@@ -72,10 +74,11 @@ def plain_numbers(column: pa.Array, reading: ReadOptions) -> pa.Array:
 
 
 def check_digits(values: pa.Array, texts: pa.Array, uses: Collection[Use], lost: Callable[[str], str]) -> None:
-    """Raise ``ValueError`` if a whole number is rounded in a column of doubles ``values``, whose texts are ``texts``.
-    If ``uses`` has functions that return or compare the numbers, raise it for rounded fractions too.
+    """Raise ``ValueError`` if a whole number is rounded in a column of doubles. ``values`` are the doubles, and
+    ``texts`` the texts that they were read from. If ``uses`` contains `Use.ORDER`, because functions return or compare
+    the numbers, the error is raised for rounded fractions too.
 
-    ``lost`` receives the text, and returns the message.
+    ``lost`` returns the message of the error for the text of the rounded number.
     """
     if not pa.types.is_floating(values.type):
         return
@@ -86,8 +89,8 @@ def check_digits(values: pa.Array, texts: pa.Array, uses: Collection[Use], lost:
 
 
 def first_rounded_whole(values: pa.Array, texts: pa.Array) -> str | None:
-    """Return the first text of a whole number that is rounded in the doubles ``values`` or exceeds the largest double;
-    None if there is no such text.
+    """Return the text of the first whole number that differs from its double in ``values``, or that exceeds the largest
+    double. Return None if there is no such number.
     """
     if (highest := largest(values)) is not None and highest >= _EXACT:
         large = texts.filter(pc.greater_equal(pc.abs(values), _EXACT))
@@ -98,8 +101,8 @@ def first_rounded_whole(values: pa.Array, texts: pa.Array) -> str | None:
 
 
 def first_rounded(texts: pa.Array, values: pa.Array) -> str | None:
-    """Return the first text of a number that is not equal to the shortest decimal number of its double; None if all are
-    equal.
+    """Return the first text whose number differs from the shortest decimal number of its double. Return None if there
+    is no such text.
     """
     long = pc.fill_null(pc.greater(pc.utf8_length(texts), _MANY + 1), False)
     if not pc.any(long).as_py():
@@ -113,7 +116,8 @@ def first_rounded(texts: pa.Array, values: pa.Array) -> str | None:
 
 
 def first_unfaithful(texts: pa.Array, kind: pa.DataType) -> str | None:
-    """Return the first text that differs from the usual text of its value in a type, or None if all are equal.
+    """Return the first text that differs from the usual text of its value in the type ``kind``, or None if there is no
+    such text.
 
     >>> first_unfaithful(pa.array(["7", None, "007"]), pa.int64()), first_unfaithful(pa.array(["0.5"]), pa.float64())
     ('007', None)
@@ -133,14 +137,14 @@ def first_unfaithful(texts: pa.Array, kind: pa.DataType) -> str | None:
 
 
 def largest(values: pa.Array) -> float | None:
-    """Return the largest absolute value, ignoring NaN and null, or None if there are no values."""
+    """Return the largest absolute value. Ignore NaN and null. Return None if ``values`` has nothing else."""
     highest: float | None = pc.max(pc.abs(values.filter(pc.invert(pc.is_nan(values))))).as_py()
     return highest
 
 
 def _rounds(text: str, exact: bool) -> bool:
     """Return whether a number is beyond the range of doubles, or is a whole number that a double rounds. With
-    ``exact``, return true also for other numbers whose text differs from the shortest text of their double.
+    ``exact``, return true also for a fraction whose text differs from the shortest text of its double.
     """
     if math.isinf(float(text)):
         return True
@@ -150,15 +154,15 @@ def _rounds(text: str, exact: bool) -> bool:
 
 
 def _plain_exponent(number: str) -> str:
-    """Rewrite 1e+100 and 1e-07 as 1e100 and 1e-7."""
+    """Return a number's text with a plain exponent: 1e100 for 1e+100, and 1e-7 for 1e-07."""
     return re.sub(r"e([+-]?)0*", lambda sign: "e-" if sign[1] == "-" else "e", number)
 
 
 def lost(text: str, kind: pa.DataType, where: str, reading: ReadOptions, name: str, exact: str | None) -> str:
     """Return the message for a text that the inferred type ``kind`` would change.
 
-    ``where`` is the file, ``name`` the column, and ``exact`` the type that represents all values of the column exactly,
-    or None.
+    ``where`` is the name of the file, ``name`` that of the column, and ``exact`` that of a type which represents all
+    values of the column exactly, or None.
     """
     guessed = "float64" if kind == pa.float64() else str(kind)
     return (
@@ -168,7 +172,9 @@ def lost(text: str, kind: pa.DataType, where: str, reading: ReadOptions, name: s
 
 
 def check_floats(batch: pa.RecordBatch | pa.Table, source: str, text: Callable[[], str], reading: ReadOptions) -> None:
-    """Raise ``ValueError`` if a double that was read from JSON, also in structs and lists, is a rounded whole number.
+    """Raise ``ValueError`` if a whole number in JSON was rounded to a double, also in structs and lists. In a column of
+    only whole numbers, those beyond int64 count as rounded. ``text`` returns the JSON text of the rows, and ``source``
+    is the name of the file in messages.
 
     In columns without fractions, whole numbers beyond int64 count as rounded. ``text`` returns the JSON text of the
     rows, and ``source`` is its name in messages.
@@ -191,8 +197,8 @@ def _check_doubles(column: pa.Array, name: str, source: str, text: Callable[[], 
 
 
 def _check_whole_numbers(name: str, source: str, text: str, reading: ReadOptions) -> None:
-    """Raise ``ValueError`` for the first whole number that a double rounds, among the values of the column or field
-    ``name`` in a JSON text.
+    """Search a JSON text for the values of the column or field ``name``, and raise ``ValueError`` for the first whole
+    number that a double rounds.
     """
     last = re.escape(json.dumps(name.rpartition(".")[2], ensure_ascii=False))
     numbers = [
@@ -212,8 +218,8 @@ def _check_whole_numbers(name: str, source: str, text: str, reading: ReadOptions
 
 
 def exact_type(numbers: Collection[str]) -> str | None:
-    """Return the name of the type that represents all numbers exactly, or None if a text is not a number or the numbers
-    have more than 38 digits.
+    """Return the name of the type that represents all numbers exactly. Return None if a text is not a number, or if the
+    type would need more than 38 digits.
 
     >>> exact_type(["1", "-2"]), exact_type(["9223372036854775808"]), exact_type(["0.25", "-3"]), exact_type(["9" * 40])
     ('int64', 'uint64', 'decimal(3, 2)', None)

@@ -43,13 +43,13 @@ _KINDS = {".parquet": "parquet", ".pq": "parquet", ".csv": "csv", ".tsv": "tsv"}
 _KINDS |= dict.fromkeys((".json", ".jsonl", ".ndjson"), "json")
 _COMPRESSED = (".gz", ".bz2", ".zst", ".lz4")
 
-_HEAD = 1 << 12  # the bytes at the beginning of a JSON file in which the bracket of an array is searched
-_PARQUET_ROWS = 1 << 16  # the number of first rows that decide whether a text column of Parquet contains numbers
-_INFERRED_BYTES = 1 << 24  # the bytes at the beginning of a CSV or JSON file from which types are inferred
+_HEAD = 1 << 12  # a JSON file is an array if its first bytes, at most this many, begin with a bracket
+_PARQUET_ROWS = 1 << 16  # whether a text column of Parquet contains numbers is decided by this number of first rows
+_INFERRED_BYTES = 1 << 24  # types are inferred from this number of bytes at the beginning of a CSV or JSON file
 
 
 def known_endings() -> str:
-    """Return the endings of the names of files that can be read, as text for messages."""
+    """Return the endings of the file names that can be read, as text for messages."""
     further_endings = [ending for reader in readers().values() for ending in reader.endings]
     return f"{', '.join([*_KINDS, *further_endings])}, those of text also with {', '.join(_COMPRESSED)}"
 
@@ -66,7 +66,7 @@ def kind_of(path: Path) -> str | None:
 
 
 def has_types(path: Path) -> bool:
-    """Return whether the format of a file stores the types of columns, so that they are not inferred from text."""
+    """Return whether the format of a file stores the types of columns. Types of other files are inferred from text."""
     return kind_of(path) not in (None, "csv", "tsv", "json")
 
 
@@ -81,8 +81,8 @@ def own_schema(
 ) -> pa.Schema:
     """Return the names and types of a file's columns.
 
-    Those of a text file are inferred from its first 16 MB. ``is_missing`` returns whether a schema lacks a needed
-    column; as long as it does, further lines of a JSON file are read.
+    The types in a text file are inferred from its first 16 MB. ``is_missing`` returns whether a schema lacks a needed
+    column. While it does, more lines of a JSON file are read.
     """
     own_reader = reader_of(file)
     if own_reader is not None:
@@ -103,8 +103,8 @@ def own_schema(
 def _later_schema(
     file: Path, reading: ReadOptions, schema: pa.Schema, is_missing: Callable[[pa.Schema], bool]
 ) -> pa.Schema:
-    """Return ``schema``, extended by the columns of all JSON lines up to the block in which the last needed column
-    appears. A column that was null receives the type of its first values.
+    """Return ``schema`` with the columns that appear in later lines of a JSON file. Lines are read until no needed
+    column is missing. A column that was null receives the type of its first values.
     """
     with _json_stream(file, reading) as stream:
         left = b""
@@ -130,8 +130,8 @@ def _with_later_fields(schema: pa.Schema, later: pa.Schema) -> pa.Schema:
 
 
 def _with_grouped_numbers(reader: pacsv.CSVStreamingReader, reading: ReadOptions) -> pa.Schema:
-    """Return the schema of a CSV file in which text columns are numeric if all values of the first block are numbers
-    with separators of thousands.
+    """Return the schema of a CSV file, in which a column of text becomes a column of numbers if all its values in the
+    first block are numbers, with or without separators of thousands.
     """
     schema, first = reader.schema, reader.read_next_batch()
     for place, field in enumerate(schema):
@@ -144,7 +144,9 @@ def _with_grouped_numbers(reader: pacsv.CSVStreamingReader, reading: ReadOptions
 
 
 def first_texts(file: Path, names: Sequence[str], reading: ReadOptions) -> dict[str, pa.Array]:
-    """Return columns of the first rows of a file as text, by name. Numbers in text files have their original text."""
+    """Return columns of the first rows of a file, by name. For a text file, a column contains the texts in the file;
+    other formats have their own types.
+    """
     if kind_of(file) == "csv" or kind_of(file) == "tsv":
         with open_text(file) as stream:
             batch = open_csv(
@@ -190,7 +192,8 @@ def read(
         The types in which columns of text files are read. Of other formats, only columns that are dictionaries here are
         read in another type than that of the file.
     uses : column -> uses
-        They decide whether an error is raised if an inferred type would change the digits of a number.
+        How measures and keys use a column. This decides whether an error is raised if the inferred type would change
+        the digits of a number.
     reading : ReadOptions
     """
     own_reader = reader_of(file)
@@ -239,9 +242,7 @@ def _read_csv(
 
 
 def _check_empty(texts: pa.Array, name: str, file: Path, reading: ReadOptions) -> None:
-    """Raise `LateType` if a column has a value although it had none in the first rows, from which types were
-    inferred.
-    """
+    """Raise `LateType` if a column has a value. Its type was inferred from the first rows, in which it was empty."""
     values = pc.if_else(pc.is_in(texts, pa.array([*NO_NUMBER, *reading.null])), None, texts)
     if values.null_count == len(values):
         return
@@ -267,10 +268,10 @@ def _reads_all(texts: pa.Array, kind: pa.DataType, reading: ReadOptions) -> bool
 
 
 def wider_type(file: Path, name: str, guess: pa.DataType, uses: frozenset[Use], reading: ReadOptions) -> str | None:
-    """Return the name of a type that all values of a column of a CSV file have, after the inferred type ``guess``
-    turned out to be too narrow: float64 if all values are numbers, and otherwise text.
+    """Return the name of a wider type for a column of a CSV file whose inferred type ``guess`` does not fit all values:
+    float64 if all values are numbers, and otherwise text.
 
-    Return None if the values are not numbers although a function computes with them or compares them as numbers.
+    Return None if the type would be text, but a function computes with the values or compares them as numbers.
     """
     if pa.types.is_integer(guess) and column_type(file, name, reading) is not None:
         return "float64"
@@ -278,8 +279,8 @@ def wider_type(file: Path, name: str, guess: pa.DataType, uses: frozenset[Use], 
 
 
 def _lost(text: str, file: Path, name: str, kind: pa.DataType, reading: ReadOptions) -> str:
-    """Return the message for a text that the inferred type ``kind`` would change. It advises the type that represents
-    all values of the column.
+    """Return the message for a text that the inferred type ``kind`` would change. The message advises a type that
+    represents all numbers of the column, or to keep the text.
     """
     exact = column_type(file, name, reading)
     return lost(text, kind, where=str(file), reading=reading, name=name, exact=exact)
@@ -308,8 +309,8 @@ def _uses_of(uses: Uses, name: str) -> frozenset[Use]:
 
 
 def _comes_as_text(name: str, kind: pa.DataType, uses: frozenset[Use], reading: ReadOptions) -> bool:
-    """Return whether a column of a CSV file is read as text and then converted to its type. This is needed if its
-    digits must be checked, or if Arrow does not read the notation of its numbers.
+    """Return whether a column of a CSV file must be read as text first, and then converted to its type. The reason is
+    either that its digits must be checked, or that Arrow cannot read the notation of its numbers.
     """
     if reading.own_numbers and is_number(kind):
         return True
@@ -318,7 +319,7 @@ def _comes_as_text(name: str, kind: pa.DataType, uses: frozenset[Use], reading: 
 
 
 def json_types(schema: pa.Schema) -> pa.Schema:
-    """Return the schema with which Arrow reads JSON: text in place of dates, which Arrow does not convert."""
+    """Return the schema with which Arrow reads JSON. Dates are read as text, because Arrow does not convert them."""
     return pa.schema([field.with_type(_json_type(field.type)) for field in schema])
 
 
@@ -331,7 +332,7 @@ def _json_type(dtype: pa.DataType) -> pa.DataType:
 
 
 def without_nothing(batch: pa.RecordBatch, nothing: Sequence[str], but: Collection[str] = ()) -> pa.RecordBatch:
-    """Return a batch with null in place of the texts ``nothing``, except in the columns ``but``."""
+    """Return a batch in which the texts ``nothing`` are replaced by null, except in the columns ``but``."""
     for place, field in enumerate(batch.schema) if nothing else ():
         if pa.types.is_string(field.type) and field.name not in but:
             column = batch.column(place)
@@ -372,7 +373,9 @@ def _parquet(file: Path, coded: Collection[str] = ()) -> pa.dataset.Dataset:
 
 
 def open_text(file: Path) -> pa.NativeFile:
-    """Open a text file as a stream of bytes, decompressed if the name has the ending of a compression."""
+    """Open a text file as a stream of bytes. The stream is decompressed if the file's name has the ending of a
+    compression, such as ``.gz``.
+    """
     return pa.input_stream(file, compression="detect")
 
 

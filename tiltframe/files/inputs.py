@@ -1,4 +1,6 @@
-"""Inputs: Parquet, CSV, JSON lines and further formats, as files and folders, read as one stream of Arrow batches."""
+"""Inputs: files and folders in Parquet, CSV, JSON and further formats, which are read as one stream of Arrow
+batches.
+"""
 
 from __future__ import annotations
 
@@ -62,7 +64,7 @@ class Source:
     ----------
     files : tuple of Path
     schema : pa.Schema
-        All columns of all files, each with its declared type or a type that represents its values in all files. If
+        The columns of all files. Their types are the declared ones, or types that represent the values in all files. If
         functions read the numbers of a text column, the schema also has a column of numbers
         (`aggr.sql.number_columns`).
     time : str
@@ -73,9 +75,9 @@ class Source:
     timezone : str
         The time zone of the windows, in which dates and the times in expressions are read.
     own : pa.Schema, optional
-        If an expression computes the event times, the schema without them.
+        The schema without the event times, if an expression computes them; otherwise None.
     written : file -> pa.Schema
-        The schemas of the files themselves.
+        The schema of each file, as it was read or inferred from this file alone.
     key_texts : set of str
         Keys that are read as text although their values look like dates or times.
     """
@@ -97,15 +99,17 @@ class Source:
 
     @property
     def guessed(self) -> list[str]:
-        """The columns whose types were inferred and not declared, if all files are CSV; otherwise only `key_texts`."""
+        """The columns whose types may be replaced by those of a store. If all files are CSV or TSV, these are the
+        columns whose types were inferred, without the event time; otherwise only the keys in ``key_texts``.
+        """
         files = [file for file in self.files if kind_of(file) in ("csv", "tsv")]
         if len(files) < len(self.files):
             return [name for name in self.schema.names if name in self.key_texts]
         return [name for name in self.schema.names if name not in self.reading.declared and name != self.time]
 
     def coded(self, names: Sequence[str]) -> Source:
-        """Return the source with the text columns ``names`` read as dictionaries, which are grouped faster, if all
-        files are Parquet; otherwise return the source unchanged.
+        """Return a source that reads the text columns ``names`` as dictionaries, which are grouped faster. If a file is
+        not Parquet, return this source unchanged.
         """
         if any(kind_of(file) != "parquet" for file in self.files):
             return self
@@ -114,7 +118,7 @@ class Source:
         return replace(self, schema=pa.schema(fields))
 
     def widened(self, late: LateType) -> Source:
-        """Return the source with the type ``late.kind`` for the column ``late.column``. If this type is text and
+        """Return a source in which the column ``late.column`` has the type ``late.kind``. If this type is text and
         functions read the numbers of the column, the schema also has a column of its numbers.
         """
         at = self.schema.get_field_index(late.column)
@@ -139,7 +143,9 @@ class Source:
     def batches_of(
         self, file: Path, columns: Sequence[str], rows: Iterable[pa.RecordBatch] | None = None
     ) -> Iterator[pa.RecordBatch]:
-        """Yield the columns ``columns`` of one file, or of ``rows``, batches of the file that were already read."""
+        """Yield the columns ``columns`` of one file. If ``rows`` has batches of this file that were already read, they
+        are used in place of the file.
+        """
         own = self.needs(columns)
         before = file.stat()
         written = self.written.get(file) or own_schema(file, self.reading)
@@ -147,7 +153,7 @@ class Source:
         try:
             if rows is None:
                 _check_sound(file, self.reading)
-                late = kind_of(file) == "json"  # a column of JSON may be missing in the first rows
+                late = kind_of(file) == "json"  # a column of JSON may appear first in a later row
                 present = [name for name in own.names if late or name in written.names]
                 rows = read(file, present, types=types, uses=self.uses, reading=self.reading)
             for batch in rows:
@@ -168,14 +174,14 @@ class Source:
             raise ValueError(f"{file} changed while it was read; wait until the file is complete, and try again")
 
     def needs(self, columns: Sequence[str]) -> pa.Schema:
-        """Return the schema of the columns that must be read from files: the requested ones, and those that the time
-        and the condition of ``reading`` need.
+        """Return the schema of the columns that must be read from files: those in ``columns``, and those that are
+        needed to compute the event times and the condition of ``reading``.
         """
         return rows_before(columns, self.schema, self.own, time=self.time, reading=self.reading)
 
     def _check_late(self, file: Path, kinds: Mapping[str, pa.DataType], error: Exception) -> None:
-        """Raise `LateType` if the first value of a CSV file that does not fit its column's type is in a column whose
-        type was inferred, and a wider type represents all values of the column.
+        """Raise `LateType` with a wider type for the first value of a CSV file that does not fit its column's type. Do
+        nothing if the type of this column was declared, or if there is no wider type for its values.
         """
         if kind_of(file) not in ("csv", "tsv") or not isinstance(error, pa.ArrowInvalid):
             return
@@ -201,8 +207,9 @@ class Source:
         return [name for name, uses in self.uses.items() if Use.KEEP in uses]
 
     def check(self, check: Callable[[pa.Schema], None]) -> None:
-        """Call ``check`` with the schema. If it raises an error because a column is text, and the column would contain
-        numbers without some of its values, raise an error that names the first such value and its line.
+        """Call ``check`` with the schema. If it raises an error that it would not raise if a column of text had
+        numbers, raise a clearer error instead: it names the first value of this column that is not a number, and its
+        line.
         """
         try:
             check(self.schema)
@@ -216,8 +223,8 @@ class Source:
             raise
 
     def _read_as(self, file: Path, own: pa.Schema, written: pa.Schema) -> pa.Schema:
-        """Return ``own``, the schema that is needed, with the type in which event times are read from a text file:
-        numbers, or text that is converted afterwards.
+        """Return ``own``, the schema of the needed columns, in which event times of a text file have the type in which
+        they are read: integers, decimals or text. They are converted to times later.
         """
         at = own.get_field_index(self.time)
         if at < 0 or self.reading.time is not None or has_types(file):
@@ -225,15 +232,15 @@ class Source:
         if (fraction := self.reading.fraction(self.time)) is not None:
             return own.set(at, pa.field(self.time, fraction if kind_of(file) == "json" else pa.string()))
         place, declared = written.get_field_index(self.time), self.reading.declared.get(self.time)
-        # A number would lose the first zero of 01052024, 1 May.
+        # An integer would lose the first zero of 01052024, which is 1 May 2024.
         keeps_zeros = self.reading.time_format is not None and kind_of(file) != "json"
         is_integer = place >= 0 and pa.types.is_integer(written.field(place).type)
         kind = pa.int64() if is_integer and not (_is_text(declared) or keeps_zeros) else pa.string()
         return own.set(at, pa.field(self.time, kind))
 
     def _widened(self, batch: pa.RecordBatch, schema: pa.Schema, file: Path) -> pa.RecordBatch:
-        """Return a batch of a file with the columns and types of ``schema``. Event times are converted. Columns that
-        the file does not have are null.
+        """Return a batch of a file with the columns and types of ``schema``. Event times are converted to instants.
+        Columns that the file lacks are null.
         """
         columns = []
         for name, kind in zip(schema.names, schema.types, strict=True):
@@ -272,9 +279,7 @@ class Source:
             raise ValueError(f"{file}{'' if unclosed is None else f', line {unclosed[0]:,}'}: {error}") from None
 
     def _declaration(self, file: Path, kind: str) -> str:
-        """Return the option with which a user declares the unit or the format ``kind`` of the times in a file, for
-        messages.
-        """
+        """Return, for messages, the option that declares ``kind`` as the unit or the format of the times in a file."""
         if kind == DAYS and kind_of(file) != "json":  # JSON numbers cannot be declared as text
             return self.reading.say(self.time, "text")
         return self.reading.say_times(self.time, kind)
@@ -302,7 +307,7 @@ def open_source(
     ----------
     inputs : sequence of paths
         A folder stands for all files of known formats in it and its subfolders, except the folders of stores. The
-        format of the event times may differ between files.
+        notation of the event times may differ between files.
     time : str
         The column of event times.
     uses : ColumnUses
@@ -311,15 +316,15 @@ def open_source(
     timezone : str
         The time zone of the windows, in which dates and the times in expressions are read.
     sample : function
-        Receives a text file, and returns the file from which its types are inferred.
+        Receives a file, and returns the file from which its types are inferred: itself, or a sample of it.
 
     Raises
     ------
     FileNotFoundError
         If a path does not exist.
     ValueError
-        If a folder has no data, a format is unknown, a file is empty or damaged, or a column has types in two files
-        that have no common type.
+        If a folder has no data, a format is unknown, a file is empty or damaged, or the types of a column in two files
+        have no common type.
     """
     files = list(dict.fromkeys(file.resolve() for source in inputs for file in _files(Path(source))))
     here = Path.cwd()
@@ -376,8 +381,9 @@ def open_source(
 
 
 def _first_texts(file: Path, sampled: Path, names: Sequence[str], reading: ReadOptions) -> dict[str, pa.Array]:
-    """Return columns of the first rows of a file as text, by name. Raise ``ValueError`` if a value in a JSON file is
-    not text. ``sampled`` is the file that is read in place of ``file``.
+    """Return columns of the first rows of ``sampled``, by name, as `first_texts` does. Raise ``ValueError`` if a value
+    in a JSON file is not text. ``file`` is the file that messages name; ``sampled`` is the file itself, or a sample of
+    it.
     """
     try:
         return first_texts(sampled, names, reading)
@@ -387,8 +393,8 @@ def _first_texts(file: Path, sampled: Path, names: Sequence[str], reading: ReadO
 
 
 def _unified(schema: pa.Schema, other: pa.Schema, uses: ColumnUses) -> pa.Schema:
-    """Return the common schema of two files. If a measure or key uses a column, and the column is text in one file and
-    numbers or booleans in the other, it is text.
+    """Return the common schema of two files. A column that a measure or key uses is text if it is text in one file, and
+    numbers or booleans in the other.
     """
     by_column = uses.among(schema.names)
     for name in by_column.keys() & set(other.names):
@@ -400,8 +406,8 @@ def _unified(schema: pa.Schema, other: pa.Schema, uses: ColumnUses) -> pa.Schema
 
 
 def _written_as_text(file: Path, written: pa.Schema, schema: pa.Schema, uses: Uses, reading: ReadOptions) -> list[str]:
-    """Return the columns of a file whose texts decide how they are read: columns of CSV for which numbers were inferred
-    although their digits must be preserved, and text columns whose numbers functions read.
+    """Return the columns of a file whose texts must be examined before the type is chosen: columns of CSV that were
+    inferred to be numbers although their digits must be preserved, and text columns whose numbers functions read.
     """
     names = []
     for name in [name for name in uses if name in written.names]:
@@ -417,8 +423,8 @@ def _written_as_text(file: Path, written: pa.Schema, schema: pa.Schema, uses: Us
 def _with_texts(
     schema: pa.Schema, samples: Mapping[Path, Mapping[str, pa.Array]], uses: Uses, reading: ReadOptions
 ) -> pa.Schema:
-    """Return the schema with text in place of inferred numbers or booleans for the columns whose texts would be
-    changed. ``samples`` has the first texts of these columns, as file → column → texts.
+    """Return the schema, in which a column of inferred numbers or booleans becomes text if this type would change its
+    texts. ``samples`` has the first texts of these columns, as file → column → texts.
     """
     for name in dict.fromkeys(name for sample in samples.values() for name in sample):
         at = schema.get_field_index(name)
@@ -471,8 +477,8 @@ def files_below(folder: Path, through: tuple[Path, ...] = ()) -> Iterator[Path]:
 
 
 def _without_unread_duplicates(file: Path, own: pa.Schema, read: set[str]) -> pa.Schema:
-    """Return a schema without the columns whose name occurs twice; raise ``ValueError`` if one of them is in ``read``,
-    the columns that are needed.
+    """Return a schema without the columns whose name occurs twice. Raise ``ValueError`` if such a name is in ``read``,
+    the names of the needed columns.
     """
     twice = {name for name in own.names if own.names.count(name) > 1}
     for name in own.names:
@@ -513,13 +519,15 @@ def _schema(file: Path, own: pa.Schema, time: str, uses: ColumnUses, reading: Re
 
 
 def _is_text(kind: pa.DataType | None) -> bool:
-    """Return whether a type was declared for the event times with which they are read as text, and not as integers."""
+    """Return whether the declared type of the event times means that they are read as text, and not as integers. Return
+    False if no type was declared.
+    """
     return kind is not None and not pa.types.is_integer(kind)
 
 
 def _check_sound(file: Path, reading: ReadOptions) -> None:
     if not has_types(file):
-        with suppress(OSError, pa.ArrowException):  # Reading a damaged file raises an error.
+        with suppress(OSError, pa.ArrowException):  # a damaged file raises its own error when it is read
             check_text(file, reading.encoding, delimiter_of(file, reading))
 
 
@@ -533,8 +541,8 @@ def _passes(check: Callable[[pa.Schema], None], schema: pa.Schema, place: int) -
 
 
 def _explained(file: Path, error: Exception, wrong: Callable[[], ValueError | None]) -> ValueError:
-    """Return the error for a file that cannot be read: the one that ``wrong`` returns, which names the wrong value, or
-    if it returns None, an error with the message of ``error``.
+    """Return the error for a file that cannot be read. ``wrong`` returns an error that names the wrong value. If it
+    returns None, the error has the message of ``error``.
     """
     with suppress(pa.ArrowException, OSError, UnicodeError):
         if not has_types(file) and isinstance(error, pa.ArrowInvalid) and (explanation := wrong()):
@@ -543,7 +551,9 @@ def _explained(file: Path, error: Exception, wrong: Callable[[], ValueError | No
 
 
 def _advice(error: Exception) -> str:
-    """Return the end of a sentence for a line of CSV with too few or too many fields."""
+    """Return the advice for a line of CSV with too few or too many fields, which is appended to a message. Return
+    ``""`` for other errors.
+    """
     if not re.search(r"CSV parse error: (Row #\d+: )?Expected \d+ columns", str(error)):
         return ""
     option = parameter("bad_rows")

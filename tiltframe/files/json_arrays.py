@@ -1,4 +1,6 @@
-"""JSON arrays: convert a file that is one array of objects to JSON lines, which Arrow reads, block by block."""
+"""JSON arrays: convert a file that is one array of objects to JSON lines, block by block. Arrow reads JSON lines, but
+not arrays.
+"""
 
 from __future__ import annotations
 
@@ -93,9 +95,11 @@ class ArrayLines:
         return codes.tobytes()
 
     def _in_strings(self, codes: NDArray[np.uint8]) -> NDArray[np.bool_]:
-        """Return for each byte whether it belongs to a string. A closing quote does, and an opening quote does not."""
+        """Return for each byte whether it is inside a string. A closing quote counts as inside, and an opening quote as
+        outside.
+        """
         places = np.arange(len(codes))
-        # the index of the last byte that is not a backslash
+        # for each byte, the index of the last byte up to it that is not a backslash
         last = np.maximum.accumulate(np.where(codes != ord("\\"), places, -1))
         run = places - np.concatenate([[-1], last[:-1]]) - 1  # the number of backslashes directly before the byte
         odd = (run % 2 == 1) ^ (self._escaped & (run == places))

@@ -51,7 +51,7 @@ def open_json_lines(stream: pa.NativeFile, schema: pa.Schema | None, block_bytes
 
 
 def _parse_options(schema: pa.Schema | None) -> pajson.ParseOptions:
-    """Return options that read the columns of a schema by name, because a column may be missing in the first block.
+    """Return options that read the columns of ``schema`` by name, so that a column may be missing in the first block.
     Without a schema, all columns are read.
     """
     beside = "infer" if schema is None else "ignore"

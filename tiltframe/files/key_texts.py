@@ -4,8 +4,8 @@
     2024-05-01 10:00:00         one group         two groups
     2024-05-01T10:00:00Z
 
-As timestamps, different texts may become equal, and whether a column is read as timestamps depends on the other rows of
-the file. A key that is computed from a time, such as ``date_trunc('day', at)``, still reads a timestamp.
+As timestamps, different texts may become equal. Moreover, whether a column is inferred to have timestamps depends on
+all rows of the file. A key that is computed from a time, such as ``date_trunc('day', at)``, still reads a timestamp.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ from tiltframe.files.read_options import ReadOptions
 
 
 def with_key_texts(schema: pa.Schema, time: str, uses: ColumnUses, reading: ReadOptions) -> pa.Schema:
-    """Return the schema of a text file with text in place of dates and times for the columns that are keys.
+    """Return the schema of a text file, in which columns that are keys are text and not dates or times.
 
     The column of event times, and columns and fields with a declared type, keep their types.
     """
@@ -35,8 +35,8 @@ def with_key_texts(schema: pa.Schema, time: str, uses: ColumnUses, reading: Read
 
 
 def _with_text(dtype: pa.DataType, path: Sequence[str]) -> pa.DataType:
-    """Return a type with text in place of a date or time at ``path``, which consists of the names of nested fields, or
-    in a list there.
+    """Return the type ``dtype``, in which the date or time at ``path`` is replaced by text. ``path`` consists of the
+    names of nested fields. If there is a list at the path, the type of its elements is replaced.
     """
     if pa.types.is_list(dtype):
         return pa.list_(_with_text(dtype.value_type, path))

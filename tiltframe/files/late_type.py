@@ -1,4 +1,6 @@
-"""Late types: read files again with a wider type if a value does not fit the type that was inferred for its column."""
+"""Late types: if a value does not fit the type that was inferred for its column, read the files again with a wider
+type.
+"""
 
 from __future__ import annotations
 
@@ -14,8 +16,8 @@ Rows = TypeVar("Rows")
 class LateType(ValueError):
     """An error: the inferred type of a column cannot represent a value, or would change it.
 
-    ``column`` is the name of the column, and ``kind`` a type that represents the value. `read_widening` uses this type
-    to read the rows again. If rows can be read only once, the error is raised to the user.
+    ``column`` is the name of the column, and ``kind`` a type that represents the value. `read_widening` reads the rows
+    again with this type. If the rows can be read only once, the user sees the error.
     """
 
     def __init__(self, column: str, kind: pa.DataType, describe: Callable[[], str]) -> None:
@@ -29,8 +31,8 @@ class LateType(ValueError):
 
 
 def read_widening(rows: Rows, read: Callable[[Rows], T], widened: Callable[[Rows, LateType], Rows]) -> T:
-    """Return ``read(rows)``. If `LateType` is raised, call ``read`` again with ``widened(rows, error)``, the same rows
-    with a wider type.
+    """Return ``read(rows)``. If it raises `LateType`, ``widened(rows, error)`` returns the same rows with a wider type,
+    and ``read`` is called with them. If the same column needs the same type a second time, the error is raised.
     """
     seen = set[tuple[str, str]]()
     while True:

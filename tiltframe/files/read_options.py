@@ -1,5 +1,5 @@
-"""Read options: information that files do not contain, such as types, the notation of numbers and times, and a
-condition that selects rows.
+"""Read options: what a file does not say about itself, such as the types of columns and the notation of numbers and
+times. A condition selects rows.
 """
 
 from __future__ import annotations
@@ -23,7 +23,8 @@ _TYPES |= {"bool": pa.bool_(), "date": pa.date32(), "timestamp": pa.timestamp("u
 _UNITS = {"seconds": "s", "milliseconds": "ms", "microseconds": "us", "nanoseconds": "ns"}
 _ALLOWED = f"{', '.join(_TYPES)}, decimal(digits, fraction); of the time column also {', '.join(_UNITS)}"
 _NO_SIGNS = '"\r\n+-0123456789'
-_NO_FILES = ("idna", "punycode", "raw-unicode-escape", "unicode-escape")  # encodings of names and of Python literals
+# codecs of domain names and Python literals, which are not encodings of files
+_NO_FILES = ("idna", "punycode", "raw-unicode-escape", "unicode-escape")
 
 
 @dataclass(frozen=True)
@@ -58,7 +59,7 @@ class ReadOptions:
     time : str, optional
         An expression that computes the time column: ``day || 'T' || clock``.
     where : str, optional
-        An SQL condition. Rows for which it is not true are left out.
+        An SQL condition. Only rows for which it is true are read.
 
     Raises
     ------
@@ -118,12 +119,12 @@ class ReadOptions:
 
     @property
     def point(self) -> str:
-        """The decimal separator."""
+        """The decimal separator, ``.`` or ``,``."""
         return "," if self.decimal_comma else "."
 
     @property
     def own_numbers(self) -> bool:
-        """Whether numbers have a decimal comma or separators of thousands, which Arrow does not read as numbers."""
+        """Whether the options declare a decimal comma or separators of thousands. Arrow does not read such numbers."""
         return self.decimal_comma or self.thousands is not None
 
     @cached_property
@@ -146,8 +147,8 @@ class ReadOptions:
         return _UNITS.get(self.types.get(time, ""))
 
     def fraction(self, time: str) -> pa.DataType | None:
-        """Return the type in which JSON numbers in the time column are read if seconds or milliseconds are declared,
-        which may have a fraction.
+        """Return the type in which JSON numbers in the time column are read, if they are declared as seconds or
+        milliseconds, which may have a fraction.
 
         Parameters
         ----------
@@ -161,8 +162,8 @@ class ReadOptions:
         return pa.float64() if self.unit(time) in ("s", "ms") else None
 
     def typed(self, path: str, inferred: pa.DataType) -> pa.DataType:
-        """Return the declared type of a column, or the inferred type if none is declared. In a struct, the types of
-        declared fields replace the inferred ones.
+        """Return the type of a column: the declared one, or the inferred one if none is declared. In a struct, this is
+        decided for each field.
 
         Parameters
         ----------
@@ -188,7 +189,9 @@ class ReadOptions:
         return (*of_time, *columns)
 
     def explicit_options(self) -> list[str]:
-        """Return the names of options that differ from their defaults."""
+        """Return the names of the options that differ from their defaults, without a final ``s``: ``type`` for
+        ``types``.
+        """
         by_default: tuple[object, ...] = ({}, (), "utf-8", None, False, 0)
         return [f.name.removesuffix("s") for f in fields(self) if getattr(self, f.name) not in by_default]
 
@@ -204,7 +207,7 @@ class ReadOptions:
         Raises
         ------
         ValueError
-            If a type is declared for a column that is not read, or for the time column a type that cannot represent
+            If a type is declared for a column that is not read, or if the type of the time column cannot represent
             times. The message names the column.
         """
         read = {*columns, *self.reads()}
@@ -231,7 +234,7 @@ class ReadOptions:
             )
 
     def say(self, name: str, kind: str) -> str:
-        """Return the option with which a user declares the type of a column, for messages.
+        """Return, for messages, the option that declares the type of a column, such as ``types={'zip': 'text'}``.
 
         Parameters
         ----------
@@ -244,7 +247,7 @@ class ReadOptions:
         return f"types={{{shown(name)}: {shown(kind)}}}"
 
     def say_times(self, name: str, kind: str) -> str:
-        """Return the option with which a user declares the unit or the format of the time column, for messages.
+        """Return, for messages, the option that declares the unit or the format of the time column.
 
         Parameters
         ----------
@@ -259,7 +262,7 @@ class ReadOptions:
         return self.say_option("time_format", kind) if kind.startswith("%") else self.say(name, kind)
 
     def say_option(self, option: str, value: object) -> str:
-        """Return the text with which a user sets an option, such as ``delimiter=';'``, for messages.
+        """Return, for messages, the text that sets an option, such as ``delimiter=';'``.
 
         Parameters
         ----------
@@ -288,8 +291,8 @@ class ReadOptions:
 
 
 def _encoding(name: str) -> str:
-    """Return the name that Python's `codecs` uses for an encoding. Raise ``ValueError`` if the encoding is unknown, or
-    is not an encoding of text files, such as base64 or unicode-escape.
+    """Return the name of an encoding in Python's `codecs`. Raise ``ValueError`` if the encoding is unknown, or if it
+    does not encode text files, such as base64 or unicode-escape.
     """
     try:
         own = codecs.lookup(name).name

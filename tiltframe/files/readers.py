@@ -38,8 +38,8 @@ class FileReader(ABC):
     """The base class of readers for file formats in which every column has a type, such as ORC or Avro.
 
     Files of a registered format are accepted wherever Parquet files are: by `tiltframe rollup` and `tiltframe stream`,
-    in folders, from standard input with ``--input-format``, and as paths in Python. Types are not guessed, as for
-    Parquet.
+    in folders, from standard input with ``--input-format``, and as paths in Python. The types of columns are those of
+    the file, and are not inferred.
 
     What a reader sets
     ------------------
@@ -141,7 +141,9 @@ def unregister_reader(name: str) -> None:
 
 
 def reader_of(path: Path) -> FileReader | None:
-    """Return the registered reader for the ending of a file's name, or None."""
+    """Return the registered reader for the ending of a file's name. Return None if the ending is unknown or belongs to
+    a built-in format.
+    """
     name = path.name.lower()
     if name.endswith(_BUILT_IN_ENDINGS):
         return None
@@ -156,8 +158,8 @@ def readers() -> dict[str, FileReader]:
 
 
 def read_schema(reader: FileReader, path: Path) -> pa.Schema:
-    """Return the schema that a reader returns for a file. Raise ``ValueError`` if the reader raises an error, and
-    ``TypeError`` if it returns another object.
+    """Return the schema of a file, which ``reader`` reads. Raise ``ValueError`` if the reader raises an error, and
+    ``TypeError`` if it returns an object that is not a schema.
     """
     try:
         schema = reader.schema(path)
@@ -169,8 +171,8 @@ def read_schema(reader: FileReader, path: Path) -> pa.Schema:
 
 
 def read_batches(reader: FileReader, path: Path, columns: Sequence[str]) -> Iterator[pa.RecordBatch]:
-    """Yield batches of a file with the columns in the requested order. Raise ``ValueError`` if the reader raises an
-    error, or yields an object that is not a batch with these columns.
+    """Yield batches of a file, with the columns ``columns`` in this order. Raise ``ValueError`` if the reader raises an
+    error, or if it yields an object that is not a batch with these columns.
     """
     try:
         for batch in reader.batches(path, columns):
@@ -179,7 +181,7 @@ def read_batches(reader: FileReader, path: Path, columns: Sequence[str]) -> Iter
             if missing := [name for name in columns if name not in batch.schema.names]:
                 raise ValueError(f"a batch lacks the column {missing[0]!r}, which the schema has")
             yield batch.select(list(columns))
-    except Exception as error:  # as above
+    except Exception as error:  # code of other packages may raise any error; the message names the file
         raise ValueError(f"cannot read {path} as {reader.name}: {error}") from error
 
 

@@ -19,8 +19,8 @@ from tiltframe.files.time_format import fractional, has_clock, has_offset, read_
 
 
 def with_time(schema: pa.Schema, time: str, reading: ReadOptions) -> pa.Schema:
-    """Return a schema with the time column ``time`` as instants if an expression of ``reading`` computes it; otherwise
-    the schema is returned unchanged.
+    """Return the schema of the rows. If an expression of ``reading`` computes the time, the column ``time`` is added to
+    ``schema``, or replaced, by one of instants. Otherwise ``schema`` is returned unchanged.
     """
     if reading.time is None:
         return schema
@@ -32,8 +32,8 @@ def with_time(schema: pa.Schema, time: str, reading: ReadOptions) -> pa.Schema:
 def rows_before(
     columns: Sequence[str], schema: pa.Schema, own: pa.Schema | None, time: str, reading: ReadOptions
 ) -> pa.Schema:
-    """Return the schema of the columns that `prepared` needs to compute ``columns``. ``own`` is the schema without the
-    computed time, or None if the time is not computed.
+    """Return the schema of the columns that `prepared` needs to compute ``columns``. ``own`` is the schema of the
+    files, without a time that an expression computes; None if the time is not computed.
     """
     before = schema if own is None else own
     read = [text_column(name) for name in columns if name != time or reading.time is None]
@@ -50,8 +50,8 @@ def rows_before(
 def prepared(
     rows: pa.RecordBatch, columns: Sequence[str], time: str, reading: ReadOptions, timezone: str
 ) -> pa.RecordBatch:
-    """Return the rows that meet the condition of ``reading``, with the time that it computes, and only the columns
-    ``columns``.
+    """Return the columns ``columns`` of the rows that meet the condition of ``reading``. The event times are computed
+    before, if ``reading`` has an expression for them.
     """
     if reading.time is not None:
         times = times_in(values_in(reading.time, rows, timezone), time, reading, timezone).cast(INSTANT)
@@ -64,7 +64,7 @@ def prepared(
 
 
 def times_in(column: pa.Array, time: str, reading: ReadOptions, timezone: str) -> pa.Array:
-    """Convert a column of times to an array of microseconds UTC or of timestamps.
+    """Convert a column of times to an array of integers, in microseconds UTC, or of timestamps.
 
     The column has numbers in the unit that ``reading`` declares, texts in its time format, or times that
     `tiltframe.event_time.event_times` accepts. Times without a zone are in the zone ``reading.clock``. A date is the

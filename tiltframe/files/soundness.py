@@ -1,7 +1,7 @@
 """Check a text file before Arrow reads it: its bytes must be valid in the encoding, and every quote must be closed.
 
-Arrow accepts such files without an error. It reads invalid text as a column of bytes, and after a quote that is not
-closed it reads the rest of the file as one field.
+Arrow reads files with such errors without an exception: it reads invalid text as a column of bytes, and after a quote
+that is not closed it reads the rest of the file as one field.
 """
 
 from __future__ import annotations
@@ -19,10 +19,11 @@ _LINE_ENDS = (10, 13)
 
 
 def check_text(file: Path, encoding: str = "utf-8", delimiter: str | None = None) -> None:
-    """Raise ``ValueError`` with the file and line if bytes are invalid in the encoding, or a quote is not closed.
+    """Raise ``ValueError``, with the file and the line, if bytes are invalid in the encoding or if a quote is not
+    closed.
 
-    Quotes are checked only if ``delimiter`` is passed, for CSV. A quote must begin or end a field, or be written twice
-    inside a field.
+    Quotes are checked only if ``delimiter`` is passed, which means that the file is CSV. A quote must begin or end a
+    field, or be written twice inside a field.
     """
     decoder = codecs.getincrementaldecoder(encoding)()
     plain, lines, sound = encoding in ("utf-8", "utf-8-sig"), 0, _Quotes(delimiter) if delimiter else None
@@ -53,7 +54,8 @@ def check_text(file: Path, encoding: str = "utf-8", delimiter: str | None = None
 
 class _Quotes:
     """A check of the quotes in a stream of CSV. Each quote must begin or end a field, or be written twice inside a
-    field, so a delimiter, a line end or another quote must be next to it.
+    field. So the byte before an opening quote, and the byte after a closing one, must be a delimiter, a line end or
+    another quote.
     """
 
     def __init__(self, delimiter: str) -> None:
@@ -62,8 +64,8 @@ class _Quotes:
         self._last, self._odd, self._right = b"\n", False, True
 
     def see(self, chunk: bytes) -> None:
-        """Check the next bytes of the stream; empty bytes mean its end. The last byte is checked in the next call,
-        because the byte after it is needed.
+        """Check the next bytes of the stream. Pass empty bytes at its end. The last byte is checked by the next call,
+        because the check needs the byte after it.
         """
         data = self._last + (chunk or b"\n")
         self._last = data[-2:]
@@ -80,8 +82,8 @@ class _Quotes:
 
 
 def _find_unclosed(file: Path, encoding: str, delimiter: str) -> None:
-    """Raise ``ValueError`` for the first field of a file whose opening quote is not closed, with its line. A file whose
-    fields Arrow reads correctly raises no error.
+    """Raise ``ValueError``, with the line, for the first field of a file whose opening quote is not closed. Return if
+    there is no such field: `_Quotes` also rejects some quotes that Arrow reads correctly.
     """
     with pa.input_stream(file, compression="detect") as stream:
         data = stream.read().decode(encoding).removeprefix("\ufeff").encode()

@@ -29,12 +29,12 @@ _DIRECTIVES = ", ".join(f"%{sign}" for sign in (*_PARTS, *_LEFT_OUT, *_SHORT))
 
 
 def check_format(text: str) -> None:
-    """Raise ``ValueError`` if a time format has an unknown directive, does not contain the day, or has only one of %I
-    and %p.
+    """Raise ``ValueError`` if a time format has an unknown directive or the same one twice, does not determine the day,
+    or has only one of %I and %p.
     """
     signs = _signs(_regex(text))
     has_day = "j" in signs or ("d" in signs and signs & set("mbB"))
-    is_coarse = "d" not in signs and not signs & set("HIMSf")  # such as %Y-%m, which is the first day of the month
+    is_coarse = "d" not in signs and not signs & set("HIMSf")  # such as %Y-%m, which means the first day of the month
     if not ("Y" in signs or "y" in signs) or not (has_day or is_coarse):
         raise ValueError(
             f"the time format {shown(text)} does not contain the day; write a format such as %d.%m.%Y %H:%M:%S"
@@ -44,7 +44,7 @@ def check_format(text: str) -> None:
 
 
 def has_offset(form: str) -> bool:
-    """Return whether a format contains an offset, so that its times are instants.
+    """Return whether a format contains an offset from UTC. Its times are instants; other times need a time zone.
 
     >>> has_offset("%d.%m.%Y %H:%M"), has_offset("%FT%T%z")
     (False, True)
@@ -58,8 +58,8 @@ def has_clock(form: str) -> bool:
 
 
 def read_format(texts: pa.Array, form: str) -> pa.Array:
-    """Return texts in the format ``form`` as timestamps in microseconds UTC. If the format has no offset, the texts are
-    read as UTC. Texts that do not have the format become null.
+    """Convert texts in the format ``form`` to timestamps in microseconds UTC. If the format has no offset, the texts
+    are read as UTC. Texts that do not match the format become null.
 
     >>> read_format(pa.array(["01.05.2024 10:00", "May 1"]), "%d.%m.%Y %H:%M").cast(pa.int64()).to_pylist()
     [1714557600000000, None]
@@ -91,13 +91,13 @@ def read_format(texts: pa.Array, form: str) -> pa.Array:
 
 
 def fractional(numbers: pa.Array, unit: str) -> pa.Array:
-    """Return numbers of seconds, milliseconds, microseconds or nanoseconds since 1970-01-01 UTC, which may have
-    fractions, as timestamps in microseconds, rounded down. ``unit`` is ``s``, ``ms``, ``us`` or ``ns``.
+    """Convert numbers of units since 1970-01-01 UTC, which may have fractions, to timestamps in microseconds, rounded
+    down. ``unit`` is ``s``, ``ms``, ``us`` or ``ns``.
 
     >>> fractional(pa.array([0.25, 1714521600.123456, -0.5]), "s").cast(pa.int64()).to_pylist()
     [250000, 1714521600123456, -500000]
     """
-    # Convert the shortest text of a double, so that the double nearest to 0.1 counts as 0.1.
+    # Convert the text of a double and not its bits, so that the double nearest to 0.1 counts as 0.1.
     texts = pc.utf8_trim_whitespace(numbers.cast(pa.string()))
     cut = pc.replace_substring_regex(texts, r"^([^.eE]*\.[0-9]{12})[0-9]+$", r"\1")
     exact = cut.cast(pa.decimal256(60, 25))

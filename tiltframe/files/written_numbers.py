@@ -1,8 +1,8 @@
-"""Numbers that are stored as text: decide which columns are read as text, and which of them also as numbers.
+"""Numbers that are written as text: decide which columns are read as text, and which as text and as numbers.
 
-A column is read as text if a measure or key returns its values and numbers would change them: ``007`` and ``1.10``
-would become ``7`` and ``1.1``. If functions also compute with such a column, its numbers are an additional column
-(`aggr.sql.number_columns`).
+A column is read as text if a measure or key returns its values, and if they would change as numbers: ``007`` would
+become ``7``, and ``1.10`` would become ``1.1``. If functions also compute with such a column, its numbers are an
+additional column (`aggr.sql.number_columns`).
 """
 
 from __future__ import annotations
@@ -24,15 +24,16 @@ Sample = Mapping[str, list[pa.Array]]  # the texts of each column, one array per
 
 
 def is_guess(kind: pa.DataType) -> bool:
-    """Return whether a type is one of numbers or booleans. If it was inferred for a column of a text file, it may be
-    wrong, and different texts may have equal values.
+    """Return whether a type is one of numbers or booleans. In a text file, the inference of such a type is only a
+    guess: it may be wrong, and different texts may have equal values.
     """
     return is_number(kind) or bool(pa.types.is_boolean(kind))
 
 
 def stays_text(texts: Iterable[pa.Array], kind: pa.DataType, uses: frozenset[Use], reading: ReadOptions) -> bool:
-    """Return whether a column must be read as text although the type ``kind`` was inferred: if it is used as text, or
-    if its values are returned and ``kind`` would change one of its texts. ``texts`` are its first texts.
+    """Return whether a column must be read as text although the type ``kind`` was inferred. The reason is that it is
+    used as text, or that its values are returned and ``kind`` would change one of its texts. ``texts`` has the first
+    texts of the column.
     """
     if Use.TEXT in uses:
         return True
@@ -40,18 +41,18 @@ def stays_text(texts: Iterable[pa.Array], kind: pa.DataType, uses: frozenset[Use
 
 
 def unfaithful(texts: pa.Array, kind: pa.DataType, reading: ReadOptions) -> str | None:
-    """Return the first text that differs from the usual text of its value in the type ``kind``, such as ``007``, or
-    None if all are equal.
+    """Return the first text that differs from the usual text of its value in the type ``kind``, such as ``007`` for an
+    integer. Return None if there is no such text.
     """
     return first_unfaithful(from_text(texts, kind, reading)[1], kind)
 
 
 def numbers_of(texts: Iterable[pa.Array], reading: ReadOptions, exactly: bool) -> pa.DataType | None:
-    """Return the type in which all texts are read as numbers: int64, float64, uint64 or a decimal. Return None if a
+    """Return the type in which all texts can be read as numbers: int64, float64, uint64 or a decimal. Return None if a
     text is not a number, or if all are null.
 
-    The type is float64 only if no whole number is rounded and, with ``exactly``, no fraction. If neither uint64 nor a
-    decimal of 38 digits represents all numbers, return None.
+    float64 is returned only if no whole number is rounded and, with ``exactly``, no fraction. In the place of float64,
+    the type may then be uint64 or a decimal; None if more than 38 digits would be needed.
     """
     parts = list(texts)
     for kind in _NUMBERS:
@@ -71,8 +72,8 @@ def _rounds(values: pa.Array, texts: pa.Array, exactly: bool) -> bool:
 
 
 def needs_numbers(uses: frozenset[Use], is_declared: bool) -> bool:
-    """Return whether a function reads the numbers of a text column: it computes with them, or it compares values, and
-    the user did not declare the column as text.
+    """Return whether a function reads the numbers of a text column. This is so if it computes with them, or if it
+    compares them and the user did not declare the column as text.
     """
     return Use.NUMBER in uses or (Use.ORDER in uses and not is_declared)
 
@@ -80,11 +81,10 @@ def needs_numbers(uses: frozenset[Use], is_declared: bool) -> bool:
 def find_numbers(
     schema: pa.Schema, texts: Callable[[str], Iterable[pa.Array]], uses: ColumnUses, reading: ReadOptions
 ) -> dict[str, pa.DataType]:
-    """Return the type of the numbers of each text column whose numbers functions read, by column. Columns with texts
-    that are not numbers are left out.
+    """Return, as column → type, the types of the numbers in the text columns whose numbers functions read. Columns with
+    texts that are not numbers are left out.
 
-    ``texts`` receives a column, and returns its first texts. Raise ``ValueError`` for the same reasons as
-    `check_shared`.
+    ``texts`` returns the first texts of a column. Raise ``ValueError`` for the same reasons as `check_shared`.
     """
     number_types = {}
     names = [name for name in schema.names if schema.names.count(name) == 1]
@@ -108,8 +108,8 @@ def with_numbers(schema: pa.Schema, numbers: Mapping[str, pa.DataType]) -> pa.Sc
 
 
 def number_arrays(batch: pa.RecordBatch, schema: pa.Schema, reading: ReadOptions) -> Iterator[tuple[str, pa.Array]]:
-    """Yield the name and the values of each column of numbers that ``schema`` has in addition to the columns of a
-    batch.
+    """Yield the names and values of the columns of numbers that ``schema`` has and ``batch`` lacks. They are read from
+    the text columns of the batch.
 
     Raise ``ValueError`` for the first text that is not a number.
     """

@@ -1,5 +1,5 @@
 """Wrong values: the error for the first value in a text file that does not fit its column's type. Its message names the
-line and the option with which the file can be read.
+line of the value, and the option with which the file can be read.
 """
 
 from __future__ import annotations
@@ -37,7 +37,8 @@ def wrong_value(
     file: Path, types: Mapping[str, pa.DataType], reading: ReadOptions, keys: Collection[str] = ()
 ) -> ValueError | None:
     """Return the error for the first value of a text file that does not fit its column's type, or None if all values
-    fit. ``types`` maps columns to types. For columns in ``keys``, the message advises to read them as text.
+    fit. ``types`` maps columns to types. For a column of CSV in ``keys``, the message advises to read the column as
+    text.
     """
     if kind_of(file) == "json":
         return _in_json(file, types, reading)
@@ -61,8 +62,8 @@ def wrong_value(
 
 
 def _whole_type(file: Path, name: str, kind: pa.DataType, reading: ReadOptions) -> str | None:
-    """If the inferred type ``kind`` of a column is an integer type, return the name of the type that represents all its
-    numbers exactly; otherwise return None.
+    """Return the name of the type that represents all numbers of a column exactly, if its inferred type ``kind`` is an
+    integer type; otherwise return None.
     """
     return column_type(file, name, reading) if pa.types.is_integer(kind) else None
 
@@ -79,8 +80,8 @@ def _numbers_after(file: Path, name: str, reading: ReadOptions, removed: Sequenc
 
 
 def wrong_form(file: Path, error: Exception, reading: ReadOptions) -> ValueError | None:
-    """Return an error that explains ``error``, with which Arrow rejected a text file: the first wrong line of JSON, or
-    a CSV header that has another delimiter. Return None if neither is the reason.
+    """Return an error that explains why Arrow rejected a text file with ``error``. It names the first wrong line of
+    JSON, or the delimiter in a CSV header that differs from the expected one. Return None if neither is the reason.
     """
     if assumed := delimiter_of(file, reading):
         with open_text(file) as stream:
@@ -102,8 +103,9 @@ def wrong_form(file: Path, error: Exception, reading: ReadOptions) -> ValueError
 def first_unread(
     file: Path, read: Mapping[str, Callable[[pa.Array], object]], reading: ReadOptions
 ) -> tuple[int, str, str | None] | None:
-    """Return the line, the column and the text of the first value of a CSV file that cannot be read, or None. ``read``
-    has a function for each column, which raises an error if an array of texts cannot be read.
+    """Return the line, the column and the text of the first value of a CSV file that cannot be read, or None if all can
+    be read. ``read`` maps columns to functions of an array of texts; each raises an error if one of the texts cannot be
+    read.
     """
     row = 0
     texts = pa.schema([(name, pa.string()) for name in read])
@@ -128,7 +130,9 @@ def no_numbers(file: Path, name: str, reading: ReadOptions) -> ValueError | None
 
 
 def _first(column: pa.Array, read: Callable[[pa.Array], object]) -> int | None:
-    """Return the index of the first value for which ``read`` raises an error, by bisection, or None."""
+    """Return the index of the first value for which ``read`` raises an error, found by bisection. Return None if it
+    raises no error.
+    """
 
     def fails(values: pa.Array) -> bool:
         try:
@@ -148,8 +152,8 @@ def _first(column: pa.Array, read: Callable[[pa.Array], object]) -> int | None:
 
 
 def _line_of(file: Path, row: int, reading: ReadOptions) -> int:
-    """Return the number of the line in which row ``row`` of a CSV file begins. The first row after the header is 0, and
-    empty lines are not rows.
+    """Return the number of the line, from 1, in which a row of a CSV file begins. ``row`` counts from 0 after the
+    header, without empty lines.
     """
     with open_text(file) as stream:
         lines = io.TextIOWrapper(stream, reading.encoding, newline="")
@@ -171,9 +175,9 @@ def _named(kind: pa.DataType) -> str:
 
 
 def _advice(text: str, name: str, reading: ReadOptions, share: Callable[[Sequence[str]], float]) -> str:
-    """Return advice how to read a column that contains ``text``, which is not a number: an option, or an expression in
-    place of the column. ``share`` receives characters, and returns the fraction of the column's texts that are numbers
-    without them.
+    """Return advice how to read a column that contains ``text``, which is not a number. The advice is an option, or an
+    expression in place of the column. ``share`` returns the fraction, from 0 to 1, of the column's texts that are
+    numbers after the characters that it receives are removed.
     """
     bare = text.strip()
     grouped = _GROUPED.fullmatch(bare)
@@ -191,8 +195,8 @@ def _advice(text: str, name: str, reading: ReadOptions, share: Callable[[Sequenc
 
 
 def _number_of_text(bare: str, name: str, share: Callable[[Sequence[str]], float]) -> str:
-    """Return the expression that reads the most numbers from a text column whose value ``bare`` is not a number, as a
-    part of advice.
+    """Return, as a part of the advice, an expression that reads as many numbers as possible from a text column.
+    ``bare`` is a value of the column that is not a number.
     """
     signs = list(dict.fromkeys(re.findall(r"[^0-9.+eE-]", bare)))
     plain = share(())

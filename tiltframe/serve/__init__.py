@@ -1,1 +1,1 @@
-"""Stores over HTTP: queries, writing, and a web page that shows them."""
+"""The server: it answers queries of stores over HTTP, accepts events, and has a web page that shows the stores."""

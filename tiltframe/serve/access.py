@@ -1,7 +1,7 @@
-"""Access control: decide which requests are allowed.
+"""Access control: decide which requests are answered.
 
-If the server has a token, every request must contain it. Otherwise only requests from this machine are allowed, and
-their host name must be one of this machine, such as localhost.
+If the server has a token, a request must contain it. Without a token, a request must name this machine as its host,
+such as localhost, and must not come through a proxy.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ _SHORTEST = 16  # the minimum length of a token
 
 
 def listen_address(text: str) -> tuple[str, int]:
-    """Return the host and the port of an address to listen at.
+    """Return the host and the port of an address at which a server listens.
 
     >>> listen_address("127.0.0.1:9464"), listen_address("[::1]:0")
     (('127.0.0.1', 9464), ('::1', 0))
@@ -34,7 +34,7 @@ def listen_address(text: str) -> tuple[str, int]:
 
 
 def is_loopback(host: str) -> bool:
-    """Return whether a host name refers to this machine and is not reachable from others.
+    """Return whether a host name or address is reachable only from this machine.
 
     >>> is_loopback("localhost"), is_loopback("127.1.2.3"), is_loopback("0.0.0.0"), is_loopback("example.org")
     (True, True, False, False)
@@ -46,7 +46,7 @@ def is_loopback(host: str) -> bool:
 
 
 def check_origin(text: str) -> None:
-    """Raise ``ValueError`` if a text is not the origin of a page."""
+    """Raise ``ValueError`` if a text is not the origin of a web page, such as ``https://example.org``."""
     if not re.fullmatch(r"https?://[A-Za-z0-9.-]+(:[0-9]{1,5})?", text):
         raise ValueError(f"{shown(text)} is not an origin; write it in the form of browsers: https://example.org")
 
@@ -61,7 +61,9 @@ def check_reach(host: str, token: bytes | None) -> None:
 
 
 def read_token(file: Path) -> bytes:
-    """Return the token in a file; raise ``ValueError`` if it is not a valid token."""
+    """Return the token in a file. Raise ``ValueError`` if the file cannot be read, or if the token is too short or
+    contains blanks.
+    """
     try:
         token = file.read_bytes().strip()
     except OSError as error:
@@ -75,11 +77,13 @@ def read_token(file: Path) -> bytes:
 
 
 class Access:
-    """ASGI middleware that rejects requests without the token, or, if there is no token, requests for another host."""
+    """ASGI middleware that rejects requests. With a token, it rejects requests that lack it. Without a token, it
+    rejects requests for other hosts and those that a proxy forwarded.
+    """
 
     def __init__(self, app: ASGIApp, token: bytes | None, open_to_all: frozenset[str]) -> None:
-        """Create the middleware. Paths in ``open_to_all`` do not need a token, because they return
-        no data of stores.
+        """Create the middleware. Requests for the paths ``open_to_all`` need no token, because their answers contain no
+        data of stores.
         """
         self._app, self._open = app, open_to_all
         self._digest = None if token is None else hashlib.sha256(token).digest()
@@ -106,8 +110,8 @@ class Access:
 
     @staticmethod
     def _check_direct(headers: Headers) -> None:
-        """Raise an error for a request that a proxy forwarded, because other machines can reach this server through the
-        proxy.
+        """Raise an error for a request that a proxy forwarded. Through the proxy, other machines can reach a server
+        that has no token.
         """
         forwarded = next((name for name in headers if name == "forwarded" or name.startswith("x-forwarded-")), None)
         if forwarded is not None:
@@ -119,8 +123,8 @@ class Access:
 
     @staticmethod
     def _check_host(host: str | None) -> None:
-        """Raise an error for host names of other machines, because a malicious page's host name may resolve to this
-        machine.
+        """Raise an error if the request is for another host. The name of a malicious page's host may resolve to this
+        machine, and its scripts could then read the stores.
         """
         if host is not None and not is_loopback(re.sub(r":[0-9]*$", "", host).strip("[]").lower()):
             raise Refused(

@@ -1,5 +1,6 @@
-"""Answers are computed in worker threads once per version of a store, have the version as their ETag, and are cached in
-bounded memory. Requests with the same answer that arrive while it is computed wait for it.
+"""Answers: responses that are computed in worker threads, and cached in bounded memory. An answer belongs to one
+version of a store, and its ETag is derived from this version. Requests for an answer that is being computed wait for
+it.
 """
 
 from __future__ import annotations
@@ -23,25 +24,29 @@ from tiltframe.serve.forms import JSON, packing_of
 from tiltframe.serve.observed import Metrics
 from tiltframe.serve.workers import WorkerPool
 
-_BUFFERED_BYTES = 1 << 20  # bytes; longer answers are sent while they are computed
+_BUFFERED_BYTES = 1 << 20  # an answer of more bytes is sent while it is computed, and is not cached
 _ENTRY = 440  # the memory of a cached answer in addition to its body and headers, in bytes, as measured
-_CHUNK = 1 << 16  # the bytes that are sent at once, and therefore the most that wait in memory for a slow client
+# the number of bytes that are sent at once, which is the maximum that waits in memory for a slow client
+_CHUNK = 1 << 16
 _LIVES = "private, no-cache"  # caches must revalidate an answer before they use it
 
 
 @dataclass(frozen=True)
 class Question:
-    """A request for data: the key of its answer in the cache, and the function that computes the answer."""
+    """A request for data, with the key of its answer in the cache and the function that computes the answer."""
 
-    words: str  # the cache key of the answer: the name and version of the store, and the query
+    # the part of the cache key that names the store, its version and the query; `form` and the compression are added to
+    # it
+    words: str
     form: str  # the media type of the answer
     compute: Callable[[str | None, Deadline], tuple[Mapping[str, str], Iterator[bytes]]]
-    # computes the headers and the pieces of the answer, from the compression and the deadline of the first piece
+    # computes the headers and the pieces of the answer. Its arguments are the compression and the deadline of the first
+    # piece.
 
 
 @dataclass(frozen=True)
 class _Begun:
-    """An answer of which the first bytes were computed. If there are more, ``remaining`` computes them."""
+    """An answer whose first bytes, ``body``, were computed. If there are more, ``remaining`` computes them."""
 
     headers: Mapping[str, str]
     form: str
@@ -58,13 +63,14 @@ class Answers:
         self._pool, self._limits, self._metrics = pool, limits, metrics
         self._lock = threading.Lock()
         self._kept: OrderedDict[str, _Begun] = OrderedDict()
-        self._running: dict[str, asyncio.Task[_Begun]] = {}  # by tag; used by the event loop alone
+        # tag → the task that computes the answer; used only in the event loop
+        self._running: dict[str, asyncio.Task[_Begun]] = {}
         self._bytes = 0
         # the maximum bytes of cached answers; the other half of the limit is for the files that stores keep open
         self._most_bytes = limits.memory // 2
 
     async def to(self, request: Request, ask: Callable[[], Question]) -> Response:
-        """Return the response to a request. ``ask`` runs in a worker thread and returns the question to answer."""
+        """Return the response to a request. ``ask`` returns the question to answer; it runs in a worker thread."""
         packing = packing_of(request.headers.get("accept-encoding", ""))
         etags = request.headers.get("if-none-match", "")
         begun = await self._pool.look_up(self._find_answer, ask, packing, etags)
@@ -77,7 +83,9 @@ class Answers:
         return StreamingResponse(self._sent(begun), 200, dict(begun.headers), begun.form)
 
     async def _computed_once(self, question: Question, tag: str, packing: str | None) -> _Begun:
-        """Return the computed answer, or that of a request with the same tag that is already being computed."""
+        """Compute an answer and return it. If another request with the same tag is already computing the answer, wait
+        for it.
+        """
         running = self._running.get(tag)
         if running is None:
             deadline = Deadline(self._limits.seconds)
@@ -108,8 +116,8 @@ class Answers:
     def _find_answer(
         self, ask: Callable[[], Question], packing: str | None, etags: str
     ) -> _Begun | tuple[Question, str] | None:
-        """Return the cached answer, or else the question and its tag. If the client already has the answer, return
-        None.
+        """Return the cached answer, or the question and its tag if the answer is not cached. Return None if the client
+        already has the answer.
         """
         question = ask()
         question_text = f"{question.words} {question.form} {packing}"
@@ -124,8 +132,8 @@ class Answers:
         return cached or (question, tag)
 
     def _computed(self, question: Question, tag: str, packing: str | None, deadline: Deadline) -> _Begun:
-        """Compute an answer until the deadline, after which the client gets status 503. The time waiting for a thread
-        counts too.
+        """Compute an answer and cache it. If this is not done by the deadline, the client receives status 503. The time
+        that the request waited for a thread counts too.
         """
         deadline.check()
         more, pieces = question.compute(packing, deadline)
@@ -153,14 +161,16 @@ def _kept_bytes(begun: _Begun) -> int:
 
 
 def described(words: str, describe: Callable[[], object]) -> Question:
-    """Return a `Question` whose answer is the object that ``describe`` returns, as JSON. ``words`` is the key in the
-    cache.
+    """Return a `Question` whose answer is the object that ``describe`` returns, as JSON. ``words`` is the first part of
+    its cache key, `Question.words`.
     """
     return written(words, lambda deadline: json.dumps(describe(), ensure_ascii=False, allow_nan=False))
 
 
 def written(words: str, write: Callable[[Deadline], str]) -> Question:
-    """Return a `Question` whose answer is the JSON text that ``write`` returns. ``words`` is the key in the cache."""
+    """Return a `Question` whose answer is the JSON text that ``write`` returns. ``words`` is the first part of its
+    cache key, `Question.words`.
+    """
 
     def compute(packing: str | None, deadline: Deadline) -> tuple[Mapping[str, str], Iterator[bytes]]:
         text = write(deadline).encode()

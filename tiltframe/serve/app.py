@@ -1,4 +1,6 @@
-"""The web application: all routes, middleware that checks, counts and logs every request, and the server, uvicorn."""
+"""The web application: its routes, the middleware that checks, counts and logs each request, and the server,
+uvicorn.
+"""
 
 from __future__ import annotations
 
@@ -51,7 +53,7 @@ _KINDS = {".html": "text/html", ".js": "text/javascript", ".css": "text/css", ".
 _NAMES = sorted(str(path.relative_to(_FOLDER)) for path in _FOLDER.rglob("*.*"))
 _FILES = {"/": "index.html", **{f"/page/{name}": name for name in _NAMES if Path(name).suffix in _KINDS}}
 PATHS = frozenset({*_FILES, "/api", "/openapi.json"})  # paths without data of stores, which need no token
-_GRACE = 5  # seconds that running answers may take after a signal to stop
+_GRACE = 5  # the time, in seconds, for running requests to end after a signal to stop
 
 
 def app_of(
@@ -64,7 +66,8 @@ def app_of(
     metrics: Metrics | None = None,
     buckets: BucketBounds = DEFAULT_BOUNDS,
 ) -> Starlette:
-    """Return the application. Scripts of pages at ``origins`` may query it. It accepts events if ``writable`` is true.
+    """Return the application. ``origins`` are the origins of web pages whose scripts may query it. It accepts events if
+    ``writable`` is true. ``buckets`` are the bounds of classic histograms in the Prometheus API.
 
     ``buckets`` are the bounds of classic histograms in the Prometheus API.
     """
@@ -121,8 +124,8 @@ def app_of(
 
 
 def _refusals() -> list[Route]:
-    """Return routes for the requests that write. They reject each request, with a message that the server is
-    read-only.
+    """Return the routes of writing requests for a server that is read-only. They reject each request, and the message
+    says so.
     """
 
     async def refuse(request: Request) -> Response:
@@ -132,7 +135,7 @@ def _refusals() -> list[Route]:
 
 
 def _error_response(request: Request, error: Exception) -> Response:
-    """Return the response for an error of the router, with a message."""
+    """Raise the error of the router again, with a message that names the path. It is the handler of such errors."""
     assert isinstance(error, HTTPException)
     if isinstance(error, Refused) or error.status_code not in _MESSAGES:
         raise error
@@ -178,7 +181,8 @@ def run(
         h11_max_incomplete_event_size=1 << 16,
     )  # fmt: skip
     for signum in (signal.SIGINT, signal.SIGTERM):
-        signal.signal(signum, lambda *_: None)  # uvicorn raises the signal again after it has stopped
+        # after uvicorn has stopped, it raises the signal again, which should have no effect
+        signal.signal(signum, lambda *_: None)
     shown_host = f"[{host}]" if ":" in host else host
     who = "for this machine only" if is_loopback(host) else "for other machines too"
     how = f"{'without a token' if token is None else 'with a token'}, {'writable' if writable else 'read-only'}"
@@ -192,12 +196,13 @@ def run(
     maintenance.stop()
     LOG.info({"message": "stopped"})
     if pool.close():
-        os._exit(0)  # Python would wait for the threads. Their results are not needed, and commits are atomic.
+        # Python would wait for threads that still run. Their results are not needed, and commits are atomic.
+        os._exit(0)
 
 
 def _listening(host: str, port: int) -> socket.socket:
-    """Return a listening socket. It is created with an explicit protocol, because asyncio disables Nagle's algorithm
-    only for such sockets.
+    """Return a socket that listens at an address. Its protocol, TCP, is passed explicitly, because asyncio disables
+    Nagle's algorithm only for such sockets.
     """
     try:
         family = socket.getaddrinfo(host, port, type=socket.SOCK_STREAM)[0][0]

@@ -1,9 +1,9 @@
-"""Request bodies without a sequence number: the same bytes are added to a store only once, even after a failure or a
-restart.
+"""Request bodies without a commit number: the same bytes are added to a store only once, also if a client sends them
+again after a failure or a restart.
 
-A commit records the digest of a body in addition to its states. The digests are stored in 256 records, which are
-selected by the first two hexadecimal digits. Each record has the last 40 digests. A commit therefore writes a small
-record, and about 10,000 bodies are remembered.
+A commit writes the digest of a body into a record, in addition to its states. A store has up to 256 such records, one
+for each pair of first hexadecimal digits of the digest. Each record has the last 40 digests, so a commit writes only a
+small record, and about 10,000 bodies are remembered.
 
     otlp 3f     {"last": 12, "digests": ["3f09…", "3fb2…"]}     and the writer ``otlp-3f`` has used the numbers up to 12
 """
@@ -20,9 +20,10 @@ from tiltframe.exclusions import Note
 from tiltframe.serve.errors import Refused
 from tiltframe.store import CommitConflict, FrameStore, PreparedRows
 
-_DIGITS = 24  # the hexadecimal digits of a digest
-_REMEMBERED = 40  # the digests in a record
-_ATTEMPTS = 100  # the maximum number; an attempt is repeated if another body of the same record was added first
+_DIGITS = 24  # the number of hexadecimal digits of a digest
+_REMEMBERED = 40  # the maximum number of digests in a record
+# the maximum number of attempts; an attempt is repeated if another body of the same record was added first
+_ATTEMPTS = 100
 
 
 def append_once(
@@ -69,7 +70,8 @@ def append_once(
             events, f"otlp-{digest[:2]}", number, recorded={name: record}, replacing=before, note=note
         )
         try:
-            # False if another body with equal states used the number; its digest is different
+            # False if another body with equal states was added first under this number; the next attempt records this
+            # body's digest
             if commit(prepared):
                 return True
         except CommitConflict:

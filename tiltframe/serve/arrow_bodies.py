@@ -1,8 +1,8 @@
-"""Arrow streams from clients. Their decompressed size is checked before anything is decompressed.
+"""Arrow streams in the bodies of requests. The size after decompression is checked before anything is decompressed.
 
-A compressed buffer begins with its uncompressed length, 8 bytes, little-endian; -1 means that the buffer is not
-compressed. Source: ``format/Message.fbs`` of Apache Arrow. It is parsed here because pyarrow does not expose these
-lengths.
+A compressed buffer begins with its uncompressed length: 8 bytes, little-endian. The length -1 means that the buffer is
+not compressed. The messages are parsed here because pyarrow does not expose these lengths. Source:
+``format/Message.fbs`` of Apache Arrow, which has these tables, with the numbers of their fields in parentheses:
 
     Message       header type (field 1), header (2)
     DictionaryBatch   data, a RecordBatch (1)
@@ -28,8 +28,8 @@ def read_stream(body: bytes, max_bytes: int, name: str) -> pa.Table:
     ----------
     body : bytes
     max_bytes : int
-        The limit for three numbers: the bytes of all buffers after decompression, the bytes of texts after dictionaries
-        are expanded, and the rows.
+        The limit that applies separately to the bytes of all buffers after decompression, the bytes of all texts after
+        dictionaries are expanded, and the number of rows.
     name : str
         The name of the stream in error messages.
 
@@ -42,7 +42,7 @@ def read_stream(body: bytes, max_bytes: int, name: str) -> pa.Table:
     ValueError
         If the body is not an Arrow stream, or is damaged.
     Refused
-        An error with status 413 if the limit is exceeded.
+        If the limit is exceeded. The status is 413.
     """
     try:
         reader = pa.ipc.open_stream(body)
@@ -51,7 +51,7 @@ def read_stream(body: bytes, max_bytes: int, name: str) -> pa.Table:
         _check(size, f"bytes of {name} after decompression", max_bytes)
         batches = list(reader)
         for batch in batches:
-            batch.validate(full=True)  # the lengths and offsets come from the client, and may be wrong
+            batch.validate(full=True)  # the client wrote the lengths and offsets, which may be wrong
     except (pa.ArrowException, OSError, EOFError, struct.error) as error:
         raise ValueError(f"{name} must be an Arrow IPC stream: {str(error).splitlines()[0]}") from None
     expanded = sum(_expanded_bytes(column) for batch in batches for column in batch.columns)
@@ -94,8 +94,8 @@ def _unpacked_bytes(buffers: memoryview, offset: int, length: int) -> int:
 
 
 def _expanded_bytes(column: pa.Array) -> int:
-    """Return the bytes of a column's texts after dictionaries are expanded, because many rows may refer to one long
-    text.
+    """Return the bytes of a column's texts after its dictionary is expanded: many rows may refer to one long text.
+    Return 0 if the column is not a dictionary of texts, or if the bytes are certainly less than 1 MiB.
     """
     if not pa.types.is_dictionary(column.type) or not (
         pa.types.is_string(column.type.value_type) or pa.types.is_binary(column.type.value_type)
@@ -110,7 +110,7 @@ def _expanded_bytes(column: pa.Array) -> int:
 
 
 class _Table:
-    """A table of a flatbuffer. Its vtable maps the numbers of fields to their offsets. Fields may be absent."""
+    """A table in a flatbuffer. A field may be absent; a list, the vtable, has the offset of each field."""
 
     def __init__(self, data: bytes, place: int) -> None:
         """Find the vtable of the table at the byte offset ``place``."""

@@ -1,4 +1,4 @@
-"""Reading over HTTP: queries, as URL parameters or as JSON, and descriptions of stores."""
+"""Reading over HTTP: queries, which are URL parameters or JSON, and descriptions of stores."""
 
 from __future__ import annotations
 
@@ -34,12 +34,12 @@ MANY = ("per", "measures", "keys", "order_by")  # parameters that a URL may repe
 INTEGER_WORDS = ("limit", "points")
 TRUTHS = ("flat", "latest", "closed", "running")
 WORDS = ("store", *(field.name for field in fields(Query)))
-_KEY_VALUES = 1000  # the maximum number of values of a key in a list of choices
+_KEY_VALUES = 1000  # the maximum number of values in the answer to a request for the values of a key
 _LABELS = (LEVEL, START, END, PARTIAL)
 
 
 def from_address(params: QueryParams) -> tuple[str, Query]:
-    """Return the store's name and the query from the parameters of a URL.
+    """Return the store's name and the query in the parameters of a URL.
 
     >>> from_address(QueryParams("store=web&per=1h&measures=n&measures=rate%3Derrors/n&keys=&flat=true"))[1]
     ... # doctest: +NORMALIZE_WHITESPACE
@@ -62,7 +62,7 @@ def from_address(params: QueryParams) -> tuple[str, Query]:
 
 
 def from_body(body: bytes) -> tuple[str, Query]:
-    """Return the store's name and the query from a JSON body."""
+    """Return the store's name and the query in a JSON body."""
     return _store_and_query(read_members(body, '{"store": "web", "per": "1h"}'))
 
 
@@ -144,7 +144,7 @@ class Asking:
         return await self._about(request, "store", _description)
 
     async def key_values(self, request: Request) -> Response:
-        """Return the values of a key, as a list of choices."""
+        """Return the first `_KEY_VALUES` values of a key, sorted, and whether there are more."""
         key, within = request.path_params["key"], request.query_params.get("within")
         if unknown := set(request.query_params) - {"within"}:
             raise Refused(400, f"values of a key can be selected only by within; got {shown(min(unknown))}")
@@ -182,7 +182,9 @@ class Asking:
 
 
 def _words(name: str, view: StoreView, query: Query) -> str:
-    """Return the cache key of an answer: store, version and query, and the current time if the query has no ``now``."""
+    """Return the text that identifies an answer in the cache: the store, its version and the query, and the current
+    time if the query does not set ``now``.
+    """
     now = view.now if query.now is None else ""
     return f"{name} {view.version} {now} {query.to_json()}"
 
@@ -194,8 +196,8 @@ def _outline(name: str, view: StoreView) -> dict[str, Any]:
 
 
 def _description(name: str, view: StoreView) -> dict[str, Any]:
-    """Return the description of a store from its manifest and its list of parts (the groups of files that commits
-    wrote), without reading states.
+    """Return the description of a store, from its manifest and its list of parts. No states are read. A part is a group
+    of files that a commit wrote.
     """
     frame, known_starts = view.frame, view.known_from
     levels = []

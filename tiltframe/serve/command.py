@@ -11,7 +11,7 @@ from tiltframe.cli.options import memory_bytes
 
 
 def _refuse(_context: click.Context, _option: click.Parameter, value: str | None) -> None:
-    """Raise ``UsageError`` for the options that other servers have in place of --listen."""
+    """Raise ``UsageError`` for --port and --host, which other servers have in place of --listen."""
     if value is not None:
         raise click.UsageError("there is no option --port or --host; use --listen HOST:PORT, such as 127.0.0.1:9464")
 

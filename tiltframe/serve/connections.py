@@ -16,23 +16,29 @@ from typing import Any
 
 from uvicorn.protocols.http.h11_impl import H11Protocol
 
-_HEADER_SECONDS = 10.0  # the maximum seconds from the first byte of a request, or of a new connection, to its headers
-# Added to the time limit of a body before the connection is closed, so that the route that reads the body can answer
-# with status 408 first.
+# the maximum number of seconds until the headers are complete, from the connection or the first byte of a request
+_HEADER_SECONDS = 10.0
+# Seconds that are added to the time limit of a body before the connection is closed. In this time, the route that reads
+# the body can still answer with status 408.
 _BODY_MARGIN_SECONDS = 2.0
 _MOST_CONNECTIONS = 1000
-_OTHER_FILES = 200  # file descriptors of the process that are not connections
+_OTHER_FILES = 200  # an estimate of the file descriptors that the process has open in addition to connections
 
 
 class BoundedConnection(H11Protocol):
-    """An HTTP/1.1 connection whose requests must arrive in time. Subclasses belong to one server."""
+    """An HTTP/1.1 connection that is closed if a request arrives too slowly. `bounded_connections` makes a subclass for
+    each server.
+    """
 
     body_seconds: float
     most_connections: int
-    reading: OrderedDict[BoundedConnection, asyncio.TimerHandle]  # the connections that await a request, oldest first
+    # the connections whose request is not complete, with their timers; those that wait longest are first
+    reading: OrderedDict[BoundedConnection, asyncio.TimerHandle]
 
     def connection_made(self, transport: asyncio.Transport) -> None:  # type: ignore[override]
-        """Start the timer for the headers. If there are too many connections, close the one that has waited longest."""
+        """Start the timer for the headers. If there are too many connections, close the one that has waited longest for
+        a request.
+        """
         super().connection_made(transport)
         self._awaits_body = False
         self._await(_HEADER_SECONDS)
@@ -45,7 +51,9 @@ class BoundedConnection(H11Protocol):
         super().connection_lost(exc)
 
     def data_received(self, data: bytes) -> None:
-        """Process bytes of a request, and start, continue or stop the timer of the request."""
+        """Process bytes of a request. Start a timer at the first byte, another one at the end of the headers, and stop
+        it at the end of the body.
+        """
         cycle = self.cycle
         super().data_received(data)
         if self.cycle is not None and not self.cycle.response_complete and not self.cycle.more_body:
@@ -72,7 +80,7 @@ def bounded_connections(body_seconds: float) -> type[BoundedConnection]:
     Parameters
     ----------
     body_seconds : float
-        The maximum seconds from the headers of a request to the end of its body.
+        The maximum number of seconds from the headers of a request to the end of its body.
     """
     members: dict[str, Any] = {
         "body_seconds": body_seconds,
@@ -83,7 +91,9 @@ def bounded_connections(body_seconds: float) -> type[BoundedConnection]:
 
 
 def _open_files() -> int:
-    """Raise the soft limit of open files to the number that the connections need, and return the limit."""
+    """Return the number of files that the process may open. Before, raise its soft limit to the number that is needed,
+    if the hard limit allows this.
+    """
     soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
     needed_files = 4 * _MOST_CONNECTIONS
     if soft != resource.RLIM_INFINITY and soft < needed_files:

@@ -1,5 +1,5 @@
-"""Cost: limit the rows that a query reads and the windows that it returns. The numbers of rows and windows are
-estimated before reading.
+"""Cost: limit the number of rows that a query reads, and of windows that it returns. Both are estimated before the
+store is read.
 """
 
 from __future__ import annotations
@@ -17,12 +17,15 @@ QUERY_BYTES = 1 << 20  # the maximum bytes of a request that reads
 
 @dataclass(frozen=True)
 class Limits:
-    """The limits of a query, which are whole numbers of at least 1; other values raise ``ValueError``."""
+    """The limits of the server. Each is a whole number of at least 1; for other values, ``ValueError`` is raised."""
 
-    rows: int = 10_000_000  # the maximum rows of states to read, estimated from the parts of the store in the range
-    windows: int = 100_000  # the maximum windows in the range, for all requested kinds of windows together
-    seconds: int = 30  # the maximum seconds of computing, and of waiting for other queries
-    memory: int = 128 << 20  # the maximum bytes of caches
+    # the maximum number of rows of states that a query reads, estimated from the sizes of the store's parts in its
+    # range
+    rows: int = 10_000_000
+    # the maximum number of windows in a query's range, for all requested kinds of windows together
+    windows: int = 100_000
+    seconds: int = 30  # the maximum number of seconds for an answer, including the time of waiting for other queries
+    memory: int = 128 << 20  # the maximum memory of all caches, in bytes
     queries: int = 4  # the maximum number of queries that run at the same time; others wait
 
     def __post_init__(self) -> None:
@@ -32,7 +35,7 @@ class Limits:
 
 @dataclass(frozen=True)
 class Budget:
-    """The limits of each query, and the metrics to which the costs of all queries are added."""
+    """The limits that apply to each query, and the metrics that count the rows which all queries have read."""
 
     limits: Limits
     metrics: Metrics

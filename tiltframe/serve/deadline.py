@@ -27,7 +27,9 @@ class Deadline:
         self.restart()
 
     def restart(self) -> None:
-        """Start the timer again, because each piece of a long answer may take as long as the first one."""
+        """Start the timer again with the full number of seconds. Each piece of a long answer may take as long as the
+        first one.
+        """
         self._end = time.monotonic() + self._seconds
 
     def within(self, seconds: float) -> Deadline:
@@ -40,7 +42,7 @@ class Deadline:
             raise OutOfTime("the query exceeded its time limit; use a shorter range, fewer series or coarser steps")
 
     def checked(self, items: Iterable[T]) -> Iterator[T]:
-        """Yield items; raise `OutOfTime` before the first item that comes after the deadline."""
+        """Yield ``items``. Raise `OutOfTime` in place of an item if the deadline has passed when the item is ready."""
         for item in items:
             self.check()
             yield item

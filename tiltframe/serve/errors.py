@@ -1,4 +1,6 @@
-"""Errors as HTTP responses: a table of statuses, and two response formats, this server's and Prometheus'."""
+"""Errors as HTTP responses: a table of the status for each class of errors, and two formats, that of this server and
+that of Prometheus.
+"""
 
 from __future__ import annotations
 
@@ -64,14 +66,16 @@ _KINDS = {404: "not_found", 408: "timeout", 422: Unanswerable.kind, 503: "unavai
 
 
 def status_of(error: BaseException) -> int:
-    """Return the status of an error. An error that is not in the table is a server error."""
+    """Return the HTTP status for an error. It is 500 for an error that is not in the table."""
     if isinstance(error, HTTPException):
         return error.status_code
     return next((status for kinds, status in _STATUSES if isinstance(error, kinds)), 500)
 
 
 def sentence_of(error: BaseException) -> str:
-    """Return the message of an error in one line. For an error that is not in the table, the details are left out."""
+    """Return the message of an error in one line, for the client. If the error is not in the table, the message
+    contains only the name of its class.
+    """
     if isinstance(error, HTTPException):
         return error.detail
     if not isinstance(error, tuple(kind for kind, _ in _STATUSES)):
@@ -81,7 +85,7 @@ def sentence_of(error: BaseException) -> str:
 
 
 def place_of(error: BaseException) -> str:
-    """Return the location in the code at which an error was raised, for the log."""
+    """Return an error's class and message, and the file and line of the code that raised it, for the log."""
     last = traceback.extract_tb(error.__traceback__)[-1:]
     return f"{type(error).__name__}: {error}" + "".join(f" ({at.filename}:{at.lineno})" for at in last)
 
@@ -98,7 +102,7 @@ def prometheus_failure(error: BaseException) -> Response:
     if isinstance(error, PromQLError):
         kind = error.kind
     elif isinstance(error, HTTPException):
-        if status == 413:  # Prometheus has no error type for this status
+        if status == 413:  # Prometheus has no type of errors for this status
             status = BadData.status
         kind = OutOfTime.kind if status == 503 else kind
     elif status == 400:  # the expression is valid, but the store cannot evaluate it

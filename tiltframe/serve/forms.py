@@ -1,4 +1,4 @@
-"""Formats of an answer: JSON, CSV or an Arrow stream, compressed or not, as pieces of bytes."""
+"""Formats of an answer: JSON, CSV or an Arrow stream, compressed or not, which are written as pieces of bytes."""
 
 from __future__ import annotations
 
@@ -37,8 +37,8 @@ class _Pieces(io.BytesIO):
 def written_results(
     store: str, view: StoreView, results: Answer | Joined, *, form: str, packing: str | None, deadline: Deadline
 ) -> tuple[Mapping[str, str], Iterator[bytes]]:
-    """Return the headers of an answer, and an iterator over the pieces of its body. The iterator raises `OutOfTime`
-    after the deadline.
+    """Return the headers of an answer, and an iterator over the pieces of its body. ``form`` is the media type, and
+    ``packing`` the compression or None. The iterator raises `OutOfTime` after the deadline.
     """
     warnings = [*results.expired, *results.unknown]
     head = {"store": store, "version": view.version, "warnings": warnings}
@@ -47,7 +47,9 @@ def written_results(
 
 
 def pieces_of(answer: Answer, form: str, packing: str | None, head: Mapping[str, Any]) -> Iterator[bytes]:
-    """Yield an answer in a format, compressed by gzip or zstd, slice by slice. In JSON, ``head`` precedes the rows."""
+    """Yield an answer as pieces of bytes, one piece per slice. ``form`` is the media type, and ``packing`` is gzip,
+    zstd or None. In JSON, the members ``head`` precede the rows.
+    """
     pieces = _Pieces()
     file = pa.PythonFile(pieces, "w")
     out = pa.CompressedOutputStream(file, packing) if packing else file
@@ -104,7 +106,8 @@ def warning_header(sentences: Sequence[str]) -> dict[str, str]:
 
 
 def form_of(accept: str) -> str:
-    """Return the format that a request prefers; raise `Refused` if the server supports none of the accepted formats.
+    """Return the media type that a request prefers. ``accept`` is its header ``Accept``. Raise `Refused` if the server
+    supports none of the accepted types.
 
     >>> form_of("text/html, */*;q=0.1"), form_of("application/*;q=0.5, text/csv")
     ('application/json', 'text/csv')
@@ -116,7 +119,8 @@ def form_of(accept: str) -> str:
 
 
 def packing_of(accept: str) -> str | None:
-    """Return the compression of an answer that a request accepts, or None if it accepts none.
+    """Return the compression that a request prefers, zstd or gzip, or None if it accepts neither. ``accept`` is its
+    header ``Accept-Encoding``.
 
     >>> packing_of("gzip, deflate, br, zstd"), packing_of("zstd;q=0, gzip"), packing_of("*;q=0")
     ('zstd', 'gzip', None)
@@ -125,7 +129,9 @@ def packing_of(accept: str) -> str | None:
 
 
 def _liked(header: str, offered: Sequence[str]) -> str | None:
-    """Return the offered name with the highest weight in a header, or the first of several with the same weight."""
+    """Return the offered name that has the highest weight in a header, or the first of several with this weight. Return
+    None if the header accepts none.
+    """
     weights = {}
     for part in header.split(","):
         name, *parameters = (word.strip().lower() for word in part.split(";"))

@@ -4,9 +4,9 @@ a ──▶ commit a ─────┐
 b ──▶ waits         ├──▶ commit b, c, d
 c, d ──▶ wait ──────┘
 
-A commit takes about as long for many requests as for one, so the store is written at the rate of the requests, and has
-fewer parts. A request that arrives alone is committed at once. After a commit of several requests, the next one waits
-for a moment, because each commit makes the cached answers outdated.
+A commit takes about as long for many requests as for one. Group commits therefore keep up with the requests, and the
+store has fewer parts. A request that arrives alone is committed at once. After a commit of several requests, the next
+commit waits for a moment, because each commit makes the cached answers outdated.
 """
 
 from __future__ import annotations
@@ -24,7 +24,9 @@ _PERIOD_SECONDS = 0.2  # the minimum time from a commit of several requests to t
 
 @dataclass(eq=False)
 class _Waiting:
-    """A request that waits for its commit, and the outcome of the commit."""
+    """The rows of a request, and the outcome of their commit: None before it, then whether the rows were added, or an
+    error.
+    """
 
     rows: PreparedRows
     outcome: bool | Exception | None = None
@@ -37,24 +39,26 @@ class GroupCommits:
         """Start without waiting requests."""
         self._waiting: list[_Waiting] = []
         self._committing = threading.Lock()
-        self._not_before = 0.0  # the time of the next commit, by the monotonic clock
+        self._not_before = 0.0  # the earliest time of the next commit, by the monotonic clock
 
     def commit(self, store: FrameStore, rows: PreparedRows) -> bool:
-        """Commit rows of the store, together with those of other threads; return whether they were added.
+        """Commit rows to the store, together with those of other threads. Return whether the rows were added.
 
         Raise the errors of `FrameStore.commit_group` that concern these rows or the whole group.
         """
         own = _Waiting(rows)
         self._waiting.append(own)  # atomic
         with self._committing:
-            while own.outcome is None:  # otherwise another thread has committed the rows
+            while own.outcome is None:  # another thread may have committed the rows in the meantime
                 self._commit_next(store)
         if isinstance(own.outcome, Exception):
             raise own.outcome
         return own.outcome
 
     def _commit_next(self, store: FrameStore) -> None:
-        """Commit the requests that have waited longest, at most one per writer."""
+        """Commit the waiting requests that came first: at most `_MOST`, and at most one per writer. Store their
+        outcomes.
+        """
         time.sleep(max(0.0, self._not_before - time.monotonic()))
         began = time.monotonic()
         group: dict[str, _Waiting] = {}

@@ -1,8 +1,8 @@
-"""Calls in worker threads that can be stopped, so that no thread computes an answer that its client no longer awaits.
+"""Calls in worker threads that can be stopped. If a client no longer awaits an answer, its computation ends.
 
-Deadlines are checked between the slices of an answer, but parsing, planning and reading have no such places. A stopped
-call therefore gets an exception from outside, which Python raises before the next bytecode of its thread. A call of
-native code ends first; the limits of requests keep such calls short.
+A deadline is checked only between the slices of an answer, and not while a query is parsed, planned or read. To stop a
+call, another thread raises an exception in the thread of the call, before its next Python bytecode. Native code runs to
+its end first; the limits of requests keep this time short.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ from typing import Generic, TypeVar
 from tiltframe.serve.errors import OutOfTime
 
 T = TypeVar("T")
-_ARRIVAL_SECONDS = 1.0  # the maximum seconds until a raised exception arrives in an idle thread
+_ARRIVAL_SECONDS = 1.0  # how long, in seconds, a thread waits at most for an exception that was raised in it
 
 
 class _Stopped(BaseException):
@@ -24,7 +24,7 @@ class _Stopped(BaseException):
 
 
 class InterruptibleCall(Generic[T]):
-    """A call without arguments that another thread can stop. Each object is called once.
+    """A call of a function without arguments, which another thread can stop. An object can be called only once.
 
     >>> InterruptibleCall(lambda: 7)()
     7
@@ -34,7 +34,7 @@ class InterruptibleCall(Generic[T]):
         """Create the call without starting it."""
         self._function = function
         self._lock = threading.Lock()
-        self._thread: int | None = None  # the thread while it runs the function
+        self._thread: int | None = None  # the identifier of the thread that runs the function; otherwise None
         self._is_stopped = False
 
     def __call__(self) -> T:
@@ -53,7 +53,9 @@ class InterruptibleCall(Generic[T]):
             raise OutOfTime("the request has ended, and its work was stopped") from None
 
     def stop(self) -> None:
-        """Make the call end soon. A call that has ended, or has not begun, does nothing more."""
+        """Make the call end soon, with `OutOfTime`. If it has not begun, it will not run the function. If it has ended,
+        do nothing.
+        """
         with self._lock:
             self._is_stopped = True
             if self._thread is not None:
@@ -66,8 +68,8 @@ class InterruptibleCall(Generic[T]):
             self._thread = threading.get_ident()
 
     def _end(self, has_arrived: bool) -> None:
-        """Mark the function as ended. If the call was stopped and the exception has not arrived yet, wait for it, so
-        that it is not raised in later work of this thread.
+        """Record that the function has ended. If the call was stopped and the exception has not arrived in this thread
+        yet, wait for it. Otherwise it would be raised in the next work of this thread.
         """
         with self._lock:
             is_awaited = self._is_stopped and self._thread is not None and not has_arrived

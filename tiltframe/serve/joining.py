@@ -1,6 +1,4 @@
-"""Joins over HTTP: the rows in the body of a request are joined with the results of a store for their keys and
-ranges.
-"""
+"""Joins over HTTP: a request contains rows, which are joined with the results of a store for their keys and ranges."""
 
 from __future__ import annotations
 
@@ -54,7 +52,7 @@ class Joining:
         return [Route("/v1/join", self.join, methods=["POST"])]
 
     async def join(self, request: Request) -> Response:
-        """Return the rows of the body, joined with the results of a store."""
+        """Return the response to a join: the rows in the body, with the results of a store."""
         form = form_of(request.headers.get("accept", ""))
         body = await read_body(request, BODY_BYTES, self.budget.limits.seconds)
 
@@ -74,7 +72,7 @@ class Joining:
 
 
 def _from_body(body: bytes) -> tuple[str, pa.Table, Join]:
-    """Return the store's name, the rows and the join from a JSON body; raise ``ValueError`` if it cannot be read."""
+    """Return the store's name, the rows and the join in a JSON body. Raise ``ValueError`` if it cannot be read."""
     members = read_members(body, _EXAMPLE)
     store = take_store(members)
     rows = members.pop("rows", None)
@@ -83,8 +81,8 @@ def _from_body(body: bytes) -> tuple[str, pa.Table, Join]:
 
 
 def _table(rows: object) -> pa.Table:
-    """Return rows as a table with the columns of all rows; raise ``ValueError`` if the values of a column have no
-    common type.
+    """Return a table of ``rows``, a list of objects. Its columns are the members of all objects; missing members are
+    null. Raise ``ValueError`` if the values of a column have no common type.
     """
     if not isinstance(rows, list) or not all(isinstance(row, dict) for row in rows):
         raise ValueError(f'rows must be a list of objects, [{{"host": "a"}}]; got {shown(rows)}')

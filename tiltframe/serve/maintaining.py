@@ -1,4 +1,5 @@
-"""Maintenance in the server: compaction, expiry and removal of old files. Maintenance uses a limited share of one core.
+"""Maintenance in the server: a thread compacts stores, deletes expired windows and removes old files. It uses at most a
+quarter of one core.
 
 append ─▶ append ─▶ append        many small parts make each query slower
    │
@@ -17,17 +18,22 @@ from tiltframe.serve.observed import LOG, Metrics
 from tiltframe.serve.stores import Stores
 from tiltframe.store import FrameStore
 
-_PAUSE_SECONDS = 30.0  # seconds between two rounds; the pause after a long round is longer
+_PAUSE_SECONDS = 30.0  # the minimum number of seconds between two rounds
 _PAUSE_FACTOR = (
-    3  # a pause is this many times longer than the work before it, so that the work uses a quarter of a core
+    # a pause takes at least this many times as long as the round before it, so that maintenance uses at most a quarter
+    # of a core
+    3
 )
-_ROUND_SECONDS = 20.0  # the maximum time of work on one store; the next round does the rest
-_VACUUM_SECONDS = 3600.0  # seconds between two searches for replaced files, which list all files of a store
-_REPLACED_FOR = "1d"  # the age at which replaced files are removed, longer than any query or commit takes
+_ROUND_SECONDS = 20.0  # the maximum number of seconds for the compaction of one store; the next round continues
+# the number of seconds between two searches for replaced files, which list all files of a store
+_VACUUM_SECONDS = 3600.0
+_REPLACED_FOR = "1d"  # the age at which replaced files are removed; no query or commit that reads them takes longer
 
 
 class _Interrupted(Exception):
-    """The time of a round is over, or the server stops. Parts that were merged before are already committed."""
+    """Raised to end a compaction when the time of a round is over or the server stops. Parts that were already merged
+    are committed.
+    """
 
 
 class Maintenance:
@@ -39,7 +45,7 @@ class Maintenance:
     metrics : Metrics
         The metrics that count rounds and failures.
     pause_seconds : float
-        The minimum seconds between two rounds.
+        The minimum number of seconds between two rounds.
     """
 
     def __init__(self, stores: Stores, metrics: Metrics, pause_seconds: float = _PAUSE_SECONDS) -> None:
@@ -54,7 +60,7 @@ class Maintenance:
         self._thread.start()
 
     def stop(self) -> None:
-        """Make the thread stop after the commit that it is working on. Return without waiting."""
+        """Ask the thread to stop after its current commit. Return without waiting for this."""
         self._stopping.set()
 
     def _run(self) -> None:
@@ -66,7 +72,7 @@ class Maintenance:
             self._stopping.wait(max(self._pause_seconds, _PAUSE_FACTOR * worked))
 
     def _maintain(self, name: str) -> None:
-        """Do one round of work on a store. Errors are logged, and the next round tries again."""
+        """Do one round of maintenance of a store. Errors are counted and logged, and the next round tries again."""
         try:
             store = self._stores[name]
             store.compact(before=_end_of_open_windows(store), progress=self._within_round())
@@ -82,7 +88,9 @@ class Maintenance:
         self._metrics.add("maintenance_rounds_total", store=name)
 
     def _within_round(self) -> Callable[[int, int], None]:
-        """Return a callback for the progress of compaction, which stops the compaction after the time of a round."""
+        """Return a callback that compaction calls with its progress. It raises `_Interrupted` after the time of a
+        round, or if the server stops.
+        """
         end = time.monotonic() + _ROUND_SECONDS
 
         def check(done: int, total: int) -> None:
@@ -95,7 +103,7 @@ class Maintenance:
 def _end_of_open_windows(store: FrameStore) -> str | None:
     """Return a moment after the end of every window that may still get rows, as ISO 8601 text.
 
-    With this moment, compaction also merges the parts of open windows, because a stream adds a small part with each
+    Compaction up to this moment also merges the parts of open windows, to which a stream adds a small part with each
     commit.
     """
     level_ends = [

@@ -1,4 +1,4 @@
-"""Observation of requests: each request is logged and counted, and its error becomes a response."""
+"""Observation of requests: each request is logged and counted, and an error becomes a response."""
 
 from __future__ import annotations
 
@@ -32,32 +32,35 @@ _HELP = {
     "maintenance_failures_total": "Number of rounds of maintenance that ended with an error, by store.",
 }
 _SECONDS = "request_seconds"
-_BOUNDS = (0.005, 0.025, 0.1, 0.25, 1.0, 2.5, 10.0, 30.0)  # the bucket bounds of the histogram of latency, in seconds
+# the bounds, in seconds, of the buckets of the histogram of durations
+_BOUNDS = (0.005, 0.025, 0.1, 0.25, 1.0, 2.5, 10.0, 30.0)
 LOG = logging.getLogger("tiltframe.serve")
-_SEND_SECONDS = 30  # seconds after which a client that reads nothing is disconnected
-_LONGEST = 1000  # the maximum length of a text in the log
+_SEND_SECONDS = 30  # the time, in seconds, after which a client that reads nothing is disconnected
+_LONGEST = 1000  # the maximum length of a text in the log, in characters
 _POLICY = b"default-src 'self'; img-src 'self' data:; frame-ancestors 'none'; base-uri 'none'; form-action 'none'"
 _HEADERS = [(b"x-content-type-options", b"nosniff"), (b"referrer-policy", b"no-referrer")]
 _HEADERS += [(b"content-security-policy", _POLICY)]
 
 
 class Metrics:
-    """Counters by name and labels. Any thread may add to them."""
+    """The counters of the server, by name and labels, and a histogram of durations for each route. Any thread may add
+    to them.
+    """
 
     def __init__(self) -> None:
         """Create counters without values."""
         self._lock = threading.Lock()
         self._counts: Counter[tuple[str, tuple[tuple[str, str], ...]]] = Counter()
-        # for each route: the counts of the buckets, the count above the last bound, and the sum
+        # for each route: the number of requests in each bucket and above the last bound, and the sum of their seconds
         self._seconds: dict[str, list[float]] = {}
 
     def add(self, name: str, much: float = 1, **labels: str) -> None:
-        """Add a number to a counter."""
+        """Add a number to the counter with this name and these labels."""
         with self._lock:
             self._counts[name, tuple(labels.items())] += much  # type: ignore[assignment]
 
     def add_seconds(self, route: str, seconds: float) -> None:
-        """Add the duration of a request to the histogram of its route."""
+        """Add the duration of a request, in seconds, to the histogram of its route."""
         with self._lock:
             cells = self._seconds.setdefault(route, [0.0] * (len(_BOUNDS) + 2))
             cells[bisect_left(_BOUNDS, seconds)] += 1
@@ -80,7 +83,9 @@ class Metrics:
 
 
 class Gauge(NamedTuple):
-    """A value that is computed when Prometheus scrapes it, with its labels as text."""
+    """A metric whose values are computed when Prometheus scrapes it. ``values`` maps labels, as text such as
+    ``{store="web"}`` or ``""``, to values.
+    """
 
     name: str
     help: str
@@ -88,7 +93,7 @@ class Gauge(NamedTuple):
 
 
 def _histogram_lines(seconds: Mapping[str, list[float]]) -> list[str]:
-    """Return the lines of the histogram of the durations of requests, by route."""
+    """Return the lines of text for the histograms of durations. ``seconds`` maps routes to the lists of `Metrics`."""
     name = f"tiltframe_{_SECONDS}"
     lines = [f"# HELP {name} Duration of requests in seconds, by route.", f"# TYPE {name} histogram"]
     for route, (*counts, total) in sorted(seconds.items()):
@@ -107,7 +112,7 @@ def _histogram_lines(seconds: Mapping[str, list[float]]) -> list[str]:
 
 @dataclass
 class Observed:
-    """ASGI middleware that turns errors into responses, and adds every request to the log and the metrics."""
+    """ASGI middleware that turns errors into responses, and adds every request to the log and to the metrics."""
 
     app: ASGIApp
     metrics: Metrics
@@ -166,8 +171,8 @@ class _Lines(logging.Formatter):
         return json.dumps({"time": at.replace("+00:00", "Z"), **fields}, ensure_ascii=True, default=str)
 
     def _short(self, text: str) -> str:
-        """Return the beginning of a text without secrets. Secrets are removed before the text is shortened, so that no
-        part of a secret remains.
+        """Return the beginning of a text without secrets. Secrets are replaced before the text is cut to its maximum
+        length, so that no part of a secret remains.
         """
         return self._redact(text[: 2 * _LONGEST])[:_LONGEST]
 

@@ -23,12 +23,15 @@ _ERRORS = {
     "422": "The request exceeds the server's limits, or the store does not support it.",
     "503": "The query took too long, or too many queries are running.",
 }
-_IN_BODY = {"per": ["string", "array", "object"], "order_by": ["string", "array"]}  # types of values in a body
+# the JSON types that these parameters may have in a body; in a URL, they are text
+_IN_BODY = {"per": ["string", "array", "object"], "order_by": ["string", "array"]}
 _IN_BODY |= {"measures": ["array", "object"], "keys": ["array", "object"]}
 
 
 def openapi(writable: bool) -> dict[str, Any]:
-    """Return the API as an OpenAPI 3.1 document. If stores are writable, it includes the routes that write."""
+    """Return the description of the API, as an OpenAPI 3.1 document. If ``writable`` is true, it includes the requests
+    that write.
+    """
     meanings = _meanings()
     words = [_word(word, "query", meanings[word], schema=_schema(word), required=word == "store") for word in WORDS]
     members = {word: _schema(word, in_body=True) | {"description": meanings[word]} for word in WORDS}

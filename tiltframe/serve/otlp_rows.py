@@ -1,7 +1,7 @@
-"""Rows of OTLP metrics as a table. Types come from the store or else from the protocol; they are never inferred from
-values.
+"""Rows of OTLP metrics as a table. The types of columns come from the store, or otherwise from the types of values in
+the messages. Numbers in texts are not recognized.
 
-If a value does not fit the type of its column, only its row is rejected.
+If a value does not fit the type of its column, its row is rejected, and the other rows are used.
 """
 
 from __future__ import annotations
@@ -20,13 +20,13 @@ from tiltframe.store import FrameStore
 _TIME = pa.timestamp("us", "UTC")
 _TYPES = {bool: pa.bool_(), int: pa.int64(), float: pa.float64(), str: pa.string()}
 _COLUMN = re.compile(r"[A-Za-z_][\w.]*")
-_EXACT = 2**53  # doubles represent all integers up to this one exactly
+_EXACT = 2**53  # doubles represent all whole numbers up to this one exactly
 
 
 def table_of(rows: Sequence[dict[str, Any]], store: FrameStore, refused: list[str]) -> pa.Table:
-    """Return a table of the columns that the store's frame reads. An attribute that a point lacks is null.
+    """Return a table of the columns that the store's frame reads. A column is null in the rows that lack it.
 
-    For each point with a value that does not fit, a message is added to ``refused``.
+    Rows with a value that does not fit are left out. For each point with such rows, a message is added to ``refused``.
     """
     frame = store.frame
     present = dict.fromkeys(name for row in rows for name in row)
@@ -52,20 +52,20 @@ def table_of(rows: Sequence[dict[str, Any]], store: FrameStore, refused: list[st
 
 
 def _point_of(row: dict[str, Any]) -> tuple[tuple[str, Any], ...]:
-    """Return the values that all rows of one point share. The rows of a histogram point differ only in value and
-    weight.
+    """Return what identifies the point of a row: all its values but ``value`` and ``weight``, which differ between the
+    rows of one point of a histogram.
     """
     return tuple((name, value) for name, value in row.items() if name not in ("value", "weight"))
 
 
 def _is_column(name: str, frame: TiltFrame) -> bool:
-    """Return whether a text that the frame may read is the name of a column, rather than an expression of columns."""
+    """Return whether ``name``, which the frame may read, is the name of a column and not an expression of columns."""
     return name in plain_keys(frame.keyed_by) or _COLUMN.fullmatch(name) is not None
 
 
 def _schema(values: dict[str, list[Any]], store: FrameStore) -> pa.Schema:
-    """Return the types of columns. They come from the store's keys and states, or otherwise from the messages. A column
-    of mixed types is text.
+    """Return the types of columns. They come from the store's keys and states, or otherwise from the values in the
+    messages. A column of mixed types is text.
     """
     frame = store.frame
     fields = [pa.field(name, _TIME if name == frame.time else _type_of(column)) for name, column in values.items()]
@@ -81,8 +81,8 @@ def _schema(values: dict[str, list[Any]], store: FrameStore) -> pa.Schema:
 
 
 def _with_whole_numbers(schema: pa.Schema, store: FrameStore) -> pa.Schema:
-    """Use integer types in place of doubles if the store has states of integers. Points with a fraction are then
-    rejected.
+    """Return ``schema`` with integers in place of doubles in the columns for which the store has states of integers.
+    Points with a fraction are then rejected.
     """
     unknown = [field.with_type(pa.null()) if pa.types.is_floating(field.type) else field for field in schema]
     fitting = store.with_stored_types(pa.schema(unknown))
@@ -100,7 +100,9 @@ def _type_of(values: Sequence[Any]) -> pa.DataType:
 
 
 def _fitted(value: Any, field: pa.Field, place: int, problems: dict[int, str]) -> Any:
-    """Convert a value to a column's type if that is exact; otherwise add a message to ``problems`` and return null."""
+    """Return a value in the type of its column. If it cannot be converted exactly, add a message to ``problems`` at the
+    number of its row, ``place``, and return None.
+    """
     if value is None or _TYPES[type(value)] == field.type:
         return value
     fitted: Any = None

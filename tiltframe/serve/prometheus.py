@@ -1,4 +1,4 @@
-"""The Prometheus HTTP API for stores, used by Grafana, promtool and similar clients."""
+"""The Prometheus HTTP API over stores, for Grafana, promtool and similar clients."""
 
 from __future__ import annotations
 
@@ -38,13 +38,13 @@ Form = Mapping[str, list[str]]
 TextOf = Callable[[Form, Metrics, Deadline], str]
 Endpoint = Callable[[Request], Awaitable[Response]]
 
-MOST_POINTS = 11_000  # the maximum points of a series, as in Prometheus
+MOST_POINTS = 11_000  # the maximum number of points of a series, as in Prometheus
 _MOST_BYTES = QUERY_BYTES
 _API = "2.45.0"  # the release of Prometheus that this API and PromQL follow
-# an empty text counts as a missing parameter
+# parameters for which an empty text means the same as a missing parameter
 _OPTIONAL = ("time", "start", "end", "timeout", "lookback_delta", "limit", "metric")
 _STREAMED = {"content-type": "application/x-streamed-protobuf; proto=prometheus.ChunkedReadResponse"}
-_STREAMED_BYTES = 1 << 18  # bytes of frames that are computed and sent at once
+_STREAMED_BYTES = 1 << 18  # the number of bytes of frames that are computed, and then sent, together
 _PACKED = {"content-type": "application/x-protobuf", "content-encoding": "snappy"}
 
 
@@ -55,10 +55,11 @@ def routes(
     budget: Budget,
     buckets: BucketBounds = DEFAULT_BOUNDS,
 ) -> list[Route]:
-    """Return the routes of the API. For each request, ``now`` returns the current views of the stores.
+    """Return the routes of the API. ``now`` is called for each request, and returns the current views of the stores by
+    name.
 
     Raise ``ValueError`` if two measures or two keys of a store would have the same name in PromQL, which allows fewer
-    characters. Also raise it if ``buckets`` names a measure that no store has.
+    characters in names, or if ``buckets`` names a measure that no store has.
     """
     metrics_of(now())
     buckets.check([measure for view in now().values() for measure in view.frame.measures])
@@ -104,7 +105,7 @@ def routes(
             answer = await pool.run(lambda: api.read(read_request, metrics_of(now(), buckets), deadline))
             return Response(answer, headers=_PACKED)
         frames = await pool.look_up(lambda: api.read_chunks(read_request, metrics_of(now(), buckets), deadline))
-        first = await pool.run(_joined, frames, deadline)  # an error before the first frames has a status
+        first = await pool.run(_joined, frames, deadline)  # an error in the first frames can still become a status
         return StreamingResponse(_streamed(first, frames, pool, deadline), headers=_STREAMED)
 
     api_routes = [
@@ -116,7 +117,9 @@ def routes(
 
 @dataclass(frozen=True)
 class _Api:
-    """The endpoints. Each endpoint returns JSON for the parameters of a form."""
+    """The endpoints of the API. Most of them receive the parameters of a request, and return the text of a JSON
+    response.
+    """
 
     budget: Budget
 
@@ -181,7 +184,7 @@ class _Api:
     def _listing(self, form: Form, deadline: Deadline) -> Listing:
         """Return the time range in which series are listed.
 
-        If the request names no start or no end, the range is not limited on that side.
+        Without a start or an end in the request, the range has no limit on this side.
         """
         start, end = (read_bound(form[name][-1], name) if form.get(name) else None for name in ("start", "end"))
         if start is not None and end is not None and end < start:
@@ -219,7 +222,9 @@ class _Api:
 
 
 def _joined(frames: Iterator[bytes], deadline: Deadline) -> bytes:
-    """Return the next frames of a stream, some hundred kilobytes; empty at its end."""
+    """Return the next frames of a stream, with at least `_STREAMED_BYTES` bytes or up to its end. The result is empty
+    after the end.
+    """
     deadline.restart()
     joined = bytearray()
     for frame in frames:
@@ -248,8 +253,8 @@ def _constant(data: Any) -> TextOf:
 
 
 def _saying_errors(name: str, answer: Endpoint) -> Endpoint:
-    """Wrap an endpoint so that errors are returned in Prometheus' format. The name identifies the route in the
-    metrics.
+    """Return an endpoint that calls ``answer``, and returns its errors as responses in Prometheus' format. ``name`` is
+    the name of the route in the metrics.
     """
 
     async def respond(request: Request) -> Response:
@@ -259,7 +264,7 @@ def _saying_errors(name: str, answer: Endpoint) -> Endpoint:
             raise
         except Exception as error:
             if status_of(error) == 500 and not isinstance(error, StoreError):
-                raise  # the log has the location; the client gets no details
+                raise  # the log has the location in the code, and the client gets no details
             return prometheus_failure(error)
 
     respond.__name__ = name

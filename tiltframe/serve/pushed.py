@@ -1,9 +1,9 @@
-"""Pushed changes: server-sent events with the windows that change, in the form of the rows that ``tiltframe watch``
-prints.
+"""Pushed changes: server-sent events with the windows that change. A window has the form in which ``tiltframe watch``
+prints it.
 
-Each commit is one event whose id is the version of the store. A client that reconnects sends the last id, and receives
-all later changes. The contents of a limited number of earlier versions are kept. A client with an older id receives all
-windows, so that no change is lost.
+An event has the changes up to a version of the store, which is its id. A client that reconnects sends the id of the
+last event, and receives all later changes. For this, the lists of parts of a limited number of earlier versions are
+kept. A client with an older id receives all windows, so that it misses no change.
 """
 
 from __future__ import annotations
@@ -29,17 +29,18 @@ from tiltframe.store.backends import LEVEL
 
 EVENTS = "text/event-stream"  # the media type of the events
 _LISTENERS = 32  # the maximum number of clients that wait for changes
-_VERSIONS = 256  # the number of versions per store from which a client can continue
-_LOOK_SECONDS = 1.0  # seconds between two checks of a store for a new version
-_STEP_SECONDS = 0.2  # seconds between two checks whether the server stops
-_HEARTBEAT_SECONDS = 15.0  # seconds between two comments, which show clients and proxies that the connection is open
+_VERSIONS = 256  # the number of versions of a store from which a client can continue
+_LOOK_SECONDS = 1.0  # the number of seconds between two checks of a store for a new version
+_STEP_SECONDS = 0.2  # the number of seconds between two checks whether the server stops
+# the number of seconds between two comments, which show clients and proxies that the connection is open
+_HEARTBEAT_SECONDS = 15.0
 
 
 class Pushed:
     """The HTTP route for pushed changes."""
 
     def __init__(self, stores: Stores, pool: WorkerPool) -> None:
-        """Create the route for the stores, with the threads that compare versions."""
+        """Create the route for ``stores``. Versions are compared in threads of ``pool``."""
         self._stores, self._pool = stores, pool
         self._seen: dict[str, OrderedDict[int, SeenParts]] = {}
         self._listeners = 0
@@ -49,7 +50,9 @@ class Pushed:
         return [Route("/v1/stores/{name}/changes", self.changes)]
 
     async def changes(self, request: Request) -> Response:
-        """Return the changes of a store as events, until the client disconnects or the server stops."""
+        """Return a response with the changes of a store as events. It ends when the client disconnects or the server
+        stops.
+        """
         name, per, since = self._words(request)
         if self._listeners >= _LISTENERS:
             message = f"{_LISTENERS} clients wait for changes, which is the server's limit; try again later"
@@ -60,8 +63,8 @@ class Pushed:
 
     @staticmethod
     def _words(request: Request) -> tuple[str, str | None, int | None]:
-        """Return the store's name, the level and the version in a request; raise ``ValueError`` for unknown
-        parameters.
+        """Return the store's name, the level and the version in a request; the level and the version may be None. Raise
+        ``ValueError`` for other parameters.
         """
         words = dict(request.query_params)
         for word in words:
@@ -75,12 +78,12 @@ class Pushed:
         return request.path_params["name"], words.get("per"), None if since is None else int(since)
 
     def _begin(self, name: str, per: str | None, since: int | None) -> SeenParts | None:
-        """Return the contents with which the store is compared: the current contents, the contents of a version, or
-        None if these were discarded.
+        """Return the parts of the store from which changes are computed: those of the version ``since``, or the current
+        ones if ``since`` is None. Return None if the version is not known any more.
         """
         view = self._stores.now(name)
         if per is not None:
-            view.frame.level(per)  # raises an error for a level that the store does not have
+            view.frame.level(per)  # raises an error if the store does not have the level
         self._keep(name, view.seen)
         return view.seen if since is None else self._seen[name].get(since)
 
@@ -93,7 +96,7 @@ class Pushed:
     async def _events(
         self, request: Request, name: str, per: str | None, seen: SeenParts | None
     ) -> AsyncIterator[bytes]:
-        """Yield an event for each change, and comments between them."""
+        """Yield an event for each new version of a store, and comments if there is none for some time."""
         self._listeners += 1
         is_stopping = getattr(request.app.state, "is_stopping", lambda: False)
         silent = 0.0
@@ -116,8 +119,8 @@ class Pushed:
             self._listeners -= 1
 
     def _event(self, name: str, per: str | None, seen: SeenParts | None) -> tuple[SeenParts, bytes]:
-        """Return the current contents of a store, and an event with the changed windows, which is empty if no window
-        changed.
+        """Return the current parts of a store, and an event with the windows that changed since ``seen``. The event is
+        empty if the version is the same, and has only an id if no window changed.
         """
         changes = self._stores.now(name).changes(seen)
         if seen is not None and changes.seen.version == seen.version:

@@ -1,11 +1,12 @@
-"""Redaction of the log: it contains neither the server's token, nor secrets that clients send in addresses."""
+"""Redaction of the log: the server's token, and secrets that clients send in addresses, are not written to it."""
 
 from __future__ import annotations
 
 import re
 from urllib.parse import unquote_plus
 
-_PART = 8  # any part of the token of at least this length is redacted, because messages shorten long texts
+# any part of the token with at least this number of characters is replaced, because messages shorten long texts
+_PART = 8
 _REPLACEMENT = "[redacted]"
 _NAMED = re.compile(
     r"((?:token|secret|passw(?:or)?d|credentials?|authorization|api[_-]?key|signature)[\w.-]{0,64}=)[^&\s\"',;}]+",
@@ -16,8 +17,9 @@ _PASSWORD = re.compile(r"(://[^/@\s:]*:)[^/@\s]+(?=@)")
 
 
 class Redaction:
-    """Replaces secrets in texts: parameters with names such as ``token`` or ``api_key``, credentials of headers and
-    addresses, and the server's token, also if only a part of it occurs or if it is percent-encoded.
+    """A function that replaces secrets in texts: the values of parameters with names such as ``token`` or ``api_key``,
+    credentials in headers and addresses, and the server's token. Of the token, parts and percent-encoded texts are
+    found too.
 
     Parameters
     ----------
@@ -29,17 +31,17 @@ class Redaction:
     """
 
     def __init__(self, token: bytes | None = None) -> None:
-        """Create the redaction for a token."""
+        """Create the function for a token, or for a server without a token."""
         text = "" if token is None else token.decode("ascii")
         self._parts = {text[i : i + _PART] for i in range(len(text) - _PART + 1)}
 
     def __call__(self, text: str) -> str:
-        """Return a text without secrets."""
+        """Return a text in which secrets are replaced by ``[redacted]``."""
         for pattern in (_NAMED, _BEARER, _PASSWORD):
             text = pattern.sub(rf"\1{_REPLACEMENT}", text)
         decoded = unquote_plus(text) if self._parts and ("%" in text or "+" in text) else text
         if self._places(decoded) and not self._places(text):
-            text = decoded  # Without percent codes, the token can be found and replaced.
+            text = decoded  # the token can be found in the decoded text only
         return self._without_token(text)
 
     def _places(self, text: str) -> list[int]:

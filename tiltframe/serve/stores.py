@@ -1,4 +1,6 @@
-"""The served stores by name. A store is opened once for all threads, and again after its frame has changed."""
+"""The served stores, by name. A store is opened once for all threads. After its frame has changed, it is opened
+again.
+"""
 
 from __future__ import annotations
 
@@ -28,7 +30,7 @@ class ServedStore:
     """
 
     def __init__(self, place: str, durable: bool = False) -> None:
-        """Open the store."""
+        """Open the store. With ``durable``, commits are written through to the disk."""
         named = re.fullmatch(f"({_NAME})=(.+)", place)
         uri = named[2] if named else place
         in_database = scheme_of(uri) in _DATABASES
@@ -46,12 +48,14 @@ class ServedStore:
         self._described = store.at().snapshot.manifest
 
     def read_with_open(self, saved: str) -> None:
-        """Read the store from now on together with the open windows in ``saved``, the state file of a stream."""
+        """From now on, read the store together with the open windows of a stream. ``saved`` is the file with the
+        stream's state.
+        """
         self.store = self.store.with_open(saved)
         self.now()
 
     def check_readable(self) -> None:
-        """Open the store again, without cached data; raise `StoreError` if it cannot be read."""
+        """Open the store again, without cached data. Raise `StoreError` if it cannot be read."""
         FrameStore(self._uri, name=self._name_in_database).at()
 
     def now(self) -> StoreView:
@@ -71,10 +75,13 @@ class ServedStore:
 
 
 class Stores(Mapping[str, FrameStore]):
-    """Served stores by name, each at its current version. An unknown name raises `Refused` with status 404."""
+    """The served stores by name. An item is the store at its current version. For an unknown name, `Refused` is raised
+    with status 404.
+    """
 
     def __init__(self, places: Iterable[str], durable: bool = False, with_open: Iterable[str] = ()) -> None:
-        """Open all stores; ``with_open`` contains state files of streams, as FILE or NAME=FILE.
+        """Open the stores at ``places``, as `ServedStore` reads them. ``with_open`` has state files of streams, as FILE
+        or NAME=FILE.
 
         Raise ``ValueError`` if two stores have the same name, or if a state file does not belong to one of the stores.
         """
@@ -99,7 +106,7 @@ class Stores(Mapping[str, FrameStore]):
             self._stores[name].read_with_open(file)
 
     def now(self, name: str) -> StoreView:
-        """Return the current view of a store; raise `Refused` for an unknown name."""
+        """Return the current view of a store. Raise `Refused` if no store has this name."""
         if name not in self._stores:
             raise Refused(404, f"no store {shown(name)} is served; {nearest(name, self._stores)}")
         return self._stores[name].now()
@@ -110,7 +117,7 @@ class Stores(Mapping[str, FrameStore]):
             store.check_readable()
 
     def all_now(self) -> dict[str, StoreView]:
-        """Return the current views of all stores."""
+        """Return the current views of all stores, by name."""
         return {name: store.now() for name, store in self._stores.items()}
 
     def __getitem__(self, name: str) -> FrameStore:

@@ -15,17 +15,17 @@ from tiltframe.serve.interruptible import InterruptibleCall
 P = ParamSpec("P")
 T = TypeVar("T")
 _ASK_FOR_LESS = "use a shorter range, fewer keys or fewer windows"
-_WRITES = 32  # the maximum number of writes at the same time; most of them wait for the same commit
+_WRITES = 32  # the number of threads for writes; most writes wait for the same commit
 _SEND_AGAIN = "the write continues; send the same request with the same number again, which is added only once"
 
 
 class WorkerPool:
-    """Three groups of threads, for queries, for look-ups and for writes, so that calls of different groups do not wait
-    for each other. Each group has one thread per concurrent query.
+    """Three groups of threads: for queries, for look-ups and for writes. Calls of different groups do not wait for each
+    other. The first two have `Limits.queries` threads each, and the third has 32.
     """
 
     def __init__(self, limits: Limits) -> None:
-        """Create the pool without starting a thread."""
+        """Create the groups without starting a thread."""
         self._limits = limits
         self._computing = ThreadPoolExecutor(limits.queries, "query")
         self._looking = ThreadPoolExecutor(limits.queries, "look-up")
@@ -33,17 +33,21 @@ class WorkerPool:
         self._begun: set[Future[Any]] = set()
 
     async def run(self, function: Callable[P, T], *args: P.args, **kwargs: P.kwargs) -> T:
-        """Run a function in a thread, and wait at most the time limit of a query. After that time, stop the function
-        and raise `Refused`.
+        """Run a function in a thread for queries and return its result. After the time limit of a query, stop the
+        function and raise `Refused`.
         """
         return await self._computed(self._computing, partial(function, *args, **kwargs))
 
     async def look_up(self, function: Callable[P, T], *args: P.args, **kwargs: P.kwargs) -> T:
-        """Run a function that only looks up values, like `run` but without waiting for queries."""
+        """Run a function in a thread for look-ups, which does not wait for queries. Otherwise this is the same as
+        `run`.
+        """
         return await self._computed(self._looking, partial(function, *args, **kwargs))
 
     async def write(self, function: Callable[P, T], *args: P.args, **kwargs: P.kwargs) -> T:
-        """Run a function that commits, like `run`. After the time limit the function is not stopped, but completed."""
+        """Run a function in a thread for writes and return its result. After the time limit of a query, raise
+        `Refused`, but let the function run to its end.
+        """
         return await self._awaited(self._writing.submit(function, *args, **kwargs), f"{_WRITES} writes", _SEND_AGAIN)
 
     async def _computed(self, threads: ThreadPoolExecutor, function: Callable[[], T]) -> T:
@@ -69,11 +73,11 @@ class WorkerPool:
 
     @property
     def unfinished(self) -> int:
-        """The number of calls that are running or waiting."""
+        """The number of calls that are running or waiting, in all groups."""
         return len(self._begun)
 
     def close(self) -> bool:
-        """Accept no further calls, and return whether a thread is still running a call."""
+        """Accept no further calls, and cancel those that wait for a thread. Return whether a call is still running."""
         for threads in (self._computing, self._looking, self._writing):
             threads.shutdown(wait=False, cancel_futures=True)
         return bool(self._begun)

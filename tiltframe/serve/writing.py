@@ -1,4 +1,4 @@
-"""Writing over HTTP: events are added to a store exactly once, however often they are sent."""
+"""Writing over HTTP: events are added to a store exactly once, even if they are sent several times."""
 
 from __future__ import annotations
 
@@ -28,14 +28,14 @@ from tiltframe.serve.stores import Stores
 from tiltframe.serve.workers import WorkerPool
 from tiltframe.store import FrameStore, StoreError, check_writer
 
-_CALLED = "the events"  # the words in messages in place of a file's name
+_CALLED = "the events"  # what messages call the body of a request, in the place of a file name
 
 
 class Writing:
     """The HTTP routes for writing."""
 
     def __init__(self, stores: Stores, pool: WorkerPool, limits: Limits) -> None:
-        """Create the routes for the stores, with the threads that write."""
+        """Create the routes for ``stores``. Commits run in threads of ``pool``."""
         self._stores, self._pool, self._limits = stores, pool, limits
         self._commits = {name: GroupCommits() for name in stores}
 
@@ -47,7 +47,7 @@ class Writing:
         ]
 
     async def events(self, request: Request) -> Response:
-        """Add events under a writer's name and number."""
+        """Add events under the name and the number of a writer. Return a response that says whether they were added."""
         kind = _kind(request, "events", LINES, ARROW)
         writer, number = _numbered(request)
         body = await read_body(request, BODY_BYTES, self._limits.seconds)
@@ -65,8 +65,8 @@ class Writing:
         return JSONResponse({"added": added, **({"warnings": notes} if notes else {})})
 
     async def metrics(self, request: Request) -> Response:
-        """Add the points of an OpenTelemetry exporter under a writer's number. Without a number, the same bytes are
-        added once.
+        """Add the points that an OpenTelemetry exporter sends, under the name and the number of a writer. Without them,
+        the same bytes are added only once.
         """
         kind = _kind(request, "metrics", PROTOBUF, JSON)
         numbered = _numbered(request) if request.query_params else None
@@ -102,7 +102,7 @@ class Writing:
 
 @contextmanager
 def _called(store: FrameStore, name: str) -> Iterator[None]:
-    """Replace the address of the store on the server by its name in errors."""
+    """Within the block, replace the store's address on the server by its name in the messages of errors."""
     try:
         yield
     except StoreError as error:
@@ -110,7 +110,7 @@ def _called(store: FrameStore, name: str) -> Iterator[None]:
 
 
 def _reasons(refused: Sequence[str]) -> str:
-    """Return the first few different reasons for which points were rejected."""
+    """Return the first reason for which points were rejected, and the number of other reasons."""
     reasons = list(dict.fromkeys(refused))
     more = f"; and {len(reasons) - 1} other reasons" if len(reasons) > 1 else ""
     return reasons[0] + more
@@ -148,7 +148,9 @@ def _unpacked(body: bytes) -> bytes:
 
 
 def read_lines(body: bytes, store: FrameStore) -> pa.Table:
-    """Parse JSON lines in the same way as a file, with the column types of the store's frame."""
+    """Return the rows of JSON lines. They are read in the same way as a file, with the types that the store
+    requires.
+    """
     frame = store.frame
     with tempfile.NamedTemporaryFile(suffix=".jsonl") as file:
         file.write(body)

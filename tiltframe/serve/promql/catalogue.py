@@ -1,4 +1,4 @@
-"""The catalogue: lists of series, labels and label values."""
+"""The catalogue: lists of the series, the labels and the values of labels in the stores."""
 
 from __future__ import annotations
 
@@ -43,16 +43,17 @@ from tiltframe.store import Query, StoreView
 Metrics = dict[str, list[Metric]]
 Selected = tuple[Metric, tuple[Matcher, ...]]
 
-# for each kind of metric, the range function and the aggregation that both merge its states
+# for each kind of metric whose states can be merged: the range function that merges them over time, and the aggregation
+# that merges them over series
 _MERGED_BY = {kind: (f"{kind}_over_time", kind) for kind in (MIN, MAX, AVG)}
 _MERGED_BY |= dict.fromkeys((SUM, HISTOGRAM), ("increase", "sum"))
 
 
 @dataclass(frozen=True)
 class Listing:
-    """The range in which series are listed, including both ends, and the limits of the cost."""
+    """The time range in which series are listed, which includes both ends, and the limits of the request."""
 
-    start: int | None  # microseconds UTC; None if the range is open at this end
+    start: int | None  # in microseconds UTC, as is the end; None if the range is not limited on this side
     end: int | None
     budget: Budget
     deadline: Deadline
@@ -71,7 +72,9 @@ def series_of(metrics: Metrics, matches: Iterable[str], listing: Listing) -> lis
 
 
 def label_names(metrics: Metrics, matches: list[str], listing: Listing) -> list[str]:
-    """Return the names of labels of the series that match selectors, or of all series."""
+    """Return the names of labels, sorted, of the series that match a selector, or of all series if ``matches`` is
+    empty.
+    """
     if matches:
         return sorted({label for labels in series_of(metrics, matches, listing) for label in labels})
     every = [metric for of_name in metrics.values() for metric in of_name]
@@ -81,7 +84,9 @@ def label_names(metrics: Metrics, matches: list[str], listing: Listing) -> list[
 
 
 def label_values(metrics: Metrics, label: str, matches: list[str], listing: Listing) -> list[str]:
-    """Return the values of a label in the series that match selectors, or in all rows."""
+    """Return the values of a label, sorted, in the series that match a selector, or in all rows if ``matches`` is
+    empty.
+    """
     every: list[Selected] = [(metric, ()) for of_name in metrics.values() for metric in of_name]
     selected = list(_selected(metrics, matches)) if matches else every
     if label in (NAME, STORE) and not matches:
@@ -105,10 +110,12 @@ def label_values(metrics: Metrics, label: str, matches: list[str], listing: List
 
 
 def columns_in_promql(name: str, view: StoreView, measure: str) -> dict[str, dict[str, Any]]:
-    """Return PromQL expressions for a measure's plain columns: ``aggregation by (keys) (function(metric[range]))``.
+    """Return, for each plain column of a measure, the parts of its PromQL expression ``aggregation by (keys)
+    (function(metric[range]))``.
 
-    The expression of a quantile column is ``histogram_quantile`` of the measure's expression. Columns that PromQL
-    cannot compute by merging states have no expression, and neither have expressions over results.
+    The expression for a quantile is ``histogram_quantile`` of the expression of the measure, so its column has only the
+    member ``quantile``. Columns that PromQL cannot compute by merging states have no members. The result is empty if
+    the measure is an expression over results.
     """
     if measure in view.frame.expressions:
         return {}
@@ -132,7 +139,7 @@ def columns_in_promql(name: str, view: StoreView, measure: str) -> dict[str, dic
 
 
 def _selected(metrics: Metrics, matches: Iterable[str]) -> Iterator[Selected]:
-    """Yield the metrics that match selectors, each with the matchers that apply to its keys."""
+    """Yield the metrics that match the selectors ``matches``, each with the matchers that apply to its keys."""
     for text in matches:
         node = read_expression(text)
         if not isinstance(node, VectorSelector):
@@ -144,7 +151,7 @@ def _selected(metrics: Metrics, matches: Iterable[str]) -> Iterator[Selected]:
 
 
 def _by_store(selected: Iterable[Selected]) -> list[tuple[list[Metric], tuple[Matcher, ...]]]:
-    """Group the metrics of a store that have the same matchers, so that they are read together."""
+    """Return the metrics in groups that are read together: metrics of the same store with the same matchers."""
     by_store: dict[tuple[str, tuple[Matcher, ...]], list[Metric]] = {}
     for metric, matchers in selected:
         by_store.setdefault((metric.store_name, matchers), []).append(metric)
@@ -159,9 +166,10 @@ def _labels(
     *,
     of_rows: bool = False,
 ) -> Iterator[tuple[Metric, list[dict[str, str]]]]:
-    """Yield the labels of each metric in the windows of the coarsest level that overlap the range.
+    """Yield each metric with the different values of ``labels`` in its windows: those of the coarsest level that
+    overlap the range.
 
-    Only windows in which the metric has a value count. With ``of_rows``, all windows that have rows count.
+    Windows in which the metric has no value are ignored. With ``of_rows``, they count too.
     """
     view = metrics[0].view
     read_values = [] if of_rows else [metric for metric in metrics if metric.may_be_null]
@@ -193,7 +201,9 @@ def _labels(
 
 
 def _range_text(frame: TiltFrame, listing: Listing) -> str | None:
-    """Return the range of the windows that overlap the range of a listing, as text."""
+    """Return the range of the windows that overlap the range of a listing, as text for `Query`, or None if it has no
+    limits.
+    """
     start = listing.start
     if start is not None:
         start = int(frame.levels[-1].starts(np.array([start]))[0])
@@ -203,7 +213,7 @@ def _range_text(frame: TiltFrame, listing: Listing) -> str | None:
 
 
 def _distinct(columns: pa.Table, mask: NDArray[np.bool_], labels: tuple[str, ...]) -> pa.Table:
-    """Return the different combinations of labels, ascending."""
+    """Return the different rows of ``columns`` at which ``mask`` is true, sorted by the labels."""
     if not labels:
         return columns
     rows = columns.filter(pa.array(mask)).group_by(list(labels)).aggregate([])

@@ -1,5 +1,5 @@
-"""Cells: the values of an expression by series and moment. Cells contain states as long as these can be merged, and
-numbers after that.
+"""Cells: the values of an expression, one for each series and moment. A cell contains a state as long as states can be
+merged, and then a number.
 
            moments ──▶
 series   ┌──┬──┬──┬──┐     A cell is absent if the series has no window there, or if its windows have no value:
@@ -42,8 +42,8 @@ Scalar: TypeAlias = Floats  # shape (moments,)
 
 @dataclass(frozen=True)
 class Vector:
-    """Values with a mask of presence, both of shape (series, moments), and the labels of each series. No two series
-    have the same labels.
+    """The values of series at moments. ``values`` and ``present``, the mask of existing values, have the shape (series,
+    moments). ``series`` has the labels of each series, which are different for different series.
     """
 
     series: Sequence[Mapping[str, str]]
@@ -56,15 +56,15 @@ class Vector:
         return cls([], np.zeros((0, moments)), np.zeros((0, moments), np.bool_))
 
     def unnamed(self) -> Vector:
-        """Return the vector without the label for the name of the metric. Raise `Unanswerable` if two series are then
-        equal and have a value at the same moment.
+        """Return the vector without the label that contains the name of the metric. Raise `Unanswerable` if two series
+        then have equal labels and a value at the same moment.
         """
         series = [{label: text for label, text in labels.items() if label != NAME} for labels in self.series]
         names = {labels.get(NAME) for labels in self.series}
         return replace(self, series=series) if len(names) <= 1 else self.relabelled(series)
 
     def relabelled(self, series: Sequence[Labels]) -> Vector:
-        """Return the vector with other labels. Series whose labels become equal are combined into one.
+        """Return the vector with the labels ``series``. Series with equal labels are combined into one.
 
         Like Prometheus, raise `Unanswerable` if two such series have a value at the same moment.
         """
@@ -82,11 +82,13 @@ class Vector:
         return Vector([dict(labels) for labels in numbers], *self.by_group(ids, len(numbers)))
 
     def chosen(self, rows: Sequence[int] | NDArray[np.intp]) -> Vector:
-        """Return a vector of the selected series."""
+        """Return a vector of the series at the indices ``rows``."""
         return Vector([self.series[i] for i in rows], self.values[rows], self.present[rows])
 
     def clash(self, ids: NDArray[np.intp], groups: int) -> int | None:
-        """Return the first group in which two series have a value at the same moment, or None if no group has."""
+        """Return the first group in which two series have a value at the same moment, or None if there is no such
+        group. ``ids`` has the group of each series, from 0 to ``groups`` - 1.
+        """
         if len(np.unique(ids)) == len(ids):
             return None
         moments = self.present.shape[1]
@@ -95,8 +97,8 @@ class Vector:
         return int(twice[0]) // moments if len(twice) else None
 
     def by_group(self, ids: NDArray[np.intp], groups: int) -> tuple[Floats, NDArray[np.bool_]]:
-        """Return the values and the mask of presence of groups of series, shape (groups, moments). At most one series
-        of a group has a value at a moment.
+        """Return the values and the mask of existing values of groups of series, both of shape (groups, moments).
+        ``ids`` has the group of each series. Of the series in a group, at most one may have a value at a moment.
         """
         shape = groups, self.present.shape[1]
         values: Floats = np.full(shape, np.nan)
@@ -117,35 +119,37 @@ class States:
 
     series: Sequence[Mapping[str, str]]
     moments: int  # the number of moments
-    cells: NDArray[np.int64]  # the index ``series · moments + moment`` of each state, ascending
+    cells: NDArray[np.int64]  # the position of each state, ``series · moments + moment``, ascending
     states: pa.StructArray
     function: Function  # merges the states
     reader: Function  # reads the states; its quantiles may differ from the measure's
-    path: tuple[str, ...]  # the names of nested fields at which the values are in the results of ``reader``
+    path: tuple[str, ...]  # the names of the nested fields that lead to the values in the results of ``reader``
     kind: str  # a kind in `tiltframe.serve.promql.metrics`, which determines the aggregations that merge states
     per: float = 1.0  # the divisor of sums: the seconds of a rate
-    bounds: Bounds = field(default_factory=dict)  # for `BUCKETS`: each bound has a series
-    known_results: pa.Array | None = None  # the reader's result for each state, if already computed
+    bounds: Bounds = field(default_factory=dict)  # for `BUCKETS`, the bounds of the buckets; each bound gives a series
+    known_results: pa.Array | None = None  # the result of ``reader`` for each state, or None if it was not computed yet
 
     def is_merged_by(self, aggregation: str, grouping: Grouping) -> bool:
-        """Return whether an aggregation of the values is a merge of the states."""
+        """Return whether an aggregation of the values can be computed by merging the states."""
         if self.kind == BUCKETS:
             return aggregation == SUM and grouping.keeps(LE)
         return aggregation == (SUM if self.kind == HISTOGRAM else self.kind)
 
     @property
     def has_all_buckets(self) -> bool:
-        """Whether the values are the buckets of a sketch up to infinity, from which a quantile can be computed."""
+        """Whether the values are the buckets of a sketch and include the bound infinity, so that a quantile can be
+        computed.
+        """
         return self.kind == BUCKETS and math.inf in self.bounds.values() and is_sketch(self.reader)
 
     def present(self) -> NDArray[np.bool_]:
-        """Return a mask of the cells that are present, shape (series, moments)."""
+        """Return a mask of the cells that have a state, of shape (series, moments)."""
         mask = np.zeros(len(self.series) * self.moments, np.bool_)
         mask[self.cells] = True
         return mask.reshape(len(self.series), self.moments)
 
     def merged(self, grouping: Grouping) -> States:
-        """Merge the states of groups of series. The result equals the states of all rows of the groups."""
+        """Return the merged states of groups of series. Each equals the state of all rows of its group."""
         ids, labels = grouping.groups(self.series)
         row, moment = np.divmod(self.cells, self.moments)
         cells, groups = np.unique(ids[row] * self.moments + moment, return_inverse=True)
@@ -153,11 +157,13 @@ class States:
         return replace(self, series=labels, cells=cells, states=states, known_results=None)
 
     def read_by(self, reader: Function, path: tuple[str, ...], kind: str) -> States:
-        """Return the states with another reading function, such as one with other quantiles."""
+        """Return the states with another function to read them, such as one with other quantiles. Cells whose result is
+        null are removed.
+        """
         return replace(self, reader=reader, path=path, kind=kind, per=1.0, known_results=None).with_values()
 
     def with_values(self) -> States:
-        """Return the states without cells whose result is null."""
+        """Return the states without the cells whose result is null."""
         valid, results = valued(self.states, self.reader, self.path, self.kind)
         kept_cells = np.flatnonzero(valid)
         if len(kept_cells) == len(valid):
@@ -184,7 +190,7 @@ class States:
         return Vector(self.series, values.reshape(present.shape), present)
 
     def _bucket_values(self) -> Vector:
-        """Return the counts up to each bound, as a series for each bound."""
+        """Return the number of values up to each bound, as one series per series and bound."""
         values = np.full((len(self.series), len(self.bounds), self.moments), np.nan)
         row, moment = np.divmod(self.cells, self.moments)
         values[row, :, moment] = bucket_counts(self.states, self.reader, self.bounds) / self.per

@@ -1,7 +1,8 @@
-"""Classic histograms: series such as ``x_bucket{le="0.5"}``, which contain the number of rows of a sketch up to a
-bound.
+"""Classic histograms: series such as ``x_bucket{le="0.5"}``, whose value is the number of a sketch's values up to the
+bound ``le``.
 
-A sketch counts up to any bound; ``histogram`` counts up to its own edges, and values equal to an edge count above it.
+A sketch counts the values up to any bound. The function ``histogram`` counts only up to its edges, and counts a value
+that is equal to an edge above this edge.
 """
 
 from __future__ import annotations
@@ -23,14 +24,14 @@ from aggr.state_checks import mark_as_checked
 from tiltframe.serve.promql.histogram_counts import counts_up_to, histogram_buckets
 
 LE = "le"
-Bounds = Mapping[str, float]  # the bound for each text of the label ``le``, ascending
+Bounds = Mapping[str, float]  # bounds by their text in the label ``le``, ascending
 
 _MOST_BOUNDS = 1000
 _EXAMPLE = "--buckets 0.1,0.5,2.5 or, for one measure, --buckets latency=0.1,0.5,2.5"
 
 
 def bounds_of(numbers: Iterable[float]) -> Bounds:
-    """Return ascending bounds by their texts; the last one is ``+Inf``.
+    """Return bounds by their texts, in the order of ``numbers``, which must be ascending. The last one is ``+Inf``.
 
     >>> bounds_of([0.005, 1.0])
     {'0.005': 0.005, '1': 1.0, '+Inf': inf}
@@ -41,14 +42,14 @@ def bounds_of(numbers: Iterable[float]) -> Bounds:
 
 @dataclass(frozen=True)
 class BucketBounds:
-    """The bounds of the buckets of measures: default bounds for all measures, and bounds of single measures."""
+    """The bounds of the buckets: ``all`` for all measures but those in ``by_measure``."""
 
     all: Bounds = field(default_factory=lambda: bounds_of(Histogram().edges))
     by_measure: Mapping[str, Bounds] = field(default_factory=dict)
 
     @classmethod
     def read(cls, texts: Iterable[str]) -> BucketBounds:
-        """Return the bounds that texts state, such as ``0.1,0.5`` and ``latency=5,10``.
+        """Return the bounds in the texts of the option ``--buckets``, such as ``0.1,0.5`` and ``latency=5,10``.
 
         Raise ``ValueError`` if a text does not consist of ascending numbers, or if two texts apply to the same measure
         or to all measures.
@@ -72,7 +73,9 @@ class BucketBounds:
                 raise ValueError(f"no store has the measure {shown(name)} of --buckets; {nearest(name, existing)}")
 
     def for_measure(self, measure: str, function: Function) -> Bounds:
-        """Return the bounds of a measure. For the function ``histogram``, these are its edges."""
+        """Return the bounds of a measure. For the function ``histogram``, these are its edges, and bounds from options
+        are ignored.
+        """
         if isinstance(function, Histogram):
             return bounds_of(function.edges)
         return self.by_measure.get(measure, self.all)
@@ -93,7 +96,9 @@ def _read_numbers(text: str) -> list[float]:
 
 
 def more_bounds(texts: Iterable[str], bounds: Bounds, function: Function) -> Bounds:
-    """Return the bounds among the texts of matchers, such as ``le="0.3"``, that the function can count up to."""
+    """Return further bounds that matchers such as ``le="0.3"`` ask for. Texts that are not numbers, and numbers up to
+    which the function cannot count, are left out.
+    """
     requested = {}
     for text in texts:
         try:
@@ -111,7 +116,7 @@ def is_sketch(function: Function) -> bool:
 
 
 def bucket_counts(states: pa.StructArray, reader: Function, bounds: Bounds) -> Floats:
-    """Return the number of rows of each state up to each bound, shape (states, bounds)."""
+    """Return, for each state, the number of values up to each bound, of shape (states, bounds)."""
     numbers = np.array(list(bounds.values()))
     if isinstance(reader, Histogram):
         results = reader.finish(mark_as_checked(states))
@@ -127,7 +132,7 @@ def bucket_counts(states: pa.StructArray, reader: Function, bounds: Bounds) -> F
 
 
 def missing_part(results: pa.StructArray, part: str) -> pa.Array:
-    """Return a part that a function does not return: the count of ``histogram``, the sum of ``hdr``.
+    """Return a part that is missing in the results of a function: the count of ``histogram``, or the sum of ``hdr``.
 
     The sum is the mean times the count, so it has the accuracy of the mean.
     """

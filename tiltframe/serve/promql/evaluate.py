@@ -1,4 +1,4 @@
-"""Evaluation of an expression, node by node. Errors name the part that cannot be evaluated."""
+"""Evaluation of a PromQL expression, node by node. Errors name the part that cannot be evaluated."""
 
 from __future__ import annotations
 
@@ -57,7 +57,7 @@ def evaluate(node: Expression, evaluation: Evaluation) -> Value:
 
 
 def _numbers(node: Expression, evaluation: Evaluation) -> Scalar | Vector:
-    """Return the value of a numeric expression; raise `Unanswerable` for strings and histograms."""
+    """Return the value of a numeric expression. Raise `Unanswerable` if the value is a string or a histogram."""
     value = evaluate(node, evaluation)
     if isinstance(value, str):
         raise Unanswerable(f"expected numbers; got the string {shown(value)}")
@@ -70,13 +70,14 @@ def _numbers(node: Expression, evaluation: Evaluation) -> Scalar | Vector:
 
 
 def shown_of(value: Value) -> Scalar | States | Vector | str:
-    """Return a value with its states converted to numbers. Histograms are returned unchanged."""
+    """Return a value in the form that a response has: states are converted to numbers, except those of histograms."""
     return value.values() if isinstance(value, States) and value.kind != HISTOGRAM else value
 
 
 def range_alone(node: Expression, evaluation: Evaluation) -> tuple[States | Vector, Instants] | None:
-    """Return the value of a range selector or a subquery at one moment: the windows in the range, in place of samples,
-    or the steps of the subquery.
+    """Return the values of a range selector or a subquery at one moment, and their times. The values of a range
+    selector are those of the windows that end in the range, in place of samples; those of a subquery are the values at
+    its steps.
 
     Return None if the expression is not a range.
     """
@@ -140,7 +141,9 @@ def _newest(node: promql_parser.VectorSelector, evaluation: Evaluation) -> State
 
 
 def numbers_of(selector: Selector, evaluation: Evaluation) -> Vector:
-    """Return the results of the newest windows as numbers. For a histogram, these are its quantiles, as a summary."""
+    """Return the results of the newest windows as numbers. For a histogram, the results are its quantiles, one series
+    per quantile, as in a summary of Prometheus.
+    """
     if selector.metric.kind != HISTOGRAM:
         return select(selector, evaluation).values()
     of_quantile = [matcher for matcher in selector.matchers if matcher.label == QUANTILE]
@@ -149,7 +152,9 @@ def numbers_of(selector: Selector, evaluation: Evaluation) -> Vector:
 
 
 def _summary(states: States, matchers: list[Matcher]) -> Vector:
-    """Return the quantiles of a measure as a summary: one series per quantile."""
+    """Return the quantiles of histograms that ``matchers`` of the label ``quantile`` select, one series per quantile,
+    as in a summary of Prometheus.
+    """
     parts = [Vector.empty(states.moments)]
     for q in states.reader.parameters()["quantiles"]:
         if all(matcher.takes(label(q)) for matcher in matchers):
@@ -187,7 +192,7 @@ def _call(node: Call, evaluation: Evaluation) -> Value:
 
 
 def _absent(node: Call, evaluation: Evaluation) -> Vector:
-    """Return 1 at moments at which no series has a value, for ``absent`` and ``absent_over_time``."""
+    """Return the value of ``absent`` or ``absent_over_time``: 1 at the moments at which no series has a value."""
     argument: Any = _inside(node.args[0])
     selected = argument.vector_selector if isinstance(argument, MatrixSelector) else argument
     of_selector = isinstance(selected, promql_parser.VectorSelector)
@@ -215,7 +220,9 @@ def _absent(node: Call, evaluation: Evaluation) -> Vector:
 
 
 def _presence(states: States) -> Vector:
-    """Return a vector of 1 for the cells that have a value, for functions that do not read the values."""
+    """Return a vector whose values are 1 in the cells that have a state, for functions that do not read the values.
+    Buckets are returned as their counts.
+    """
     if states.kind == BUCKETS:
         return states.values()
     present = states.present()
@@ -223,7 +230,9 @@ def _presence(states: States) -> Vector:
 
 
 def _over_time(node: Call, evaluation: Evaluation, grouping: Grouping) -> States | Vector:
-    """Return the value of a range function. Series are merged by the labels of the surrounding aggregation."""
+    """Return the value of a range function. With a ``grouping``, which is that of the surrounding aggregation, series
+    of the same group are merged.
+    """
     name, argument = node.func.name, _inside(node.args[-1])
     if isinstance(argument, SubqueryExpr):
         if name not in SUBQUERY_FUNCTIONS:
@@ -242,13 +251,15 @@ def _over_time(node: Call, evaluation: Evaluation, grouping: Grouping) -> States
     if selector.metric.kind == HISTOGRAM and any(matcher.label == QUANTILE for matcher in selector.matchers):
         raise Unanswerable(f"{selector.text}: quantiles of windows cannot be merged; use quantile_over_time")
     q = _constant(node.args[0], evaluation) if name == QUANTILE_OVER_TIME else None
-    if selector.metric.kind == LAST:  # last_over_time returns a value of the metric itself, so the name is kept
+    if selector.metric.kind == LAST:  # the result is a value of the metric itself, so it keeps the name of the metric
         return select(selector, evaluation)
     return over_time(name, select(selector, evaluation, grouping), span, quantile=q, text=selector.text)
 
 
 def _subquery(node: SubqueryExpr, evaluation: Evaluation) -> tuple[Vector, Instants, Instants]:
-    """Return the values of a subquery's expression at its steps, the steps, and the moments of the ranges."""
+    """Return the values of a subquery's expression at its steps, the times of the steps, and the moments at which the
+    ranges of the subquery end.
+    """
     if node.at is not None:
         raise Unanswerable(f"a subquery has the modifier @, which this server does not support; {WAY}")
     if node.step is None:
@@ -273,7 +284,7 @@ def _aggregate(node: AggregateExpr, evaluation: Evaluation) -> States | Vector:
     if isinstance(value, States):
         if value.is_merged_by(name, grouping):
             return value.merged(grouping)
-        if name == "count":  # count also counts histograms
+        if name == "count":  # histograms can be counted, but have no single value
             value = _presence(value)
         elif value.kind == HISTOGRAM:
             raise Unanswerable(f"{name} cannot merge the histograms {_text(node.expr)}; only sum can")
@@ -286,8 +297,8 @@ def _aggregate(node: AggregateExpr, evaluation: Evaluation) -> States | Vector:
 
 
 def _aggregated_over(name: str, node: Expression, grouping: Grouping, evaluation: Evaluation) -> States | Vector:
-    """Return the operand of an aggregation. If the aggregation merges the states of a range, the range is merged while
-    it is read.
+    """Return the operand of an aggregation. If it is a range function and the aggregation merges its states, the states
+    are already merged by ``grouping``, which needs less memory.
     """
     node = _inside(node)
     if isinstance(node, Call) and node.args and isinstance(argument := _inside(node.args[-1]), MatrixSelector):

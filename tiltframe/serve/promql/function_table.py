@@ -1,6 +1,6 @@
-"""The functions, aggregations and operators of PromQL: whether each is evaluated here, and how.
+"""The functions, aggregations and operators of PromQL: whether this server evaluates them, and from what.
 
-Prometheus itself computes everything that is not evaluated here, from the samples of remote read.
+Prometheus itself can compute all others from the samples of remote read.
 
 Source: ``promql/parser/functions.go`` and ``promql/parser/lex.go`` of prometheus/prometheus.
 """
@@ -51,7 +51,7 @@ OPERATORS: Mapping[str, str] = {
     **dict.fromkeys(("+", "-", "*", "/", "%", "^", "atan2"), VALUES),
     **dict.fromkeys(("==", "!=", "<", "<=", ">", ">="), VALUES),
     **dict.fromkeys(("and", "or", "unless"), VALUES),
-    **dict.fromkeys(("</", ">/"), REFUSED),  # operators that trim the buckets of a histogram
+    **dict.fromkeys(("</", ">/"), REFUSED),  # these remove the buckets of a histogram below or above a value
 }
 
 
@@ -61,13 +61,13 @@ def refusal(part: str) -> Unanswerable:
 
 
 def check_answered(table: Mapping[str, str], name: str) -> None:
-    """Raise `Unanswerable` if a function, an aggregation or an operator is not evaluated here."""
+    """Raise `Unanswerable` if this server does not evaluate a function, an aggregation or an operator."""
     if table.get(name, REFUSED) == REFUSED:
         raise refusal(name)
 
 
 def register_older_functions() -> None:
-    """Register functions that Prometheus has renamed with the parser, because dashboards still use the old names."""
+    """Register, with the parser, functions that Prometheus has renamed, because dashboards still use the old names."""
     matrix, scalar = promql_parser.ValueType.Matrix, promql_parser.ValueType.Scalar
     promql_parser.register_extra_functions(
         [

@@ -1,4 +1,4 @@
-"""Functions and aggregations that read merged states or compute with values. All others raise an error."""
+"""The functions and aggregations of PromQL that this server evaluates, from merged states or from values."""
 
 from __future__ import annotations
 
@@ -26,24 +26,28 @@ RATE, COUNTING = "rate", ("rate", "increase")
 QUANTILE_OVER_TIME, HISTOGRAM_QUANTILE = "quantile_over_time", "histogram_quantile"
 HISTOGRAM_FRACTION = "histogram_fraction"
 HISTOGRAM_FUNCTIONS = tuple(name for name, how in FUNCTIONS.items() if how == HISTOGRAM_READING)
-# the parts of a histogram, and how each part is merged
+# the parts of a histogram's results → the aggregation that merges them
 _PARTS = {"count": SUM, "sum": SUM, "min": MIN, "max": MAX, "avg": AVG}
-OVER_TIME: Mapping[str, tuple[str, ...]] = {  # the range functions for each kind of metric
+# kind of metric → the range functions that can be computed from its merged states
+OVER_TIME: Mapping[str, tuple[str, ...]] = {
     SUM: (*COUNTING, "sum_over_time"),
     **{kind: (f"{kind}_over_time",) for kind in (MIN, MAX, AVG, LAST)},
     GAUGE: (),
     BUCKETS: (*COUNTING, "sum_over_time"),
     HISTOGRAM: (*COUNTING, *(f"{part}_over_time" for part in _PARTS), QUANTILE_OVER_TIME),
 }
-_EXTREMES: dict[str, np.ufunc] = {"min": np.fmin, "max": np.fmax}  # The result is NaN only if all values are NaN.
+# with these, the result is NaN only if all values are NaN
+_EXTREMES: dict[str, np.ufunc] = {"min": np.fmin, "max": np.fmax}
 _EXACT: dict[str, Function] = {"sum": Sum(), "avg": Avg()}
 _CELLS_AT_ONCE = 1_000_000  # the number of cells that are reduced between two checks of the deadline
-REDUCED = ("sum", "avg", "min", "max", "count")  # the aggregations of values that take no parameter
+REDUCED = ("sum", "avg", "min", "max", "count")  # the aggregations of values that have no parameter
 SUBQUERY_FUNCTIONS = tuple(f"{name}_over_time" for name in ("sum", "avg", "count", "min", "max"))
 
 
 def check_over_time(name: str, kind: str, text: str) -> None:
-    """Raise `Unanswerable` if a range function does not merge the states of this kind of metric."""
+    """Raise `Unanswerable` if a range function cannot be computed from the merged states of a metric of this kind.
+    ``text`` is the selector, for the message.
+    """
     if name not in OVER_TIME[kind]:
         raise Unanswerable(
             f"{name}({text}) cannot be computed by merging windows; {WAY}; this server supports for this metric: "
@@ -53,7 +57,7 @@ def check_over_time(name: str, kind: str, text: str) -> None:
 
 
 def merges(aggregation: str, function: str, kind: str, grouping: Grouping) -> bool:
-    """Return whether an aggregation of a function of ranges is a merge of the states."""
+    """Return whether an aggregation of the results of a range function can be computed by merging states."""
     if kind == BUCKETS:
         return aggregation == SUM and grouping.keeps(LE)
     part = function.removesuffix("_over_time")
@@ -61,8 +65,8 @@ def merges(aggregation: str, function: str, kind: str, grouping: Grouping) -> bo
 
 
 def over_time(name: str, states: States, span: int, quantile: float | None, text: str) -> States | Vector:
-    """Apply a range function that `check_over_time` allows to states that are merged over ranges of ``span``
-    microseconds.
+    """Return the value of a range function, which `check_over_time` must allow. ``states`` are merged over the ranges,
+    which have a length of ``span`` microseconds. ``quantile`` is the argument of ``quantile_over_time``.
     """
     if quantile is not None:
         return quantile_of(states, quantile)
@@ -74,7 +78,7 @@ def over_time(name: str, states: States, span: int, quantile: float | None, text
 
 
 def part_of(states: States, part: str, text: str) -> States:
-    """Return a part of histograms: count, sum, min, max or avg."""
+    """Return the count, sum, min, max or avg of histograms. Raise `Unanswerable` if their results lack this part."""
     field, kind = "mean" if part == "avg" else part, _PARTS[part]
     if field not in [field_of_result.name for field_of_result in states.reader.result_type(states.states.type)]:
         raise Unanswerable(f"{text} does not store its {part}: its states are those of {states.reader.name}")
@@ -83,8 +87,8 @@ def part_of(states: States, part: str, text: str) -> States:
 
 
 def quantile_of(states: States, quantile: float) -> Vector | States:
-    """Return a quantile of histograms from the sketch. For quantiles below 0 and above 1 the result is infinite, as in
-    Prometheus.
+    """Return a quantile of histograms, computed by their sketch. As in Prometheus, the result is infinite for quantiles
+    below 0 and above 1.
     """
     if 0.0 <= quantile <= 1.0:
         reader = replace(states.reader, quantiles=(quantile,))  # type: ignore[call-arg]
@@ -94,10 +98,9 @@ def quantile_of(states: States, quantile: float) -> Vector | States:
 
 
 def fraction_of(states: States, lower: float, upper: float) -> Vector:
-    """Return the fraction of rows between two bounds, from the buckets of the sketch.
+    """Return the fraction of values, from 0 to 1, that lie between two bounds, computed from the buckets of sketches.
 
-    A bound within a bucket is moved to the upper edge of the bucket, so that rows equal to the bound always count as
-    below it.
+    A bucket that contains a bound counts completely as below the bound, so that values equal to the bound always do.
     """
     present = states.present()
     values = np.full(present.size, np.nan)
@@ -112,7 +115,9 @@ def fraction_of(states: States, lower: float, upper: float) -> Vector:
 
 
 def aggregated(name: str, vector: Vector, grouping: Grouping) -> Vector:
-    """Aggregate values by ``sum``, ``avg``, ``min``, ``max`` or ``count``. Sums and means are rounded once."""
+    """Return the ``sum``, ``avg``, ``min``, ``max`` or ``count`` of the values of each group at each moment. Sums and
+    means are exact, and rounded once.
+    """
     ids, labels = grouping.groups(vector.series)
     shape = len(labels), vector.present.shape[1]
     series, moments = np.nonzero(vector.present)
@@ -128,7 +133,9 @@ def _occupied(cells: NDArray[np.intp], shape: tuple[int, int]) -> NDArray[np.boo
 
 
 def _reduced(name: str, values: Floats, groups: NDArray[np.intp], count: int) -> Floats:
-    """Reduce the values of each group, shape (count,). The result of a group without values is undefined."""
+    """Return the aggregate of the values of each group, of shape (count,). ``groups`` has the group of each value. The
+    result of a group without values is undefined.
+    """
     if name == "count":
         return np.bincount(groups, minlength=count).astype(np.float64)
     if name in _EXTREMES:
@@ -142,8 +149,8 @@ def _reduced(name: str, values: Floats, groups: NDArray[np.intp], count: int) ->
 
 
 def quantile(vector: Vector, grouping: Grouping, q: float) -> Vector:
-    """Return the quantile of each group, interpolated between two values as in Prometheus. NaN counts as the smallest
-    value.
+    """Return the quantile of each group's values at each moment, interpolated between two values as in Prometheus. NaN
+    counts as the smallest value.
     """
     ids, labels = grouping.groups(vector.series)
     shape = len(labels), vector.present.shape[1]
@@ -168,9 +175,10 @@ def quantile(vector: Vector, grouping: Grouping, q: float) -> Vector:
 
 
 def ranked(name: str, vector: Vector, grouping: Grouping, k: float) -> Vector:
-    """Return the k greatest (``topk``) or smallest (``bottomk``) values of each group and moment. NaN comes last.
+    """Return the k greatest (``topk``) or smallest (``bottomk``) values of each group at each moment. NaN is chosen
+    last.
 
-    Like Prometheus, raise `Unanswerable` if k is NaN or does not fit 64 bits.
+    As in Prometheus, raise `Unanswerable` if k is NaN or does not fit 64 bits.
     """
     if not -(2.0**63) <= k < 2.0**63:
         raise Unanswerable(f"{name} needs a number of series that fits 64 bits; got {k}")
@@ -189,7 +197,8 @@ def ranked(name: str, vector: Vector, grouping: Grouping, k: float) -> Vector:
 
 
 def steps_before(moments: Instants, span: int, step: int) -> Instants:
-    """Return the multiples of a step in the ranges ``(t - span, t]`` that end at the moments, ascending.
+    """Return the multiples of ``step``, ascending, in the ranges ``(t - span, t]`` of all moments t. Those between two
+    ranges are included.
 
     >>> steps_before(np.array([100]), 30, 10)
     array([ 80,  90, 100])
@@ -198,7 +207,9 @@ def steps_before(moments: Instants, span: int, step: int) -> Instants:
 
 
 def reduced(name: str, vector: Vector, steps: Instants, *, moments: Instants, span: int, deadline: Deadline) -> Vector:
-    """Reduce the values at the steps in each range ``(t - span, t]``, for a few moments at a time."""
+    """Return the aggregate of the values at the steps in the range ``(t - span, t]`` of each moment t. ``name`` is a
+    function such as ``sum_over_time``. Only some moments are computed at a time, which limits the memory.
+    """
     kind = name.removesuffix("_over_time")
     first, last = (np.searchsorted(steps, at, "right") for at in (moments - span, moments))
     shape = len(vector.series), len(moments)
@@ -218,7 +229,8 @@ def reduced(name: str, vector: Vector, steps: Instants, *, moments: Instants, sp
 
 
 def _pieces(lengths: Instants, max_steps: int) -> Iterator[tuple[int, int]]:
-    """Split ranges into groups ``[low, high)`` that have at most ``max_steps`` steps together, or contain a single
+    """Yield groups of consecutive ranges, as ``(low, high)``: the ranges ``low`` to ``high - 1``. The steps of a group
+    add up to at most ``max_steps``, unless the group is a single range. ``lengths`` has the number of steps of each
     range.
     """
     totals = np.cumsum(lengths)

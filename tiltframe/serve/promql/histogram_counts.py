@@ -1,4 +1,4 @@
-"""Counts of sketches: the buckets of each state, and the number of rows up to bounds.
+"""Counts of sketches: the buckets of each state, and the number of values up to a bound.
 
              bound
 ┌────────┬─────┊──┬─────────┐     The bucket that contains a bound counts completely, so that rows equal to the
@@ -21,7 +21,8 @@ from tiltframe.serve.errors import Unanswerable
 
 
 def histogram_buckets(states: pa.StructArray, reader: Function) -> tuple[Floats, Floats, BucketRanges]:
-    """Return the count and sum of each state, NaN without a sum, and all buckets, ascending by state and bound.
+    """Return the count of each state, its sum (NaN if the results have no sum), and all buckets, in the order of states
+    and bounds.
 
     Raise `Unanswerable` if a sketch cannot list its buckets.
     """
@@ -38,8 +39,8 @@ def histogram_buckets(states: pa.StructArray, reader: Function) -> tuple[Floats,
 
 
 def counts_up_to(buckets: BucketRanges, states: int, bounds: Floats) -> Floats:
-    """Return, for each state and each of the ascending ``bounds``, the number of rows whose value is at most the bound,
-    as an array of shape (states, bounds).
+    """Return, for each state and each bound, the number of values that are at most the bound, as an array of shape
+    (states, bounds). ``bounds`` must be ascending.
     """
     low, includes_low = _lower_edges(buckets, states)
     above, from_low = (np.searchsorted(bounds, low, side) for side in ("right", "left"))
@@ -47,15 +48,15 @@ def counts_up_to(buckets: BucketRanges, states: int, bounds: Floats) -> Floats:
 
 
 def counts_below(buckets: BucketRanges, states: int, bounds: Floats) -> Floats:
-    """Return, for each state and each of the ascending ``bounds``, the number of rows whose value is below the bound,
-    as an array of shape (states, bounds).
+    """Return, for each state and each bound, the number of values below the bound, as an array of shape (states,
+    bounds). ``bounds`` must be ascending.
     """
     low, _ = _lower_edges(buckets, states)
     return _sums(buckets, states, np.searchsorted(bounds, low, "right"), len(bounds))
 
 
 def _lower_edges(buckets: BucketRanges, states: int) -> tuple[Floats, NDArray[np.bool_]]:
-    """Return the lower edge of each bucket, and whether the bucket includes it.
+    """Return the lower edge of each bucket, and whether the bucket contains values that are equal to this edge.
 
     The bucket around 0 begins at 0 if the state has no negative values, as in Prometheus.
     """
@@ -68,7 +69,9 @@ def _lower_edges(buckets: BucketRanges, states: int) -> tuple[Floats, NDArray[np
 
 
 def _sums(buckets: BucketRanges, states: int, first_bounds: NDArray[np.intp], bounds: int) -> Floats:
-    """Return the counts up to each bound, if ``first_bounds`` is the first bound that counts each bucket."""
+    """Return, for each state, the number of values up to each bound, of shape (states, bounds). ``first_bounds`` has,
+    for each bucket, the index of the first bound that counts it.
+    """
     cells = buckets.rows * (bounds + 1) + first_bounds
     counts = np.bincount(cells, weights=buckets.counts, minlength=states * (bounds + 1))
     sums: Floats = np.cumsum(counts.reshape(states, bounds + 1)[:, :bounds], axis=1)

@@ -1,4 +1,4 @@
-"""Labels and metrics: keys as label texts, matchers, the PromQL names of measures, and how each measure is aggregated.
+"""Labels and metrics: labels from keys, matchers of labels, and the metrics of PromQL from measures.
 
 count() as requests         requests_total                    a counter
 sum, min, max, avg, …       bytes                             a gauge, by the measure's name
@@ -48,7 +48,8 @@ Labels = Mapping[str, str]
 NAME = "__name__"
 
 _EQUAL, _UNEQUAL = promql_parser.MatchOp.Equal, promql_parser.MatchOp.NotEqual
-_PLAIN = re.compile(r"[\w .:/@-]+", re.ASCII)  # characters that need no escape in SQL; only the point needs one in RE2
+# texts without characters that need an escape in SQL; in RE2, only the point needs one
+_PLAIN = re.compile(r"[\w .:/@-]+", re.ASCII)
 STORE, QUANTILE = "store", "quantile"
 _NUMBERS = (pa.types.is_integer, pa.types.is_floating, pa.types.is_decimal, pa.types.is_boolean)
 SUM, MIN, MAX, AVG, LAST, GAUGE = "sum", "min", "max", "avg", "last", "gauge"
@@ -59,8 +60,8 @@ _KINDS = {_COUNT: SUM, "sum": SUM, "sum_of_squares": SUM, "min": MIN, "max": MAX
 
 @dataclass(frozen=True)
 class Matcher:
-    """A condition on a label: ``=`` or ``!=`` with a text, ``=~`` or ``!~`` with an RE2 expression that must match the
-    complete text.
+    """A condition on a label. ``=`` and ``!=`` compare it with a text; ``=~`` and ``!~`` with an RE2 expression, which
+    must match the complete text.
     """
 
     label: str
@@ -70,14 +71,14 @@ class Matcher:
 
     @classmethod
     def of(cls, matcher: promql_parser.Matcher) -> Matcher:
-        """Convert a matcher of the package promql_parser."""
+        """Return the matcher that corresponds to a matcher of the package promql_parser."""
         regex = matcher.op not in (_EQUAL, _UNEQUAL)
         negated = matcher.op in (_UNEQUAL, promql_parser.MatchOp.NotRe)
         return cls(matcher.name, matcher.value, regex, negated)
 
     def matches(self, texts: pa.Array) -> NDArray[np.bool_]:
-        """Return a mask of the texts that match. Null, an absent label, counts as the empty text. Raise `BadData` for
-        an invalid regular expression.
+        """Return a mask of the texts that match. Null means that a row lacks the label, and counts as the empty text.
+        Raise `BadData` if the regular expression is invalid.
         """
         texts = pc.fill_null(texts, "")
         if not self.regex:
@@ -97,17 +98,19 @@ class Matcher:
         return mask
 
     def takes(self, text: str) -> bool:
-        """Return whether one text matches."""
+        """Return whether a text matches."""
         return bool(self.matches(pa.array([text]))[0])
 
     @property
     def choices(self) -> list[str]:
-        """The text of ``=``, or the alternatives of ``a|b`` without escapes, which need not match."""
+        """The text of ``=``, or the alternatives of a regular expression ``a|b``, without escapes. A text with other
+        syntax is split in the same way, so these texts do not always match.
+        """
         return self.text.strip("()").replace("\\.", ".").split("|") if self.regex else [self.text]
 
     def condition(self, key: str) -> str | None:
-        """Return the matcher as SQL on a text key, so that stores can skip files, or None if it has no simple SQL
-        form.
+        """Return the matcher as an SQL condition on a text key, with which stores can skip files. Return None if the
+        matcher is too complex for this.
         """
         grouped = self.regex and self.text.startswith("(") and self.text.endswith(")")
         choice = self.text[1:-1] if grouped else self.text
@@ -120,7 +123,9 @@ class Matcher:
 
 @dataclass(frozen=True)
 class Grouping:
-    """The labels that an aggregation keeps: ``by`` (only these labels) or ``without`` (all labels but these)."""
+    """The labels that an aggregation keeps: with ``by``, only ``labels``; with ``without``, all but ``labels`` and the
+    name of the metric.
+    """
 
     labels: tuple[str, ...] = ()
     without: bool = False
@@ -142,16 +147,16 @@ class Grouping:
         return np.array(ids, np.intp), [dict(labels) for labels in numbers]
 
 
-ALL = Grouping(without=True)  # every label except the name, which functions drop
+ALL = Grouping(without=True)  # every label but the name of the metric, which functions remove
 
 
 def identity(labels: Labels) -> tuple[tuple[str, str], ...]:
-    """Return labels as a hashable key for a dict."""
+    """Return labels in a form that can be the key of a dict: equal labels have equal forms."""
     return tuple(sorted(labels.items()))
 
 
 def labels_text(labels: tuple[tuple[str, str], ...]) -> str:
-    """Return labels as text, for a message.
+    """Return the text of labels for a message, at most 100 characters in braces.
 
     >>> labels_text((("host", "a"),))
     '{host="a"}'
@@ -160,7 +165,8 @@ def labels_text(labels: tuple[tuple[str, str], ...]) -> str:
 
 
 def label_texts(column: pa.ChunkedArray) -> pa.Array:
-    """Return keys as label texts. Null and the empty text become absent labels.
+    """Return the values of a key as texts of a label. Null and the empty text become null, which means that the row
+    lacks the label.
 
     >>> label_texts(pa.chunked_array([[1, None]])).to_pylist(), label_texts(pa.chunked_array([["", "a"]])).to_pylist()
     (['1', None], [None, 'a'])
@@ -180,7 +186,9 @@ def _text(key: object) -> str:
 
 
 def chosen(texts: Mapping[str, pa.Array], matchers: Iterable[Matcher], rows: int) -> NDArray[np.bool_]:
-    """Return a mask of the rows that match all matchers. A label without a column is absent from every row."""
+    """Return a mask of the rows that match all matchers, of shape (rows,). ``texts`` has columns of labels. A label
+    that is not in ``texts`` is absent from every row.
+    """
     mask = np.ones(rows, np.bool_)
     for matcher in matchers:
         if matcher.label not in texts:
@@ -194,9 +202,11 @@ def chosen(texts: Mapping[str, pa.Array], matchers: Iterable[Matcher], rows: int
 def valued(
     states: pa.StructArray, reader: Function, path: Sequence[str], kind: str
 ) -> tuple[NDArray[np.bool_], pa.Array | None]:
-    """Return a mask of the states that have a value, and the reader's results if they were computed for the mask."""
+    """Return a mask of the states that have a value, and the results of ``reader`` if the mask was computed from them;
+    otherwise None.
+    """
     if kind in (HISTOGRAM, BUCKETS) and isinstance(reader, Hdr | SignedSketch):
-        results = None  # The minimum is null exactly if the result is null, and needs no quantiles.
+        results = None  # the minimum is null if and only if the result is null, and reading it computes no quantiles
         valid = states.field("min").is_valid()
     else:
         results = reader.finish(mark_as_checked(states))
@@ -206,7 +216,9 @@ def valued(
 
 
 def part_of_results(results: pa.Array, path: Sequence[str]) -> pa.Array:
-    """Return the fields of results at a path, or a part that is computed from other fields."""
+    """Return the field of results at a path. If the first name of the path is not a field, it is a part that is
+    computed from other fields (`missing_part`).
+    """
     if not path:
         return results
     is_field = results.type.get_field_index(path[0]) >= 0
@@ -219,21 +231,23 @@ class Metric:
 
     name: str  # a valid PromQL name
     store_name: str  # the value of the label ``store``
-    view: StoreView  # the version of the store that is read
+    view: StoreView  # the view of the store, which is read at one version
     measure: str  # a measure of the store's frame
-    path: tuple[str, ...]  # the fields that lead to the values in the measure's results
-    kind: str  # the aggregation that merges states (sum, min, max, avg, last), or ``gauge``, ``histogram`` or `BUCKETS`
+    path: tuple[str, ...]  # the names of the nested fields that lead to the values in the measure's results
+    # the aggregation that merges the states (sum, min, max, avg, last), or ``gauge`` if none does, or ``histogram`` or
+    # `BUCKETS`
+    kind: str
     labels: Mapping[str, str]  # for each label, the key of the store's frame
-    bounds: Bounds = field(default_factory=dict)  # of `BUCKETS`
+    bounds: Bounds = field(default_factory=dict)  # the bounds of the buckets; empty for other kinds
 
     @property
     def reader(self) -> Function:
-        """The function that returns results of states."""
+        """The function that computes results from the states."""
         return self.view.frame.measures[self.measure].function
 
     @property
     def state(self) -> tuple[str, Function]:
-        """The column of states that the metric is read from, and the function that merges these states."""
+        """The name of the column of states that the metric is read from, and the function that merges these states."""
         frame = self.view.frame
         name = frame.state_of(self.measure)
         return name, next(column.measure.function for column in frame.states if column.name == name)
@@ -245,16 +259,18 @@ class Metric:
 
     @property
     def may_be_null(self) -> bool:
-        """Whether a window that has rows may have no value."""
+        """Whether a window with rows may have no value."""
         return self.reader.name != _COUNT
 
     @property
     def is_at_events(self) -> bool:
-        """Whether the states contain the time of the event that has the value."""
+        """Whether the states contain the time of the event that the value comes from."""
         return self.kind == LAST and self.view.frame.measures[self.measure].others in ((None,), (self.view.frame.time,))
 
     def matched(self, matchers: Iterable[Matcher]) -> tuple[Metric, tuple[Matcher, ...]]:
-        """Return the metric with the buckets that matchers of ``le`` select, and the matchers on keys."""
+        """Return the metric, and the matchers that apply to its keys. If it has buckets, they are restricted to those
+        that the matchers of ``le`` select.
+        """
         on_keys = [matcher for matcher in matchers if matcher.label not in (NAME, STORE)]
         if self.kind != BUCKETS:
             return self, tuple(on_keys)
@@ -272,19 +288,19 @@ class Metric:
 
     @property
     def described(self) -> dict[str, str]:
-        """The type, help text and unit of the metric, as ``/api/v1/metadata`` returns them."""
+        """The type, help text and unit of the metric, in the form of ``/api/v1/metadata``."""
         kind = HISTOGRAM if self.kind in (HISTOGRAM, BUCKETS) else "counter" if self.is_counter else GAUGE
         measure = self.view.frame.measures[self.measure]
         return {"type": kind, "help": f"{measure!r} of each window of {self.store_name}", "unit": ""}
 
     def is_chosen(self, matchers: Iterable[Matcher]) -> bool:
-        """Return whether the metric's name and store match."""
+        """Return whether the metric's name and store match. Matchers of other labels are ignored."""
         own = {NAME: self.name, STORE: self.store_name}
         return all(matcher.takes(own[matcher.label]) for matcher in matchers if matcher.label in own)
 
 
 def metrics_of(views: Mapping[str, StoreView], bucket_bounds: BucketBounds = DEFAULT_BOUNDS) -> dict[str, list[Metric]]:
-    """Return the metrics of stores by name, each name with one metric per store that has it.
+    """Return the metrics of stores by name. A name has one metric for each store that has it.
 
     Raise ``ValueError`` if two measures, or two keys, of one store would have the same name in PromQL.
     """
@@ -298,9 +314,10 @@ def metrics_of(views: Mapping[str, StoreView], bucket_bounds: BucketBounds = DEF
     return by_name
 
 
-@lru_cache(maxsize=64)  # the manifest is the same object until the store is opened again, so it can be a cache key
+# until a store is opened again, its manifest is the same object, so it can be a key of the cache
+@lru_cache(maxsize=64)
 def _of_store(store_name: str, manifest: Manifest) -> tuple[partial[Metric], ...]:
-    """Return functions that build the metrics of a store for a view of it."""
+    """Return, for each metric of a store, a function that returns the metric for a view of the store."""
     labels = _once([(key, label_of(key)) for key in manifest.frame.keys], store_name, "keys")
     metrics = tuple(_metrics(store_name, manifest, labels))
     named = [(".".join((m.keywords["measure"], *m.keywords["path"])), m.keywords["name"]) for m in metrics]
@@ -310,7 +327,7 @@ def _of_store(store_name: str, manifest: Manifest) -> tuple[partial[Metric], ...
 
 
 def legal(name: str) -> str:
-    """Return a name with ``_`` in place of characters that PromQL does not allow.
+    """Return a name that PromQL allows: other characters are replaced by ``_``, and a first digit is preceded by it.
 
     >>> legal("2xx rate")
     '_2xx_rate'
@@ -319,8 +336,8 @@ def legal(name: str) -> str:
 
 
 def label_of(key: str) -> str:
-    """Return the label of a key. If the server itself uses the label, it gets the prefix ``exported_``, as in
-    Prometheus.
+    """Return the name of the label of a key. If the server uses this name for a label of its own, the prefix
+    ``exported_`` is added, as in Prometheus.
 
     >>> label_of("route.id"), label_of("store")
     ('route_id', 'exported_store')
@@ -338,7 +355,7 @@ def _metrics(store_name: str, manifest: Manifest, labels: Mapping[str, str]) -> 
             yield partial(metric, name=legal(measure), measure=measure, path=(), kind=HISTOGRAM)
         for path, name, dtype in leaves(measure, result):
             if len(path) > 1 or not any(is_of(dtype) for is_of in _NUMBERS):
-                continue  # a quantile, which belongs to the summary, or a value that is not a number
+                continue  # a quantile, which is read through the histogram, or a value that is not a number
             adds_up = path[0] if is_histogram else "" if path else function.name
             ending = "_total" if adds_up == _COUNT and not path and not measure.endswith("_total") else ""
             kind = _KINDS.get(adds_up, GAUGE)
@@ -346,7 +363,9 @@ def _metrics(store_name: str, manifest: Manifest, labels: Mapping[str, str]) -> 
 
 
 def _of_classic_histograms(store_name: str, manifest: Manifest, labels: Mapping[str, str]) -> Iterator[partial[Metric]]:
-    """Yield the series of classic histograms that results do not contain; a measure of the same name replaces them."""
+    """Yield the metrics of classic histograms that are not fields of results: buckets, and a count or sum. If a measure
+    has the same name, it is used in their place.
+    """
     metric = partial(Metric, store_name=store_name, labels=labels)
     for measure, function in ((name, plan.function) for name, plan in manifest.frame.measures.items()):
         if not is_sketch(function) and not isinstance(function, Histogram):
@@ -358,7 +377,9 @@ def _of_classic_histograms(store_name: str, manifest: Manifest, labels: Mapping[
 
 
 def _once(names: Iterable[tuple[str, str]], store: str, what: str) -> dict[str, str]:
-    """Return names by their PromQL name; raise ``ValueError`` if two names have the same one."""
+    """Return a dict of names by their PromQL names. ``names`` has pairs of both. Raise ``ValueError`` if two names have
+    the same PromQL name; ``what`` says in the message what they are.
+    """
     by_written: dict[str, str] = {}
     for name, written in names:
         if written in by_written:

@@ -1,4 +1,4 @@
-"""Operators: arithmetic and comparisons of matching values at a moment, and set operations on series.
+"""Operators: arithmetic and comparisons of values that match at a moment, and set operations on series.
 
 left  {host="a"}  ─┐  matched by labels,      one value of each side at most
 right {host="a"}  ─┘  moment by moment        in a group of equal labels
@@ -28,11 +28,11 @@ SET_OPERATORS = ("and", "or", "unless")
 def combined(
     operator: str, left: Scalar | Vector, right: Scalar | Vector, as_bool: bool, grouping: Grouping
 ) -> Scalar | Vector:
-    """Apply an operator. A comparison keeps the values for which it is true. With ``as_bool`` it returns 0 or 1
-    instead.
+    """Return the result of an arithmetic operator or a comparison. A comparison returns the left values for which it is
+    true. With ``as_bool``, it returns 0 or 1 instead.
 
-    Series of two vectors match if the labels that the grouping keeps are equal. Matching series are combined moment by
-    moment. Raise `Unanswerable` if several series of a side match at one moment.
+    Series of two vectors match if they have the same values of the labels that ``grouping`` keeps. At each moment, a
+    value is combined with the one that matches. Raise `Unanswerable` if several series of one side match at a moment.
     """
     filters = operator in COMPARISONS and not as_bool
     operate: Operation = (ARITHMETIC | COMPARISONS)[operator]
@@ -54,14 +54,15 @@ def _numbers(side: Scalar | Vector) -> Floats:
 
 
 def _matched(operate: Operation, left: Vector, right: Vector, *, filters: bool, grouping: Grouping) -> Vector:
-    """Apply an operator to each left value and the right value that matches it at its moment.
+    """Return the result of an operator for each left value with the matching right value at the same moment.
 
-    As in Prometheus, a left value that the comparison removes does not count as a match.
+    If ``filters`` is true, the operator is a comparison that removes values. As in Prometheus, a left value that it
+    removes does not count as a match.
     """
     ids, groups = grouping.groups([*left.series, *right.series])
     on_left = ids[: len(left.series)]
     on_right = ids[len(left.series) :]
-    # There are matches only at moments at which a left value exists.
+    # a right value can have a match only at a moment at which there is a left value
     asked_moments = left.present.any(axis=0)
     right = Vector(right.series, right.values, right.present & asked_moments)
     _check_one(right, on_right, groups, "right")
@@ -80,8 +81,8 @@ def _matched(operate: Operation, left: Vector, right: Vector, *, filters: bool, 
 
 
 def _labels_of_match(labels: Labels, grouping: Grouping, filters: bool) -> dict[str, str]:
-    """Return the labels of a result. A filtering comparison keeps the metric's name, unless the name is excluded from
-    matching.
+    """Return the labels of a result. A comparison that removes values keeps the name of the metric, unless ``on`` or
+    ``ignoring`` excludes the name from matching. Other operators remove the name.
     """
     if filters and grouping.without:
         return {label: text for label, text in labels.items() if label not in grouping.labels}
@@ -90,7 +91,9 @@ def _labels_of_match(labels: Labels, grouping: Grouping, filters: bool) -> dict[
 
 
 def _check_one(vector: Vector, ids: NDArray[np.intp], groups: Sequence[Labels], side: str) -> None:
-    """Raise `Unanswerable` if two series of a group have a value at the same moment."""
+    """Raise `Unanswerable` if two series of a group have a value at the same moment. ``ids`` has the group of each
+    series, and ``groups`` the labels of each group.
+    """
     clash = vector.clash(ids, len(groups))
     if clash is not None:
         raise Unanswerable(
@@ -103,7 +106,7 @@ def united(operator: str, left: Vector, right: Vector, grouping: Grouping) -> Ve
     """Return the left values with a match on the right (``and``), the left values without a match (``unless``), or the
     values of both sides (``or``).
 
-    Any number of series may match any number of other series.
+    Many series may match one series, and many series may match many others.
     """
     ids, labels = grouping.groups([*left.series, *right.series])
     on_left, on_right = ids[: len(left.series)], ids[len(left.series) :]
@@ -114,9 +117,10 @@ def united(operator: str, left: Vector, right: Vector, grouping: Grouping) -> Ve
 
 
 def absent(vector: Vector, matchers: tuple[Matcher, ...]) -> Vector:
-    """Return 1 at the moments at which there is no value.
+    """Return one series whose value is 1 at the moments at which ``vector`` has no value.
 
-    The labels come from ``=`` matchers. A second matcher of the same label removes it, as in Prometheus.
+    The labels of the series are those that the matchers compare with ``=``. A second matcher of the same label removes
+    the label, as in Prometheus.
     """
     series: dict[str, str] = {}
     seen: set[str] = set()
@@ -144,7 +148,9 @@ def _with_mask(vector: Vector, mask: NDArray[np.bool_]) -> Vector:
 
 
 def _together(left: Vector, right: Vector) -> Vector:
-    """Concatenate series. Combine series with the same labels into one. Such series have no moment in common."""
+    """Return the series of both sides. Series with equal labels are combined into one; they must not have a value at
+    the same moment.
+    """
     both = Vector(
         [*left.series, *right.series],
         np.concatenate([left.values, right.values]),

@@ -1,4 +1,4 @@
-"""Parsing of the expressions, moments, steps and durations in a request."""
+"""Parsing: convert the expressions, moments, steps and durations in a request."""
 
 from __future__ import annotations
 
@@ -19,25 +19,33 @@ Expression: TypeAlias = promql_parser.Expr
 
 SECOND = 1_000_000
 _MOST_CHARACTERS = 1_000_000
-_MOST_CODE = 2_000  # the maximum number of characters outside strings, because parsing and evaluation are recursive
-_MOST_LEVELS = 500  # the maximum number of nested operators, because the time of parsing grows with its square
+# the maximum number of characters outside strings; parsing and evaluation are recursive, so that this limits their
+# depth
+_MOST_CODE = 2_000
+# the maximum number of operators, each of which may be nested; the time of parsing grows with the square of the nesting
+_MOST_LEVELS = 500
 _MOST_REGEX_STEPS = (
-    3_000  # the maximum steps of all regular expressions, which the parser compiles while all threads wait
+    # the maximum number of steps of all regular expressions together; while the parser compiles them, all other threads
+    # wait
+    3_000
 )
 _STRINGS = re.compile(r"""#[^\n]*|"(?:\\.|[^"\\])*"|'(?:\\.|[^'\\])*'|`[^`]*`""")
-# syntax that the parser does not support: modifiers of ranges, trimmed histograms, arithmetic of durations
+# newer syntax that the parser does not support: modifiers of ranges, trimmed histograms, arithmetic of durations
 _NEWER_SYNTAX = re.compile(
     r"\b(anchored|smoothed)\b|</|>/|\[[^\]]*(\b(step|range|min|max|min_of|max_of)\s*\(|[-+*/%^])|\boffset\s*-?\("
 )
 _LEVELS = re.compile(r"[(+\-*/%^<>]|==|!=|\b(?:and|or|unless|atan2)\b", re.IGNORECASE)
 _REGEXES = re.compile(r"""[=!]~\s*("(?:\\.|[^"\\])*"|'(?:\\.|[^'\\])*'|`[^`]*`)""")
-# a Unicode class, which the parser compiles to some hundred bytes ranges, is weighted like three of RE2
+# A Unicode class counts like three in RE2: the parser compiles it to some hundred ranges of bytes.
 _UNICODE_CLASS = re.compile(r"\\(?:[pP](?:\{[^}]*\}|.)|[wWdDsS])")
-_EARLIEST, _LATEST = -62_000_000_000, 253_000_000_000  # the years 5 to 9987, which are within the range of windows
+# the years 5 to 9987, in seconds since 1970; windows exist for these years
+_EARLIEST, _LATEST = -62_000_000_000, 253_000_000_000
 
 
 def read_expression(text: str) -> Expression:
-    """Return the parsed PromQL expression; raise `BadData` if it is not valid."""
+    """Return the parsed PromQL expression. Raise `BadData` if it is invalid or too large, and `Unanswerable` if only
+    newer releases of Prometheus have its syntax.
+    """
     if len(text) > _MOST_CHARACTERS or len(_STRINGS.sub("", text)) > _MOST_CODE:
         raise BadData(f"an expression has at most {_MOST_CODE:,} characters outside of strings; this one has more")
     _check_nesting(text)
@@ -51,7 +59,7 @@ def read_expression(text: str) -> Expression:
 
 
 def _check_nesting(text: str) -> None:
-    """Raise `BadData` if an expression has too many operators and parentheses, which may be nested."""
+    """Raise `BadData` if an expression has too many operators and parentheses, all of which may be nested."""
     levels = len(_LEVELS.findall(_STRINGS.sub("", text)))
     if levels > _MOST_LEVELS:
         raise BadData(
@@ -61,7 +69,7 @@ def _check_nesting(text: str) -> None:
 
 
 def _check_regexes(text: str) -> None:
-    """Raise `BadData` if the regular expressions in the text of an expression are too large together."""
+    """Raise `BadData` if the regular expressions in an expression are too large in total."""
     quoted = [literal for literal in _REGEXES.findall(text) if literal]
     regexes = [literal[1:-1] if literal[0] == "`" else literal[1:-1].replace("\\\\", "\\") for literal in quoted]
     weighted = [_UNICODE_CLASS.sub(r"(?:\\pL\\pL\\pL)", regex) for regex in regexes if plain_texts(regex) is None]
@@ -74,8 +82,8 @@ def _check_regexes(text: str) -> None:
 
 
 def _without_backquotes(string: re.Match[str]) -> str:
-    """Return a backquoted string in double quotes. A backslash is literal in backquotes, but the parser would unescape
-    both forms.
+    """Return a string in double quotes with the same value as a backquoted one; other strings are returned unchanged.
+    In backquotes a backslash has no special meaning, but the parser would treat it as an escape.
     """
     text = string[0]
     if not text.startswith("`"):
@@ -85,9 +93,11 @@ def _without_backquotes(string: re.Match[str]) -> str:
 
 
 def read_bound(text: str, name: str) -> int:
-    """Return one end of a range of series, clipped to the moments that windows can have.
+    """Return one end of a range of time in microseconds UTC, moved into the years that windows can have. ``name`` is
+    the parameter, for messages.
 
-    Clients express "all of time" by Go's least and greatest times, in seconds or as RFC 3339 with 6-digit years.
+    Clients that mean "all of time" send the least and greatest times of Go, in seconds or as RFC 3339 with a year of
+    six digits.
 
     >>> read_bound("-9223309901257974", "start") == read_bound("-292273086-05-16T16:47:06Z", "start")
     True
@@ -103,7 +113,8 @@ def read_bound(text: str, name: str) -> int:
 
 
 def read_moment(text: str, name: str) -> int:
-    """Return a moment in Unix seconds or RFC 3339 as microseconds; raise `BadData` if it is invalid.
+    """Convert a moment in Unix seconds or RFC 3339 to microseconds UTC. Raise `BadData`, with the parameter ``name``,
+    if it is invalid.
 
     >>> read_moment("1.5", "time"), read_moment("1970-01-01T00:00:01.5Z", "time")
     (1500000, 1500000)
@@ -124,7 +135,8 @@ def read_moment(text: str, name: str) -> int:
 
 
 def read_duration(text: str, name: str) -> int:
-    """Return a positive duration in seconds or in the form ``1h30m`` as microseconds; raise `BadData` if it is invalid.
+    """Convert a positive duration in seconds or in the form ``1h30m`` to microseconds. Raise `BadData`, with the
+    parameter ``name``, if it is invalid.
 
     >>> read_duration("15", "step"), read_duration("1m", "step")
     (15000000, 60000000)
@@ -143,7 +155,7 @@ def read_duration(text: str, name: str) -> int:
 
 
 def written(duration: int) -> str:
-    """Return a duration in microseconds in the notation of PromQL.
+    """Return the text of a duration, which is in microseconds, in the notation of PromQL.
 
     >>> written(90 * 1_000_000), written(86_400 * 1_000_000)
     ('1m30s', '1d')

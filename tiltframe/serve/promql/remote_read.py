@@ -1,10 +1,11 @@
-"""Remote read: the samples of the series that match, sent as protobuf with snappy, or streamed in chunks.
+"""Remote read: Prometheus requests the samples of series, which are sent as protobuf, compressed by snappy, or streamed
+in chunks.
 
-Counts and sums, including the counts of rows up to a bound, are counters: running totals over windows. They are read
-from the coarsest windows that give Prometheus the same result as finer ones. Other measures are read from the finest
-windows. If these have expired or are too many, coarser windows are read, provided that they have the values that the
-function needs. The time of a sample is the end of its window. For the last value of a window, it is the time of the
-event.
+Counts and sums are sent as counters, which are running totals over windows; so are the counts of values up to a bound.
+They are read from the coarsest windows from which Prometheus computes the same result as from finer ones. Other
+measures are read from the finest windows. If these have expired or are too many, coarser windows are read, provided
+that they have the values that the function needs. The time of a sample is the end of its window, or, for the last value
+of a window, the time of its event.
 
 Source: ``prompb/remote.proto`` and ``prompb/types.proto`` of prometheus/prometheus.
 """
@@ -32,15 +33,18 @@ from tiltframe.serve.promql.select import LOOKBACK, Evaluation, Selector, select
 from tiltframe.serve.promql.xor_chunks import encode_chunks, frame
 from windows import TimeWindow
 
-_MOST_BYTES = 16 << 20  # the maximum bytes of a decompressed request
+_MOST_BYTES = 16 << 20  # the maximum number of bytes of a request after decompression
 _MILLIS = 1000  # microseconds
 _SAMPLES, _STREAMED_CHUNKS = 0, 1  # values of ReadRequest.ResponseType
 _XOR = 1  # the value of Chunk.Encoding for chunks that are encoded by XOR
-_CHUNKS_PER_FRAME = 300  # the maximum samples of a frame, so that it is below 1 MiB, as in Prometheus
+# the maximum number of chunks in a frame, so that a frame has less than 1 MiB, as in Prometheus
+_CHUNKS_PER_FRAME = 300
 _MOST_SAMPLES = 5_000_000  # the maximum number of samples in a response; each takes 22 bytes
 _CELLS_AT_ONCE = 200_000  # the number of cells that are encoded at once
-_OF_COUNTERS = ("rate", "irate", "increase", "resets")  # functions that treat each decrease as a reset
-_OF_COARSE_WINDOWS = ("", "rate", "increase", "delta")  # functions that read only the ends of a range
+# functions of PromQL that treat each decrease of a counter as a reset
+_OF_COUNTERS = ("rate", "irate", "increase", "resets")
+# functions of PromQL that need only the values at the ends of a range; "" stands for none
+_OF_COARSE_WINDOWS = ("", "rate", "increase", "delta")
 _MESSAGES = {
     "Matcher": {"type": (1, "int32"), "name": (2, "string"), "value": (3, "string")},
     "Hints": {"step_ms": (1, "int64"), "func": (2, "string"), "range_ms": (7, "int64")},
@@ -53,21 +57,21 @@ _MESSAGES = {
     "ReadRequest": {"queries": (1, "repeated Query"), "accepted_response_types": (2, "repeated int32")},
     "Label": {"name": (1, "string"), "value": (2, "string")},
     "Series": {"labels": (1, "repeated Label")},  # the field samples = 2 is encoded separately, by column
-    # each item is an encoded Series, because bytes and messages have the same encoding
+    # each item is an encoded Series; the type bytes avoids decoding it, and has the same encoding as a message
     "Result": {"series": (1, "repeated bytes")},
     "ReadResponse": {"results": (1, "repeated Result")},
     "Chunk": {"min_ms": (1, "int64"), "max_ms": (2, "int64"), "type": (3, "int32"), "data": (4, "bytes")},
     "ChunkedSeries": {"labels": (1, "repeated Label"), "chunks": (2, "repeated Chunk")},
     "ChunkedResponse": {"chunked_series": (1, "repeated ChunkedSeries"), "query_index": (2, "int64")},
 }
-# the fields value = 1 and timestamp = 2
+# one sample: its tag and length, then the fields value = 1 and timestamp = 2
 _SAMPLE = np.frombuffer(b"\x12\x14\x09" + b"\0" * 8 + b"\x10" + b"\0" * 10, np.uint8)
 
 
 @dataclass(frozen=True)
 class _ReadQuery:
-    """One query: its matchers, a time range that includes both ends, and the function, step and range of its
-    expression.
+    """One query of a request: its matchers, its time range, which includes both ends, and hints about the PromQL
+    expression: the function, the step and the length of the range (``span``). Times are in microseconds.
     """
 
     matchers: tuple[Matcher, ...]
@@ -80,14 +84,16 @@ class _ReadQuery:
 
 @dataclass(frozen=True)
 class ReadRequest:
-    """A request: its queries, and whether the response is a stream of chunks."""
+    """A request: its queries, and whether the response is a stream of chunks or a single message of samples."""
 
     queries: tuple[_ReadQuery, ...]
     is_streamed: bool
 
     @classmethod
     def parse(cls, body: bytes) -> ReadRequest:
-        """Return the request in a body; raise `BadData` if it cannot be read."""
+        """Return the request in a body, which is protobuf compressed by snappy. Raise `BadData` if it cannot be
+        read.
+        """
         try:
             request = _classes()["ReadRequest"].FromString(_unpacked(body))
             accepted = list(request.accepted_response_types) or [_SAMPLES]
@@ -105,7 +111,9 @@ class ReadRequest:
 
 
 def sampled_response(request: ReadRequest, evaluation: Evaluation) -> bytes:
-    """Return all samples before the deadline of the evaluation."""
+    """Return the response with the samples of all queries, compressed by snappy. Raise `OutOfTime` after the deadline
+    of the evaluation, and `Unanswerable` if there are too many samples.
+    """
     response = _classes()["ReadResponse"]()
     metrics = [metric for named in evaluation.metrics.values() for metric in named]
     samples = 0
@@ -126,9 +134,10 @@ def sampled_response(request: ReadRequest, evaluation: Evaluation) -> bytes:
 
 
 def chunked_response(request: ReadRequest, evaluation: Evaluation) -> Iterator[bytes]:
-    """Yield the frames of a stream, each with chunks of one series. Only metrics of one name are in memory at once.
+    """Yield the frames of a stream. A frame has chunks of one series. Only the series of metrics with the same name are
+    in memory at the same time.
 
-    Clients merge streams, so the series of a query are in the order of their labels.
+    The series of a query are sorted by their labels, because clients merge the streams of several servers.
     """
     for index, query in enumerate(request.queries):
         for metrics in _in_order(evaluation, query):
@@ -137,8 +146,8 @@ def chunked_response(request: ReadRequest, evaluation: Evaluation) -> Iterator[b
 
 
 def _in_order(evaluation: Evaluation, query: _ReadQuery) -> Iterator[list[Metric]]:
-    """Yield the metrics of a query in groups whose series are in the order of labels. The metric's name comes before
-    its labels, unless a label sorts before ``__name__``.
+    """Yield the metrics of a query in groups, so that the groups are in the order of labels. A group has the metrics of
+    one name; but if a key has a label that sorts before ``__name__``, there is only one group.
     """
     chosen = [
         metric
@@ -171,7 +180,9 @@ def _frames(vectors: Sequence[tuple[Vector, NDArray[np.int64]]], index: int, dea
 def _chunks(
     vectors: Sequence[tuple[Vector, NDArray[np.int64]]], places: Sequence[tuple[int, int]]
 ) -> list[list[dict[str, Any]]]:
-    """Return the chunks of each series. ``places`` has the index of its vector, and its row in the vector."""
+    """Return the list of chunks of each series in ``places``, which has pairs: the index of a vector, and the row of
+    the series in it.
+    """
     chunks: list[list[dict[str, Any]]] = [[] for _ in places]
     present = [vectors[v][0].present[i] for v, i in places]
     values = np.concatenate([vectors[v][0].values[i][row] for (v, i), row in zip(places, present, strict=True)])
@@ -204,14 +215,16 @@ def _read_query(query: Any) -> _ReadQuery:
 
 
 def _samples_of(metric: Metric, query: _ReadQuery, evaluation: Evaluation) -> tuple[Vector, NDArray[np.int64]]:
-    """Return a metric's series with one sample per window, and the time of each in milliseconds.
+    """Return the series of a metric, with one sample per window, and the time of each sample in milliseconds, of shape
+    (series, samples).
 
-    Samples of a counter are running totals. ``sum_over_time`` adds samples up itself, so it gets the values of windows.
+    Samples of a counter are running totals, except for ``sum_over_time``, which adds the samples: they are the values
+    of windows.
     """
     is_total = metric.kind in (SUM, BUCKETS) and query.function != "sum_over_time"
     first, last = _bounds(metric)
     level = _level(metric, query, evaluation, is_total=is_total)
-    low = max(query.start, first) - int(level.length)  # a counter is 0 before its first events
+    low = max(query.start, first) - int(level.length)  # one more window before the range, in which a counter is 0
     high = min(query.end, last) + 1
     evaluation.check(max(high - low, 0) // int(level.length))
     window_ends = level.ends(level.starts_between(low, max(low, high)))
@@ -232,7 +245,9 @@ def _samples_of(metric: Metric, query: _ReadQuery, evaluation: Evaluation) -> tu
 
 
 def _at_events(states: States, query: _ReadQuery) -> tuple[Vector, NDArray[np.int64]]:
-    """Return the last values of windows at the times of their events, in milliseconds, within the range."""
+    """Return the last values of windows, and the times of their events in milliseconds. Events outside the range of the
+    query are marked as absent.
+    """
     vector = states.values()
     times = np.full(vector.present.shape, query.start - 1)
     times.flat[states.cells] = states.states.field("latest").field("time").cast(pa.int64()).to_numpy()
@@ -241,7 +256,9 @@ def _at_events(states: States, query: _ReadQuery) -> tuple[Vector, NDArray[np.in
 
 
 def _bounds(metric: Metric) -> tuple[int, int]:
-    """Return the first and the last window start of all levels, because Prometheus may request all of time."""
+    """Return the starts of the first and of the last window of all levels, in microseconds UTC. Prometheus may request
+    all of time, which is limited to them.
+    """
     view = metric.view
     levels = [view.level(level.name) for level in view.frame.levels]
     first = min((level.first_start for level in levels if level.first_start is not None), default=0)
@@ -250,8 +267,8 @@ def _bounds(metric: Metric) -> tuple[int, int]:
 
 
 def _running_total(vector: Vector, metric: Metric, query: _ReadQuery) -> Vector:
-    """Return the running total of each series. Raise `Unanswerable` if a total decreases, and the function treats a
-    decrease as a reset.
+    """Return the running total of each series. Raise `Unanswerable` if a total decreases and the function of the query
+    would treat this as a reset.
     """
     added = np.where(vector.present, vector.values, 0.0)
     if query.function in _OF_COUNTERS and (added < 0).any():
@@ -263,8 +280,9 @@ def _running_total(vector: Vector, metric: Metric, query: _ReadQuery) -> Vector:
 
 
 def _level(metric: Metric, query: _ReadQuery, evaluation: Evaluation, *, is_total: bool) -> TimeWindow:
-    """Return the first level that has the whole range and not too many windows; raise `Unanswerable` if the range has
-    expired in all levels.
+    """Return the first level in the order of preference whose windows cover the whole range and are not too many. If
+    they are too many in all levels, return the first that covers the range. Raise `Unanswerable` if no level covers it
+    because windows have expired.
     """
     first, last = _bounds(metric)
     start = max(query.start, first)
@@ -285,15 +303,16 @@ def _level(metric: Metric, query: _ReadQuery, evaluation: Evaluation, *, is_tota
 def _levels(metric: Metric, query: _ReadQuery, *, is_total: bool) -> list[TimeWindow]:
     """Return the levels that may be read, in the order of preference.
 
-    For a total, these are the coarsest levels that fit the moments and ranges, then the finest level, then other levels
-    whose windows are short enough. For other metrics, this is the finest level. If Prometheus only needs the value at
-    each moment, or merges values in the same way as coarser windows, the coarser levels that fit are also included.
+    For a running total, the order is: the coarser levels whose windows fit the moments and ranges of the query, with
+    the coarsest first, then the finest level, then other levels whose windows are short enough. For other metrics, the
+    finest level is first. Coarser levels that fit follow if Prometheus needs only the value at each moment, or if its
+    function merges values in the same way as the store.
     """
     frame = metric.view.frame
-    if query.function == "series":  # Prometheus requests only the labels of series, and ignores their samples.
+    if query.function == "series":  # Prometheus needs only the labels of series, and ignores their samples
         return list(frame.levels)
     finest = frame.levels[0]
-    # Without a range, Prometheus uses the last sample of the lookback period, so there must be one in each period.
+    # Without a range, Prometheus uses the last sample in the lookback period, so each such period must contain one.
     longest = query.span // 10 or LOOKBACK
     moments = [query.start + (query.span or LOOKBACK)]
     moments += [] if query.step else [query.end]
@@ -301,7 +320,7 @@ def _levels(metric: Metric, query: _ReadQuery, *, is_total: bool) -> list[TimeWi
     def fits(level: TimeWindow) -> bool:
         length = int(level.length)
         is_aligned = query.step % length == 0 and query.span % length == 0
-        # since Prometheus 3, ranges exclude their start and begin 1 ms later
+        # since Prometheus 3, a range excludes its start, so the requested range begins 1 ms later
         return is_aligned and all(at % length in (0, _MILLIS) for at in moments)
 
     short = [level for level in frame.levels[1:] if int(level.length) <= longest]
@@ -315,7 +334,9 @@ def _levels(metric: Metric, query: _ReadQuery, *, is_total: bool) -> list[TimeWi
 
 
 def _written(vector: Vector, times: NDArray[np.int64], deadline: Deadline) -> Iterator[bytes]:
-    """Yield each series as an encoded message: sorted labels, then samples of equal length."""
+    """Yield each series that has samples as an encoded message: its labels, sorted, and then its samples, each of 22
+    bytes.
+    """
     at_once = max(_CELLS_AT_ONCE // max(times.shape[1], 1), 1)
     make = _classes()["Series"]
     for begin in deadline.checked(range(0, len(vector.series), at_once)):
@@ -330,7 +351,7 @@ def _written(vector: Vector, times: NDArray[np.int64], deadline: Deadline) -> It
 
 
 def _encoded(values: Floats, times: NDArray[np.int64]) -> NDArray[np.uint8]:
-    """Return the bytes of samples, shape (samples, 22)."""
+    """Return samples as encoded protobuf messages of 22 bytes each, of shape (samples, 22)."""
     samples = np.tile(_SAMPLE, (len(values), 1))
     samples[:, 3:11] = values.astype("<f8").view(np.uint8).reshape(-1, 8)
     shifts = 7 * np.arange(10, dtype=np.uint64)

@@ -1,4 +1,4 @@
-"""Responses in the JSON format of Prometheus, computed column by column."""
+"""Responses in the JSON format of Prometheus. Their texts are computed for whole columns of values."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ _SPECIAL = {"nan": "NaN", "inf": "+Inf", "-inf": "-Inf"}
 
 
 def success(data: str, warnings: Iterable[str] = (), infos: Iterable[str] = ()) -> str:
-    """Return a response that contains data in JSON.
+    """Return the text of a successful response. ``data`` is JSON.
 
     Grafana marks a panel that has ``warnings``. ``infos`` are remarks about correct data.
     """
@@ -32,7 +32,7 @@ def success(data: str, warnings: Iterable[str] = (), infos: Iterable[str] = ()) 
 
 
 def instant(value: Floats | States | Vector | str, moments: Instants) -> str:
-    """Return the response for one moment: a vector, a scalar or a string."""
+    """Return the data of a response for a single moment, as JSON: a vector, a scalar or a string."""
     if isinstance(value, States | Vector):
         return _series("vector", value, moments)
     time = _time_texts(moments)
@@ -42,14 +42,15 @@ def instant(value: Floats | States | Vector | str, moments: Instants) -> str:
 
 
 def matrix(value: Floats | States | Vector, moments: Instants) -> str:
-    """Return the response for several moments: a matrix."""
+    """Return the data of a response for several moments, as JSON: a matrix."""
     if not isinstance(value, States | Vector):
         value = Vector([{}], value[None, :], np.ones((1, len(moments)), np.bool_))
     return _series("matrix", value, moments)
 
 
 def number_texts(numbers: Floats) -> pa.Array:
-    """Return numbers as text like Prometheus: the fewest digits that restore the value, without an exponent.
+    """Return the texts of numbers as Prometheus writes them: with the fewest digits that identify the double, and
+    without an exponent.
 
     >>> number_texts(np.array([1.0, 0.1, 1e21, 1e-7, np.nan, -np.inf])).to_pylist()
     ['1', '0.1', '1000000000000000000000', '0.0000001', 'NaN', '-Inf']
@@ -80,8 +81,8 @@ def _series(kind: str, value: States | Vector, moments: Instants) -> str:
 
 
 def _histogram_texts(states: States) -> pa.Array:
-    """Return histograms with all buckets: a bucket excludes the bound that is nearer to 0, and the bucket around 0
-    includes both bounds.
+    """Return the JSON of each histogram: its count, sum and all buckets. A bucket excludes its bound that is nearer to
+    0; the bucket around 0 includes both bounds.
     """
     count, total, buckets = histogram_buckets(states.states, states.reader)
     low, high = buckets.low, buckets.high
@@ -96,7 +97,9 @@ def _histogram_texts(states: States) -> pa.Array:
 
 
 def _joined(texts: pa.Array, rows: NDArray[np.int64], count: int) -> pa.Array:
-    """Return the texts of each row joined by commas; the row numbers must ascend."""
+    """Return ``count`` texts: for each row, its texts joined by commas. ``rows`` has the row of each text,
+    ascending.
+    """
     offsets = np.searchsorted(rows, np.arange(count + 1)).astype(np.int32)
     return pc.binary_join(pa.ListArray.from_arrays(pa.array(offsets), texts), ",")
 

@@ -1,4 +1,4 @@
-"""Selection: read a store once, and return the states of a selector by series and moment.
+"""Selection: read the states of a selector from a store, by series and moment. The store is read once.
 
 windows of a level ──▶ filter by labels ──▶ merge by the labels to keep, sorted by series and time
     ──▶ for each moment t the newest window with a value, or the merge of all that ended in (t - range, t]
@@ -33,13 +33,15 @@ from tiltframe.store.backends import END, instants_of
 from windows import Instants, TimeWindow
 
 LOOKBACK = 300 * SECOND
-MOST_CELLS = 10_000_000  # the limit of a part of an expression: series times moments, and windows to read
+# the maximum size of the value of a part of an expression, which is the number of series times that of moments, and of
+# the states to read
+MOST_CELLS = 10_000_000
 _MONTHS = ("mo", "q", "y")
 
 
 @dataclass(frozen=True)
 class Evaluation:
-    """The arguments of the evaluation of a PromQL expression. Moments are in microseconds UTC, and lengths of time in
+    """The arguments for the evaluation of a PromQL expression. Moments are in microseconds UTC, and durations in
     microseconds.
     """
 
@@ -47,15 +49,18 @@ class Evaluation:
     moments: Instants  # ascending
     step: int | None  # the time between moments; None for a single moment
     budget: Budget  # the limits of the cost of each read
-    # the maximum time between the end of the newest window and the moment, at least the length of a window; 0 requires
-    # that the window ends at the moment
+    # the maximum time from the end of the newest window to a moment. It is never less than the length of a window. 0
+    # requires that the window ends at the moment.
     lookback: int = LOOKBACK
     deadline: Deadline = field(default_factory=Deadline)
-    warnings: dict[str, None] = field(default_factory=dict)  # messages about missing data, to which the evaluation adds
+    # messages about missing data, which are added during the evaluation
+    warnings: dict[str, None] = field(default_factory=dict)
     infos: dict[str, None] = field(default_factory=dict)  # other messages, such as the level that was read
 
     def check(self, cells: int = 0) -> None:
-        """Raise `OutOfTime` after the deadline, and `Unanswerable` if there are too many cells."""
+        """Raise `OutOfTime` after the deadline. Raise `Unanswerable` if ``cells``, the number of cells of a value or of
+        rows to read, exceeds the limit.
+        """
         self.deadline.check()
         if cells > MOST_CELLS:
             raise Unanswerable(
@@ -66,8 +71,8 @@ class Evaluation:
 
 @dataclass(frozen=True)
 class Selector:
-    """The matched series of one metric. ``span`` is the range, or None for the newest window; both times are in
-    microseconds.
+    """The series of one metric that match. ``span`` is the length of the range, or None if the newest window is read.
+    ``span`` and ``offset`` are in microseconds.
     """
 
     metric: Metric
@@ -78,7 +83,7 @@ class Selector:
 
 
 def selector_of(node: promql_parser.VectorSelector, span: int | None, evaluation: Evaluation) -> Selector | None:
-    """Return a selector, or None if the metric or the store does not exist.
+    """Return the selector of a node with the range ``span``. Return None if the metric or the store does not exist.
 
     Raise `Unanswerable` unless the selector names one metric of one store.
     """
@@ -108,8 +113,8 @@ def selector_of(node: promql_parser.VectorSelector, span: int | None, evaluation
 
 
 def select(selector: Selector, evaluation: Evaluation, grouping: Grouping | None = None) -> States:
-    """Return states by series and moment. With ``grouping``, a range is merged over the other labels while it is
-    read.
+    """Return the states of a selector by series and moment. With ``grouping``, the series are those of an aggregation:
+    states that differ only in other labels are merged while they are read.
     """
     metric, moments = selector.metric, evaluation.moments - selector.offset
     level = _level(selector, moments, evaluation)
@@ -148,7 +153,9 @@ def select(selector: Selector, evaluation: Evaluation, grouping: Grouping | None
 def _newest(
     states: pa.StructArray, first: NDArray[np.int64], last: NDArray[np.int64], merged: Callable[..., States]
 ) -> States:
-    """Return the newest window whose result is not null in each range ``[first, last)``."""
+    """Return the newest state whose result is not null in each range ``[first, last)`` of rows. ``merged`` returns the
+    `States` of ranges of rows.
+    """
     cells = np.flatnonzero(first < last)
     newest = last[cells] - 1
     candidates = merged(cells, newest, newest + 1).with_values()
@@ -180,7 +187,9 @@ def _level(selector: Selector, moments: Instants, evaluation: Evaluation) -> Tim
 def _rows(
     selector: Selector, level: TimeWindow, limits: tuple[int, int], evaluation: Evaluation, labels: list[str]
 ) -> pa.Table:
-    """Return states of windows that end in ``(low, high]``, with labels and end, sorted by labels and time."""
+    """Return the merged states of the windows that end after ``limits[0]`` and by ``limits[1]``, in microseconds UTC,
+    with the columns ``labels`` and the end of the window, sorted by them.
+    """
     metric = selector.metric
     start = int(level.starts(np.array([limits[0]]))[0])
     matched = {matcher.label for matcher in selector.matchers}
@@ -206,13 +215,13 @@ def _matching(slices: Iterator[pa.Table], selector: Selector, evaluation: Evalua
 
 
 def label_columns(rows: pa.Table, metric: Metric) -> dict[str, pa.Array]:
-    """Return the keys in a table as label columns."""
+    """Return the keys in a table as columns of labels, by label."""
     return {label: label_texts(rows.column(key)) for label, key in metric.labels.items() if key in rows.column_names}
 
 
 def narrowing(matchers: Iterable[Matcher], metric: Metric) -> str | None:
-    """Return matchers on text keys as an SQL condition. The condition may also be true for other rows, so rows must
-    still be matched.
+    """Return an SQL condition from the matchers on text keys, or None if no matcher can be written in SQL. The
+    condition may be true for rows that do not match, so the matchers must still be applied to the rows.
     """
     schema = metric.view.manifest.schema
     keys = {label: key for label, key in metric.labels.items() if pa.types.is_string(schema.field(key).type)}
@@ -223,7 +232,9 @@ def narrowing(matchers: Iterable[Matcher], metric: Metric) -> str | None:
 def _series(
     keys: pa.Table, first_rows: NDArray[np.intp], metric: Metric, grouping: Grouping | None
 ) -> list[dict[str, str]]:
-    """Return the labels of each series, including the labels for the store and the metric."""
+    """Return the labels of each series. The labels for the store and the metric are included, unless ``grouping``
+    removes them.
+    """
     own = {NAME: metric.name, STORE: metric.store_name}
     constant = own if grouping is None else grouping.kept_labels(own)
     label_values = keys.take(pa.array(first_rows)).to_pylist() if keys.num_columns else [{}] * len(first_rows)
@@ -233,10 +244,10 @@ def _series(
 def _ranges(
     ids: NDArray[np.intp], series: int, window_ends: Instants, moments: Instants, span: int
 ) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
-    """For each series and moment ``t``, return the range ``[first, last)`` of rows whose windows ended in ``(t - span,
-    t]``.
+    """Return, for each series and moment ``t``, the range ``[first, last)`` of rows whose windows ended in ``(t - span,
+    t]``. Both results are flat arrays of series · moments.
 
-    Rows must be sorted by series and end.
+    Rows must be sorted by series and end. ``ids`` has the series of each row.
     """
     edges = np.unique(window_ends)
     places = ids * (len(edges) + 1) + np.searchsorted(edges, window_ends)
@@ -247,19 +258,20 @@ def _ranges(
 
 
 def newest_level(frame: TiltFrame, step: int | None) -> TimeWindow:
-    """Return the level whose newest window is shown at each moment: the coarsest level whose length divides the step.
+    """Return the level whose newest window gives the value at each moment: the coarsest level whose length divides the
+    step.
 
-    If no length divides the step, or a single moment has no step, return the finest level.
+    Return the finest level if no length divides the step, or if there is no step because there is a single moment.
     """
     return next((level for level in reversed(frame.levels) if step and _is_whole(step, level)), frame.levels[0])
 
 
 def range_level(frame: TiltFrame, moments: Instants, step: int | None, span: int, text: str) -> TimeWindow:
-    """Return the level from which ranges before moments are merged: the coarsest level whose windows form the steps and
-    ranges.
+    """Return the level from which the ranges that end at the moments are merged: the coarsest level of which the steps
+    and the ranges are multiples.
 
-    For a single moment, the result must not be older than one from the finest windows. Raise `Unanswerable` if the
-    ranges do not consist of complete windows of any level.
+    For a single moment, the result must not be older than with the finest level. Raise `Unanswerable` if the ranges do
+    not consist of complete windows of any level.
     """
     finest = frame.levels[0]
 

@@ -1,6 +1,7 @@
-"""Responses about the server itself, in the format of Prometheus: for its web page and for Grafana's data source.
+"""Responses about the server itself, in the format of Prometheus. The web page of Prometheus and Grafana's data source
+request them.
 
-This server scrapes no targets and evaluates no rules, so those lists are empty.
+The server scrapes no targets and evaluates no rules, so the lists of these are empty.
 """
 
 from __future__ import annotations
@@ -36,7 +37,9 @@ CONSTANT_ANSWERS: Mapping[str, Any] = {
 
 
 def runtime_information(views: Iterable[StoreView]) -> dict[str, Any]:
-    """Return information about the running process. The number of series is unknown, because states are not read."""
+    """Return information about the running process. It lacks the number of series, for which states would have to be
+    read.
+    """
     return {
         "startTime": _STARTED,
         "CWD": "",
@@ -58,12 +61,14 @@ def _retention(view: StoreView) -> str:
 
 
 def flags_of(limits: Limits) -> dict[str, str]:
-    """Return the limits in the form of the command line."""
+    """Return the limits of the server as texts, by the names of their options on the command line."""
     return {f"max-{name}": str(value) for name, value in vars(limits).items()}
 
 
 def database_statistics(metrics: Mapping[str, Sequence[Metric]]) -> dict[str, Any]:
-    """Return those statistics of Prometheus' database that the store knows without reading states."""
+    """Return the statistics of the database that Prometheus returns. Those for which states would have to be read are 0
+    or empty.
+    """
     every = [metric for named in metrics.values() for metric in named]
     views = list({metric.store_name: metric.view for metric in every}.values())
     levels = [view.level(level.name) for view in views for level in view.frame.levels]

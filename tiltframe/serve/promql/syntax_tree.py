@@ -1,4 +1,4 @@
-"""The syntax tree of an expression as plain data, for the tree view of Prometheus' web page.
+"""The syntax tree of an expression as dicts, lists and texts, for the tree view of Prometheus' web page.
 
 Source: ``web/api/v1/translate_ast.go`` of prometheus/prometheus.
 """
@@ -23,7 +23,7 @@ _VALUE_TYPES = {"Vector": "vector", "Scalar": "scalar", "Matrix": "matrix", "Str
 
 
 def syntax_tree(node: promql_parser.Expr) -> Tree:
-    """Return the tree of an expression.
+    """Return the syntax tree of an expression as a dict, which contains those of its parts.
 
     >>> import promql_parser
     >>> syntax_tree(promql_parser.parse("(1)"))
@@ -56,7 +56,7 @@ def _binary(node: BinaryExpr) -> Tree:
 
 
 def _matching(node: BinaryExpr) -> Tree:
-    """Return how the series of two vectors match."""
+    """Return the rule by which the series of two vectors match: the cardinality and the labels."""
     cards = promql_parser.VectorMatchCardinality
     names = (
         (cards.OneToOne, "one-to-one"),
@@ -80,7 +80,7 @@ def _matching(node: BinaryExpr) -> Tree:
 
 
 def _is_vector(node: promql_parser.Expr) -> bool:
-    """Return whether an operand is a vector rather than a number."""
+    """Return whether the value of an operand is a vector and not a number."""
     if isinstance(node, promql_parser.ParenExpr | promql_parser.UnaryExpr):
         return _is_vector(node.expr)
     if isinstance(node, BinaryExpr):
@@ -138,7 +138,9 @@ def _subquery(node: SubqueryExpr) -> Tree:
 
 
 def _moment(at: promql_parser.AtModifier | None) -> Tree:
-    """Return the value of the modifier ``@``: a time in milliseconds, or ``start`` or ``end``."""
+    """Return the members for the modifier ``@``: a time in milliseconds, or ``start`` or ``end``. Without the modifier,
+    both are None.
+    """
     if at is None:
         return {"timestamp": None, "startOrEnd": None}
     kinds = promql_parser.AtModifierType

@@ -1,10 +1,11 @@
-"""Chunks of samples as Prometheus stores and streams them, encoded by columns: times as differences of differences,
-values as XOR with the value before.
+"""Chunks of samples in the encoding in which Prometheus stores and streams them. A time is the change of the difference
+from the previous time, and a value is the XOR with the previous value.
 
     chunk     number of samples, first time, first value, time difference, XOR, (change of the difference, XOR)…
     frame     length, CRC-32C, ChunkedReadResponse with the chunks of one series
 
-A sample has four fields of bits. All fields are computed by column, and are then packed into words of 64 bits.
+Each sample is written as four fields of bits. The fields of all samples are computed by column, and are then packed
+into words of 64 bits.
 
 Source: T. Pelkonen et al., Gorilla, VLDB 2015; ``tsdb/chunkenc/xor.go`` and ``storage/remote/chunked.go`` of
 prometheus/prometheus.
@@ -17,9 +18,11 @@ from numpy.typing import NDArray
 
 from aggr.extend import compiled
 
-SAMPLES = 120  # the samples of a chunk, as in Prometheus
-_NO_WINDOW = 255  # stands for the number of leading zeros until the first XOR is written
-# the number of bits of a change, its prefix, and the number of bits of the prefix
+SAMPLES = 120  # the maximum number of samples in a chunk, as in Prometheus
+# in the place of a number of leading zeros: no XOR of the chunk has been written, so there is no earlier range of bits
+# to use again
+_NO_WINDOW = 255
+# how a change of the difference is written: the number of its bits, the prefix, and the number of bits of the prefix
 _CHANGES = ((14, 0b10, 2), (17, 0b110, 3), (20, 0b1110, 4))
 _CASTAGNOLI = 0x82F63B78
 
@@ -28,7 +31,7 @@ Counts = NDArray[np.int64]
 
 
 def encode_chunks(times: Counts, values: NDArray[np.float64], series: Counts) -> list[tuple[int, int, int, bytes]]:
-    """Return the chunks of samples, each with its series, its first and its last time.
+    """Return samples as encoded chunks. Each chunk comes with its series, its first time and its last time.
 
     Parameters
     ----------
@@ -41,7 +44,7 @@ def encode_chunks(times: Counts, values: NDArray[np.float64], series: Counts) ->
     Returns
     -------
     list of (series, first time, last time, bytes)
-        The chunks of each series. A chunk has 120 samples, and the last chunk of a series may have fewer.
+        The chunks, in the order of the series. A chunk has 120 samples, and the last chunk of a series may have fewer.
     """
     if not len(times):
         return []
@@ -67,8 +70,9 @@ def encode_chunks(times: Counts, values: NDArray[np.float64], series: Counts) ->
 
 
 def _write_times(times: Counts, lengths: Counts, fields: Words, widths: Counts) -> None:
-    """Write the first two fields of each sample. The first sample has the number of samples and its time, the second
-    the difference of times, and later samples the change of the difference.
+    """Write the first two fields of each sample into ``fields``, and their numbers of bits into ``widths``. For the
+    first sample of a chunk, they are the number of samples and the time; for the second, the difference of the times;
+    for later ones, the prefix and the bits of the change of the difference.
     """
     fields[:, 0, 0], widths[:, 0, 0] = lengths, 16
     fields[:, 0, 1], widths[:, 0, 1] = _varints((times[:, 0] << 1) ^ (times[:, 0] >> 63))
@@ -90,7 +94,9 @@ def _write_times(times: Counts, lengths: Counts, fields: Words, widths: Counts) 
 
 
 def _varints(numbers: Counts) -> tuple[Words, Counts]:
-    """Encode whole numbers in [0, 2^56) as varints. Return the bytes of each as one number, and the number of bits."""
+    """Return whole numbers in [0, 2^56) as varints: the bytes of each varint as one number, and the number of
+    its bits.
+    """
     left = numbers.astype(np.uint64)
     result = left & np.uint64(127)
     sizes = np.ones(len(numbers), np.int64)
@@ -104,8 +110,8 @@ def _varints(numbers: Counts) -> tuple[Words, Counts]:
 
 
 def _write_values(bits: Words, fields: Words, widths: Counts) -> None:
-    """Write the last two fields of each sample: the first value, or the control bits and the significant bits of the
-    XOR.
+    """Write the last two fields of each sample into ``fields``, and their numbers of bits into ``widths``: for the
+    first sample of a chunk, the value; for later ones, the control bits of the XOR and its significant bits.
     """
     fields[:, 0, 3], widths[:, 0, 3] = bits[:, 0], 64
     changes = bits[:, 1:] ^ bits[:, :-1]
@@ -115,7 +121,7 @@ def _write_values(bits: Words, fields: Words, widths: Counts) -> None:
     is_new = np.zeros(changes.shape, np.bool_)
     kept_leading = np.full(len(bits), _NO_WINDOW)
     kept_trailing = np.zeros(len(bits), np.int64)
-    for i in range(changes.shape[1]):  # at most 119 steps, each over all chunks
+    for i in range(changes.shape[1]):  # at most 119 iterations, each for all chunks together
         fits = (leading[:, i] >= kept_leading) & (trailing[:, i] >= kept_trailing) & (kept_leading != _NO_WINDOW)
         is_new[:, i] = is_changed[:, i] & ~fits
         kept_leading = np.where(is_new[:, i], leading[:, i], kept_leading)
@@ -130,7 +136,9 @@ def _write_values(bits: Words, fields: Words, widths: Counts) -> None:
 
 
 def _bit_lengths(numbers: Words) -> Counts:
-    """Return the number of bits up to the highest set bit, 0 for 0. Halves of 32 bits are exact as float64."""
+    """Return the number of bits of each number up to its highest set bit; 0 for 0. Each number is split into halves of
+    32 bits, which float64 represents exactly.
+    """
     high = (numbers >> np.uint64(32)).astype(np.float64)
     low = (numbers & np.uint64(0xFFFFFFFF)).astype(np.float64)
     lengths = np.where(high > 0, 32 + np.frexp(high)[1], np.frexp(low)[1])
@@ -138,9 +146,9 @@ def _bit_lengths(numbers: Words) -> Counts:
 
 
 def _pack(fields: Words, widths: Counts, last_widths: Counts) -> list[bytes]:
-    """Return the bytes of each row of bit fields, the highest bit first.
+    """Return the bytes of each row of bit fields. The highest bit of a field is written first.
 
-    As in Prometheus, an empty byte follows if the last field consists of bytes and ends with one.
+    As in Prometheus, an empty byte follows if the last field consists of whole bytes and ends at the end of a byte.
     """
     bits = widths.sum(axis=1)
     has_empty_byte = (bits % 8 == 0) & (last_widths % 8 == 0) & (last_widths > 0)
@@ -151,7 +159,7 @@ def _pack(fields: Words, widths: Counts, last_widths: Counts) -> list[bytes]:
     is_used = widths > 0
     values, sizes, places = fields[is_used], widths[is_used], offsets[is_used]
     words = np.zeros(int(words_of_rows.sum()) + 1, np.uint64)
-    room = 64 - places % 64  # for each field, the number of free bits in the word in which it begins
+    room = 64 - places % 64  # for each field, the number of bits from its beginning to the end of the word
     overflow = np.maximum(sizes - room, 0)
     shifted = np.where(
         sizes <= room,
@@ -168,7 +176,7 @@ def _pack(fields: Words, widths: Counts, last_widths: Counts) -> list[bytes]:
 
 
 def frame(message: bytes) -> bytes:
-    """Return a message as a frame of a stream.
+    """Return a message as a frame of a stream: its length, its CRC-32C and the message.
 
     >>> frame(b"123456789").hex()
     '09e3069283313233343536373839'
@@ -197,7 +205,7 @@ _TABLE = _table()
 
 @compiled
 def _crc32c(data, table):  # type: ignore[no-untyped-def]
-    """Return the remainder of bytes before the final inversion."""
+    """Return the CRC-32C of bytes before its final inversion. ``table`` has the remainders of all values of a byte."""
     remainder = 0xFFFFFFFF
     for i in range(len(data)):
         remainder = table[(remainder ^ np.int64(data[i])) & 0xFF] ^ (remainder >> 8)
