@@ -26,24 +26,25 @@ class Changes:
     numbers: Floats | ExactNumbers
 
     def rounded(self) -> Floats:
-        """Return the nearest doubles."""
+        """Return the growth of each group as the nearest double."""
         return self.numbers.over_integers() if isinstance(self.numbers, ExactNumbers) else self.numbers
 
     def per_second(self, spans: Whole) -> Floats:
-        """Divide by times in microseconds, each above 0."""
+        """Return the growth of each group per second. ``spans`` are lengths of time in microseconds, above 0."""
         if isinstance(self.numbers, ExactNumbers):
             return (self.numbers * SECOND).over_integers(spans)
         return self.numbers / (spans / SECOND)
 
 
 def increases_of(series: Series, counter: bool) -> Changes:
-    """Return the last value of each group minus its first. For a counter, add the value before each fall."""
+    """Return the last value of each group minus its first. For a counter, the value before each fall is added."""
     first, until = series.own
     if pa.types.is_floating(series.values.type):
         return Changes(_float_increases(series.floats, first, until, counter))
     parts = exact_float_parts(series.values)
     longest = int(series.lengths.max(initial=0))
-    if len(parts) == 1 and np.abs(parts[0]).max(initial=0.0) * (longest + 1) < 2.0**53:  # sums of doubles are exact
+    # The numbers are whole, and their sums are below 2^53, so doubles represent them exactly.
+    if len(parts) == 1 and np.abs(parts[0]).max(initial=0.0) * (longest + 1) < 2.0**53:
         grown = _float_increases(parts[0], first, until, counter).astype(np.int64)
         return Changes(ExactNumbers(ExactNumbers.of(grown).limbs, scale_of(series.values.type)))
     groups = np.flatnonzero(first < until)
@@ -55,8 +56,8 @@ def increases_of(series: Series, counter: bool) -> Changes:
 
 
 def steps_of(series: Series, at: Ids, counter: bool) -> Floats:
-    """Return the growth from each point in ``at`` to the next one. If a counter fell, its new value is used as the
-    growth.
+    """Return the growth from each point whose index is in ``at`` to the next point. If a counter falls between the two,
+    its new value is the growth.
     """
     if pa.types.is_floating(series.values.type):
         before, after = series.floats[at], series.floats[at + 1]
@@ -68,8 +69,8 @@ def steps_of(series: Series, at: Ids, counter: bool) -> Floats:
 
 
 def count_falls(series: Series, first: Whole, until: Whole) -> Whole:
-    """Count the points of each group, from ``first`` to before ``until``, whose value is smaller than the previous
-    value.
+    """Return the number of falls in each group: points from ``first`` to before ``until``, except the first one, whose
+    value is smaller than the value before.
     """
     falls = _falls_within(series, first, until)
     counts: Whole = np.bincount(series.groups.ids[falls], minlength=len(first))
@@ -77,7 +78,9 @@ def count_falls(series: Series, first: Whole, until: Whole) -> Whole:
 
 
 def _falls_within(series: Series, first: Whole, until: Whole) -> Ids:
-    """Return the points whose value is smaller than the previous value of the group."""
+    """Return the indices of the points from ``first`` to before ``until`` of their group, except the first one, whose
+    value is smaller than the value before.
+    """
     values = series.floats if pa.types.is_floating(series.values.type) else _order_of(series)
     fallen: Flags = np.zeros(len(values), np.bool_)
     fallen[1:] = values[1:] < values[:-1]
@@ -91,7 +94,9 @@ def _order_of(series: Series) -> Whole:
 
 
 def _exact_sums(values: pa.Array, terms: Sequence[tuple[Ids, Ids, float]], n: int) -> ExactNumbers:
-    """Sum terms exactly per group. A term is an array of rows of ``values``, their groups, and a sign."""
+    """Return the exact sum of the terms of each group. A term (rows, groups, sign) has indices into ``values``, the
+    group of each, and 1 or -1, by which the values are multiplied.
+    """
     rows = np.concatenate([rows for rows, _, _ in terms])
     ids = np.concatenate([ids for _, ids, _ in terms])
     signs = np.concatenate([np.full(len(rows), sign) for rows, _, sign in terms])

@@ -65,7 +65,8 @@ class Increase(SeriesFunction):
             read_length(self.extrapolate, "length to extrapolate to")
 
     def finish_with_neighbours(self, states: pa.StructArray, neighbours: Neighbours) -> pa.Array:
-        if self.extrapolate is not None:  # `extrapolate` already extends the result to the edges
+        # The parameter `extrapolate` already extends the increase to the edges of the window.
+        if self.extrapolate is not None:
             return self.finish_states(states)
         return super().finish_with_neighbours(states, neighbours)
 
@@ -92,8 +93,10 @@ class Increase(SeriesFunction):
         return pa.array(increases * (factor / (length / SECOND) if self.per_second else factor), mask=~has_result)
 
     def _add_shares(self, increases: Floats, series: Series, points: Whole) -> None:
-        """Add the growth between two consecutive points of each group, multiplied by the share of the time between them
-        that lies in the window.
+        """Add to ``increases`` the share of the growth across an edge of the window.
+
+        ``points`` is the index of a point of each group, or -1. The growth from this point to the next one is
+        multiplied by the share of the time between them that lies in the window.
         """
         has_point = points >= 0
         at = points[has_point]
@@ -103,7 +106,12 @@ class Increase(SeriesFunction):
     def _extrapolate_seconds(
         self, series: Series, increases: Floats, sampled: Floats, to_start: Floats, to_end: Floats
     ) -> Floats:
-        """Extrapolate the seconds between the first and the last point, with Prometheus' order of operations."""
+        """Return the seconds to which the increase of each group is extrapolated. The order of operations is that of
+        Prometheus.
+
+        ``sampled`` are the seconds from the first point to the last, ``to_start`` and ``to_end`` those from there to
+        the edges of the window.
+        """
         values, _ = series.at_ends(series.floats)
         if self.counter:  # a counter is never below 0
             falling = (increases > 0) & (values >= 0)

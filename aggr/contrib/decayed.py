@@ -59,7 +59,8 @@ from aggr.extend.exact import (
 )
 from aggr.extend.lists import check_neighbours, checked_entries, entries_of, lists_of
 
-_HALVINGS = 32  # the half-lives per span; weights of consecutive spans differ by 2^32, one digit of an exact sum
+# the half-lives per span; weights of consecutive spans differ by a factor of 2^32, one digit of an exact sum
+_HALVINGS = 32
 _SPANS = 4
 _LATER = 200  # after this many spans, every sum has decayed to 0
 _LONGEST = 100 * 366 * DAY
@@ -112,7 +113,7 @@ class Cells:
 
     @classmethod
     def from_spans(cls, spans: Whole, groups: Groups) -> Cells:
-        """Assign rows to cells by their spans."""
+        """Return the cells of rows. ``spans`` has the number of the span of each row."""
         newest = extreme_by_group(spans, groups, greatest=True)
         ages = newest[groups.ids] - spans
         is_recent = ages < _SPANS
@@ -120,7 +121,9 @@ class Cells:
         return cls(newest, is_recent, Groups.of(ids, groups.n * _SPANS))
 
     def listed(self, special: pa.Array, weights: pa.Array, products: pa.Array) -> pa.ListArray:
-        """List the cells of each group that contain rows. Each array has one entry per cell."""
+        """Return a list of spans for each group, without spans that have no rows. Each parameter has one entry per
+        cell.
+        """
         filled = self.groups.counts() > 0
         spans = np.repeat(self.newest, _SPANS) - np.tile(np.arange(_SPANS)[::-1], len(self.newest))
         parts = [part.filter(pa.array(filled)) for part in (pa.array(spans), special, weights, products)]
@@ -170,7 +173,7 @@ class DecayedState(State):
             raise DamagedState("its newest time does not lie in its last span")
 
     def spans(self, times: Whole) -> tuple[Whole, Floats]:
-        """Return the number of the span that contains each time, and the weight at each time divided by
+        """Return the number of the span that contains each time, and the weight at this time, divided by
         ``2^(32·span)``.
         """
         length = read_duration(self.half_life, "half_life")
@@ -350,7 +353,7 @@ class DecayedCount(DecayedSum):
 
 
 def _at(sums: pa.StructArray, places: NDArray[np.int16], owners: Groups) -> Limbs:
-    """Sum exact sums per group, after shifting each by ``places`` digits."""
+    """Return the total of the exact sums of each group. Each sum is first multiplied by ``2^(32·places)``."""
     filled = pc.list_value_length(sums.field("limbs")).to_numpy() > 0
     exponents = sums.field("exponent").to_numpy() + np.where(filled, places, 0)
     moved = pa.StructArray.from_arrays([pa.array(exponents, pa.int16()), sums.field("limbs")], fields=list(EXACT_TYPE))

@@ -208,7 +208,7 @@ def _scales_of(states: pa.StructArray) -> Whole:
 
 
 def _key_ranges(column: pa.StructArray, shifts: Whole, groups: Groups) -> tuple[Whole, Whole]:
-    """Return the lowest and the highest key of each group, converted to the finest scale."""
+    """Return the lowest and the highest key of the buckets of each group, shifted left to the finest scale."""
     low, high = np.full(groups.n, FAR << 1), np.full(groups.n, -FAR << 1)
     has_buckets = column.field("total").to_numpy() > 0
     low_keys, high_keys = (column.field(end).to_numpy().astype(np.int64) << shifts for end in ("low", "high"))
@@ -218,7 +218,9 @@ def _key_ranges(column: pa.StructArray, shifts: Whole, groups: Groups) -> tuple[
 
 
 def _agree(states: pa.StructArray, shifts: Whole) -> bool:
-    """Return whether minimum and maximum lie in the outermost buckets, and the sum is 0 for states without rows."""
+    """Return whether the minimum and the maximum of each state lie in its outermost buckets, and its sum is 0 if it has
+    no finite values.
+    """
     above, below = (states.field(sign) for sign in _SIGNS)
     counts = [whole_numbers(states, "zero"), *(side.field("total").to_numpy() for side in (above, below))]
     finite = np.logical_or.reduce([count > 0 for count in counts])
@@ -233,7 +235,7 @@ def _agree(states: pa.StructArray, shifts: Whole) -> bool:
         if not np.array_equal(extremes.is_valid().to_numpy(zero_copy_only=False), finite | endless | other):
             return False
         sizes = field_of_type(pc.fill_null(extremes, 0.0), pa.float64()).to_numpy() * sign
-        alone = ~finite & ~endless  # states in which all values, if there are any, are infinities of the other sign
+        alone = ~finite & ~endless  # states without values, or in which all values are infinities of the other sign
         if (sizes[endless] != np.inf).any() or (sizes[alone & other] != -np.inf).any():
             return False
         has_finite = finite & ~endless
@@ -243,7 +245,7 @@ def _agree(states: pa.StructArray, shifts: Whole) -> bool:
         middle = has_finite & ~nearest & (counts[0] > 0)
         if (sizes[middle] != 0.0).any():
             return False
-        # If all finite values have the other sign, the extreme lies in the lowest bucket of that sign.
+        # If all finite values have the other sign, the minimum or maximum lies in the lowest bucket of that sign.
         last = has_finite & ~nearest & ~middle
         for chosen, side, key, turned in ((has_finite & nearest, near, "high", 1.0), (last, far, "low", -1.0)):
             magnitudes = sizes[chosen] * turned

@@ -24,8 +24,8 @@ FINEST, COARSEST = 20, -11
 REACH = (-1074 << FINEST) - 1, (1024 << FINEST) - 1  # the range of the keys of doubles at the finest scale
 
 _STEPS = 1 << FINEST  # the number of buckets from one power of two to the next
-# The distance from a bucket's bound, in steps, within which the key is computed exactly. It is larger than the error of
-# a logarithm: 8 units in the last place are 1e-9 of a step.
+# The distance from the edge of a bucket, in widths of buckets, within which a key is computed exactly. It is larger
+# than the error of a logarithm: 8 units in the last place are 1e-9 of a width.
 _NEAR = 1e-7
 
 
@@ -51,18 +51,20 @@ def finest_keys(sizes: Floats) -> Whole:
 
 
 def _is_above(mantissa: float, step: int) -> bool:
-    """Return whether a number from 1 to 2 is above 2^(step / steps)."""
+    """Return whether a number from 1 to 2 is above ``2^(step / 2^20)``, the edge between two buckets of the finest
+    scale.
+    """
     with localcontext() as context:
         context.prec = 60
         return Decimal(mantissa) > Decimal(2) ** (Decimal(step) / _STEPS)
 
 
 def shifts_to_fit(lows: list[Whole], highs: list[Whole], shifts: Whole, max_keys: int) -> Whole:
-    """Return the smallest shifts, at least ``shifts``, after which each range of one sign has at most ``max_keys``
-    keys.
+    """Return the smallest shifts that make the ranges of keys fit into ``max_keys`` buckets.
 
-    ``lows`` and ``highs`` are the lowest and highest keys of ranges at the finest scale; an empty range has ``high <
-    low``.
+    A shift is at least the state's value in ``shifts``; it is the number of bits by which keys are shifted to the
+    right. ``lows`` and ``highs`` are the lowest and highest keys of the ranges at the finest scale, one array for each
+    sign. An empty range has ``high < low``.
     """
     fitting = shifts.copy()
     for _ in range(FINEST - COARSEST):
@@ -75,10 +77,12 @@ def shifts_to_fit(lows: list[Whole], highs: list[Whole], shifts: Whole, max_keys
 
 
 def values_of(keys: Whole, scales: Whole) -> Floats:
-    """Return the representative value of each bucket, within the relative error `accuracy_of` of all values in it."""
+    """Return the value that represents each bucket. Its relative error is at most `accuracy_of` the scale, for all
+    values in the bucket.
+    """
     width: Floats = np.exp2(-scales.astype(np.float64))  # exact, because it is a power of two
     low: Floats = keys * width
-    up = np.where(low < -900.0, 100.0, 0.0)  # scaled up, so that small values are not rounded twice
+    up = np.where(low < -900.0, 100.0, 0.0)  # multiplied by 2^100 at first, so that small values are not rounded twice
     factor = 2.0 / (1.0 + exp2(-np.minimum(width, 1100.0)))
     return np.ldexp(exp2(low + up) * factor, -up.astype(np.int64))
 
@@ -90,6 +94,8 @@ def edges_of(keys: Whole, scales: Whole) -> Floats:
 
 
 def accuracy_of(scales: Whole) -> Floats:
-    """Return the relative error of a bucket's value: ``(b - 1) / (b + 1)`` for ``b = 2^(2^-scale)``."""
+    """Return the maximum relative error of the value that represents a bucket: ``(b - 1) / (b + 1)`` for ``b =
+    2^(2^-scale)``.
+    """
     inverse = exp2(-np.minimum(np.exp2(-scales.astype(np.float64)), 1100.0))
     return (1.0 - inverse) / (1.0 + inverse)

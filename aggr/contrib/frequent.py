@@ -39,8 +39,10 @@ from aggr.extend.columns import Whole, extreme_by_group, field_of_type, group_by
 from aggr.extend.hashes import NO_THRESHOLD
 from aggr.extend.lists import check_neighbours, check_set, checked_entries, entries_of, first_of_each, lists_of
 
-_LINES = 5  # the number of lines; the probability that a count exceeds its bound in all of them is at most e^-5
-# the numbers of cells per line and of candidates are this multiple of the maximum number of frequent values
+# the number of lines of cells; with a probability of at least 1 - e^-5, one of them counts a value within its bound
+_LINES = 5
+# At most 1 / share values can be frequent. A state has this many candidates for each of them, and e times as many cells
+# per line.
 _FINER = 10
 _LEAST_SHARE = 1e-4
 _NEAR = 4  # the expected number of rows per candidate in the first pass, which examines only the smallest hashes
@@ -53,7 +55,9 @@ class Candidates(Field):
     max_values: int
 
     def keep_candidates(self, values: pa.Array, hashes: Whole, groups: Groups) -> pa.ListArray:
-        """List the values with the smallest hashes of each group. Rows with greater hashes are skipped early."""
+        """Return a list for each group: its ``max_values`` values with the smallest hashes. Rows with great hashes are
+        usually skipped in a first pass.
+        """
         shares = np.minimum(_NEAR * self.max_values / np.maximum(groups.counts(), 1), 1.0)
         near = hashes >> 1 < (shares * 2.0**62).astype(np.int64)[groups.ids]
         lists = self._trim(values.filter(pa.array(near)), hashes[near], groups.filter(near))
@@ -75,7 +79,9 @@ class Candidates(Field):
         return self.keep_candidates(entries.field("value"), entries.field("hash").to_numpy(), owners)
 
     def thresholds(self, column: pa.ListArray) -> Whole:
-        """Return the hash below which all values are candidates of a state, or `NO_THRESHOLD` if all values are."""
+        """Return a hash for each state. All values of its rows with smaller hashes are candidates. The hash is
+        `NO_THRESHOLD` if all values are candidates.
+        """
         entries, owners = entries_of(column, Groups.each(len(column)))
         greatest = np.append(entries.field("hash").to_numpy(), 0)[owners.offsets[1:] - 1]
         return np.where(owners.counts() < self.max_values, NO_THRESHOLD, greatest)
@@ -113,7 +119,7 @@ class FrequentState(State):
 
     @property
     def width(self) -> int:
-        """The number of cells per line."""
+        """The number of cells in one line of the CountMin sketch."""
         return math.ceil(math.e * _FINER / self.share)
 
     @property
@@ -235,7 +241,7 @@ class Frequent(Function):
         return pa.StructArray.from_arrays(list(columns.values()), names=list(columns))
 
     def _bounds(self, cells: pa.StructArray, values: pa.Array, owners: Groups) -> Whole:
-        """Return a bound of each value's count: the smallest of its cells."""
+        """Return an upper bound of the count of each value: the smallest count among its cells."""
         self.own_state.cells.check(cells)
         counted = Histograms.from_arrow(cells)
         size = _LINES * self.own_state.width

@@ -82,8 +82,10 @@ class Funnel(SeriesFunction):
 
 @compiled
 def _steps_reached(times: Whole, steps: Whole, offsets: Whole, count: int, within: int) -> Whole:
-    """Count the steps that each group reaches. The loop stores, for each step, the latest start of a funnel that has
-    reached this step.
+    """Return the number of steps that each group reaches.
+
+    ``steps`` has the number of the step of each event. The loop stores, for each step, the latest start of a funnel
+    that has reached this step.
     """
     n = len(offsets) - 1
     reached, starts = np.zeros(n, np.int64), np.zeros(count, np.int64)

@@ -42,7 +42,9 @@ class CellsState(State):
 
     @property
     def cells(self) -> Cells:
-        """The field of the counts: values below all edges, values from each edge on, and NaN."""
+        """The field of the counts. Its cells are the values below all edges, the values from each edge to the next,
+        those from the last edge on, and NaN.
+        """
         return Cells(len(self.edges) + 2)
 
     def reduce_values(self, values: Values) -> Mapping[str, pa.Array]:
@@ -122,7 +124,9 @@ def _checked_edges(edge_values: object) -> tuple[float, ...]:
 
 
 def _read_edge(value: object) -> float:
-    """Return the double whose `_written` number equals an edge; raises ``ValueError`` if no double has this number."""
+    """Return the double that represents an edge; raises ``ValueError`` if the edge is neither exactly a double nor the
+    number that `_written` returns for one.
+    """
     refusal = f"each edge must be a finite number that has at most 15 digits or is exactly a double; got {shown(value)}"
     if isinstance(value, bool) or not isinstance(value, Real | Decimal | str):
         raise ValueError(refusal)
@@ -138,14 +142,16 @@ def _read_edge(value: object) -> float:
 
 
 def _written(edge: float) -> Fraction:
-    """Return the decimal number that a double is printed as: one tenth for 0.1. From 2^53 on,
-    return its exact value.
+    """Return the decimal number that is printed for a double, such as one tenth for 0.1. From 2^53 on, return the exact
+    value of the double.
     """
     return Fraction(edge) if abs(edge) >= 2.0**53 else Fraction(repr(edge))
 
 
 def _reached(edges: tuple[float, ...], dtype: pa.DataType) -> pa.Array:
-    """Return the smallest value of a type at or above each edge, for the edges in the range of the type."""
+    """Return the smallest value of a type that is at or above each edge. Edges above all values of an integer or
+    decimal type are left out.
+    """
     if pa.types.is_floating(dtype):
         with np.errstate(over="ignore"):  # An edge beyond all numbers of the type becomes an infinity.
             return pa.array(np.array(edges).astype(dtype.to_pandas_dtype()), dtype)
@@ -172,7 +178,9 @@ class Cells(Field):
     size: int
 
     def count(self, values: Values, cells: Whole) -> pa.ListArray:
-        """Count the rows of each group per cell, multiplied by their weights. Cell numbers are in [0, size)."""
+        """Return the number of rows in each cell of each group, multiplied by their weights. ``cells`` has the cell of
+        each row, in [0, size).
+        """
         groups = Groups(values.groups.ids * self.size + cells, values.groups.n * self.size)
         return self._lists(Values(values.array, groups, values.weights).counts)
 
@@ -183,7 +191,7 @@ class Cells(Field):
         )
 
     def subtract(self, column: pa.ListArray, other: pa.ListArray) -> pa.ListArray:
-        # `check` raises an error for counts below 0
+        # The result may have counts below 0, for which `check` raises an error.
         return self._lists((self.numbers(column) - self.numbers(other)).ravel())
 
     def row_counts(self, column: pa.ListArray) -> Whole:

@@ -46,8 +46,10 @@ class M4(First):
 
 
 def point_columns(states: pa.StructArray, **points: str) -> dict[str, pa.Array]:
-    """Return points of `EXTREME_POINTS` as columns of values and of times; ``points`` maps the names of these columns
-    to the fields of the points.
+    """Return the values and the times of points of `EXTREME_POINTS` as columns.
+
+    ``points`` maps a name such as ``open`` to a field such as ``earliest``; the columns of this point are ``open`` and
+    ``open_time``.
     """
     return {
         f"{name}{suffix}": pc.struct_field(states.field(point), part)

@@ -53,7 +53,9 @@ class Measures(dict[str, Measure]):
 
 @dataclass(frozen=True)
 class MapState(State):
-    """A map from each of up to ``max`` keys to states of measures; ``beyond`` determines the action for more keys."""
+    """A map from each of up to ``max`` keys to states of measures. ``beyond`` is the action for more keys: raise an
+    error, keep a sample, or null.
+    """
 
     of: Measures
     max: int
@@ -64,7 +66,7 @@ class MapState(State):
 
     @property
     def map(self) -> KeyedStates:
-        """The field of the map."""
+        """The field that contains the map."""
         return _keyed(self.of, self.max, self.beyond)
 
     @property
@@ -193,7 +195,9 @@ class Per(Function):
         return MapState(of_states(self._measures), self.max, self.beyond)
 
     def input_use(self, name: str) -> Use:
-        """Return how the measures use an input: unchanged, if at least one of them uses it unchanged."""
+        """Return the way in which the measures use an input. It is the most demanding one: `Use.KEEP`, which needs
+        unchanged values, before `Use.ORDER` and `Use.NUMBER`.
+        """
         if name == "key":
             return Use.KEEP
         uses = {
@@ -242,8 +246,8 @@ class Per(Function):
 
 
 def _checked_measures(measures_by_name: Any) -> Measures:
-    """Return measures by name. ``measures_by_name`` contains measures or their descriptions, or is the JSON text that a
-    state contains. The default is a single count.
+    """Return a dict of measures, sorted by name, after checks. ``measures_by_name`` contains measures or their
+    descriptions, or is the JSON text that a state contains. None stands for a single count.
     """
     if measures_by_name is None:
         measures_by_name = {"n": Measure(Count(), None)}
@@ -274,7 +278,9 @@ def _checked_measures(measures_by_name: Any) -> Measures:
 
 
 def of_states(measures: Measures) -> Measures:
-    """Return measures with the same states, whose parameters that affect only results have their defaults."""
+    """Return measures with the same states, in which the parameters that affect only results have their default
+    values.
+    """
     return Measures({name: measure.of_states() for name, measure in measures.items()})
 
 
@@ -284,7 +290,7 @@ def _keyed(measures: Measures, max_keys: int, beyond: str) -> KeyedStates:
 
 
 def _texts(measure: Measure) -> Iterator[str | None]:
-    """Return the columns, expressions and the condition that a measure reads; None stands for the event time of the
+    """Yield the columns, expressions and the condition that a measure reads. None stands for the event time of the
     frame.
     """
     if measure.column is not None:
@@ -298,7 +304,9 @@ def _input_name(text: str | None) -> str:
 
 
 def _values_of(measure: Measure, rows: Values) -> Values:
-    """Select the inputs of a measure, for the rows that meet its condition."""
+    """Return the inputs of a measure for the rows that meet its condition. ``rows`` contains the inputs of all
+    measures.
+    """
     if measure.where is not None:
         condition = pc.fill_null(pc.struct_field(rows.array, _input_name(measure.where)), False)
         rows = rows.filter(condition.to_numpy(zero_copy_only=False))

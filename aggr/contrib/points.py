@@ -99,7 +99,7 @@ class Lttb(SeriesFunction):
 
 @compiled
 def _largest_triangles(times: Whole, values: Floats, offsets: Whole, n: int) -> Whole:
-    """Return the rows of the selected points of all groups, end to end."""
+    """Return the indices of the selected points of all groups, end to end: at most ``n`` per group."""
     rows, used = np.empty(len(times), np.int64), 0
     for group in range(len(offsets) - 1):
         begin, size = offsets[group], offsets[group + 1] - offsets[group]

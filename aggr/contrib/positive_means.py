@@ -64,8 +64,10 @@ class TermsState(State):
         }
 
     def terms(self, mantissas: Floats, exponents: Whole) -> tuple[list[Floats], Whole | None]:
-        """Return doubles that add up to the term of each row, and the exponents of the powers of
-        two that scale them.
+        """Return the term of each row, without rounding.
+
+        The numbers are ``mantissas · 2^exponents``, with mantissas from 1 to below 2. The result is a list of arrays of
+        doubles that add up to the terms, and the exponent of the power of two that multiplies each term, or None for 0.
         """
         raise NotImplementedError
 

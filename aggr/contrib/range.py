@@ -52,7 +52,8 @@ class Range(Min):
             return canonical(pc.subtract(maxima, minima))
         valid = minima.is_valid().to_numpy(zero_copy_only=False)
         extremes = [pc.fill_null(column, 0).to_numpy().astype(np.uint64) for column in (maxima, minima)]
-        apart = extremes[0] - extremes[1]  # the difference modulo 2^64; the true difference is smaller than that
+        # uint64 computes the difference modulo 2^64, which is exact, because a true difference is below 2^64
+        apart = extremes[0] - extremes[1]
         if (apart > np.iinfo(np.int64).max).any():
             raise OverflowError(
                 f"the range of a group is {apart.max()}, which does not fit into int64; cast the column to a decimal"

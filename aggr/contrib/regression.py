@@ -23,7 +23,7 @@ TWO_COLUMNS = SumsState(
 
 @dataclass(frozen=True)
 class _TwoColumns(ExactSums):
-    """Rows in which y or x is null are skipped."""
+    """The base class of functions of two columns, y and x. Rows in which y or x is null are skipped."""
 
     keeps = "exact Σy, Σx, Σyx, Σy², Σx², count"
     inputs = ("y", "x")

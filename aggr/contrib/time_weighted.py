@@ -143,9 +143,8 @@ class DurationIn(SeriesFunction):
         try:
             state = pa.scalar(self.state, series.values.type)
         except (pa.ArrowException, TypeError, ValueError):
-            if not len(
-                series.values
-            ):  # Without points, any state is accepted, for example if only the type of the result is computed.
+            # Without points, any state is accepted, for example if only the type of the result is computed.
+            if not len(series.values):
                 return pa.nulls(len(series.lengths), pa.float64())
             raise TypeError(
                 f"duration_in looks for the state {shown(self.state)} in a column of type "
@@ -157,7 +156,7 @@ class DurationIn(SeriesFunction):
 
 
 def _area(series: Series, method: str, divisors: np.ndarray) -> np.ndarray:
-    """Sum the products of values and durations in microseconds, and divide. NaN and infinities of duration 0 are
+    """Return the area under each series in microseconds, divided by ``divisors``. NaN and infinities of duration 0 are
     ignored.
     """
     special = np.zeros(len(divisors), np.int8)
@@ -166,7 +165,8 @@ def _area(series: Series, method: str, divisors: np.ndarray) -> np.ndarray:
     gaps = series.gaps.copy()
     for points in series.crossing:
         gaps[points[points >= 0]] = 0
-    halves = gaps + np.append(0, gaps)[:-1]  # half the time since the previous point, plus half the time to the next
+    # twice the weight of a point: the time since the previous point plus the time to the next
+    halves = gaps + np.append(0, gaps)[:-1]
     area, span = _weighed(series, halves, special), ExactNumbers.of(np.ones_like(divisors))
     for points in series.crossing:
         if (points >= 0).any():
@@ -176,10 +176,11 @@ def _area(series: Series, method: str, divisors: np.ndarray) -> np.ndarray:
 
 
 def _trapezoids(series: Series, points: np.ndarray, special: np.ndarray) -> tuple[ExactNumbers, ExactNumbers]:
-    """Return twice the area in the window under the line between two consecutive points of each group, and the length
-    of time.
+    """Return two exact numbers for each group: 2n times the area under the line between two consecutive points, and n,
+    the microseconds between them.
 
-    From value a at time 0 to value b at n the area between l and h is (h - l) · (a·(2n - l - h) + b·(l + h)) / 2n.
+    Only the area within the window counts. ``points`` is the index of the first of the two points, or -1. From value a
+    at time 0 to value b at n, the area between l and h is (h - l) · (a·(2n - l - h) + b·(l + h)) / 2n.
     """
     chosen = np.flatnonzero((points >= 0) & (series.gaps[points] > 0))
     begin, end = series.times[points[chosen]], series.times[points[chosen] + 1]
@@ -195,7 +196,9 @@ def _trapezoids(series: Series, points: np.ndarray, special: np.ndarray) -> tupl
 
 
 def _weighed(series: Series, weights: np.ndarray, special: np.ndarray) -> ExactNumbers:
-    """Sum the weighted values of each group exactly. NaN and infinities are not summed, but recorded in ``special``."""
+    """Return the exact sum of the weighted values of each group. NaN and infinities are not summed; their flags are
+    added to ``special``.
+    """
     has_weight = weights > 0
     values = Values(series.values, series.groups).filter(has_weight)
     parts = [Numbers(part, values.groups) for part in float_parts(weights[has_weight])]
