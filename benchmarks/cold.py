@@ -48,7 +48,7 @@ def ask(names: str | None, cache: str) -> tuple[float, float, float]:
     begun = os.times().elapsed
     script = ANSWER.format(names=names)
     environment = os.environ | {"NUMBA_CACHE_DIR": cache, "PYTHONPATH": str(ROOT), "PYTHONPYCACHEPREFIX": BYTECODE}
-    environment.pop("PYTHONDONTWRITEBYTECODE", None)  # let Python use stored bytecode, as for an installed package
+    environment.pop("PYTHONDONTWRITEBYTECODE", None)  # let Python store bytecode, as for an installed package
     command = [sys.executable, "-c", script]
     output = subprocess.run(command, env=environment, check=True, capture_output=True, text=True, cwd=ROOT).stdout
     imported, answered = map(float, output.split())

@@ -2,9 +2,10 @@
 
     python -m benchmarks.joins [--quick] [--out FILE]
 
-10,000 events ask for a year of days or an hour of seconds (two distinct ranges, and millions of joined rows), and 500
-events for a minute of seconds that begins at any second of the hour (hundreds of distinct ranges). The answers of some
-events are compared with one query each before anything is timed.
+In the first case, 10,000 events ask for the days of a year or for the seconds of an hour. They have two distinct
+ranges, and millions of joined rows. In the second case, 500 events ask for the seconds of a minute that begins at a
+random second of the hour. They have hundreds of distinct ranges. Before anything is timed, the joined rows of some
+events are compared with one query per event.
 """
 
 from __future__ import annotations
@@ -36,7 +37,9 @@ RANGE_COLUMNS = ("start", "end")
 
 
 def store_of_a_year(folder: Path, rows: int) -> FrameStore:
-    """Return a store with rows of a whole year, and the same number of rows in its first hour."""
+    """Return a new store in ``folder`` with ``rows`` rows at random times of a year, and as many in the first hour of
+    the year.
+    """
     rng = np.random.default_rng(1)
     offsets = np.concatenate([rng.integers(0, YEAR, rows), rng.integers(0, HOUR, rows)])
     hosts = rng.integers(0, KEYS, len(offsets))
@@ -47,7 +50,9 @@ def store_of_a_year(folder: Path, rows: int) -> FrameStore:
 
 
 def days_or_seconds(count: int) -> pa.Table:
-    """Return events. Nine of ten request a year of daily windows, and the others an hour of one-second windows."""
+    """Return a table of ``count`` events. About nine of ten ask for a year of daily windows, and the others for an hour
+    of one-second windows.
+    """
     rng = np.random.default_rng(2)
     is_year = rng.random(count) < 0.9
     return pa.table(
@@ -61,7 +66,9 @@ def days_or_seconds(count: int) -> pa.Table:
 
 
 def any_minute(count: int) -> pa.Table:
-    """Return events that request a minute of one-second windows, beginning at a random second of the hour."""
+    """Return a table of ``count`` events. Each asks for a minute of one-second windows that begins at a random second
+    of the hour.
+    """
     rng = np.random.default_rng(3)
     starts = BEGIN + rng.integers(0, HOUR // 1000 - 60, count) * 1000
     return pa.table(
@@ -70,18 +77,18 @@ def any_minute(count: int) -> pa.Table:
 
 
 def joined(store: FrameStore, events: pa.Table) -> pa.Table:
-    """Return the events joined with their results."""
+    """Return the events joined with the results of the store for their host and their range."""
     return store.join(events, "host", within=RANGE_COLUMNS, per="size")
 
 
 def queried(store: FrameStore, events: pa.Table) -> list[pa.Table]:
-    """Return the results of one query per distinct range and kind of windows."""
+    """Return the results of one plain query for each distinct combination of a range and a window size."""
     distinct = events.select([*RANGE_COLUMNS, "size"]).group_by([*RANGE_COLUMNS, "size"]).aggregate([]).to_pylist()
     return [store.query(event["size"], (event["start"], event["end"])) for event in distinct]
 
 
 def check(store: FrameStore, events: pa.Table) -> None:
-    """Compare the answers of some events with one query each; raise ``AssertionError`` if they differ."""
+    """Raise ``AssertionError`` if the join of the first 20 events differs from one query per event."""
     sample = events.slice(0, 20)
     expected: list[dict[str, Any]] = []
     for event in sample.to_pylist():
@@ -93,7 +100,7 @@ def check(store: FrameStore, events: pa.Table) -> None:
 
 
 def main(events: int, rows: int, out: Path | None) -> list[MustHold]:
-    """Measure, print, and write the figures if ``out`` is given."""
+    """Measure and print the figures, write them to ``out`` if it is passed, and return the ratios with their limits."""
     lines, seconds = [], {}
     with tempfile.TemporaryDirectory() as folder:
         store = store_of_a_year(Path(folder), rows)

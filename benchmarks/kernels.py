@@ -1,9 +1,9 @@
-"""Nanoseconds per row and per state to reduce, merge and finish on one core, compared with NumPy's plain sum.
+"""Nanoseconds to reduce a row, to merge a state and to compute the result of a state, on one core, for each function.
 
     make bench
 
-The result of each function is checked before it is timed. Runs alternate with NumPy's ``bincount`` in one process.
-Ratios of medians are compared, because the speed of a machine varies.
+Each function is checked before it is timed. Its runs alternate in one process with NumPy's ``bincount``, which is
+called the plain sum. Ratios of medians are compared, because the speed of a machine varies.
 """
 
 from __future__ import annotations
@@ -37,7 +37,7 @@ STATES, MERGED = 100_000, 10_000
 MAY_COST = {"count": 3, "min": 6, "max": 6, "sum": 20, "avg": 20, "var": 60, "stdev": 60, "dds": 60, "hdr": 60}
 MERGE_MAY_COST = 3_000
 FINISH_MAY_COST = {"dds": 2_000, "hdr": 4_000}
-SEVEN_MAY_COST = 1_000  # the limit for the seven functions other than dds and hdr together
+SEVEN_MAY_COST = 1_000  # the limit for the results of the seven exact functions together, in nanoseconds per state
 
 
 def main(rounds: int, out: Path | None) -> None:
@@ -91,7 +91,9 @@ def main(rounds: int, out: Path | None) -> None:
 
 
 def finishing_figures(rounds: int, plain: float) -> list[dict[str, object]]:
-    """Return the times to compute results from states, for each function and for the seven exact functions together."""
+    """Return the nanoseconds per state to compute results, for each function and for the seven exact functions
+    together. ``plain`` is the time of NumPy's plain sum, in nanoseconds per row.
+    """
     own, outside = ({cost.what: cost.ns for cost in costs} for costs in finishing(20_000, max(3, rounds // 2)))
     figures: list[dict[str, object]] = [
         {"what": name, "ns": ns, "numpy_ns": plain, "may_cost": FINISH_MAY_COST.get(name)} for name, ns in own.items()
@@ -103,7 +105,9 @@ def finishing_figures(rounds: int, plain: float) -> list[dict[str, object]]:
 
 
 def merging(rounds: int) -> list[dict[str, object]]:
-    """Return the time to merge dds states of about 200 buckets."""
+    """Return one figure, the nanoseconds to merge a dds state of about 200 buckets. Raise ``AssertionError`` if merging
+    in two steps gives other bits.
+    """
     rng = np.random.default_rng(2)
     function = aggr.Dds()
     rows = 20_000 * 400
@@ -130,13 +134,13 @@ def merging(rounds: int) -> list[dict[str, object]]:
 
 
 def afresh(call: Callable[[pa.Array, Groups], object], column: pa.Array, groups: Groups) -> None:
-    """Call a function with a copy of groups, because groups cache intermediate results for several functions."""
+    """Call a function with a column and a new copy of the groups, because groups cache intermediate results."""
     call(column, Groups(groups.ids, groups.n))
 
 
 def check(function: Function, values: pa.Array, groups: Groups) -> None:
-    """Check that merging the states of two halves gives the same states, and that a group's result equals that of its
-    rows alone.
+    """Raise ``AssertionError`` unless merging the states of two halves of the rows gives the states of all rows, and
+    the rows of one group alone give the state of this group.
     """
     half = len(values) // 2
     parts = [function.reduce(values[s], Groups(groups.ids[s], GROUPS)) for s in (slice(0, half), slice(half, None))]
@@ -164,7 +168,7 @@ def show(title: str, unit: str, figures: list[dict[str, object]]) -> None:
 @click.option("--rounds", default=9, show_default=True, help="The number of runs of each side.")
 @click.option("--out", type=click.Path(path_type=Path, dir_okay=False), help="Write the figures to this JSON file.")
 def command(rounds: int, out: Path | None) -> None:
-    """Measure how long each function takes to reduce and merge on one core."""
+    """Measure on one core how long each function takes to reduce rows, merge states and compute results."""
     main(rounds, out)
 
 

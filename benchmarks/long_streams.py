@@ -17,9 +17,9 @@ import click
 from aggr.bench.timing import one_core
 
 LEVELS = ["10s", "1m", "10m", "1h"]
-KEYS, LAG = 50, 120  # the maximum lateness of rows, and the delay of the watermark, in seconds
+KEYS, LAG = 50, 120  # LAG: the maximum lateness of rows and the delay of the watermark, in seconds
 A_SECOND = 250  # rows
-GROWTH = 1.1  # the allowed ratio of memory in the last third of the time to memory in the first third
+GROWTH = 1.1  # the allowed ratio of the peak memory in the last third of the time to that in the first two thirds
 
 
 @click.command()
@@ -37,7 +37,9 @@ def main(rows: int, seed: int, minutes: float | None) -> None:
 
 
 def same_bits_as_a_batch(n: int, seed: int) -> bool:
-    """Stream rows into open windows and into a store. Return whether both have the same states as one rollup."""
+    """Stream ``n`` random rows into open windows and, separately, into a store. Return whether the emitted states and
+    those in the store have the same bits as a rollup of all rows.
+    """
     import numpy as np
     import pyarrow as pa
     import pyarrow.compute as pc
@@ -92,7 +94,7 @@ def same_bits_as_a_batch(n: int, seed: int) -> bool:
 
 def flat(minutes: float, seed: int) -> bool:
     """Stream for some minutes, and print resident memory, the number of open windows and the size of the saved state.
-    Return whether memory stays within the limit.
+    Return False if the memory or the saved state has grown beyond its limit.
     """
     import numpy as np
 
@@ -142,8 +144,8 @@ def _frame() -> Any:
 
 
 def _batches(rng: Any, n: int | None) -> Iterator[tuple[Any, int]]:
-    """Yield batches of very different sizes, whose rows are up to `LAG` late, each with the newest time so far in
-    microseconds.
+    """Yield pairs of a batch and the newest event time so far, in microseconds. A batch has 1 to 100,000 rows, which
+    are up to `LAG` seconds late. All batches have ``n`` rows together, or do not end for None.
     """
     import numpy as np
     import pyarrow as pa

@@ -2,8 +2,8 @@
 
 python -m benchmarks.memory [--files 3,10,30,60] [--out benchmarks/results/memory.json]
 
-A file has the requests of one day, one per minute and host for 200 hosts. These are 288,000 rows, and nearly as many
-states.
+A file has the requests of one day, one per minute and host for 200 hosts. These are 288,000 rows, and as many states of
+one minute.
 """
 
 from __future__ import annotations
@@ -30,7 +30,7 @@ CEILING = 1.5e9  # bytes
 
 
 def write_day(folder: Path, day: int) -> None:
-    """Write the requests of a day, in the order of their times."""
+    """Write a Parquet file with the requests of a day, minute by minute."""
     draws = np.random.default_rng(day)
     n = HOSTS * MINUTES
     at = np.repeat(np.arange(MINUTES) * 60_000, HOSTS) + draws.integers(0, 60_000, n) + day * DAY
@@ -44,7 +44,7 @@ def write_day(folder: Path, day: int) -> None:
 
 
 def command(*args: str) -> dict[str, float]:
-    """Run a command, and return its seconds and its peak memory."""
+    """Run a command of tiltframe in a new process. Return its elapsed ``seconds`` and its peak memory in ``bytes``."""
     begun = time.perf_counter()
     process = subprocess.Popen([sys.executable, "-c", "from tiltframe.cli import main; main()", *args])
     _, status, used = os.wait4(process.pid, 0)
@@ -54,7 +54,9 @@ def command(*args: str) -> dict[str, float]:
 
 
 def measured(folder: Path, files: int) -> dict[str, dict[str, float]]:
-    """Roll up the files of some days into a store, query the store, and return the figures of each command."""
+    """Roll up ``files`` files, one per day, into a store, and query the store. Return the seconds and the peak memory
+    of each command, by name.
+    """
     days, store = folder / f"days-{files}", str(folder / f"store-{files}")
     days.mkdir()
     for day in range(files):
@@ -75,7 +77,7 @@ def measured(folder: Path, files: int) -> dict[str, dict[str, float]]:
 @click.option("--files", "counts", default="3,10,30,60", show_default=True, help="The number of days.")
 @click.option("--out", type=click.Path(path_type=Path))
 def main(counts: str, out: Path | None) -> None:
-    """Measure all commands. Exit with status 1 if one needs more memory than its limit."""
+    """Measure all commands. Exit with status 1 if one needs more memory than `CEILING`."""
     figures_of_files = {}
     with tempfile.TemporaryDirectory() as folder:
         for files in map(int, counts.split(",")):

@@ -1,4 +1,4 @@
-"""Nanoseconds per state to merge ten states of about 200 buckets into one."""
+"""Nanoseconds per state to merge ten states into one, for functions of tiltframe and sketches of other packages."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ SCATTERED = "over 600 decades"  # the worst case, in which no two buckets are ad
 
 
 def merging(states: int, rounds: int) -> list[Cost]:
-    """Return the costs of merging states of tiltframe and sketches of other packages.
+    """Return the costs of merging states of tiltframe and sketches of other packages, in nanoseconds per state.
 
     The states of tiltframe are columns that are merged into a new column. Other packages merge objects into new
     objects.
@@ -50,7 +50,7 @@ def merging(states: int, rounds: int) -> list[Cost]:
 
 
 def _functions(values: Floats, rng: np.random.Generator) -> list[tuple[str, Function, Floats]]:
-    """List the functions with the values from which their states are computed."""
+    """Return the cases of tiltframe: a name, a function, and the values from which its states are computed."""
     heavy = rng.pareto(1.1, len(values)) + 1.0
     decades = 10.0 ** rng.uniform(-300.0, 300.0, len(values))
     few = np.repeat(decades[:: ROWS_A_STATE // 200], ROWS_A_STATE // 200)  # 200 buckets that are not adjacent
@@ -64,7 +64,7 @@ def _functions(values: Floats, rng: np.random.Generator) -> list[tuple[str, Func
 
 
 def _described(name: str, column: pa.StructArray) -> str:
-    """Return the name of a column of sketches, with its mean numbers of buckets and bytes."""
+    """Return the name of a case. If its states have buckets, the mean numbers of buckets and bytes per state follow."""
     field = next((column.field(f) for f in ("positive", "buckets") if column.type.get_field_index(f) >= 0), None)
     if field is None:
         return name
@@ -83,7 +83,7 @@ def _check(function: Function, column: pa.StructArray, values: Floats) -> None:
 
 
 def _merge_all(sketch: Sketch, built: list[Any]) -> None:
-    """Merge each group of sketches into one sketch."""
+    """Merge every `FAN_IN` consecutive sketches into one sketch."""
     for start in range(0, len(built), FAN_IN):
         sketch.merge(built[start : start + FAN_IN])
 

@@ -1,4 +1,4 @@
-"""Limits: figures of benchmarks with the largest values that are allowed."""
+"""Figures of benchmarks with their limits, the largest values that are allowed."""
 
 from __future__ import annotations
 
@@ -15,10 +15,10 @@ Figure = float | None
 
 @dataclass(frozen=True)
 class MustHold:
-    """A figure and its upper bound.
+    """A figure ``got`` and its limit ``most``, the largest value that is allowed.
 
-    It has no figure (None) if a peer is not installed. The bounds are for full runs: with the few rows of a quick run,
-    fixed costs dominate, and its figures are shown without a judgement.
+    ``got`` is missing (None) if it needs a library that is not installed. The limits apply to full runs. Fixed costs
+    dominate in quick runs, which have few rows, so their figures are printed without a verdict.
     """
 
     what: str
@@ -39,7 +39,9 @@ class MustHold:
 def must_hold(
     reduced: Sequence[Cost], merged: Sequence[Cost], stored: Sequence[Size], read: Sequence[Cost]
 ) -> list[MustHold]:
-    """Return the limits with the measured figures."""
+    """Return the figures of `benchmarks.peers` with their limits: costs of reducing, merging and reading files, and
+    bytes of states.
+    """
     many = reducing.MANY
     ours = cost_of(reduced, "dds", reducing.REDUCE, many)
     duckdb = cost_of(reduced, "approx_quantile", "DuckDB", many)
@@ -65,7 +67,7 @@ def must_hold(
 
 
 def unjudged(lines: Sequence[MustHold]) -> list[MustHold]:
-    """Return the same figures without a judgement, for quick runs."""
+    """Return the same figures without a verdict, for quick runs."""
     return [replace(line, is_judged=False) for line in lines]
 
 

@@ -1,6 +1,7 @@
-"""The share of a store's bytes that a query for one of 100 keys reads.
+"""The bytes that a query for one of 100 keys reads, as a share of the bytes that a query for all keys reads.
 
-Bytes are those that read calls returned to the process, as Linux counts them, including footers and logs.
+Linux counts the bytes that read calls return to the process. They include the footers of files and the log of the
+store.
 """
 
 from __future__ import annotations
@@ -27,8 +28,8 @@ FRAME = TiltFrame(
 
 
 def month_of_hours(folder: Path, rows: int = 5) -> FrameStore:
-    """Return a store in ``folder`` with a month of 100 hosts, written by one commit. Each host has ``rows`` events per
-    hour.
+    """Return a compacted store in ``folder`` with 30 days of 100 hosts, written by one commit. Each host has ``rows``
+    events per hour.
     """
     rng = np.random.default_rng(7)
     hours, hosts = np.arange(DAYS * 24) * HOUR + BEGIN, np.char.add("host-", np.arange(HOSTS).astype(str))
@@ -47,7 +48,7 @@ def month_of_hours(folder: Path, rows: int = 5) -> FrameStore:
 
 
 def bytes_read(call: Callable[[], Any]) -> int:
-    """Return the number of bytes that the second of two equal calls reads."""
+    """Call ``call`` twice, and return the number of bytes that the second call reads."""
     call()
     before = _bytes_read_so_far()
     call()

@@ -36,13 +36,13 @@ FILIP = """0.8116 -6.860120914 0.9072 -4.324130045 0.9052 -4.358625055 0.9039 -4
 
 
 def columns(text: str, count: int) -> list[list[str]]:
-    """Split a text into columns of numbers."""
+    """Return the ``count`` columns of a text that has their numbers row by row. The numbers stay text."""
     words = text.split()
     return [words[at::count] for at in range(count)]
 
 
 def powers_of_x() -> list[list[str]]:
-    """Return the column y of the data set Filip, and the powers of x in its polynomial."""
+    """Return the column y of the data set Filip, and the powers 1 to 10 of its column x, as text."""
     y, x = columns(FILIP, 2)
     return [y, *([repr(float(Fraction(value) ** power)) for value in x] for power in range(1, 11))]
 

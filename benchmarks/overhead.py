@@ -1,9 +1,9 @@
-"""The overhead of `aggr.bench`: the time of the harness itself, compared with the operations that it measures.
+"""The overhead of `aggr.bench`: the CPU time that it adds to each run of an operation.
 
     python -m benchmarks.overhead [--rounds 21] [--out benchmarks/results/overhead.json]
 
-The harness measures an empty operation, which gives its own CPU time per run. This time divided by that of a real
-operation is an upper bound for the error of its figures.
+The overhead is the CPU time per run of an empty operation. Divided by the CPU time of a real operation, it is an upper
+bound for the relative error of the figures of `aggr.bench`.
 """
 
 from __future__ import annotations
@@ -25,21 +25,21 @@ from aggr.bench.distributions import table_for
 from benchmarks.musthold import MustHold, show_must_hold
 
 ROWS = 1_000_000
-LIMIT = 0.02  # the largest allowed share of the harness in the time of an operation
+LIMIT = 0.02  # the largest allowed ratio of the overhead to the time of an operation
 MEASURES = (aggr.sum("x"), aggr.dds("x", [0.5, 0.99]), aggr.max("x"))
 GROUPS = (1, 1000)
 RUNS = 1000  # the number of runs of the empty operation per round
 
 
 def harness_seconds(rounds: int) -> float:
-    """Return the CPU time of the harness itself for one run of an operation."""
+    """Return the CPU seconds that `aggr.bench` takes for one run of an empty operation."""
     begin = time.process_time()
     alternate([lambda: None], rounds=rounds * RUNS)
     return (time.process_time() - begin) / (rounds * RUNS)
 
 
 def bare_seconds(measure: aggr.Measure, groups: int, rounds: int) -> float:
-    """Return the median CPU time to reduce `ROWS` rows without the harness."""
+    """Return the median CPU seconds to reduce `ROWS` rows into ``groups`` groups, without `aggr.bench`."""
     ids = np.random.default_rng(1).integers(0, groups, ROWS)
     rows = table_for([measure], ROWS, "lognormal").append_column(GROUP, pa.array(ids)).combine_chunks()
     case = MeasureCase(measure, rows, groups)

@@ -1,4 +1,6 @@
-"""Plots of one core: times, errors and bytes next to those of packages, and the time of each function."""
+"""Plots of measurements on one core: times, errors and bytes compared with other libraries, and the time of each
+function.
+"""
 
 from __future__ import annotations
 
@@ -15,7 +17,7 @@ SMALLEST_ERROR = 1e-6
 
 
 def draw_reduce(figures: Any) -> Figure:
-    """Draw nanoseconds per row as bars, the fastest first."""
+    """Draw bars with the nanoseconds per row of each sketch. The sketch that is fastest for many groups comes first."""
     cases = ["many groups", "one group"]
     ns = {(_label(line), line["case"]): line["ns"] for line in figures["quantiles"]}
     labels = sorted({label for label, _ in ns}, key=lambda label: ns[label, cases[0]])
@@ -26,7 +28,9 @@ def draw_reduce(figures: Any) -> Figure:
 
 
 def draw_accuracy(figures: Any) -> Figure:
-    """Draw relative errors over quantiles, with one panel per distribution. Exact results are left out."""
+    """Draw a line with the relative errors of each sketch by quantile, in one panel per distribution. Exact results are
+    left out.
+    """
     lines = [line for line in figures["accuracy"] if not line["what"].endswith("(exact)")]
     distributions = list(dict.fromkeys(line["distribution"] for line in lines))
     peers = [label for label in dict.fromkeys(map(_label, lines)) if not _is_ours(label)]
@@ -51,7 +55,7 @@ def draw_accuracy(figures: Any) -> Figure:
 
 
 def draw_bytes(figures: Any) -> Figure:
-    """Draw bytes per state of lognormal values as bars, the smallest first."""
+    """Draw bars with the bytes per state of each sketch of lognormal values, the smallest first."""
     stored = [line for line in figures["bytes"] if line["distribution"] == "lognormal"]
     counts = sorted({line["rows"] for line in stored}, reverse=True)
     size = {(_label(line), line["rows"]): line["bytes"] for line in stored}
@@ -63,7 +67,7 @@ def draw_bytes(figures: Any) -> Figure:
 
 
 def draw_functions(figures: Any) -> Figure:
-    """Draw the nanoseconds per row of each function as bars, the fastest first."""
+    """Draw bars with the nanoseconds per row of each function, the fastest first."""
     ns = {name: function["reduce_ns_per_row"] for name, function in figures["functions"].items()}
     rows = {name: [ns[name]] for name in sorted(ns, key=lambda name: ns[name])}
     xlabel = "nanoseconds a row in 1,000 groups on one core, log scale"
@@ -71,7 +75,9 @@ def draw_functions(figures: Any) -> Figure:
 
 
 def _look(label: str, what: str, peers: list[str]) -> dict[str, Any]:
-    """Return the properties of a line: broad for tiltframe, because other lines coincide with it."""
+    """Return Matplotlib's properties for the line of a sketch. The lines of tiltframe are broad, because others
+    coincide with them.
+    """
     if _is_ours(label):
         return {"color": OURS if what == "dds" else PALE_OURS, "lw": 5, "zorder": 2}
     number = peers.index(label)
@@ -88,7 +94,7 @@ def _is_ours(label: str) -> bool:
 
 
 def _label(line: Any) -> str:
-    """Return the operation and its library: ``approx_quantile (DuckDB)``."""
+    """Return the name of an operation with its library, such as ``approx_quantile (DuckDB)``."""
     what, who = line["what"], line["who"]
     if who == "tiltframe, reduce":
         return f"{what} (tiltframe, reduce alone)"

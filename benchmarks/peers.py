@@ -32,7 +32,7 @@ OPTIONAL = ("duckdb", "polars", "chdb", "datasketches")
 
 @dataclass(frozen=True)
 class Extent:
-    """The sizes of the measured data."""
+    """The numbers of rows and states that are measured, and the number of rounds."""
 
     rows: int
     accuracy_rows: int
@@ -96,7 +96,7 @@ def main(extent: Extent, out: Path | None) -> list[musthold.MustHold]:
 def write(
     out: Path, about: dict[str, object], parts: dict[str, Sequence[Any]], lines: Sequence[musthold.MustHold]
 ) -> None:
-    """Write all figures and the verdicts on limits as JSON."""
+    """Write all figures, and the limits with their verdicts, to the JSON file ``out``."""
     figures = {name: [asdict(figure) for figure in part] for name, part in parts.items()}
     limits = [{**asdict(line), "verdict": line.verdict} for line in lines]
     out.write_text(json.dumps({**about, **figures, "must_hold": limits}, indent=1) + "\n")

@@ -1,4 +1,4 @@
-"""The plots of the pages: each is drawn from a file of figures, as an SVG file next to it.
+"""Draw the plots of the documentation as SVG files, each from a JSON file of figures.
 
 python -m benchmarks.pictures [--results DIR]
 """
@@ -26,8 +26,8 @@ RESULTS = Path(__file__).parent / "results"
 
 @dataclass(frozen=True)
 class Picture:
-    """A plot: the names of its file and of the file of figures in a folder of results, its title, and the function that
-    draws it.
+    """A plot: the ``name`` of its SVG file, the JSON file of its ``figures`` in a folder of results, its ``title``, and
+    the function that draws it.
     """
 
     name: str
@@ -36,7 +36,7 @@ class Picture:
     draw: Callable[[Any], Figure]
 
     def svg(self, results: Path) -> str:
-        """Draw the figures of a folder of results, and return the text of an SVG file."""
+        """Draw the plot from its figures in the folder ``results``, and return the text of its SVG file."""
         figures = json.loads((results / self.figures).read_text())
         about = figures.get("about", figures)
         versions = [f"{name} {value}" for name, value in about.items() if isinstance(value, str)]
@@ -71,7 +71,7 @@ PICTURES = (
 
 
 def write_pictures(results: Path) -> list[Path]:
-    """Draw the pictures whose figures are in a folder of results, write them next to the figures, and return them."""
+    """Draw the plots whose files of figures exist, write them to the folder ``results``, and return their paths."""
     drawn = [picture for picture in PICTURES if (results / picture.figures).exists()]
     for picture in drawn:
         (results / picture.name).write_text(picture.svg(results))
@@ -86,7 +86,7 @@ def write_pictures(results: Path) -> list[Path]:
     help="The folder of the figures; by default benchmarks/results.",
 )
 def main(results: Path) -> None:
-    """Draw all plots of a folder of figures."""
+    """Draw the plots whose files of figures exist, and print their paths."""
     for file in write_pictures(results):
         click.echo(file)
 

@@ -1,4 +1,4 @@
-"""The style of all plots, and bars: one colour for tiltframe and another for all other libraries."""
+"""The style of all plots, and bar charts with one colour for tiltframe and another for all other libraries."""
 
 from __future__ import annotations
 
@@ -18,8 +18,8 @@ STYLE: Any = {
     "axes.titlelocation": "left",
     "axes.axisbelow": True,
     "legend.frameon": False,
-    "svg.fonttype": "none",  # text stays text, which makes files small
-    "svg.hashsalt": "tiltframe",  # the same figures give the same file
+    "svg.fonttype": "none",  # write text as text and not as outlines, so that files are small
+    "svg.hashsalt": "tiltframe",  # a fixed seed of identifiers, so that equal figures give equal files
 }
 
 
@@ -32,16 +32,16 @@ def bar_chart(
     scale: str = "linear",
     shades: Sequence[tuple[str, str]] = DARK_AND_PALE,
 ) -> Figure:
-    """Draw a bar for each row and case, each with its number.
+    """Draw a horizontal bar for each row and case, with its number next to it.
 
     Parameters
     ----------
     rows : mapping of str to sequence of float or None
         The label of each row, the first one at the top, and its number for each case. None leaves the bar out.
     cases : sequence of str
-        The names of the cases, for the legend. A single case has none.
+        The names of the cases, for the legend. There is no legend for a single case.
     is_ours : function
-        Whether the row with a label is tiltframe's.
+        A function that receives the label of a row, and returns whether the row is tiltframe's.
     xlabel : str
         The quantity with its unit.
     form : str

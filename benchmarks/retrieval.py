@@ -100,7 +100,7 @@ def main(extent: Extent, out: Path | None) -> list[MustHold]:
 
 
 def written(folder: Path, extent: Extent) -> FrameStore:
-    """Write one file of rows per day, and roll up each file into the store."""
+    """Write one Parquet file of rows per day, roll up each day in one commit, and return the compacted store."""
     store = FrameStore(folder / "store", FRAME)
     (folder / "rows").mkdir()
     console = Console(stderr=True)
@@ -124,7 +124,7 @@ def written(folder: Path, extent: Extent) -> FrameStore:
 
 
 def hourly(spark: Any, folder: str) -> Any:
-    """Return Spark's query that computes the same results from the rows."""
+    """Return a function that runs Spark's query for the same results over the files of rows, and returns a table."""
     rows = spark.read.parquet(f"{folder}/rows")
     low, high = (f"timestamp '{day} 00:00:00Z'" for day in WITHIN)
     rows.createOrReplaceTempView("rows")
@@ -137,15 +137,15 @@ def hourly(spark: Any, folder: str) -> Any:
 
 
 def check(ours: pa.Table, expected: pa.Table) -> None:
-    """Raise ``AssertionError`` if counts or means differ."""
+    """Raise ``AssertionError`` if hosts, counts or means differ between two tables of results."""
     assert ours["host"].to_pylist() == expected["host"].to_pylist()
     assert ours["n"].to_pylist() == expected["n"].to_pylist()
     assert np.allclose(ours["mean"].to_numpy(), expected["mean"].to_numpy(), rtol=1e-12)
 
 
 def counted(store: FrameStore) -> tuple[int, int, int]:
-    """Return the number of files that the query reads, the number of all files, and the number of
-    states in the store.
+    """Return the number of files that the query for one day reads, the number of all files, and the number of states
+    in the store.
     """
     view = store.at()
     (reading,) = view.ask(Query("1h", WITHIN)).readings

@@ -23,7 +23,7 @@ DISTRIBUTIONS = tuple(_DRAW)
 
 
 def draw(distribution: str, n: int, seed: int = 1) -> Floats:
-    """Draw ``n`` values of a distribution.
+    """Draw ``n`` values of one of `DISTRIBUTIONS`.
 
     >>> len(draw("Pareto", 3))
     3
@@ -32,7 +32,7 @@ def draw(distribution: str, n: int, seed: int = 1) -> Floats:
 
 
 def true_quantiles(ordered: Floats, quantiles: Sequence[float]) -> list[float]:
-    """Return the values at the lower ranks ``floor(q·(n − 1))`` of sorted values.
+    """Return the quantiles of the sorted values ``ordered``, which are the values at the ranks ``floor(q·(n − 1))``.
 
     >>> true_quantiles(np.array([1.0, 2.0, 3.0, 4.0]), [0.5, 1.0])
     [2.0, 4.0]
@@ -48,7 +48,9 @@ def relative_errors(estimates: Sequence[float], true: Sequence[float]) -> list[f
 
 
 def rank_errors(estimates: Sequence[float], ordered: Floats, quantiles: Sequence[float]) -> list[float]:
-    """Return the difference between the rank of each estimate and the requested rank, as a fraction of all ranks."""
+    """Return the distance of the rank of each estimate in the sorted values ``ordered`` from the requested rank, as a
+    fraction of all ranks. An estimate that occurs several times has all its ranks.
+    """
     low = np.searchsorted(ordered, estimates, side="left") / len(ordered)
     high = np.searchsorted(ordered, estimates, side="right") / len(ordered)
     quantile_array = np.asarray(quantiles)

@@ -1,5 +1,5 @@
-"""Roll up growing numbers of equal days from files into a store by Spark, and compare with the predictions of
-`explain`.
+"""Roll up growing numbers of equal days from files into a store with Spark, and compare the costs with those that
+`explain` predicts.
 
 python -m benchmarks.scale [--days 1,10,100] [--rows-per-day 10000000] [--master local-cluster[2,1,4096]] [--out FILE]
 
@@ -56,7 +56,9 @@ FRAME = TiltFrame(
 
 
 def rows_of(begin: int, length: int, count: int, seed: int, keys: int = KEYS, of_first: float = 0) -> pa.Table:
-    """Return rows of a time range in the order of time. A fraction ``of_first`` of the rows gets the first key."""
+    """Return ``count`` rows in the order of time, from the time ``begin`` for ``length`` microseconds. A fraction
+    ``of_first`` of the rows is given to the first of the random keys.
+    """
     draws = np.random.default_rng(seed)
     drawn = draws.integers(0, keys, count)
     if of_first:
@@ -67,7 +69,7 @@ def rows_of(begin: int, length: int, count: int, seed: int, keys: int = KEYS, of
 
 
 def write_hour(folder: Path, keys: int, of_first: float, hour: int, count: int) -> None:
-    """Write the file of one hour."""
+    """Write the Parquet file of one hour, with ``count`` rows."""
     rows = rows_of(BEGIN + hour * HOUR, length=HOUR, count=count, seed=hour, keys=keys, of_first=of_first)
     pq.write_table(rows, folder / f"hour-{hour:05}.parquet")
 
@@ -81,8 +83,8 @@ def write_hours(folder: Path, counts: list[int], keys: int = KEYS, of_first: flo
 
 @contextmanager
 def watched() -> Iterator[dict[str, float]]:
-    """Measure this process and its descendants within the context: the CPU seconds of all, and the peak bytes of Python
-    workers.
+    """Measure this process and its descendants within the context. The yielded dict receives ``core_seconds``, the CPU
+    seconds of all of them, and ``peak_bytes``, the peak memory of all Python workers together.
     """
     peaks, over, seen = {"peak_bytes": 0.0}, threading.Event(), dict[int, float]()
     before = {process: _cpu_seconds(process) for process in [os.getpid(), *_descendants(os.getpid())]}
@@ -121,7 +123,9 @@ def _descendants(process: int) -> list[int]:
 
 
 def _cpu_seconds(process: int) -> float:
-    """Return the CPU seconds of a process, or 0 if it has ended. An earlier measurement then counts."""
+    """Return the CPU seconds of a process, or 0 if it has ended. The caller uses the largest value that it has
+    received.
+    """
     try:
         fields = Path(f"/proc/{process}/stat").read_text().rpartition(")")[2].split()
     except OSError:
@@ -130,7 +134,9 @@ def _cpu_seconds(process: int) -> float:
 
 
 def _python_bytes(process: int) -> int:
-    """Return the private memory of a process in bytes if it runs Python, otherwise 0."""
+    """Return the memory of a process in bytes if it runs Python, otherwise 0. Pages that several processes share are
+    divided among them.
+    """
     try:
         if "python" not in Path(f"/proc/{process}/comm").read_text():
             return 0
@@ -151,7 +157,9 @@ def predicted(rows_per_day: int) -> Capacity:
 def rolled_up(
     master: str, folder: Path, files: Path, days: int, rounds: int, frame: TiltFrame = FRAME
 ) -> dict[str, Any]:
-    """Roll up the files of some days into a new store."""
+    """Roll up the files of the first ``days`` days ``rounds`` times in one session, each time into a new store. Return
+    the costs of the last time.
+    """
     import spark_udaf as su
     from spark_udaf.plan.session import local_session
 

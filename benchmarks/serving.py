@@ -1,12 +1,12 @@
-"""Response times of a server that writes and maintains its store: 50 requests with events per second, and 32 readers.
+"""Response times of a server that writes and maintains its store, for 50 writing requests per second and 32 readers.
 
     python -m benchmarks.serving [--minutes M] [--writes N] [--out FILE]
 
-Each writer sends events of the current minute under its own name and number. Each reader requests a panel of the last
-hour, by PromQL or by `/v1/query`, and then waits a second, like a dashboard that refreshes. The time from the request
-to the last byte is measured. The server's memory, and the files and bytes of the store, are read every ten seconds. At
-the end, the store must contain at least every acknowledged event; a request whose answer was lost may have been counted
-too.
+Ten writers send events with the current time. Each has its own name, and numbers its requests. Each reader requests a
+panel of the last hour by PromQL, or of the last ten minutes by `/v1/query`, and then waits a second, like a dashboard
+that refreshes. The time from the request to the last byte is measured. The server's memory and the number of files of
+the store are read every ten seconds. At the end, the store must contain at least every acknowledged event. It may also
+contain events of requests whose answer was lost.
 """
 
 from __future__ import annotations
@@ -37,7 +37,7 @@ from tiltframe import FrameStore, TiltFrame
 
 READERS = 32
 WRITERS = 10
-EVENTS = 20  # the number of events in each request that writes
+EVENTS = 20  # the number of events in a writing request
 HOSTS = 50
 PAUSE_SECONDS = 1.0  # the pause of a reader between two requests
 SAMPLE_SECONDS = 10.0
@@ -56,7 +56,7 @@ PANELS = (
 
 @dataclass
 class Observed:
-    """The times of requests in seconds, and samples of the server's size, collected by all threads."""
+    """The measurements of all threads: seconds of requests, failures, and samples of the server's memory and files."""
 
     reads: list[float] = field(default_factory=list)
     writes: list[float] = field(default_factory=list)
@@ -69,7 +69,7 @@ class Observed:
 
 @contextmanager
 def serving(store: Path, log: Path) -> Iterator[tuple[int, int]]:
-    """Run a server, and yield its process id and its port."""
+    """Run a server that writes and maintains a store, and yield its process id and its port."""
     command = [sys.executable, "-c", "from tiltframe_command import main; main()", "serve", f"web={store}"]
     options = ["--writable", "--maintain", "--listen", "127.0.0.1:0"]
     with log.open("w") as err, subprocess.Popen([*command, *options], stderr=err) as process:
@@ -84,7 +84,7 @@ def serving(store: Path, log: Path) -> Iterator[tuple[int, int]]:
 
 
 def send(connection: http.client.HTTPConnection, path: str, body: str | None = None) -> tuple[float, str | None]:
-    """Send a request. Return its seconds, and the beginning of the response if it is an error."""
+    """Send a request. Return its seconds, and the beginning of the response if its status is an error, or None."""
     began = time.perf_counter()
     kind = {"Content-Type": "application/x-ndjson"}
     connection.request("GET" if body is None else "POST", path, body, {} if body is None else kind)
@@ -94,7 +94,9 @@ def send(connection: http.client.HTTPConnection, path: str, body: str | None = N
 
 
 def write(port: int, number: int, per_second: float, observed: Observed) -> None:
-    """Send events at a steady rate, until the measurement ends."""
+    """Send ``per_second`` requests with events per second as the writer ``number``, and record them in ``observed``,
+    until the measurement ends.
+    """
     rng = np.random.default_rng(number)
     connection = http.client.HTTPConnection("127.0.0.1", port, timeout=60)
     due = time.monotonic() + rng.random() / per_second
@@ -123,7 +125,9 @@ def write(port: int, number: int, per_second: float, observed: Observed) -> None
 
 
 def read(port: int, number: int, observed: Observed) -> None:
-    """Request panels of the last hour until the measurement ends."""
+    """Request one panel after another as the reader ``number``, and record the requests in ``observed``, until the
+    measurement ends.
+    """
     connection = http.client.HTTPConnection("127.0.0.1", port, timeout=60)
     panel_number = number
     while not observed.has_ended.wait(PAUSE_SECONDS):
@@ -141,7 +145,7 @@ def read(port: int, number: int, observed: Observed) -> None:
 
 
 def sample(process: int, store: Path, observed: Observed) -> None:
-    """Record the server's resident memory and the size of the store's files until the measurement ends."""
+    """Record the server's resident memory and the number of the store's files until the measurement ends."""
     while not observed.has_ended.wait(SAMPLE_SECONDS):
         memory = re.search(r"VmRSS:\s+(\d+)", Path(f"/proc/{process}/status").read_text())
         files = [path for path in store.rglob("*.parquet") if path.is_file()]
@@ -151,7 +155,9 @@ def sample(process: int, store: Path, observed: Observed) -> None:
 
 
 def measured(folder: Path, minutes: float, writes: float) -> dict[str, Any]:
-    """Run writers and readers for some minutes, and return the figures."""
+    """Run readers and writers for some minutes, and return the figures. All writers together send ``writes`` requests
+    per second.
+    """
     store = folder / "web"
     first_event = {"ts": [int(time.time() * 1000)], "host": ["host-0"], "bytes": [1], "ms": [1.0]}
     FrameStore(store, FRAME).append_rows(pa.table(first_event), "first", 1)

@@ -15,7 +15,7 @@ X = "latency_ms"
 
 @dataclass(frozen=True)
 class Shape:
-    """One kind of rows: their keys, and the precision of hdr."""
+    """A kind of rows: its possible keys, and the precision of hdr (``digits`` and ``unit``) that is used for them."""
 
     name: str
     keys: pa.Array
@@ -24,7 +24,7 @@ class Shape:
 
     @property
     def nine(self) -> dict[str, Measure]:
-        """The nine functions by name."""
+        """The measures of the nine functions, by name: seven simple aggregates, dds and hdr."""
         seven = ("count", "min", "max", "sum", "avg", "var", "stdev")
         return {name: getattr(aggr, name)(X) for name in seven} | {
             "dds": aggr.dds(X, QUANTILES),

@@ -31,7 +31,7 @@ class Size:
 
 
 def sizes() -> list[Size]:
-    """Return the sizes of all sketches for the same values."""
+    """Return the mean bytes of a state of each sketch, for each distribution and number of rows."""
     measured_sizes = []
     for distribution in DISTRIBUTIONS:
         for rows, states in ROWS_AND_STATES:
@@ -55,7 +55,9 @@ def sizes() -> list[Size]:
 
 
 def trimmed(sketch: Any) -> int:
-    """Return the serialized bytes without the empty bins that the package adds at both ends of its arrays."""
+    """Return the number of serialized bytes of a sketch of the package ddsketch, without the empty bins that the
+    package adds at both ends of its arrays.
+    """
     message = sketches.protobuf(sketch)
     for store in (message.positiveValues, message.negativeValues):
         used = np.flatnonzero(np.array(store.contiguousBinCounts))
@@ -67,7 +69,7 @@ def trimmed(sketch: Any) -> int:
 
 
 def size_of(measured_sizes: Sequence[Size], what: str, distribution: str, rows: int) -> float:
-    """Return the bytes of one size."""
+    """Return the mean bytes of a state of a sketch, for a distribution and a number of rows."""
     return next(s.bytes for s in measured_sizes if (s.what, s.distribution, s.rows) == (what, distribution, rows))
 
 

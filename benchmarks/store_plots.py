@@ -1,4 +1,6 @@
-"""Plots of the benchmarks of stores: queries of a year, answers over HTTP, and predicted next to measured costs."""
+"""Plots of the benchmarks of stores: queries of a year, response times over HTTP, and measured costs as shares of
+predicted ones.
+"""
 
 from __future__ import annotations
 
@@ -13,7 +15,7 @@ PANELS = {"cold": "first time, alone", "p50": "p50 of 32 clients", "p99": "p99 o
 
 
 def draw_year(figures: Any) -> Figure:
-    """Draw the seconds of each query of a year as bars, for the store and for two databases."""
+    """Draw bars with the seconds of each query of a year of states, in the store, in DuckDB and in PostgreSQL."""
     columns = [figures["seconds"], figures["duckdb_seconds"], figures["postgres"]["seconds"]]
     rows = {query: [seconds[query] for seconds in columns] for query in figures["duckdb_seconds"]}
     days = figures["days"]
@@ -24,7 +26,9 @@ def draw_year(figures: Any) -> Figure:
 
 
 def draw_serving(figures: Any) -> Figure:
-    """Draw the milliseconds of each panel as bars: alone, and the median and the 99 % of many clients."""
+    """Draw bars with the milliseconds of each panel: the first request, and the median and the 99th percentile of the
+    requests of 32 clients.
+    """
     rows = {panel: [1000 * times[name] for name in PANELS] for panel, times in figures["panels"].items()}
     shades = ((PALE, PALE), (OURS, OURS), (PALE_OURS, PALE_OURS))
     cases = list(PANELS.values())
@@ -33,7 +37,7 @@ def draw_serving(figures: Any) -> Figure:
 
 
 def draw_scale(figures: Any) -> Figure:
-    """Draw the measured costs of a day as shares of the predicted ones, for each number of days."""
+    """Draw bars with the measured costs of a day, divided by the predicted costs, for each number of days."""
     predicted = figures["predicted a day"]
     levels = predicted["levels"]
     expected = {
@@ -53,12 +57,14 @@ def draw_scale(figures: Any) -> Figure:
 
 
 def _none(_label: str) -> bool:
-    """Return False: the cases have the colours of systems, not the rows."""
+    """Return False, because the colours of these plots distinguish the cases, and not the rows of tiltframe from other
+    rows.
+    """
     return False
 
 
 def _costs_per_day(days: int, run: Any) -> dict[str, float]:
-    """Return the costs of one day. Only the last day is shuffled in the run that reports it."""
+    """Return the costs of a run per day. Its shuffled bytes are already the bytes of a single day, the last one."""
     return {
         "states": sum(run["states"].values()) / days,
         "bytes": sum(run["bytes"].values()) / days,

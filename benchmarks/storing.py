@@ -1,4 +1,5 @@
-"""Rows to a durable store of four levels, compared with ClickHouse's states, DuckDB's results and a single thread.
+"""The time to write rows to a durable store of four levels, compared with states in ClickHouse, results in DuckDB, and
+a rollup with one thread.
 
     python -m benchmarks.storing [--quick] [--out FILE]
 
@@ -75,7 +76,7 @@ class Extent:
 
 @dataclass(frozen=True)
 class Run:
-    """The costs of one process: seconds, core seconds and the peak memory in bytes."""
+    """The costs of one process: elapsed seconds, CPU seconds and the peak memory in bytes."""
 
     seconds: float
     core_seconds: float
@@ -158,7 +159,9 @@ def write_day(folder: Path, extent: Extent) -> None:
 
 
 def rollup_command(rows: Path, target: Path, jobs: int | None = None) -> Sequence[str]:
-    """Return the command that rolls up the files into a new store."""
+    """Return the command that rolls up the files in ``rows`` into a new store in ``target``, with ``jobs`` threads if
+    it is passed.
+    """
     options = ["--time", "ts", "--key", "host", "--levels", ",".join(LEVELS)]
     options += [text for measure in MEASURES for text in ("--measure", measure)]
     options += [] if jobs is None else ["--jobs", str(jobs)]
@@ -192,7 +195,7 @@ def clickhouse_command(rows: Path, target: Path) -> Sequence[str]:
 
 
 def _combined(call: str, suffix: str, column: str) -> str:
-    """Return a call of ClickHouse with a combinator, such as sumState(ms)."""
+    """Return a call of ClickHouse whose function has a suffix, such as ``sumState(ms)``."""
     name, parenthesis, parameters = call.partition("(")
     return f"{name}{suffix}{parenthesis}{parameters}({column})"
 
@@ -215,7 +218,7 @@ def duckdb_command(rows: Path, target: Path) -> Sequence[str]:
 def run_process(command: Sequence[str]) -> Run:
     """Run a process and return its costs; raise ``SystemExit`` if it fails."""
     environment = os.environ.copy()
-    environment.pop("PYTHONDONTWRITEBYTECODE", None)  # let Python use stored bytecode, as for an installed package
+    environment.pop("PYTHONDONTWRITEBYTECODE", None)  # let Python store bytecode, as for an installed package
     begun = time.perf_counter()
     process = subprocess.Popen(command, env=environment)
     _, status, used = os.wait4(process.pid, 0)

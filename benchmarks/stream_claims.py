@@ -1,14 +1,14 @@
-"""Measurements of streams on one core without Spark, each compared with an alternative.
+"""Measurements of streams on one core without Spark.
 
     python -m benchmarks.stream_claims [--quick] [--out FILE]
 
 - a chain of four levels next to four streams of one level: CPU seconds and bytes of open windows
-- one million events per second of event time: CPU seconds per second. Ten minutes are measured, not an hour.
-- one million keys that expire: seconds and the process's memory before, with and after them
-- from the close of windows to the sink: milliseconds from the watermark to emitted results, and to a commit
+- ten minutes with one million events per second: CPU seconds per second of event time
+- one million keys that expire: seconds to add them and to expire them, and bytes of memory per key
+- windows that close: milliseconds from the watermark to emitted results, and to a commit
 - hopping windows next to tumbling windows of the same hop
 - queries of a store while its old windows expire
-- records with twenty fields next to rows that Arrow has exploded, with the same bits
+- records with twenty fields next to a table with one row per field, whose states have the same bits
 """
 
 from __future__ import annotations
@@ -44,7 +44,7 @@ START = 1_714_521_600 * MICROS  # 2024-05-01 in microseconds since 1970
 
 
 def events(second: int, per_second: int, keys: int = KEYS) -> pa.Table:
-    """Return the events of one second."""
+    """Return a table of ``per_second`` events with random keys in the second number ``second`` after `START`."""
     rng = np.random.default_rng(second)
     times = START + second * MICROS + np.sort(rng.integers(0, MICROS, per_second))
     ts = pa.array(times).cast(pa.timestamp("us", "UTC"))
@@ -52,7 +52,7 @@ def events(second: int, per_second: int, keys: int = KEYS) -> pa.Table:
 
 
 def resident_bytes() -> int:
-    """Return the memory of this process that is in use now."""
+    """Return the resident memory of this process, in bytes."""
     fields = Path("/proc/self/statm").read_text().split()
     return int(fields[1]) * 4096
 
@@ -65,7 +65,9 @@ def cpu_seconds(call: Callable[[], object]) -> float:
 
 
 def streamed(streams: list[OpenWindows], batches: list[pa.Table], seconds: int) -> int:
-    """Add batches of some seconds to streams, and return the largest number of bytes of open windows."""
+    """Add the batches to each stream, and advance its watermark by ``seconds`` seconds after each batch. Return the
+    largest number of bytes of the open windows of all streams together.
+    """
     most_bytes = 0
     for number, batch in enumerate(batches):
         for windows in streams:
@@ -90,7 +92,9 @@ def chain_and_separate(rows: int) -> tuple[dict[str, Any], list[MustHold]]:
 
 
 def a_million_per_second(seconds: int, per_second: int) -> tuple[dict[str, Any], list[MustHold]]:
-    """Stream some seconds of events, and return the CPU seconds per second of event time."""
+    """Stream ``seconds`` seconds with ``per_second`` events each. Return the CPU seconds per second of event time and
+    the growth of memory, and their limits.
+    """
     windows = OpenWindows(TiltFrame(LEVELS, "ts", MEASURES, ["k"]))
     costs, memory = [], []
     batches = [events(second, per_second) for second in range(4)]
@@ -119,7 +123,9 @@ def a_million_per_second(seconds: int, per_second: int) -> tuple[dict[str, Any],
 
 
 def hot_keys(keys: int) -> tuple[dict[str, Any], list[MustHold]]:
-    """Measure the memory and the time of a stream in which ``keys`` keys have one row each and then expire."""
+    """Measure the memory and the time of a stream in which ``keys`` keys have one row each and then expire, and return
+    the figures with their limits.
+    """
     windows = OpenWindows(
         TiltFrame(["all"], "ts", {"n": aggr.count(), "x": aggr.sum("x")}, ["k"]), "after_key_expire(1m)"
     )
@@ -145,7 +151,9 @@ def hot_keys(keys: int) -> tuple[dict[str, Any], list[MustHold]]:
 
 
 def close_to_sink(windows_at_once: int) -> tuple[dict[str, Any], list[MustHold]]:
-    """Measure the milliseconds from the watermark that closes windows to results as text, and to a commit."""
+    """Measure the milliseconds from the watermark that closes windows to their results as Python objects, and to a
+    commit.
+    """
     frame = TiltFrame(["10s", "1m"], "ts", MEASURES, ["k"])
     emitted_times, committed_times = [], []
     with tempfile.TemporaryDirectory() as folder:
@@ -186,7 +194,7 @@ def hopping(rows: int) -> tuple[dict[str, Any], list[MustHold]]:
 
 
 def retention_while_querying(days: int) -> tuple[dict[str, Any], list[MustHold]]:
-    """Measure queries of the last day while the windows of one older day after another expire."""
+    """Measure queries of the last day, first alone, and then while another thread removes the windows of older days."""
     frame = TiltFrame(["1m", "1d"], "ts", {"n": aggr.count()}, ["k"])
     day = 86_400 * MICROS
     with tempfile.TemporaryDirectory() as folder:
@@ -219,8 +227,8 @@ def retention_while_querying(days: int) -> tuple[dict[str, Any], list[MustHold]]
 
 
 def records(rows: int) -> tuple[dict[str, Any], list[MustHold]]:
-    """Compare functions of ``each`` field of records with rows that Arrow has exploded. Both must have
-    the same states.
+    """Compare a rollup of records, in which `each` field is a key, with a rollup of a table with one row per field.
+    Raise ``AssertionError`` if their states differ.
     """
     rng = np.random.default_rng(0)
     ts = pa.array(START + np.sort(rng.integers(0, 60 * MICROS, rows))).cast(pa.timestamp("us", "UTC"))

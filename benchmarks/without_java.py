@@ -32,7 +32,7 @@ if TYPE_CHECKING:
 
 JVM, SAIL = "Spark's JVM", "Sail"
 FILES, ROWS, BUILT_IN = "rollup of files", "rollup of a DataFrame", "count … avg, the finest windows"
-ANSWERS = "answers "  # the beginning of a line with the figures of a worker
+ANSWERS = "answers "  # the beginning of the lines in which a worker prints its figures
 
 
 def jobs(spark: SparkSession, folder: str) -> dict[str, Callable[[], int]]:
@@ -52,7 +52,9 @@ def jobs(spark: SparkSession, folder: str) -> dict[str, Callable[[], int]]:
 
 
 def work(engine: str, folder: str) -> None:
-    """Run each job whose name is read from standard input, and print its seconds."""
+    """Read the names of jobs from standard input, one per line. Run each job, and print its number of results and its
+    seconds.
+    """
     from spark_udaf.sail import sail_session
 
     with session() if engine == JVM else sail_session() as spark:

