@@ -1,5 +1,5 @@
-"""Buckets: hours, days, months or years of a level. States are stored together if their windows start in the same
-bucket.
+"""Buckets: the hours, days, months or years by which the states of a level are divided into files. States are stored
+together if their windows start in the same bucket.
 """
 
 from __future__ import annotations
@@ -19,6 +19,7 @@ _NUMPY_UNITS = {"h": "h", "d": "D", "mo": "M", "y": "Y"}
 
 def bucket_of(level: TimeWindow) -> Tumbling:
     """Return the bucket of a level: the shortest of hour, day, month and year (UTC) that contains at least 300 windows.
+    Levels with long windows have years.
 
     >>> [bucket_of(window(size)).name for size in ("1s", "10s", "1m", "10m", "1h", "1d", "1y")]
     ['1h', '1h', '1d', '1mo', '1mo', '1y', '1y']
@@ -37,8 +38,8 @@ def bucket_names(starts: NDArray[np.int64], level: TimeWindow) -> NDArray[np.str
 
 
 def split_by_bucket(states: pa.Table, level: TimeWindow) -> Iterator[tuple[str, pa.Table]]:
-    """Yield the name and the states of each bucket of time. The order of states does not change. They are not copied if
-    they are sorted by window_start.
+    """Yield the name and the states of each bucket of time. The order of the states of a bucket does not change. States
+    that are sorted by window_start are not copied.
 
     >>> from tiltframe.instants import as_instants
     >>> states = pa.table({"window_start": as_instants(np.array([0, 86_400_000_000, 86_460_000_000]))})

@@ -23,7 +23,7 @@ def set_cache_memory(most_bytes: int) -> None:
     Parameters
     ----------
     most_bytes : int
-        In bytes, at least 0. A backend applies the limit when it next adds a file to its cache.
+        The maximum number of bytes, at least 0. A backend applies a new limit when it next adds a file to its cache.
 
     Returns
     -------
@@ -32,7 +32,7 @@ def set_cache_memory(most_bytes: int) -> None:
     Raises
     ------
     ValueError
-        If the number is not a whole number of at least 0.
+        If ``most_bytes`` is not a whole number of at least 0.
 
     Guarantee
     ---------

@@ -37,7 +37,8 @@ def check_backend(make_backend: Callable[[], Backend]) -> None:
     Parameters
     ----------
     make_backend : callable
-        A function that returns the backend of a new, empty place at each call. It is called about ten times.
+        A function that returns, at each call, the backend of a new, empty place. It is called once for each check,
+        about fifteen times.
 
     Raises
     ------
@@ -320,8 +321,8 @@ def _check_all_at_once(tried: _Tried) -> None:
 
 
 def _check_evolving(tried: _Tried) -> None:
-    """Check that columns of states and a level can be added to a store that has rows, even if another backend object
-    has opened the store.
+    """Check that columns of states and a level can be added to a store that has rows. A second backend object, which
+    opened the store before the change, must still be able to write.
     """
     before = _states([0])
     opened: Backend = pickle.loads(pickle.dumps(tried.backend))
@@ -332,7 +333,7 @@ def _check_evolving(tried: _Tried) -> None:
     more = before.append_column("more", before.column("low"))
     schema = pa.schema([*tried.schema, pa.field("more", before.schema.field("low").type)])
     described = replace(_manifest(), frame=frame, schema=schema, generation=1).to_dict()
-    # the day and its first hour begin at the same time
+    # these states start at 0, where a day starts too, so they can be written as states of the level 1d
     days = tried.backend.write(frame.levels[-1], _between(before, 0, 1))
     seen = tried.snapshot("w")
     tried.backend.commit(_transaction(seen, adds=days, records={"w": "1"}, describes=(described, schema)))
@@ -386,7 +387,9 @@ def _check_vacuum(tried: _Tried) -> None:
 
 
 def _expect_whole_or_conflict(backend: Backend, parts: Sequence[Part], schema: pa.Schema, states: pa.Table) -> None:
-    """Check that reading parts of an older snapshot never silently skips parts that vacuum has removed."""
+    """Check that a read of parts of an older snapshot returns all their rows, or raises `Conflict` because vacuum has
+    removed a part. It must never return fewer rows.
+    """
     try:
         rows = backend.read([(part, EVER) for part in parts], schema.names[1:])
     except Conflict:
@@ -396,7 +399,7 @@ def _expect_whole_or_conflict(backend: Backend, parts: Sequence[Part], schema: p
 
 
 def _check_together(tried: _Tried) -> None:
-    """Check concurrent commits of several threads, each through a pickled copy of the backend."""
+    """Check concurrent commits of several threads. Each thread uses its own pickled copy of the backend."""
     errors: list[BaseException] = []
     winners: list[str] = []
     seen = tried.snapshot("race")
@@ -439,8 +442,8 @@ def _check_together(tried: _Tried) -> None:
 
 
 def _check_guarded_together(tried: _Tried) -> None:
-    """Check that only one of several threads succeeds if all of them replace the same record by an equal text, each
-    with a part.
+    """Check concurrent commits that each add a part and replace the same record by the same text: only one commit
+    succeeds.
     """
     tried.add(_states([0]), guard="{}")
     seen = tried.snapshot("guard")

@@ -127,7 +127,9 @@ class MemoryBackend:
             self.tables.rows.pop(part.name, None)
 
     def commit(self, transaction: Transaction) -> int:
-        """Check the transaction for conflicts and apply its changes. A lock excludes other commits meanwhile."""
+        """Check the transaction for conflicts, apply its changes, and return the new version. Other commits wait for a
+        lock until this commit ends.
+        """
         tables = self.tables
         with tables.lock:
             if reason := transaction.conflict(self._now(transaction.record_names)):
@@ -145,7 +147,9 @@ class MemoryBackend:
             return tables.version
 
     def read(self, parts: Sequence[tuple[Part, Range]], columns: Sequence[str], where: str | None = None) -> pa.Table:
-        """Return the rows of parts whose windows start in ranges. The condition is ignored."""
+        """Return the rows of each part whose windows start in the range that is paired with the part. The condition is
+        ignored.
+        """
         if self.tables.schema is None:
             raise MissingStore(f"there is no store {self.display_uri}")
         schema = pa.schema([self.tables.schema.field(name) for name in dict.fromkeys([START, *columns])])

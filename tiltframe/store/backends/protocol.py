@@ -47,8 +47,7 @@ class Vacuumed(int):
     kept : int
         The number of unreadable files, rows or parts that were too recent to remove.
     kept_until : float or None
-        The time from which on the same vacuum would remove all of them, in seconds since 1970, or None if there are
-        none.
+        The time, in seconds since 1970, from which on the same vacuum would remove all of them; None if ``kept`` is 0.
 
     Examples
     --------
@@ -138,8 +137,8 @@ class Backend(Protocol):
         """
 
     def create(self, manifest: Mapping[str, Any], schema: pa.Schema) -> None:
-        """Create a store. If several calls are made, also concurrently, the first one creates the store and the others
-        do nothing.
+        """Create a store. If there are several calls, also concurrent ones, the first call creates the store, and the
+        other calls do nothing.
 
         Parameters
         ----------
@@ -250,12 +249,13 @@ class Backend(Protocol):
         """
 
     def read(self, parts: Sequence[tuple[Part, Range]], columns: Sequence[str], where: str | None = None) -> pa.Table:
-        """Return the rows of parts whose windows start in ranges.
+        """Return the rows of each part whose windows start in the range that is paired with the part.
 
         Parameters
         ----------
         parts : list of (Part, Range)
-            Parts of one or several levels, from snapshots.
+            Parts of one or several levels, from snapshots. Each part is paired with a range of window starts in
+            microseconds UTC, end exclusive.
         columns : list of str
             Names of columns in the store's schema.
         where : str, optional
@@ -322,7 +322,8 @@ class ResultTables(Protocol):
     def write_results(
         self, level: str, ranges: Sequence[Range], results: pa.Table, sources: Mapping[str, Range]
     ) -> None:
-        """Replace the rows of the windows that start in ranges, and the table's list of parts, atomically.
+        """Replace the rows whose windows start in ``ranges``, and the list of parts from which the table is computed,
+        in one atomic change.
 
         Parameters
         ----------

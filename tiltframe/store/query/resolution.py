@@ -1,5 +1,5 @@
-"""Resolution: choose the windows for a plot. They are the finest windows of which a range contains at most a maximum
-number.
+"""Resolution: choose the windows for a plot. These are the finest windows such that their number in the range does not
+exceed a maximum.
 """
 
 from __future__ import annotations

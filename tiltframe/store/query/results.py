@@ -39,8 +39,9 @@ def regroup(rows: pa.Table, plan: QueryPlan, span: Range) -> pa.Table:
     """Merge rows of states of a level into the windows and keys of a plan. Return a table with window_start,
     window_end, keys and states.
 
-    ``span`` has the start and the end of the only window of a plan with one result over the whole range. Raise
-    ``ValueError`` if overlapping windows would need more than `MOST_ROWS` rows.
+    If the plan has one result over the whole range, ``span`` is the start and the end of its only window, in
+    microseconds UTC. Other plans ignore ``span``. Raise ``ValueError`` if overlapping windows would need more than
+    `MOST_ROWS` rows.
     """
     if plan.where is not None:
         rows = rows.filter(pa.array(sql.rows_where(plan.where, rows, plan.timezone)))
@@ -60,20 +61,20 @@ def regroup(rows: pa.Table, plan: QueryPlan, span: Range) -> pa.Table:
             )
     windows = plan.window.assign(instants_of(rows))
     rows = take_rows(rows, windows.rows)
-    states = mark_as_checked(rows) if plan.window.max_overlap > 1 else rows  # states that were merged above
+    states = mark_as_checked(rows) if plan.window.max_overlap > 1 else rows  # the merge above has checked them
     merged = merge_windows(states, windows.starts, windows.ends, plan)
     begun = instants_of(merged)
     return merged.filter(pa.array((begun >= plan.within[0]) & (begun < plan.within[1])))
 
 
 def united(parts: Sequence[pa.Table], plan: QueryPlan) -> pa.Table:
-    """Merge tables of states that `regroup` has returned to one table with one row per window and key."""
+    """Merge tables of states that `regroup` has returned. Return one table with one row per window and key."""
     states = pa.concat_tables(parts)
     return merge_windows(mark_as_checked(states), instants_of(states), instants_of(states, END), plan)
 
 
 def latest_of_keys(states: pa.Table, plan: QueryPlan) -> pa.Table:
-    """Return the rows of the last window of each key, of a table of states or results."""
+    """Return the rows that belong to the last window of each key. ``states`` is a table of states or of results."""
     groups, _ = group_by([key_column(states.column(name)) for name in plan.keys], states.num_rows)
     starts, last = instants_of(states), np.full(groups.n, MIN_INSTANT)
     np.maximum.at(last, groups.ids, starts)
@@ -116,8 +117,9 @@ def finish(states: pa.Table, plan: QueryPlan, known_from: int, now: int) -> pa.T
 
 
 def present(slices: Iterator[pa.Table], query: Query, timezone: str) -> Iterator[pa.Table]:
-    """Yield tables of results in their final form: after the query's ``having``, ``order_by`` and ``limit``, with
-    window times in ``timezone``, and with ``flat`` with a column for each field of records.
+    """Yield tables of results as the query returns them: selected by ``having``, sorted by ``order_by``, cut off after
+    ``limit`` rows, and with window times in ``timezone``. If the query's ``flat`` is true, each field of a record is a
+    separate column.
     """
     having = query.having
     if having is not None:
@@ -138,8 +140,9 @@ def _in_zone(results: pa.Table, timezone: str) -> pa.Table:
 
 
 def ordered(results: pa.Table, order: Sequence[tuple[str, str]], limit: int | None, timezone: str) -> pa.Table:
-    """Return the first ``limit`` rows of results that are sorted by ``order``, pairs of a name or an expression and
-    ``ascending`` or ``descending``. Raise ``ValueError`` if the values are lists or records.
+    """Sort results, and return the first ``limit`` rows, or all rows without a limit. ``order`` contains pairs: a name
+    or an expression, and ``ascending`` or ``descending``. Raise ``ValueError`` if the values to sort by are lists or
+    records.
 
     NaN counts as greater than all numbers. Null comes last.
     """
@@ -166,8 +169,8 @@ def _limited(slices: Iterable[pa.Table], limit: int) -> Iterator[pa.Table]:
 
 
 def merge_windows(states: pa.Table | CheckedStates, starts: Instants, ends: Instants, plan: QueryPlan) -> pa.Table:
-    """Merge states by keys and windows. ``starts`` and ``ends`` have the window of each state, in microseconds UTC.
-    States are checked unless they are `CheckedStates`.
+    """Merge states by keys and windows. ``starts`` and ``ends`` contain the start and the end of each state's window,
+    in microseconds UTC. States are checked unless they are `CheckedStates`.
     """
     columns = {name: key_column(arrow_of(states).column(name)) for name in plan.keys}
     keys = {START: pa.array(starts).cast(INSTANT)} | columns

@@ -22,7 +22,7 @@ def running_states(states: pa.Table, plan: QueryPlan) -> pa.Table:
     """Return the same rows with running states: each is the merge of the states of its window and of all earlier
     windows of its key.
 
-    A null state is unknown, and so are all later running states of its key.
+    A null state is unknown. All later running states of its key are then unknown too, and null.
     """
     keys, _ = group_by([key_column(states.column(name)) for name in plan.keys], states.num_rows)
     order = np.lexsort((instants_of(states), keys.ids))

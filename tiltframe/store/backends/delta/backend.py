@@ -72,7 +72,8 @@ from tiltframe.store_folders import TABLE, folder_problem
 from windows import TimeWindow
 
 _PARTITIONS = [LEVEL, BUCKET]
-_MANIFEST = "tiltframe"  # the key of the manifest in the metadata of the column level; a commit can change it and files
+# the key of the manifest in the metadata of the column level. One commit can change this metadata and files
+_MANIFEST = "tiltframe"
 
 
 @dataclass
@@ -174,7 +175,7 @@ class DeltaBackend:
         return Snapshot(now.version, now.manifest, now.parts, {name: Record(*records[name]) for name in names_read})
 
     def write(self, level: TimeWindow, states: pa.Table) -> list[Part]:
-        """Write one Parquet file for each bucket."""
+        """Write one Parquet file for each bucket of time, and return the files as parts."""
         manifest = self._manifest()
         parts: list[Part] = []
         try:
@@ -208,8 +209,9 @@ class DeltaBackend:
                 data_files(self._path, self.options).delete_file(part.name)
 
     def commit(self, transaction: Transaction) -> int:
-        """Commit the changes as the version after the current one, and return its number. Raise `Conflict` if the
-        transaction conflicts with the current version, or if another process commits the same version first.
+        """Commit the changes as the version after the current one, and return the number of the new version. Raise
+        `Conflict` if the transaction conflicts with the current version, or if another process commits the same version
+        first.
         """
         with self._updated() as now:
             assert now.table is not None
@@ -282,7 +284,9 @@ class DeltaBackend:
     def _record_files(
         self, now: _Opened, recorded: Mapping[str, str], revision: int
     ) -> tuple[list[RecordFile], list[RecordFile]]:
-        """Write records to a new file; return the file, and the files that it replaces."""
+        """Write records to a new file. Return two lists: the new file, and the files that it replaces. Both lists are
+        empty if there are no records to write.
+        """
         if not recorded:
             return [], []
         records: Records = {name: (revision, text) for name, text in recorded.items()}
@@ -310,8 +314,8 @@ class DeltaBackend:
         return now.read[file.name]
 
     def read(self, parts: Sequence[tuple[Part, Range]], columns: Sequence[str], where: str | None = None) -> pa.Table:
-        """Return the rows of parts whose windows start in ranges. Row groups that the condition excludes are not
-        read.
+        """Return the rows of each part whose windows start in the range that is paired with the part. Row groups that
+        the condition excludes are not read.
         """
         schema = self._manifest().columns
         bounds = bounds_of_keys(where, schema)
@@ -354,7 +358,9 @@ class DeltaBackend:
     def write_results(
         self, level: str, ranges: Sequence[Range], results: pa.Table, sources: Mapping[str, Range]
     ) -> None:
-        """Replace rows of a level's plain table, and the list of the parts from which it was computed."""
+        """Replace the rows of a level's plain table whose windows start in ``ranges``, and the list of parts from which
+        the table was computed.
+        """
         with as_store_errors(self.uri):
             write_results(self._results(level), dict(self.options), ranges, results, sources)
 
@@ -370,8 +376,8 @@ class DeltaBackend:
         return f"{self.uri.rstrip('/')}/{self._manifest().name}_{level}_flat"
 
     def _manifest(self) -> Manifest:
-        """The manifest that was read first. It suffices for writing and reading, because later manifests have the same
-        name and keys, and callers request only columns that they know.
+        """Return the manifest that this object read first. It suffices for writing and reading, because later manifests
+        have the same name and keys, and callers request only columns that they know.
         """
         if self._opened.parsed is None and self.snapshot() is None:
             raise MissingStore(f"there is no store {self.uri}")
@@ -382,7 +388,9 @@ class DeltaBackend:
 
     @contextmanager
     def _updated(self) -> Iterator[_Opened]:
-        """Yield the table and its contents after its new commits were read. Other threads wait until the block ends."""
+        """Yield the table and its contents, after reading the commits that were added since the last read. Other
+        threads wait until the block ends.
+        """
         now = self._opened
         with now.lock:
             try:
@@ -426,7 +434,9 @@ class DeltaBackend:
             raise self._damaged(problem)
 
     def _check_head(self, now: _Opened, table: DeltaTable) -> None:
-        """Raise `DamagedStore` if the log ends before the version in its head, or if entries have other digests."""
+        """Raise `DamagedStore` if the log ends before the version that its head records, or if an entry of the log does
+        not have the digest that the head records.
+        """
         try:
             head = Head.read(self._path)
         except ValueError as error:
@@ -475,8 +485,8 @@ class DeltaBackend:
 
 
 def _table_schema(columns: pa.Schema, manifest: str) -> Schema:
-    """Return the schema of the store's table. The metadata of the column ``level`` has the manifest. The first columns
-    are those whose minimum and maximum are in the log.
+    """Return the schema of the store's table. The metadata of the column ``level`` contains the manifest. The columns
+    whose minimum and maximum are stored in the log come first.
     """
     stored_fields = stored_schema(columns)
     own = [

@@ -49,8 +49,8 @@ FileVersion: TypeAlias = tuple[str, str, int, int | None]  # folder, name, size,
 
 
 class _OpenFiles:
-    """The most recently used files, which are kept open. Their number is limited by the total bytes
-    of their footers.
+    """A cache of open files. If their footers together exceed a maximum number of bytes, the files that were used least
+    recently are closed.
     """
 
     def __init__(self, most_bytes: int) -> None:
@@ -87,7 +87,7 @@ def _footer_bytes(fragment: ds.ParquetFileFragment) -> int:
     return int(fragment.metadata.serialized_size)
 
 
-_FOOTER_MEMORY = 20  # the measured bytes of memory for a byte of a footer, whose statistics are decoded
+_FOOTER_MEMORY = 20  # measured: bytes of memory per byte of a footer, whose statistics are decoded
 _OPEN_FILES = _OpenFiles(cache_memory() // _FOOTER_MEMORY)
 
 
@@ -115,7 +115,7 @@ class _Objects(DeltaStorageHandler):
 
 
 def data_files(path: str, options: Sequence[tuple[str, str]]) -> fs.FileSystem:
-    """Return the file system below a path, which is a folder or a URI for deltalake."""
+    """Return a file system whose root is ``path``, a folder or a URI for deltalake."""
     if "://" not in path:
         return fs.SubTreeFileSystem(path, fs.LocalFileSystem())
     return fs.PyFileSystem(_Objects(path, dict(options)))
@@ -126,8 +126,8 @@ def write_states(
 ) -> tuple[str, int]:
     """Write states and the ends of their windows to a new file. Return its name and its size in bytes.
 
-    Values are written in their stored types, and rows in the order of `row_groups`. Columns that the store does not
-    have are left out.
+    Values are written in their stored types, and rows in the order of `split_into_row_groups`. Columns that the store
+    does not have are left out. ``folder`` is the file system of the store, and ``place`` the folder of the file in it.
     """
     keys, columns = manifest.frame.keys, {START: states.column(START).cast(INSTANT)}
     columns[END] = pa.array(level.ends(instants_of(states))).cast(INSTANT)
@@ -147,8 +147,9 @@ def write_file(
     durable: bool = False,
     sizes: Sequence[int] | None = None,
 ) -> tuple[str, int]:
-    """Write rows to a new file whose row groups have the numbers of rows ``sizes``. Return the file's name in the
-    folder and its size in bytes.
+    """Write rows to a new file. Return its name in ``folder`` and its size in bytes. The file is written to the
+    subfolder ``place``. ``with_statistics`` are the columns with statistics, and ``sizes`` the number of rows of each
+    row group; by default there is one row group.
     """
     buffer = pa.BufferOutputStream()
     named = list(with_statistics)  # dictionary encoding of states costs more time than it saves
@@ -176,7 +177,9 @@ def write_file(
 
 
 def _footer_checksum(file: pa.NativeFile) -> int:
-    """Return a checksum of a Parquet file's footer. Parquet has checksums for pages, but none for the footer."""
+    """Return a checksum of a Parquet file's footer, or -1 if the file is too short to have one. Parquet has checksums
+    for pages, but not for the footer.
+    """
     size = file.size()
     length = int.from_bytes(file.read_at(8, max(size - 8, 0))[:4], "little")
     begin = size - 8 - length
@@ -184,7 +187,9 @@ def _footer_checksum(file: pa.NativeFile) -> int:
 
 
 def _check_file(name: str, folder: fs.FileSystem) -> None:
-    """Raise `DamagedStore` if a file is missing, or its footer has changed since it was written."""
+    """Raise `DamagedStore` if a data file is not a regular file, or if its footer has changed since it was written.
+    Raise ``FileNotFoundError`` if the file is missing.
+    """
     if not isinstance(folder, fs.SubTreeFileSystem):  # Object stores verify their files themselves.
         return
     if problem := not_a_file(folder.base_path + name):
@@ -196,7 +201,7 @@ def _check_file(name: str, folder: fs.FileSystem) -> None:
 
 
 def copy_file(name: str, folder: fs.FileSystem) -> str:
-    """Copy a data file, and return the name of the copy, which contains the same checksum."""
+    """Copy a data file, and return the name of the copy. The new name contains the same checksum."""
     place, _, file = name.rpartition("/")
     copied = f"{place}/{uuid.uuid4().hex}{file[32:]}" if _OURS.search(name) else f"{place}/{uuid.uuid4().hex}.parquet"
     folder.copy_file(name, copied)
@@ -212,8 +217,9 @@ def read_file(name: str, folder: fs.FileSystem) -> pa.Table:
 def read_files(
     parts: Sequence[tuple[Part, Range]], folder: fs.FileSystem, schema: pa.Schema, bounds: Sequence[KeyBound] = ()
 ) -> pa.Table:
-    """Read the rows whose windows start in ranges. Raise ``FileNotFoundError`` if a file is missing, and `DamagedStore`
-    if the files do not have the number of rows that the log states.
+    """Return the rows of each part whose windows start in the range that is paired with the part, with the columns of
+    ``schema``. Rows that ``bounds`` exclude are left out. Raise ``FileNotFoundError`` if a file is missing, and
+    `DamagedStore` if the files do not have the number of rows that the log states.
     """
     whole_parts: list[Part] = []
     cut: dict[Range, list[Part]] = {}

@@ -8,14 +8,16 @@ import os
 
 
 def sync_written(folder: str, name: str) -> None:
-    """Wait until a new data file and its name in its folder are on the disk, and the name of that folder too."""
+    """Wait until a new data file is on the disk, with its name in its own folder and the name of that folder in the
+    store's folder.
+    """
     path = os.path.join(folder, name)
     _sync(path, os.path.dirname(path), folder)
 
 
 def sync_commit(table: str, version: int) -> None:
-    """Wait until the entry of a version in a table's log is on the disk; for the first version, also the names of the
-    folders above it.
+    """Wait until the entry of a version in a table's log is on the disk. For the first version, wait for the names of
+    the folders above the entry too.
     """
     log, store = f"{table}/_delta_log", os.path.dirname(os.path.abspath(table))
     _sync(f"{log}/{version:020d}.json", log, *([] if version else [table, store, os.path.dirname(store)]))

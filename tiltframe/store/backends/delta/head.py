@@ -4,9 +4,10 @@ A commit is acknowledged after the head was written.
     _head    {"version": 12, "digests": {"00000000000000000012.json": "5e88…", …}}
 
 If a log ends before the version in its head, it has lost entries. If the digest of an entry or of the checkpoint
-differs, the file is damaged. The version in the head may be lower than that of the log, if a writer was killed before
-it wrote the head, or if one of two writers has overwritten the later head of the other; then less damage is detected.
-Stores in object stores have no head, because object stores do not lose objects that they have acknowledged.
+differs, the file is damaged. The version in the head may be lower than the version of the log: a writer may have been
+killed before it wrote the head, or one of two writers may have overwritten the later head of the other. In this case,
+less damage is detected. Stores in object stores have no head, because object stores do not lose objects that they have
+acknowledged.
 """
 
 from __future__ import annotations
@@ -30,8 +31,8 @@ _READ = (".json", ".parquet", "_last_checkpoint")  # the files of a log that rea
 
 @dataclass(frozen=True)
 class Head:
-    """The content of a head: the version of the last entry of the log, and digests, by name of the file, of the last
-    checkpoint and of all entries after it.
+    """The content of a head. ``version`` is the version of the last entry of the log. ``digests`` contains the digests
+    of the last checkpoint and of all entries after it, as file name → digest.
     """
 
     version: int
@@ -51,8 +52,9 @@ class Head:
             raise ValueError("it has changed since it was written") from None
 
     def damaged(self, table: str, verified: dict[str, str]) -> Iterator[str]:
-        """Yield the names of the files of a log whose digests differ from those in the head. ``verified`` has the
-        digests of files that are not read again, by name; files that were read are added to it.
+        """Yield the names of the files of a log whose digests differ from those in the head. ``verified`` contains the
+        files that earlier calls have read, as name → digest. They are not read again, and the files that this call
+        reads are added.
         """
         for name, checksum in self.digests.items():
             if verified.get(name) == checksum:
@@ -97,7 +99,7 @@ def log_problem(table: str, version: int | None = None) -> str | None:
     """Return a message that names a file of a log that is not a regular file, such as a pipe, or None if all are
     regular files. Delta Lake would wait for ever when it reads a pipe.
 
-    If ``version`` is passed, the last version that was read, only the entry after it is checked.
+    ``version`` is the last version that was read. If it is passed, only the entry of the next version is checked.
     """
     if version is not None:
         path = _entry(table, version + 1)

@@ -27,8 +27,8 @@ _TRACE = re.compile(r"at \./|[0-9]+: ")
 
 
 def files_in(actions: pa.Table, uri: str) -> tuple[tuple[Part, ...], tuple[RecordFile, ...]]:
-    """Return the files of a table, whose log has the actions ``actions``: the parts of states, and the files of
-    records. Raise `DamagedStore` if an action lacks a value.
+    """Return the files of a table as two tuples: the parts of states, and the files of records. ``actions`` are the
+    actions of the table's log that add files, one row per file. Raise `DamagedStore` if an action lacks a value.
     """
     names = {"level": f"partition.{LEVEL}", "rows": "num_records", "size": "size_bytes", "path": "path"}
     names |= {"first": f"min.{START}", "last": f"max.{START}", "low": f"min.{RECORD}", "high": f"max.{RECORD}"}
@@ -54,8 +54,8 @@ def files_in(actions: pa.Table, uri: str) -> tuple[tuple[Part, ...], tuple[Recor
 
 
 def added(file: Part | RecordFile) -> AddAction:
-    """Return the action of the log that adds a file. It contains the minimum and the maximum of a column, by which
-    readers select files.
+    """Return the action of the log that adds a file. The action contains the minimum and the maximum of one column,
+    with which readers select files.
     """
     if isinstance(file, Part):
         first_and_last = np.array([file.first_start, file.last_start], "datetime64[us]")
@@ -73,7 +73,7 @@ def removed(file: Part | RecordFile) -> RemoveAction:
 
 
 def partition_of(file: Part | RecordFile) -> dict[str, str | None]:
-    """Return the columns by which a file's partition is determined, level and bucket, with their values."""
+    """Return the partition of a file: the values of the columns level and bucket, as column → value."""
     bucket = file.name.split("/")[-2].removeprefix(f"{BUCKET}=")
     return {LEVEL: file.level, BUCKET: bucket}
 

@@ -1,4 +1,6 @@
-"""Check that a process was not forked from one that used deltalake, because a forked process lacks its threads."""
+"""Check that a process was not forked from a process that used deltalake, because the threads of deltalake are missing
+in a forked process.
+"""
 
 from __future__ import annotations
 
@@ -18,7 +20,7 @@ def check_process() -> None:
 
 
 def forked_error() -> StoreError:
-    """Return the error for a forked process, with advice how to start processes."""
+    """Return the error for a forked process, with advice on how to start processes."""
     return StoreError(
         "this process was forked from one that had opened a store in a folder or object store, and Delta Lake does "
         "not work in forked processes; start processes with multiprocessing.get_context('spawn')"

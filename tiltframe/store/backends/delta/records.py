@@ -3,8 +3,8 @@
     level=_recorded     _record           revision   _recorded
                         tiltframe:writer  17         {"last": 7, …}
 
-A commit writes its records to a new file, with its version as their revision. Of several rows with the same name, the
-one with the highest revision is valid, so other programs may merge the files.
+A commit writes its records to a new file. Their revision is the version of the commit. If several rows have the same
+name, the row with the highest revision is valid. Other programs may therefore merge the files.
 """
 
 from __future__ import annotations
@@ -52,15 +52,15 @@ def table_of_records(records: Mapping[str, tuple[int, str]]) -> pa.Table:
 
 
 def records_in(rows: pa.Table) -> Records:
-    """Return the records in a table, for each name the one with the highest revision. The table has several rows for a
-    name if another program has merged files.
+    """Return the records in a table. If a name has several rows, because another program has merged files, the row with
+    the highest revision is returned.
     """
     columns = (rows.column(name).to_pylist() for name in SCHEMA.names)
     return latest({name: (revision, text)} for name, revision, text in zip(*columns, strict=True))
 
 
 def latest(files: Iterable[Records]) -> Records:
-    """Return the record with the highest revision of each name."""
+    """Merge several dicts of records. For each name, the record with the highest revision is returned."""
     newest: Records = {}
     for records in files:
         for name, record in records.items():

@@ -23,11 +23,11 @@ from aggr.arrow.normalize import one_array
 from aggr.groups.groups import group_by
 from tiltframe.instants import instants_of
 
-# the approximate bytes of states in a row group; smaller groups would take more time, because each costs time per
-# column
+# the approximate bytes of states in a row group; smaller row groups would be slower to read, because each one takes
+# some time for every column
 _GROUP_BYTES = 1 << 20
-# the approximate minimum and the approximate maximum number of rows in a row group; in smaller ones, the metadata would
-# be larger than the rows
+# the approximate minimum and the approximate maximum number of rows in a row group; in smaller row groups, the metadata
+# would be larger than the rows
 _FEWEST_ROWS, _MOST_ROWS = 512, 1 << 16
 _KEY_RANGES = 8  # the maximum number of ranges of keys, and therefore of row groups, in a range of time
 
@@ -62,7 +62,7 @@ def _time_ranges(starts: NDArray[np.int64], count: int) -> NDArray[np.intp]:
 
 def _group_sizes(ids: NDArray[np.intp], key_ranges: int) -> NDArray[np.int64]:
     """Divide the rows of a range of time, whose keys have the ascending ``ids``, into row groups. Return the number of
-    rows of each.
+    rows of each row group.
 
     There are about ``key_ranges`` row groups of about equal size. The rows of a key are in several row groups only if
     they are more than a row group has on average.

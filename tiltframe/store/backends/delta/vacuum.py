@@ -1,4 +1,4 @@
-"""Vacuum: delete the files that do not belong to the current version of a table, after a number of seconds.
+"""Vacuum: delete the files that have not belonged to the current version of a table for at least a number of seconds.
 
 Delta Lake's own vacuum supports only whole hours, so it is used only to list these files. The time at which a file was
 removed from the table is read from the log.
@@ -21,7 +21,7 @@ _LOG = "_delta_log"
 
 def vacuum_table(table: DeltaTable, folder: fs.FileSystem, older_than: float) -> Vacuumed:
     """Delete files that were removed from a table, or were written but not committed, at least ``older_than`` seconds
-    ago. Return the number of deleted files.
+    ago. Return the number of deleted files, with the number of files that are still too recent.
     """
     cutoff = time.time() - older_than
     removed = _removal_times(folder, table.version(), cutoff)

@@ -1,8 +1,9 @@
 """The address of a database: parse a URI in the form of libpq, PostgreSQL's client library, and show it without
 passwords.
 
-For libpq, user and password end at the first ``@``; for urllib, which parses the URI here, at the last ``@`` before a
-``/``. If these differ, an error is raised, because otherwise a part of the password could be shown as the host.
+libpq reads the user and the password up to the first ``@``. urllib, which parses the URI here, reads them up to the
+last ``@`` before a ``/``. If the two positions differ, an error is raised, because otherwise a part of the password
+could be shown as the host.
 """
 
 from __future__ import annotations

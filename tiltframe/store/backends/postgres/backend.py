@@ -150,7 +150,8 @@ class PostgresBackend:
         with self._store(lock=True) as (db, store):
             if self.durable:
                 db.run("SET LOCAL synchronous_commit TO on")
-            # Updating the removed parts also checks them, so all parts are listed only if ranges were read.
+            # The UPDATE below checks the removed parts, so the other parts are listed only if the transaction has read
+            # ranges.
             parts = _readable_parts(db, store) if transaction.ranges else tuple(transaction.removed)
             records = _records(db, store.layout, transaction.record_names)
             now = Snapshot(store.version, store.manifest, parts, records)
@@ -181,9 +182,10 @@ class PostgresBackend:
             return store.version + 1
 
     def read(self, parts: Sequence[tuple[Part, Range]], columns: Sequence[str], where: str | None = None) -> pa.Table:
-        """Return the rows of parts whose windows start in ranges: window_start and the requested columns.
+        """Return the rows of each part whose windows start in the range that is paired with the part, with window_start
+        and the requested columns.
 
-        If the database filters rows by the bounds of single keys, lost rows are not detected.
+        If the database filters rows by bounds of keys, lost rows are not detected.
         """
         with self._store(snapshot=True) as (db, store):
             stored_fields = store.layout.schema
@@ -222,7 +224,9 @@ class PostgresBackend:
             return Vacuumed(rows[0]["rows"], kept=waiting["parts"], kept_until=kept_until)
 
     def result_sources(self, level: str) -> dict[str, Range]:
-        """Return the parts from which a level's plain table was computed."""
+        """Return the parts from which a level's plain table was computed, as part name → range of window starts. The
+        dict is empty if the table has not been written.
+        """
         with self._store(snapshot=True) as (db, store):
             layout = store.layout
             return result_tables.read_parts(db, layout.table("flat"), level) if layout.has_results(db) else {}
@@ -230,8 +234,8 @@ class PostgresBackend:
     def write_results(
         self, level: str, ranges: Sequence[Range], results: pa.Table, sources: Mapping[str, Range]
     ) -> None:
-        """Replace rows of a level's plain table, and the list of the parts from which it was computed. Concurrent
-        writers wait for each other.
+        """Replace the rows of a level's plain table whose windows start in ``ranges``, and the list of parts from which
+        the table was computed. Concurrent writers wait for each other.
         """
         with self._store() as (db, store):
             layout = store.layout
@@ -259,7 +263,9 @@ class PostgresBackend:
 
     @contextmanager
     def _store(self, snapshot: bool = False, lock: bool = False) -> Iterator[tuple[Session, StoredLayout]]:
-        """Open a transaction, and yield its session and the store. Raise `StoreError` if the store does not exist."""
+        """Open a transaction, and yield its session and the store. With ``snapshot``, the transaction only reads, at
+        one moment; with ``lock``, other commits to the store wait. Raise `MissingStore` if the store does not exist.
+        """
         with session(self.uri, snapshot) as db:
             store = find(db, self.name, lock)
             if store is None:
@@ -327,8 +333,9 @@ def _columns(layout: Layout, states: pa.Table) -> pa.Table:
 def _read_level(
     db: Session, layout: Layout, level: str, parts: PartRanges, schema: pa.Schema, bounds: Sequence[KeyBound] = ()
 ) -> pa.Table:
-    """Return the rows of parts of a level whose windows start in ranges, in the types of the frame. ``bounds`` are
-    conditions on keys by which the database filters rows.
+    """Return the rows of parts of a level, in the types of the frame. Of each part, the rows are read whose windows
+    start in the range that is paired with the part. ``bounds`` are conditions on keys with which the database filters
+    rows.
 
     Raise `Conflict` if the rows of a part were removed, and `DamagedStore` if rows of a part that is read completely
     are missing.

@@ -41,8 +41,8 @@ def bound_conditions(column: str, bound: KeyBound) -> list[str]:
 
 
 def _writer(dtype: pa.DataType) -> tuple[str, Callable[[pa.Scalar], str | None]] | None:
-    """Return how values of a type are compared in SQL: a template for the column, and a function that writes a value as
-    SQL. Return None if the type is not supported.
+    """Return two values with which a column of a type is compared in SQL: a template for the column, and a function
+    that writes a value of the type as SQL. Return None if the type is not supported.
     """
     if pa.types.is_string(dtype):
         return "convert_to({}, 'UTF8')", _text

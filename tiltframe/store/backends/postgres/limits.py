@@ -15,7 +15,8 @@ PART = "_part"
 _OWN_COLUMNS = (LEVEL, END, PART)
 _SYSTEM = ("ctid", "tableoid", "xmin", "xmax", "cmin", "cmax")
 _MOST_COLUMNS = 1600  # the maximum number of columns of a table
-# the bytes of a row in a page of 8 KiB; longer values are stored elsewhere, with a pointer of 18 bytes
+# the maximum bytes of a row, which must fit into a page of 8 KiB. Long values are stored elsewhere; the row then has a
+# pointer of 18 bytes
 _ROW_BYTES = 8100
 _ELSEWHERE = 18
 _FIRST_DAY = -2_440_588  # 4714-11-24 BC, in days since 1970

@@ -25,8 +25,9 @@ def numbers(values: Sequence[int]) -> str:
 
 
 def moment(micros: str) -> str:
-    """Return an SQL expression for the timestamp of ``micros``, an SQL expression for microseconds since 1970 UTC. It
-    adds hours and a remainder, because PostgreSQL would convert all microseconds to a double, which is rounded.
+    """Return an SQL expression for the timestamp of ``micros``, an SQL expression for microseconds since 1970 UTC. The
+    expression adds whole hours and the remaining microseconds separately, because PostgreSQL multiplies an interval by
+    a double, which would round a large number of microseconds.
     """
     hour = 3_600_000_000
     return (

@@ -83,8 +83,8 @@ def replace(
     results: pa.Table,
     sources: Mapping[str, Range],
 ) -> None:
-    """Replace the rows of a plain table whose windows begin in ``ranges``, and the list of its parts. The caller
-    commits the transaction.
+    """Replace the rows of a plain table whose windows begin in ``ranges``, and the list of the parts from which the
+    table was computed, which is in the table ``parts``. The caller commits the transaction.
     """
     for low, high in ranges:
         db.run(f"DELETE FROM {table} WHERE {START} >= {moment(str(low))} AND {START} < {moment(str(high))}")
@@ -125,5 +125,5 @@ def _as_json(column: pa.ChunkedArray) -> pa.Array:
 
 
 def _listed_as(names: Sequence[str], cast: Collection[str], dtype: str) -> str:
-    """Return the columns of a SELECT as SQL. Those in ``cast`` are cast to ``dtype``."""
+    """Return the columns of a SELECT as SQL. The columns in ``cast`` are cast to ``dtype``."""
     return ", ".join(f"{quoted(name)}::{dtype} AS {quoted(name)}" if name in cast else quoted(name) for name in names)

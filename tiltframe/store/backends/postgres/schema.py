@@ -2,7 +2,7 @@
 
 tiltframe               name, format, description, version   one row per store
 <name>_states           level, window, keys, states as flat columns, the row's part
-<name>_parts            the parts; for an unreadable part, the time since when it was replaced or is not committed
+<name>_parts            the parts; an unreadable part has the time at which it was written or replaced
 <name>_recorded         names and texts
 <name>_<level>_flat     results as plain columns, as of the last compaction or export
 <name>_flat             the parts from which the plain columns were computed
@@ -43,7 +43,7 @@ class Layout:
     name: str
     levels: tuple[str, ...]
     frame: TiltFrame
-    schema: pa.Schema  # the columns window_start, keys and states, as known to the caller
+    schema: pa.Schema  # window_start, the keys and the columns of states, as the caller passed them
     evolved: bool = False
 
     @classmethod
@@ -65,7 +65,9 @@ class Layout:
         return flat_schema(stored_schema(self.schema))
 
     def table(self, what: str) -> str:
-        """Return the quoted name of a table or view: ``states``, ``parts``, ``recorded``, ``flat``, ``1h_current``."""
+        """Return the quoted name of a table or view of the store that ends in ``what``: ``states``, ``parts``,
+        ``recorded``, ``flat`` or, for example, ``1h_current``.
+        """
         return quoted(f"{self.name}_{what}")
 
     def flat(self, level: str) -> str:
@@ -108,7 +110,7 @@ class Layout:
         self.make_results(session)
 
     def make_results(self, session: Session) -> None:
-        """Create the views of results, and the plain tables, which are empty, from which the views read some columns.
+        """Create the views of results, and empty plain tables, from which the views read some columns.
 
         Existing plain tables are dropped. The permissions on the plain tables and on the views are preserved.
         """
@@ -127,7 +129,7 @@ class Layout:
             session.run(statement)
 
     def has_results(self, session: Session) -> bool:
-        """Return whether plain tables exist. Stores of earlier releases have none."""
+        """Return whether the plain tables exist. Stores of earlier releases do not have them."""
         return not session.rows("SELECT to_regclass($1::text) IS NULL AS missing", self.table("flat"))[0]["missing"]
 
     def _types(self) -> list[tuple[str, str]]:

@@ -36,7 +36,7 @@ class Session:
         self.cursor.execute(sql, values or None)
 
     def ask(self, sql: str, *values: Any) -> pa.Table:
-        """Execute a query and return its result."""
+        """Execute a query, and return its result as an Arrow table."""
         self.run(sql, *values)
         return self.cursor.fetch_arrow_table()
 
@@ -59,7 +59,7 @@ class Session:
 @contextmanager
 def session(uri: str, snapshot: bool = False) -> Iterator[Session]:
     """Open a transaction. It is committed at the end of the block, and rolled back if the block raises an error. With
-    ``snapshot``, all queries see the database as it was at the first one.
+    ``snapshot``, the transaction only reads, and all its queries see the database at the time of the first query.
 
     Raise `StoreError` for errors of the database, and `Conflict` if the database asks for a retry.
     """
@@ -116,7 +116,7 @@ _inherited: list[_KeptConnection] = []
 
 
 def _take_connection(uri: str, postgresql: Any) -> _KeptConnection:
-    """Return the thread's connection if it is for this address, otherwise a new one."""
+    """Return the thread's last connection if it has this address and still works, otherwise a new connection."""
     kept_connection: _KeptConnection | None = _threads.__dict__.pop("kept", None)
     if kept_connection is not None and kept_connection.process != os.getpid():
         _inherited.append(kept_connection)

@@ -32,8 +32,8 @@ GROUP = "tiltframe.sql_results"
 _MICROSECONDS = {"s": 1_000_000, "ms": 1_000, "us": 1}
 _WITHOUT_ZONE = " AT TIME ZONE 'UTC'"
 
-# A reader receives a function, the aggregates of the view, the column of the function's state, and the state's type. It
-# returns the expressions by the suffix of the view's column; they read the aggregates of `Merged`.
+# A reader receives a function, the aggregates of the view (`Merged`), the name of the column of the function's state,
+# and the Arrow type of the state. It returns the dict that `register_sql` describes.
 Reader: TypeAlias = Callable[[Any, Merged, str, pa.DataType], dict[str, str]]
 
 _READERS: dict[type[aggr.Function], Reader] = {}
@@ -51,8 +51,10 @@ def register_sql(*functions: type[aggr.Function]) -> Callable[[Reader], Reader]:
     -------
     callable
         A decorator for a Python function with four parameters: the aggregate function, the merged fields of the view
-        (`Merged`), the name of the state's column, and the Arrow type of the state. It returns a dict of suffix of the
-        view's column → SQL expression. If the dict is empty, the view reads the results from the plain table.
+        (`Merged`), the name of the state's column, and the Arrow type of the state. It returns a dict of SQL
+        expressions, which read the merged fields, one per column of the view. The keys of the dict are the suffixes
+        that follow the measure's name in the names of the columns, such as ``_mean``, or ``""`` for none. If the dict
+        is empty, the view reads the results from the plain table.
 
     Examples
     --------
@@ -67,8 +69,9 @@ def register_sql(*functions: type[aggr.Function]) -> Callable[[Reader], Reader]:
 
 
 def sql_result(function: aggr.Function, merged: Merged, state: str, dtype: pa.DataType) -> dict[str, str]:
-    """Return the SQL expressions for a function's result, by suffix of the view's column. The dict is empty if there
-    are no expressions.
+    """Return the SQL expressions that compute a function's result from merged states, one per column of the view. The
+    keys are the suffixes that follow the measure's name in the names of the columns, or ``""`` for none. The dict is
+    empty if no SQL is registered for the function.
     """
     if type(function) not in _READERS:
         _load_others()
@@ -127,7 +130,7 @@ def _points(function: Any, merged: Merged, state: str, dtype: pa.DataType, point
 
 def _chosen(function: Any, merged: Merged, state: str, field: str, dtype: pa.DataType, part: str) -> str:
     """Return the SQL expression for one part, such as the value or the time, of a merged `aggr.fields.ValueBy` field.
-    The field has the event whose time or value is the smallest or the largest.
+    The field contains the event with the smallest or the largest time or value.
     """
     chosen = function.own_state.fields[field]
     order = ", ".join(

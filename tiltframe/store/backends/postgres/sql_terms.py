@@ -14,7 +14,7 @@ from aggr.extend.exact import SPAN
 from tiltframe.store.backends.postgres.literals import quoted
 from tiltframe.store.backends.postgres.state_columns import column_name
 
-_LARGEST = "(2::numeric ^ 1024 - 2::numeric ^ 970)"  # larger numbers are rounded to infinity
+_LARGEST = "(2::numeric ^ 1024 - 2::numeric ^ 970)"  # this number and larger numbers are rounded to infinity
 _SMALLEST = "(5::numeric ^ 1075 * '1e-1075'::numeric)"  # half of the smallest positive double
 _PLACES = 1000  # the maximum number of decimal places in PostgreSQL
 
@@ -57,7 +57,7 @@ class Merged:
 
     def pick(self, value: str, order: str, present: str) -> str:
         """Return the name of the aggregate whose result is the value that is first in the SQL order ``order``, among
-        the rows for which ``present`` is true.
+        the rows in which ``present`` is not null.
         """
         return self(f"(array_agg({value} ORDER BY {order}) FILTER (WHERE {present} IS NOT NULL))[1]")
 
@@ -92,8 +92,8 @@ def quotient(value: str, by: str, root: bool = False, any_size: bool = False) ->
 
 
 def rounded(value: str) -> str:
-    """Return the SQL expression that rounds a numeric value to a double. PostgreSQL's own cast is not used for values
-    that become 0 or infinite, because it raises an error.
+    """Return the SQL expression that rounds a numeric value to a double. Values that become 0 or infinite are not cast,
+    because PostgreSQL's cast raises an error for them.
     """
     return (
         f"CASE WHEN abs({value}) >= {_LARGEST} THEN sign({value})::float8 * 'Infinity'::float8 "

@@ -26,9 +26,11 @@ from tiltframe.store.backends.postgres.state_columns import column_name, flat_sc
 def sql_view(
     frame: TiltFrame, schema: pa.Schema, table: Callable[[str], str], level: str, evolved: bool = False
 ) -> list[str]:
-    """Return the statements that create the view of a level, and its comment; ``table`` returns the names of tables.
+    """Return two SQL statements, which create the view of a level and the comment of the view. ``table`` is a function
+    that returns the quoted name of a table of the store.
 
-    If the frame has ``evolved``, rows may lack the states of added measures. Results that include such rows are null.
+    If ``evolved`` is true, the frame has changed, and rows may lack the states of added measures. Results that include
+    such rows are null.
     """
     keys = flat_schema(stored_schema(pa.schema([schema.field(key) for key in frame.keys]))).names
     merged = Merged()
@@ -61,8 +63,9 @@ def sql_view(
 def _columns(
     frame: TiltFrame, schema: pa.Schema, merged: Merged, own_columns: set[str], evolved: bool
 ) -> tuple[dict[str, str], str]:
-    """Return the columns of the view, as name → SQL expression, and a comment. The comment lists the measures that are
-    missing, and those whose results may be older.
+    """Return the columns of the view, as name → SQL expression, and a comment. The comment lists the columns that the
+    view lacks, and the columns with results of the last ``compact`` or ``export``, which are null for windows that were
+    written to since.
     """
     columns: dict[str, str] = {}
     from_table: list[str] = []

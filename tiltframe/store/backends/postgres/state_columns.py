@@ -1,10 +1,9 @@
-"""Flat columns: convert states, which are nested structs, to one column for each field without fields of its own, and
-back.
+"""Flat columns: convert states, which are nested structs, to one column for each innermost field, and back.
 
     latency {count, positive {starts}}   ──▶   "latency.count"   "latency.positive.starts"
 
-A struct is read as null if all its fields are null. If a struct that is not null has only null fields, an error is
-raised.
+A struct is read as null if all its fields are null. A struct that is not null but has only null fields therefore cannot
+be written, and raises an error.
 """
 
 from __future__ import annotations
@@ -88,8 +87,8 @@ def flat_schema(schema: pa.Schema) -> pa.Schema:
 
 
 def flatten(table: pa.Table) -> pa.Table:
-    """Return a table with one column for each field of a struct, also of nested ones. `unflatten` returns the original
-    table with the same bits.
+    """Return a table in which each struct is replaced by one column for each of its innermost fields. `unflatten`
+    returns the original table with the same bits.
 
     >>> flatten(pa.table({"k": ["a", "b"], "s": [{"a": 1, "in": {"low": 2}}, None]})).to_pydict()
     {'k': ['a', 'b'], 's.a': [1, None], 's.in.low': [2, None]}
@@ -100,7 +99,9 @@ def flatten(table: pa.Table) -> pa.Table:
 
 
 def unflatten(table: pa.Table, schema: pa.Schema) -> pa.Table:
-    """Return the table of the schema ``schema`` whose columns `flatten` has converted. Other columns are left out."""
+    """Return the table with the schema ``schema`` that `flatten` has converted to ``table``. Columns that do not belong
+    to the schema are left out.
+    """
     return pa.table([_gather(table, field.name, field.type) for field in schema], schema=schema)
 
 
