@@ -38,10 +38,10 @@ class TiltFrame:
     ----------
     levels : windows, from the finest to the coarsest
         Windows as text, as `windows.read_window` reads it, or as objects. Each window must consist of whole windows of
-        the level before: ``["10s", "1m", "10m", "1h"]``. A hopping window is merged from shorter windows, its panes. A
-        hopping window and the level above it must consist of complete panes: ``["hopping(1h, 10m)", "1d"]``. A session,
-        ``["session(30m)"]``, must be the only level. The text ``sec ... year`` is the seconds, minutes, hours, days,
-        months and years.
+        the level before: ``["10s", "1m", "10m", "1h"]``. A hopping window is merged from shorter windows, its panes. In
+        this rule, the panes take the place of the hopping windows: ``["hopping(1h, 10m)", "1d"]`` is allowed, because a
+        day consists of whole panes of ten minutes. A session, ``["session(30m)"]``, must be the only level. The text
+        ``sec ... year`` is the seconds, minutes, hours, days, months and years.
     time : str
         The column of event times: timestamps, dates, ISO 8601 strings, or whole numbers, which are Unix milliseconds.
         Times without a zone are UTC. In a frame with another zone they raise an error unless ``ReadOptions(clock=…)``
@@ -127,8 +127,8 @@ class TiltFrame:
         return self.kept or plan(self.measures)
 
     def keeping(self, states: Sequence[StateColumn]) -> TiltFrame:
-        """Return the same frame with the columns of states of a store, instead of the columns that its measures would
-        choose.
+        """Return the same frame with its states in other columns, such as those of a store, instead of the columns that
+        its measures would choose.
 
         Parameters
         ----------

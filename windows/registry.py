@@ -44,7 +44,7 @@ def register(kind: type[TimeWindow]) -> type[TimeWindow]:
     TypeError
         If ``kind`` is not a subclass of `TimeWindow`, or lacks one of its methods.
     ValueError
-        If its `TimeWindow.kind` is not a word in lower case, or is already registered.
+        If its `TimeWindow.kind` is not a word in lower case, is a unit of time, or is registered for another class.
 
     Examples
     --------

@@ -191,7 +191,9 @@ class RunningAggregation(OrderedAggregator):
             )
             done.append(advanced)
         self._keys, self._over = ordered.keys, last
-        if query.ticks and until is not None:  # the next batch must not return these results at ticks again
+        # The results at ticks before ``until`` have been returned. The later time in ``latest`` prevents the next batch
+        # from returning them again.
+        if query.ticks and until is not None:
             self._keys = ordered.keys._replace(latest=np.maximum(ordered.keys.latest, until))
         if not keep_none:
             self._window_states = [entry.state for entry in done if entry.state is not None]
@@ -314,8 +316,8 @@ def running(
         last result of each key. With consecutive windows, it is the result of the open window, if one is open.
     until : ``next`` or a moment, optional
         The time up to which there are ticks: a datetime, ISO 8601 text, or Unix milliseconds. The default is the time
-        of the last row of all keys. ``next`` is the first tick after that row, so that there is a result for the last
-        period.
+        of the last row of all keys. ``next`` is the first tick at or after that time, so that there is a result for
+        the last period.
     fill : ``zero``, optional
         With ``zero``, every key has results at all ticks between the first and the last row of all keys, and null
         numbers in results at ticks are replaced by 0. By default, the ticks of a key begin with its first row.

@@ -46,7 +46,8 @@ class Keys(NamedTuple):
     """The keys of all batches so far, in ascending order. Times are in microseconds UTC.
 
     ``columns`` has the values of the keys, one column per key column. ``latest`` has the time of the last row of each
-    key. ``end`` and ``first`` are the latest and the earliest time of all rows.
+    key, or a later time before which all results at ticks have been returned. ``end`` and ``first`` are the latest and
+    the earliest time of all rows.
     """
 
     columns: tuple[pa.Array, ...]

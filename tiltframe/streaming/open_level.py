@@ -1,12 +1,12 @@
 """The windows of each level of a stream, with the functions that emit windows and that merge closed windows into the
 next level.
 
-If the policies never emit open windows (`StreamRules.cascades`), a batch is merged only into the finest level. A window
-is merged into the window of the next coarser level when it closes. ``cascaded_until`` of each level is the end of the
-last windows that were merged in this way; rows that arrive later for such windows are also merged into the next level
-at once.
+If the policies never use open windows and all levels are contiguous (`StreamRules.cascades`), a batch is merged only
+into the finest level. A window is merged into the window of the next coarser level when it closes. ``cascaded_until``
+of each level is the end of the last windows that were merged in this way; rows that arrive later for such windows are
+also merged into the next level at once.
 
-If the policies emit open windows, every batch is merged into all levels, and ``cascaded_until`` is the largest int64.
+Otherwise every batch is merged into all levels, and ``cascaded_until`` is the largest int64.
 """
 
 from __future__ import annotations
@@ -185,7 +185,7 @@ class OpenLevel:
         table
             The emitted rows, with the columns that `OpenWindows.advance` describes.
         int
-            The start of the newest closed window in memory, or the lowest int64 if there is none.
+            The start of the newest closed window in memory, in microseconds UTC, or the lowest int64 if there is none.
         bool
             Whether a window was emitted while it was open.
         """
@@ -407,11 +407,11 @@ def parts_by_level(panes: WindowTable, levels: Sequence[OpenLevel]) -> list[Wind
 
 
 def prepare_restored(levels: Sequence[OpenLevel], rules: StreamRules) -> tuple[OpenLevel, ...]:
-    """Prepare restored levels for a policy, which may differ from the policy under which they were saved.
+    """Return restored levels for the policies in ``rules``, which may differ from those under which they were saved.
 
-    If the new policy emits open windows, all windows are merged into the coarser levels now. If it does not, but the
-    saved policy did, all windows in memory are already merged into the coarser levels; ``cascaded_until`` is then set
-    to their latest end, so that only windows that begin later are merged when they close.
+    If `StreamRules.cascades` is false now, all windows are merged into the coarser levels. If it is true now, but was
+    false for the saved policies, all windows in memory are already merged into the coarser levels. Then
+    ``cascaded_until`` is set to their latest end, so that only windows that end later are merged when they close.
     """
     if not rules.remembers_emissions:  # This policy does not update the last emissions.
         levels = [replace(level, emitted=level.emitted.none()) for level in levels]

@@ -314,7 +314,7 @@ class OpenWindows:
         return self._advance_levels(replace(self._clock, watermark=MAX_INSTANT + self.emit.delay_micros))
 
     def _advance_levels(self, clock: saved.Clock) -> pa.Table:
-        """Set the clock, advance all levels, and return the rows to emit."""
+        """Store the clock, advance all levels to its watermark and arrival time, and return the rows to emit."""
         at = self._closing_time(clock.watermark)
         if self.late.closes_by_events and clock.watermark is not None and clock.watermark < LAST:
             clock = clock.with_newest(self._start_of(clock.watermark))
@@ -531,8 +531,8 @@ class OpenWindows:
         ----------
         states : table of level, window_start, window_end, keys, states
             States from a store or a rollup. If there are no states of a level, they are computed from the next finer
-            level. The states in each window that ends after ``committed``, on any level, must be complete; other states
-            may be left out.
+            level. For each window that ends after ``committed``, on any level, all its states must be passed. The
+            states of other windows may be left out.
         committed : int
             A time in microseconds UTC, such that the store has all rows in windows of the finest level that end at or
             before it. If such rows arrive again, they are ignored and counted in ``progress.committed_rows``.

@@ -51,7 +51,7 @@ class Clock:
 
     watermark: int | None = None
     now: int | None = None
-    last_checked: int | None = None  # the last result of `EmitPolicy.last_checked`, by the policy's clock
+    last_checked: int | None = None  # the last result of `EmitPolicy.last_checked`
     newest: int | None = None  # the start of the newest window with events; used only by the late policy `buffer`
     committed: int | None = None  # rows in windows that end at or before this time are in a store, and are ignored
 

@@ -107,7 +107,7 @@ class StreamRules:
 
     @cached_property
     def memory_frame(self) -> TiltFrame:
-        """The frame whose states are in memory: the stream's frame with the measures that the emit policy needs.
+        """The frame whose states are in memory: the stream's frame, with further measures that the emit policy needs.
 
         The policy's measures are named after their function and the policy, so that they differ from those of another
         policy in saved windows.

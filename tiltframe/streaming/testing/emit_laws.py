@@ -68,7 +68,7 @@ def is_a_value(case: EmitCase) -> None:
 
 def declarations(case: EmitCase) -> None:
     """``columns`` maps names to Arrow types and ``measures`` returns measures. No column has the name of a key, a
-    measure or a bound.
+    measure, or the start or end of windows.
     """
     columns, measures = case.policy.columns, case.policy.measures(case.frame)
     holds(all(isinstance(kind, pa.DataType) for kind in columns.values()), "columns must map names to Arrow types")
