@@ -45,7 +45,7 @@ class ExclusionColumns:
     @cached_property
     def names(self) -> dict[tuple[str, str | None], tuple[str, str]]:
         """For each column of states and level, the names of two columns: the count of groups beyond the limit, and the
-        count of refused values. The level is None unless the measures are those of a frame.
+        count of refused values. For measures without a frame, the level is always None.
         """
         levels: list[str | None] = [None]
         if isinstance(self.of, TiltFrame):

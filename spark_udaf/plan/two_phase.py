@@ -157,8 +157,8 @@ class RawRows:
     Parameters
     ----------
     schema : schema of the shuffled rows: the columns to read
-    shard_rows : rows -> the rows that belong to a window, and the columns that determine their shards, which have the
-        same values and types as in the states of these rows
+    shard_rows : rows -> the rows that belong to a window, and the columns that determine their shards, with the same
+        values and types as in their states
     reduce : rows -> table of partial states
     """
 
@@ -364,7 +364,8 @@ def _second(plan: TwoPhases) -> Callable[[Batches], Batches]:
 
 def _with_shards(table: pa.Table | None, result: pa.Schema, messages: Sequence[Message]) -> pa.Table:
     """Return the table with a column whose first row lists the shards of the messages. Its other rows are empty lists.
-    If ``table`` is None, because the messages contain no states, all other columns are null in one row.
+    Without a table, because the messages contain no states, the result has one row, in which all other columns are
+    null.
     """
     if table is None:
         table = pa.table({name: pa.nulls(1, result.field(name).type) for name in result.names if name != SHARDS})

@@ -40,10 +40,12 @@ class TiltframeSource(DataSource):
         return result_schema(query)
 
     def reader(self, schema: StructType) -> TiltframeReader:
-        """Plan the query of the options; raises ``ValueError`` for a schema that the results do not have."""
+        """Return a reader of the query in the options. Raise ``ValueError`` if the results do not have the columns of
+        ``schema``.
+        """
         query, rows_per_task = from_options(self.options)
         if warns(self.options):
-            query.warn_of_missing()  # Write to standard error, because Spark plans in another process.
+            query.warn_of_missing()  # This writes to standard error, because Spark plans in another process.
         types = {f.name: f.dataType.simpleString() for f in result_schema(query)}
         for f in schema:
             if types.get(f.name) != f.dataType.simpleString():
@@ -88,14 +90,14 @@ class NoStream(DataSourceStreamReader):
 
 @dataclass(frozen=True)
 class Slice(InputPartition):
-    """The range in which the windows of one task start."""
+    """The windows that one task reads: those that start in the range ``within``."""
 
     within: Range
 
 
 @dataclass
 class TiltframeReader(SentWithVersion, DataSourceReader):
-    """The results of one query plan, partition by partition."""
+    """Spark's reader of a planned query. A task reads the windows that start in the range of its partition."""
 
     query: PlannedQuery
     schema: pa.Schema

@@ -1,4 +1,4 @@
-"""join: join the rows of a DataFrame, of a batch or a stream, with the results of a frame store."""
+"""join: join the rows of an ordinary or streaming DataFrame with the results of a frame store."""
 
 from __future__ import annotations
 
@@ -66,7 +66,7 @@ def join(
     ---------
     The results of a row are bit-for-bit those of `tiltframe.FrameStore.query` with the row's range and windows and a
     condition on its keys. Rows are not shuffled. Each task reads the store at one moment, and queries it once for each
-    64 MB of rows whose ranges overlap. Expired windows are not reported, except by ``partial``.
+    64 MB of rows whose ranges overlap. There are no warnings of expired windows, which the column ``partial`` marks.
 
     Examples
     --------

@@ -22,14 +22,17 @@ _QUERY_FIELDS = (*_TEXTS, *_TRUTHS)
 _STATES_FIELDS = ("per", "within", "where", "now")  # The query options that are allowed with states=true.
 WARN = "warn"
 OPTIONS = ("path", *_QUERY_FIELDS, "states", "name", "rows_per_task", WARN)
-ROWS_PER_TASK = 50_000  # The number of states per task. States of some kilobytes take some hundred megabytes.
+# The number of states per task. With states of some kilobytes, a task needs some hundred megabytes.
+ROWS_PER_TASK = 50_000
 _TABLE = {"owner", "provider"}  # Options that Spark adds in CREATE TABLE.
 
 
 def to_options(
     uri: str | os.PathLike[str], query: Query, storage_options: Mapping[str, str] | None, **options: Any
 ) -> dict[str, str]:
-    """Return a query and the settings of its reader as options."""
+    """Return a query of the store at ``uri`` as options of Spark. ``options`` are further settings, such as
+    ``rows_per_task``.
+    """
     if not isinstance(uri, str | os.PathLike):
         raise TypeError(f"the store must be a path or URI; got {uri!r}")
     if not isinstance(storage_options or {}, Mapping):
@@ -43,11 +46,9 @@ def to_options(
 
 
 def from_options(options: Mapping[str, str]) -> tuple[PlannedQuery, int]:
-    """Plan the query of options; return it with the approximate number of rows of states per task.
-
-    Raises ``ValueError`` and `StoreError` as `tiltframe.FrameStore` does.
-    """
-    # For a table of its catalog, Spark passes only columns to the reader (PySpark 4.3, PythonDataSourceV2.getTable).
+    """Return the planned query of Spark's options, and the approximate number of rows of states per task."""
+    # For a table of its catalog, Spark passes the columns to the reader, but not the options (PySpark 4.3,
+    # PythonDataSourceV2.getTable).
     if options.keys() >= _TABLE:
         raise ValueError(
             "Spark's catalog loses the options of a table; use CREATE TEMPORARY VIEW … USING tiltframe OPTIONS "
@@ -93,7 +94,9 @@ def warns(options: Mapping[str, str]) -> bool:
 
 
 def _store(path: str, name: str | None, storage: Mapping[str, str]) -> FrameStore:
-    """Open a store. Spark turns the path of a table into a URI with one slash."""
+    """Return the store at a path or URI. Spark converts the path of a table to a URI with one slash, such as
+    ``file:/a``.
+    """
     if path.startswith("file:/") and not path.startswith("file://"):
         path = "file://" + path.removeprefix("file:")
     try:

@@ -18,12 +18,12 @@ _BATCH_ROWS = 10_000  # The number of results that are passed to the JVM at once
 
 
 def read_range(query: PlannedQuery, within: Range, schema: pa.Schema) -> Iterator[pa.RecordBatch]:
-    """Read the results, or states, of the windows that start in a range, as batches of a schema."""
+    """Yield the results or states of the windows that start in the range ``within``, as batches of ``schema``."""
     tune_worker()
     results = query.read(within)  # without warnings of expired windows, which the column `partial` marks
     yield from unsliced_batches(as_schema(results, schema), _BATCH_ROWS)
 
 
 def result_schema(query: PlannedQuery) -> StructType:
-    """Return the schema of the results, or of the states."""
+    """Return Spark's schema of the results or states of a query."""
     return spark_schema(query.schema)

@@ -1,7 +1,8 @@
-"""sql: a GROUP BY over time and keys of a raw table, answered from a store of its rows if that is provably the same.
+"""sql: answer a query with GROUP BY over the time and keys of a table from a store of its rows, if the result is
+provably the same.
 
 The rewritten query applies the same SELECT to the result of `su.read`, with columns instead of groups and aggregates.
-It must have the types that Spark gives the query over the table. A query with a part that may give another result
+The types of its result must be those of the query over the table. A query with a part that may give another result
 raises an error, which names the part.
 """
 
@@ -70,8 +71,8 @@ def store_sql(query: str, store: FrameStore, spark: SparkSession | None = None, 
     spark : SparkSession, optional
         The default is the active session.
     exact : bool
-        With ``exact=False``, ``avg``, and ``sum`` of doubles, are also answered. Spark rounds them at every row, in an
-        order that may change, and a store once. So the results may differ in the last digits.
+        With ``exact=False``, ``avg``, and ``sum`` of doubles, are also answered. Spark rounds their sums at every row,
+        in an order that may change, and a store rounds once. The results may therefore differ in the last digits.
 
     Returns
     -------
@@ -113,10 +114,14 @@ def store_sql(query: str, store: FrameStore, spark: SparkSession | None = None, 
 
 
 class _Rewritten:
-    """A query of a store, in which each group and aggregate is a column."""
+    """A query of a table, rewritten as a query of the results of a store, in which each group and each aggregate is a
+    column.
+    """
 
     def __init__(self, store: FrameStore, table: StructType, select: exp.Select, exact: bool) -> None:
-        """Read the clauses; raises ``ValueError`` for a part with a possibly different result."""
+        """Read the clauses of ``select``. Raise ``ValueError`` for a part that may have another result when a store
+        answers it.
+        """
         self.store, self.select, self.exact = store, select, exact
         self.types = {column.name.lower(): column.dataType for column in table}
         self.names = {column.name.lower(): column.name for column in table}
@@ -170,7 +175,9 @@ class _Rewritten:
         self.columns[same_text(group)] = column
 
     def _range_and_condition(self) -> tuple[tuple[dt.datetime | None, dt.datetime | None] | None, str | None]:
-        """Split WHERE into a range of time and a condition on keys."""
+        """Return the range of time and the condition on keys that the WHERE clause consists of. Return None for a part
+        that it does not contain. Raise ``ValueError`` for conditions that are not supported.
+        """
         bounds: list[dt.datetime | None] = [None, None]
         conditions, clause = list[str](), self.select.args.get("where")
         parts: list[exp.Expr] = []
@@ -216,7 +223,7 @@ class _Rewritten:
         return are_integers and all(isinstance(kind, IntegralType) for kind in kinds)
 
     def _outer(self, clause: exp.Expr) -> str:
-        """Return the text of a clause, with columns instead of groups and aggregates."""
+        """Return the text of a clause in which columns replace groups and aggregates."""
 
         def replaced(node: exp.Expr) -> exp.Expr:
             if column := self.columns.get(same_text(node)):
@@ -238,8 +245,8 @@ class _Rewritten:
         return text_of(clause.transform(replaced))
 
     def _aggregate(self, call: exp.AggFunc) -> str:
-        """Return the column of an aggregate, and add a measure that has the same meaning and type as
-        Spark's aggregate.
+        """Return the name of the column of an aggregate, for which a measure with the same meaning and type
+        is added.
         """
         calls = _CALLS if self.exact else _CALLS | {exp.Avg: aggr.avg}
         column, make = call.this, calls.get(type(call))
@@ -268,7 +275,9 @@ class _Rewritten:
         return into
 
     def answer(self, session: SparkSession, schema: StructType) -> DataFrame:
-        """Read the store, and select the columns of the query with the names of ``schema``."""
+        """Return the result of the query, read from the store, with the names of ``schema``. Raise ``ValueError`` if
+        the store lacks a part of the range, or if the types differ from ``schema``.
+        """
         measures: Any = self.measures or list(self.store.frame.measures)[:1]
         try:
             answer = self.store.ask(

@@ -75,13 +75,15 @@ def moment_of(literal: exp.Expr) -> dt.datetime | None:
 
 
 def column_of(text: str) -> exp.Expr:
-    """Return the column of a name, which is quoted if necessary."""
+    """Return the expression for the text of a column in SQL, such as ``window.start``."""
     column: exp.Expr = exp.maybe_parse(text, dialect=_SPARK)
     return column
 
 
 def unqualified(tree: exp.Expr) -> exp.Expr:
-    """Remove the table's name before columns. Spark has checked that there is only one table."""
+    """Return an expression without the name of the table before columns. Spark has checked that there is only one
+    table.
+    """
     return tree.transform(
         lambda node: exp.column(node.this) if isinstance(node, exp.Column) and node.table.lower() != "window" else node
     )
@@ -98,7 +100,7 @@ def text_of(tree: exp.Expr) -> str:
 
 
 def quoted(name: str) -> str:
-    """Quote a name."""
+    """Return a name in backticks."""
     return "`" + name.replace("`", "``") + "`"
 
 

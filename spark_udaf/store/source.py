@@ -3,9 +3,9 @@
     spark.read.format("tiltframe").option("per", "1h").load("s3://bucket/path")
     CREATE TEMPORARY VIEW hours USING tiltframe OPTIONS (path 's3://bucket/path', per '1h')
 
-Spark plans partitions of the range, and each task reads the results of `tiltframe.FrameStore.query` for its partition.
-Spark's filters are not pushed down, because PySpark 4.3 keeps the filters of one scan with the relation, and other
-scans of the same DataFrame or view would miss rows. Pass ``within`` and ``where`` to read fewer rows. `read` and
+Spark divides the range into partitions, and each task reads the results of `tiltframe.FrameStore.query` for its
+partition. Spark's filters are not pushed down, because PySpark 4.3 keeps the filters of one scan with the relation, and
+other scans of the same DataFrame or view would miss rows. Pass ``within`` and ``where`` to read fewer rows. `read` and
 `read_states` also work with PySpark 3.5, which has no data sources in Python: tasks read ranges by ``mapInArrow``.
 """
 
@@ -52,7 +52,7 @@ def _load(spark: SparkSession, options: dict[str, str]) -> DataFrame:
 
 
 def _map_ranges(spark: SparkSession, options: dict[str, str]) -> DataFrame:
-    """Read a store without a data source: one task per range of windows.
+    """Return the DataFrame of a query without a data source. Each task reads one range of windows.
 
     The ranges are determined now and cover the complete range of the query, so that windows which are added later are
     read as well.
@@ -93,7 +93,7 @@ def read(
     uri : str or path
         The location of the store, accessible to the driver and the tasks.
     per : str or window
-        One value of the kind that `tiltframe.Query` accepts. Alternatively, pass ``points``.
+        The windows of the results, as in `tiltframe.Query`, but only of one kind. Alternatively, pass ``points``.
     within, where, measures, keys : optional
         As in `tiltframe.Query`.
     members : optional
@@ -110,8 +110,9 @@ def read(
     Returns
     -------
     DataFrame
-        level, window_start, window_end, keys, a column per measure, or per field of its records, partial. Later filters
-        of the DataFrame do not reduce the rows that are read: pass ``within`` and ``where`` here.
+        The columns level, window_start, window_end, the keys, one column per measure (with ``flat``, one per field of
+        its records), and partial. Later filters of the DataFrame do not reduce the rows that are read: pass ``within``
+        and ``where`` here.
 
     Raises
     ------
@@ -192,7 +193,9 @@ def read_states(
 
 
 def _warned(table: DataFrame, options: dict[str, str]) -> DataFrame:
-    """Emit the warnings of `tiltframe.FrameStore.query` on the driver; Spark plans a data source in another process."""
+    """Return the DataFrame, and emit the warnings of `tiltframe.FrameStore.query` on the driver, because Spark plans a
+    data source in another process.
+    """
     query, _ = from_options(options)
     query.warn_of_missing(stacklevel=3)
     return table

@@ -1,4 +1,5 @@
-"""store: write states from Spark jobs into a frame store. Tasks write invisible parts, and the driver commits once.
+"""store: write states from Spark jobs into a frame store. Tasks write parts, which readers do not see before the driver
+commits them.
 
 A part consists of the states of one level and bucket of time that one task writes. A task returns only a receipt of its
 part. A failed task that is repeated writes another part. Only the parts of successful attempts are committed;
@@ -80,7 +81,7 @@ def append(
 
     Guarantee
     ---------
-    Repeated tasks count once. A task has about 64 MB of states in memory at a time.
+    If Spark repeats a task, its states count once. A task has about 64 MB of states in memory at a time.
 
     Examples
     --------
@@ -187,14 +188,16 @@ class Change(Protocol[Result]):
         """The frame of the store."""
 
     def write(self, states: pa.Table) -> str:
-        """Write states, and return a receipt."""
+        """Write states as parts of the store, and return their receipt."""
 
     def commit(self, receipts: Iterable[str]) -> Result:
-        """Commit the written states."""
+        """Commit the states that belong to the receipts."""
 
 
 def _write_states(source: Source, states_schema: pa.Schema, change: Change[Result]) -> Result:
-    """Shuffle states by key and coarsest window, write them in tasks, and commit."""
+    """Shuffle states by key and coarsest window, write them in tasks, and commit them. Return the result of
+    the commit.
+    """
     frame = change.frame
     sharded = states_schema.insert(0, pa.field(COARSE, INSTANT))
 
@@ -203,7 +206,7 @@ def _write_states(source: Source, states_schema: pa.Schema, change: Change[Resul
             states = as_schema(table, states_schema)
             checked_instants(states, START)
             for at, name in enumerate(states_schema.names):
-                if name in frame.keys:  # normalize the bits of zeros and NaN
+                if name in frame.keys:  # so that equal zeros and equal NaN have equal bits
                     states = states.set_column(at, name, key_column(states.column(name)))
             yield with_coarsest(states, frame)
 
@@ -237,7 +240,8 @@ def rollup_into(
     on_null_time: str | Observation = "fail",
     scan: Literal["auto"] | None = None,
 ) -> bool:
-    """Roll up rows into a frame store, like `append` of `rollup`, but states never pass through the JVM.
+    """Roll up rows into a frame store. In contrast to `append` of the result of `rollup`, the states do not pass
+    through the JVM after they are merged.
 
     Parameters
     ----------
@@ -258,7 +262,7 @@ def rollup_into(
         Before any job starts: if the rows do not fit the store's frame, or the types of their states differ from the
         store. Later: if a task cannot read its rows or write; if the commit exists with other rows.
     OverflowError
-        Also if a result could not be computed.
+        If the result of a state could not be computed.
 
     Examples
     --------
@@ -279,7 +283,9 @@ def rollup_batch_into(
     stream: str,
     delay_us: int | None,
 ) -> bool:
-    """Roll up a micro-batch into a frame store like `rollup_into`. With a delay, record the watermark of the stream."""
+    """Roll up a micro-batch into a frame store like `rollup_into`. With ``delay_us``, the delay of the watermark in
+    microseconds, also record the watermark of ``stream``.
+    """
     watermark = None if delay_us is None else (stream, delay_us)
     return _roll_up_into(rows, store, writer, commit, recorded=recorded, watermark=watermark)
 
@@ -295,7 +301,9 @@ def _roll_up_into(
     scan: Literal["auto"] | None = None,
     watermark: tuple[str, int] | None = None,
 ) -> bool:
-    """Roll up rows, whose states the tasks write, and commit. ``watermark`` is the name of a stream and its delay."""
+    """Roll up rows in a job whose tasks write the states, and commit them. Return whether the commit is new.
+    ``watermark`` is the name of a stream and its delay in microseconds.
+    """
     check_store(store)
     source, schema = source_of(with_times(rows, store.frame.time, on_null_time), store.frame.columns_in, scan)
     store.frame.check(schema)
@@ -326,7 +334,9 @@ def _receipt(receipt: str) -> pa.Table:
 
 
 def _receipts(plan: Callable[[], TwoPhases]) -> list[str]:
-    """Run the job, and return the receipts of its tasks; raises `NotConserved` unless each shard is reported once."""
+    """Run the job, and return the receipts of its tasks. Raise `NotConserved` unless each shard is in the
+    results once.
+    """
     with raise_task_error():
         job = plan()
         rows = job.run().collect()

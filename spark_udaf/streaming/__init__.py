@@ -1,1 +1,1 @@
-"""streaming: Structured Streaming queries into a frame store."""
+"""streaming: Structured Streaming queries, into a frame store or over open windows that emit results."""

@@ -33,7 +33,7 @@ _TASK = 1 << 32  # the maximum number of messages of a task
 
 @dataclass(frozen=True)
 class OrderedJob(Job):
-    """The job of every shard of a stream of ordered windows, which can be pickled."""
+    """The work of the shards of a stream of ordered windows. Spark pickles it for its tasks."""
 
     input_schema: pa.Schema  # the schema of the rows of the stream
     kind: type[OrderedAggregator]
@@ -47,12 +47,12 @@ class OrderedJob(Job):
 
     @cached_property
     def inside(self) -> OrderedQuery:
-        """The query of a shard, in which keys are columns."""
+        """The query that runs in a shard. Its keys are columns, also those that are expressions in `query`."""
         return self.query.ordered_by(computed(self.query.order))
 
     @property
     def _computed_keys(self) -> dict[str, str]:
-        """The columns of computed keys, and their expressions."""
+        """The keys that are expressions, as a dict from the name of a column to its expression."""
         pairs = zip(self.inside.keyed_by.values(), self.query.keyed_by.values(), strict=True)
         return {name: text for name, text in pairs if name != text}
 
@@ -94,13 +94,15 @@ class OrderedJob(Job):
         return stream
 
     def loaded(self, state: Saved) -> OrderedStream:
-        """Restore the stream of a shard from a saved state; raises ``ValueError`` if the windows of the state
-        differ.
+        """Return the stream of a shard from its saved state. Raise ``ValueError`` if the windows of the saved state
+        differ from those of the query.
         """
         return OrderedStream.from_ipc(state, self.kind.of(self.inside))
 
     def take(self, stream: OrderedStream, messages: Iterable[Row]) -> pa.Table | None:
-        """Add the messages of a batch, and count late rows."""
+        """Add the rows in the messages of a batch to the stream. Return None, because late rows are counted, but not
+        emitted.
+        """
         ordered = sorted((m for m in messages if m.message is not None), key=lambda message: message[NUMBER])
         batches = [read_message(message.message, self.rows) for message in ordered]
         if batches:
@@ -108,11 +110,13 @@ class OrderedJob(Job):
         return None
 
     def advance(self, stream: OrderedStream, watermark: int | None, now: int | None) -> pa.Table:
-        """Advance the watermark, and return results. The clock is not used, because there are no timeouts."""
+        """Advance the watermark, and return the rows that are now emitted. ``now`` is ignored, because there are no
+        timeouts.
+        """
         return stream.advance(watermark)
 
     def read(self, message: pa.Buffer | bytes, result: pa.Schema, states: bool, flat: bool) -> pa.Table:
-        """Read a message of emitted rows."""
+        """Return the emitted rows of a message, as states or as results with the schema ``result``."""
         table = pa.Table.from_batches([read_message(message, self.emitted)])
         table = table if states else self.kind.of(self.query).results(table)
         return as_schema(flattened(table) if flat else table, result)

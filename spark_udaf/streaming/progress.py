@@ -29,7 +29,7 @@ _started: dict[str, tuple[FrameStore, str]] = {}
 
 
 def query_id(spark: SparkSession, checkpoint: str) -> str:
-    """Return the id that Spark writes into a checkpoint before the first batch.
+    """Return the id of the query of a checkpoint, which Spark writes into the checkpoint before the first batch.
 
     Spark reads the file, because it can access the checkpoint on classic Spark and on Spark Connect.
     """

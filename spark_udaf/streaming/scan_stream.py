@@ -1,7 +1,8 @@
 """scan_parquet_stream: Parquet files that arrive in a folder, and whose rows the tasks read.
 
-Spark lists the folder, selects the files of a batch, and records them in its checkpoint, so that each counts once.
-Only paths pass through the JVM. The latest event time, which Spark needs for the watermark, comes with the states.
+Spark lists the folder, selects the files of a batch, and records them in its checkpoint, so that each file is read in
+one batch. Only paths pass through the JVM. The tasks send the latest event time, which Spark needs for the watermark,
+with their states.
 """
 
 from __future__ import annotations
@@ -62,19 +63,19 @@ class Arriving:
     """The files that arrive in a folder, and the columns and rows to read. The object can be pickled."""
 
     folder: str  # A path or URI for Spark.
-    place: str  # The path of the file in ``filesystem``.
+    place: str  # The path of the folder in ``filesystem``.
     filesystem: fs.FileSystem
     schema: pa.Schema  # The schema of the rows, including columns of partitioned folders.
     filters: pc.Expression | None  # A condition on rows. None selects all rows.
     partitioning: Partitioning  # the conversion of folder names to columns
 
     def dataset(self, paths: Iterable[str]) -> ds.FileSystemDataset:
-        """Open files that Spark listed."""
+        """Return a dataset of files. ``paths`` are the paths that Spark has listed."""
         files = sorted(map(self.place_of, paths))
         return dataset_of(files, self.filesystem, self.partitioning, schema=self.schema, base=self.place)
 
     def scan(self, spark: SparkSession, paths: Iterable[str]) -> ParquetScan:
-        """Scan files that Spark listed, as one batch."""
+        """Return a scan of the files of one batch. ``paths`` are the paths that Spark has listed."""
         return ParquetScan(spark, self.dataset(paths), self.filters, None)
 
     def place_of(self, path: str) -> str:
@@ -118,7 +119,9 @@ class ParquetStream:
         return self.schema
 
     def delay_of(self, time: str) -> int | None:
-        """Return the delay of the watermark behind the newest event times in the files."""
+        """Return the delay of the watermark behind the latest event time in the files, in microseconds, or None without
+        a watermark. ``time`` is ignored.
+        """
         return self.delay_us
 
     @property
@@ -141,10 +144,11 @@ class ParquetStream:
         reduce: Reduce,
         schema: pa.Schema,
     ) -> DataFrame:
-        """Run ``reduce`` over the rows of each task's share of a batch, with the named columns only.
+        """Return a streaming DataFrame with the messages of ``schema`` that ``reduce`` returns. In each task, it
+        receives the rows of the task's share of a batch, with the named columns only, and the index of the share.
 
-        Messages are followed by the latest event time of the rows, from which Spark computes the watermark. Dates are
-        days in ``timezone``.
+        Each message is sent with the latest event time that its task has read, from which Spark computes the watermark.
+        Dates are days in ``timezone``.
         """
         arriving, tasks = self.arriving, self.tasks
         numbers = shard_numbers(tasks, tasks).tolist()
@@ -197,8 +201,9 @@ def share_of(
 ) -> list[tuple[int, list[int] | None]]:
     """Return the files and row groups that one of several tasks reads, so that all tasks read about the same bytes.
 
-    The result contains indices of files with row groups, or None for a complete file. Each row group is in one share.
-    ``sizes`` of row groups are only read for files that several tasks share.
+    The result contains pairs of the index of a file and the indices of its row groups, or None for the complete file.
+    Each row group is in one share. ``lengths`` are the sizes of the files in bytes. ``sizes`` receives the index of a
+    file and returns the sizes of its row groups; it is called only for files that several tasks share.
 
     >>> groups = lambda at: [10, 10, 10]
     >>> [share_of([5, 30], groups, share, 2) for share in range(2)]
@@ -238,7 +243,8 @@ def scan_parquet_stream(
     options: Mapping[str, str] | None = None,
     tasks: int | None = None,
 ) -> ParquetStream:
-    """Scan Parquet files that arrive in a folder in the Python workers, as fast input of streams.
+    """Return a stream of the Parquet files that arrive in a folder. The Python workers read them. It is a fast input of
+    `stream` and `stream_into`.
 
     Parameters
     ----------
@@ -256,14 +262,14 @@ def scan_parquet_stream(
     filters : pyarrow expression, or tuples such as ``[("host", "=", "a")]``
         The rows to read.
     filesystem : pyarrow filesystem, optional
-        For stores that need settings.
+        The filesystem of the folder, if it needs settings that a URI does not contain.
     partitioning : "hive", a pyarrow partitioning, or None
-        The conversion of folder names to columns.
+        The conversion of folder names to columns, as in `scan_parquet`.
     options : names and values
         Options of Spark's file source, such as ``{"maxFilesPerTrigger": "8"}``.
     tasks : int, optional
-        The number of tasks of a batch, each with an equal share of its row groups. The default is
-        ``spark.sql.shuffle.partitions``; the number of cores is best.
+        The number of tasks of a batch, each with about the same share of its bytes. The default is
+        ``spark.sql.shuffle.partitions``. The number of cores is the fastest choice.
 
     Returns
     -------

@@ -1,4 +1,5 @@
-"""Work of the tasks of a stream on rows, states and messages: Arrow batches as bytes, to and from shards.
+"""The work of the tasks of a stream. They send messages with states or rows to shards, and shards emit messages with
+states. A message is an Arrow batch as bytes.
 
 This code needs no Spark session, so it also runs without a JVM.
 
@@ -35,7 +36,9 @@ from tiltframe.streaming import EmitPolicy, LatePolicy, OpenWindows, OrderedStre
 from tiltframe.streaming.saved import OtherSavedFrame, Saved
 from tiltframe.streaming.stream_rules import CHANGE, DROPPED
 
-NUMBER = "number"  # The column of messages that contains the newest window of a batch, or the order of messages.
+# A column of messages. It contains the start of the newest window of a batch, or, for ordered windows, the position of
+# the message.
+NUMBER = "number"
 IN = MESSAGE.append(pa.field(NUMBER, pa.int64()))  # the schema of messages to a shard
 OUT = "message"  # the output column with the emitted messages of a shard; further columns contain its metrics
 
@@ -86,8 +89,8 @@ class Job:
         raise NotImplementedError
 
     def reduced(self, batches: Batches, task: int) -> Batches:
-        """Reduce the rows of a partition to one message per shard, followed by receipts. The first task also sends an
-        empty message to every shard, so that each shard is called.
+        """Yield messages to shards with the rows of a partition or their states, and then one receipt per shard. The
+        first task also sends an empty message to every shard, so that Spark calls each shard.
         """
         return with_receipts(self._messages(batches, task), self.numbers, task, IN)
 
@@ -95,7 +98,7 @@ class Job:
         raise NotImplementedError
 
     def received(self, shard: object, rows: Iterable[Row]) -> list[Row]:
-        """Return the messages of a batch without receipts; raises ``NotConserved`` if messages are missing."""
+        """Return the messages of a batch without receipts. Raise ``NotConserved`` if messages are missing."""
         rows = list(rows)
         Received(None, None).check(
             [Message(shard, row.message, row.content, row.rows) for row in rows if row.message is not None]
@@ -103,13 +106,15 @@ class Job:
         return [row for row in rows if row.content != Content.RECEIPT]
 
     def _waking(self, number: int | None) -> pa.RecordBatch:
-        """Return empty messages, one for each shard, so that Spark calls every shard."""
+        """Return empty messages, one for each shard, so that Spark calls every shard. ``number`` is their value in the
+        column `NUMBER`.
+        """
         nothing = [pa.nulls(len(self.numbers), field.type) for field in list(MESSAGE)[1:]]
         repeated = pa.array([number] * len(self.numbers), pa.int64())
         return pa.RecordBatch.from_arrays([pa.array(self.numbers), *nothing, repeated], schema=IN)
 
     def pack_emitted(self, windows: OpenWindows | OrderedStream, emitted: Sequence[pa.Table]) -> Iterator[Row]:
-        """Yield the metrics of the shard, then the emitted rows as messages."""
+        """Yield one row with the metrics of the shard, and then one row per message with emitted states."""
         yield Row(**counted(windows.progress))
         tables = [as_schema(table, self.emitted) for table in emitted if table.num_rows]
         if not tables:
@@ -138,7 +143,7 @@ class ShardJob(Job):
 
     @cached_property
     def partial_frame(self) -> TiltFrame:
-        """The frame that reduces rows."""
+        """The frame by which tasks reduce rows before the shuffle."""
         return self._no_windows().partial_frame
 
     @cached_property
@@ -188,11 +193,15 @@ class ShardJob(Job):
             yield self._waking(newest)
 
     def begun(self) -> OpenWindows:
-        """Return a new shard, whose types are set so that its levels can follow the watermark before the first row."""
+        """Return the windows of a new shard. The types of their states are set, so that the levels can follow the
+        watermark before the first row.
+        """
         return self._typed(self._no_windows())
 
     def loaded(self, state: Saved) -> OpenWindows:
-        """Return the shard of a saved state. Raise ``ValueError`` if the frame of the saved state differs."""
+        """Return the windows of a shard from its saved state. Raise ``ValueError`` if the frame of the saved state
+        differs.
+        """
         bounds = {"max_keys": self.max_keys, "beyond": self.beyond}
         try:
             windows = OpenWindows.from_ipc(state, self.frame, self.emit, self.late, **bounds)
@@ -213,13 +222,17 @@ class ShardJob(Job):
                 )
 
     def _typed(self, windows: OpenWindows) -> OpenWindows:
-        """Add an empty table, which sets the types of all states, including those of added measures."""
+        """Return the windows. If the types of their states are unknown, an empty table is added, which sets the types,
+        also those of added measures.
+        """
         if not windows.typed:
             windows.add(self.partial.empty_table())
         return windows
 
     def take(self, windows: OpenWindows, messages: Iterable[Row]) -> pa.Table | None:
-        """Add the messages of a batch; return dropped late rows if the job emits them."""
+        """Add the states and rows in the messages of a batch to the windows. Return the states of dropped late rows if
+        the job emits them, and otherwise None.
+        """
         states: list[pa.RecordBatch] = []
         rows: list[pa.RecordBatch] = []
         newest: int | None = None
@@ -239,7 +252,9 @@ class ShardJob(Job):
         return self._as_emitted(dropped) if self.dropped and dropped.num_rows else None
 
     def advance(self, windows: OpenWindows, watermark: int | None, now: int | None) -> pa.Table:
-        """Advance the time, and return emitted windows."""
+        """Advance the time, and return the states of the windows that are now emitted. ``watermark`` and ``now`` are in
+        microseconds UTC.
+        """
         return windows.advance(watermark, now)
 
     def read(self, message: pa.Buffer | bytes, result: pa.Schema, states: bool, flat: bool) -> pa.Table:
@@ -251,7 +266,7 @@ class ShardJob(Job):
         return as_schema(table, result)
 
     def _as_emitted(self, dropped: pa.Table) -> pa.Table:
-        """Add the columns of emitted states to dropped states."""
+        """Return the states of dropped rows with the columns of emitted states."""
         finest, same = self.frame.levels[0].name, {REASON: DROPPED, REVISION: 0, PARTIAL: False, CHANGE: 1}
         table = dropped.append_column(LEVEL, pa.array([finest] * dropped.num_rows))
         for field in self.emitted:
@@ -272,7 +287,7 @@ class ShardJob(Job):
         return table, keys_as_in_states(keyed(table, self.frame.keyed_by, (), self.frame.timezone).keys)
 
     def _newest(self, table: pa.Table, reduced: bool) -> int:
-        """Return the start of the newest window of the finest level with states or rows."""
+        """Return the start of the newest window of the finest level that has states or rows, in microseconds UTC."""
         if reduced:
             return int(instants_of(table).max())
         return int(
@@ -288,14 +303,14 @@ def names_of(levels: Sequence[str]) -> list[str]:
 
 
 def counted(progress: Progress) -> dict[str, int | None]:
-    """Return the metrics of a shard by name."""
+    """Return the metrics of a shard as a dict from names to numbers."""
     numbers = {name: getattr(progress, name) for name in _SUMS} | {WATERMARK: progress.watermark_us}
     by_level = {f"{kind} {level}": n for kind in _BY_LEVEL for level, n in getattr(progress, kind).items()}
     return numbers | by_level
 
 
 def read_counted(numbers: Mapping[str, int | None]) -> Progress:
-    """Convert the combined metrics of the shards of a stream to `Progress`."""
+    """Return the combined metrics of the shards of a stream as a `Progress`."""
     counts: dict[str, Any] = {name: numbers[name] or 0 for name in _SUMS}
     for kind in _BY_LEVEL:
         begin = f"{kind} "

@@ -56,7 +56,9 @@ class ShardWindows(SentWithVersion, StatefulProcessor):
         self._shard_state = handle.getValueState("kept", _SHARD_STATE)
 
     def handleInputRows(self, key: Any, rows: Iterator[Row], timerValues: TimerValues) -> Iterator[Row]:
-        """Process the messages of a batch, and advance the time."""
+        """Add the messages of a batch to the windows, advance the time, and yield the metrics and emitted rows of the
+        shard.
+        """
         windows, before, timer = self._loaded()
         if timer is not None:
             self._handle.deleteTimer(timer)
@@ -66,7 +68,7 @@ class ShardWindows(SentWithVersion, StatefulProcessor):
     def handleExpiredTimer(
         self, key: Any, timerValues: TimerValues, expiredTimerInfo: ExpiredTimerInfo
     ) -> Iterator[Row]:
-        """Advance the time in a batch without rows."""
+        """Advance the time in a batch without rows, and yield the metrics and emitted rows of the shard."""
         windows, before, _ = self._loaded()
         yield from self._advanced(windows, timerValues, before)
 
@@ -74,8 +76,8 @@ class ShardWindows(SentWithVersion, StatefulProcessor):
         """Do nothing, because no resource is open."""
 
     def _loaded(self) -> tuple[Any, Mapping[str, StoredTable], int | None]:
-        """Return a shard, its saved blocks and its timer. Raise ``ValueError`` if the state belongs to
-        another stream.
+        """Return the windows of a shard, its saved blocks by name, and its timer, in milliseconds, or None. Raise
+        ``ValueError`` if the state belongs to another stream, or to another number of shards.
         """
         value = self._shard_state.get()
         if value is None:
@@ -101,7 +103,9 @@ class ShardWindows(SentWithVersion, StatefulProcessor):
         return StoredTable(size, checksum, fetch)
 
     def _put(self, state: Saved, before: Mapping[str, StoredTable]) -> bytes:
-        """Write the changed blocks, remove old pieces, and return the joined small blocks."""
+        """Write the blocks that have changed since ``before``, remove the pieces that are not used any more, and return
+        the bytes of all small blocks, joined.
+        """
         small, were_small = _small(state.blocks), _small(before)
         together = b"".join(
             block.data for name, block in state.blocks.items() if name in small
@@ -138,8 +142,8 @@ def _pieces(size: int) -> int:
 
 
 def _small(blocks: Mapping[str, StoredTable]) -> set[str]:
-    """Return the names of small blocks that are stored in one value, whose size is at most that of a piece. The choice
-    depends only on sizes.
+    """Return the names of the small blocks that are stored together in one value of at most `_PIECE_BYTES` bytes. The
+    choice depends only on the sizes and the order of the blocks.
     """
     chosen, total = set(), 0
     for name, block in blocks.items():
@@ -160,7 +164,7 @@ def _unpacked(blocks: Mapping[str, StoredTable], data: memoryview) -> dict[str, 
 
 
 def output_schema(levels: Sequence[str]) -> StructType:
-    """Return the schema of the output of shards: messages, or metrics."""
+    """Return the schema of the output of shards. A row has either a message or metrics."""
     return StructType([StructField(OUT, BinaryType()), *(StructField(name, LongType()) for name in names_of(levels))])
 
 

@@ -1,4 +1,6 @@
-"""Stateful processing of shards by `transformWithState` or `transformWithStateInPandas`, whichever PySpark has."""
+"""Stateful processing of shards by `transformWithState`, or by `transformWithStateInPandas` if PySpark does not have
+it.
+"""
 
 from __future__ import annotations
 
@@ -15,7 +17,7 @@ if TYPE_CHECKING:
 
 
 def check_has_state() -> None:
-    """Raise ``ValueError`` if this PySpark cannot keep the state of a stream in Python."""
+    """Raise ``ValueError`` if the installed PySpark does not support stateful streams in Python."""
     if not has_state():
         refuse("su.stream", "4.0", "write the stream to a store with su.stream_into, and read the store with su.read")
 

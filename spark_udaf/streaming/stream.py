@@ -66,12 +66,12 @@ def stream(
 
     Parameters
     ----------
-    df : streaming DataFrame, or Parquet files as `scan_parquet_stream` gives them
+    df : streaming DataFrame, or Parquet files from `scan_parquet_stream`
         A stream of any source, with the frame's time, keys and the columns of its measures. Its watermark, set by
         ``df.withWatermark``, closes windows.
     frame : TiltFrame, OrderedFrame or RunningAggregation
-        For ordered windows, of a chain or as in `tiltframe.running`, rows wait until the watermark has passed them, and
-        each result is emitted once. Rows behind the watermark are late, and dropped.
+        An OrderedFrame or a RunningAggregation has ordered windows: their rows wait until the watermark has passed
+        them, and each result is emitted once. Rows behind the watermark are late, and are dropped.
     emit : EmitPolicy or str, optional
         The policy of emission, from `tiltframe.streaming`, or its text, such as ``periodic(1m, having='n > 300')``. The
         default is ``after_close``, or ``periodic(2s)`` for a frame whose only level is ``all``.
@@ -91,7 +91,7 @@ def stream(
     max_keys : int, optional
         The maximum number of distinct keys of one shard.
     beyond : str
-        The treatment of rows of more keys: ``error``, or ``drop``, which counts them.
+        The treatment of rows whose keys exceed ``max_keys``: ``error``, or ``drop``, which counts them.
     on_null_time : str
         The treatment of rows of a DataFrame whose time is null: ``fail`` the job, or ``skip`` them. Each batch counts
         skipped rows in its progress, ``observedMetrics["null_times"]["rows"]``.
@@ -116,8 +116,8 @@ def stream(
     ------
     ValueError, TypeError
         If arguments cannot be read, rows do not fit the frame, or the policy needs a watermark that ``df`` lacks.
-        Nothing has started then. A checkpoint of another frame or number of shards fails the first batch of the query
-        with the difference. Measures may be added; they begin at the restart.
+        Nothing has started then. If the checkpoint has another frame or number of shards, the first batch of the query
+        fails, and the error names the difference. Measures may be added; they contain the rows after the restart.
 
     Guarantee
     ---------
@@ -185,7 +185,9 @@ def stream(
 
 
 def _next_name() -> str:
-    """Return a new name in this process, because Spark refuses equal names in a query."""
+    """Return the default name of a stream, which is different for each stream of the process, because Spark rejects
+    equal names in a query.
+    """
     number = next(_numbers)
     return OBSERVED if number == 1 else f"{OBSERVED} {number}"
 
@@ -225,7 +227,7 @@ def _not_ahead(batches: Batches, query: TiltFrame | OrderedQuery, ahead: str) ->
 
 
 def _read(messages: DataFrame, job: ShardJob | OrderedJob, *, schema: pa.Schema, states: bool, flat: bool) -> DataFrame:
-    """Convert the messages of shards to rows."""
+    """Return a DataFrame with the emitted rows in the messages of shards. Its schema is ``schema``."""
 
     def read(batches: Batches) -> Batches:
         tune_worker()
@@ -270,7 +272,7 @@ def _prepare(spark: SparkSession) -> None:
 
 @dataclass(frozen=True)
 class StreamRows:
-    """The rows of a streaming DataFrame."""
+    """A streaming DataFrame, as the source of rows."""
 
     df: DataFrame
 
@@ -305,7 +307,9 @@ class StreamRows:
         reduce: Reduce,
         schema: pa.Schema,
     ) -> DataFrame:
-        """Pass only the named columns to Python."""
+        """Return a streaming DataFrame with the messages of ``schema`` that ``reduce`` returns for the batches of each
+        partition, which have only the columns ``columns``, and for the index of the partition.
+        """
 
         def reduce_here(batches: Batches) -> Batches:
             context = TaskContext.get()

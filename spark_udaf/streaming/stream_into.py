@@ -51,7 +51,7 @@ def stream_into(
 
     Parameters
     ----------
-    df : streaming DataFrame, or Parquet files as `scan_parquet_stream` gives them
+    df : streaming DataFrame, or Parquet files from `scan_parquet_stream`
         A stream that can be read again after a failure, with the time, keys and columns of the store's frame.
     store : FrameStore
         A store that is accessible to the driver and the tasks. It may be new, and may have other writers.
@@ -190,7 +190,9 @@ def _checked_trigger(trigger: object) -> dict[str, Any]:
 
 
 def _warn_of_former(query: StreamingQuery, store: FrameStore, stream: str, former: str) -> None:
-    """Warn that a new query begins a stream again that the store already has. Stop the query if warnings are errors."""
+    """Warn that a new query reads a stream from its beginning, although the store has rows of the stream from another
+    query. Stop the query if warnings are errors.
+    """
     try:
         warnings.warn(
             f"the store {store.display_uri} has rows of the stream {stream!r} by the writer "

@@ -25,7 +25,8 @@ def sql(
     *,
     exact: bool = True,
 ) -> DataFrame:
-    """Run a query with our functions, ``su.sql(spark, query)``, or answer one from a store, ``su.sql(query, store)``.
+    """Run a query that calls functions of this library, ``su.sql(spark, query)``, or answer a query from a store,
+    ``su.sql(query, store)``.
 
     Parameters
     ----------
@@ -37,13 +38,14 @@ def sql(
         A query that a store answers is ``SELECT … FROM table [WHERE …] [GROUP BY …] [HAVING …] [ORDER BY …] [LIMIT n]``
         of a table or view of the session. Groups are ``window(ts, '1 hour')`` or ``date_trunc('hour', ts)``, and keys
         of the frame; conditions compare keys, or the time with moments at which a window begins, by ``>=`` and ``<``;
-        aggregates are ``count``, ``min`` and ``max``, and ``sum`` of whole numbers and decimals. The store has the
-        table's rows; driver and tasks must reach it.
+        aggregates are ``count``, ``min`` and ``max``, and ``sum`` of whole numbers and decimals. The store must contain
+        the rows of the table, and be accessible to the driver and to tasks.
     spark : SparkSession, optional
         For a query and a store; by default the active session.
     exact : bool
         For a query and a store. With ``exact=False``, ``avg``, and ``sum`` of doubles, are also answered. Spark rounds
-        them at every row, in an order that may change, and a store once. So the results may differ in the last digits.
+        their sums at every row, in an order that may change, and a store rounds once. The results may therefore differ
+        in the last digits.
 
     Returns
     -------
@@ -98,7 +100,8 @@ def sql(
 
 @cache
 def _functions() -> tuple[dict[str, Function], dict[str, Family]]:
-    """Return two mappings: from SQL names that aggregate rows to their aggr function, and from all names to a `Family`.
+    """Return two dicts. The keys of the first are the names of the SQL functions that aggregate rows, and its values
+    are functions of `aggr`. The keys of the second are the names of all SQL functions, and its values are families.
 
     A family consists of the SQL functions that are made from one aggr function.
     """

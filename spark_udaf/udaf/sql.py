@@ -180,7 +180,7 @@ def _function_of(of_driver: str | None, pickled: bytes, name: str) -> SqlFunctio
 
 
 def families(types: Sequence[str] = _TYPES) -> list[Family]:
-    """List the families of all functions."""
+    """Return the families of SQL functions for all registered functions. ``types`` is the same as in `register`."""
     kinds = {name: arrow_type(name) for name in types}
     return [family for name in _all_names() for family in _families(name, kinds, is_chosen=False)]
 
@@ -190,8 +190,8 @@ def _all_names() -> list[str]:
 
 
 def _families(name: str, kinds: Mapping[str, pa.DataType], is_chosen: bool) -> list[Family]:
-    """List the families of a function: one for columns of any type or for doubles, and one for each further type if the
-    type of results depends on it.
+    """Return the families of a function. There is one family if the type of its results does not depend on the type of
+    the column. Otherwise, there is one for doubles, and one for each type in ``kinds`` that the function accepts.
 
     A function whose results need parameters, such as funnel, has no families.
     """
@@ -297,8 +297,8 @@ def _family(name: str, function: Function, dtype: pa.DataType | None) -> dict[st
 def _of_lists(
     spec: UdafSpec, names: list[str], positional: Sequence[pa.Array], named: Mapping[str, pa.Array]
 ) -> tuple[UdafSpec, pa.Array, Groups]:
-    """Return the function with the parameters that SQL passes as columns. Inputs and weights are the fields of structs
-    in lists.
+    """Return the function with the parameters that SQL passes as columns, the elements of the lists, and the groups of
+    elements, one per list. If there are several inputs or weights, the elements are structs.
     """
     with error_label(spec.label + LIST):
         lists, parameters = _column(positional)
@@ -362,8 +362,8 @@ def _accessor(name: str, function: type[Function]) -> Callable[..., pa.Array]:
 def _apply_parameters(
     spec: UdafSpec, names: list[str], positional: Sequence[pa.Array], named: Mapping[str, pa.Array]
 ) -> tuple[UdafSpec, pa.Array, pa.Array | None]:
-    """Return the function with the parameters that SQL passes as columns after the inputs. Weights are
-    passed by name.
+    """Return the function with the parameters that SQL passes as columns after the inputs, the values (structs if there
+    are several inputs), and the weights or None. Weights are passed by name.
     """
     with error_label(spec.label):
         values, positional = _column(positional)
@@ -382,7 +382,9 @@ def _apply_parameters(
 def further_inputs(
     inputs: Sequence[str], positional: Sequence[T], named: Mapping[str, T]
 ) -> tuple[list[T], Sequence[T], Mapping[str, T]]:
-    """Separate the inputs after the first, which are passed by keyword or by position, from the parameters."""
+    """Return the inputs after the first, and the remaining positional and named arguments, which are parameters. An
+    input is passed by keyword or by position. Raise ``ValueError`` if an input is missing.
+    """
     left, left_by_name = list(positional), dict(named)
     further: list[T] = []
     missing: list[str] = []
@@ -406,7 +408,9 @@ def _column(positional: Sequence[pa.Array]) -> tuple[pa.Array, Sequence[pa.Array
 
 
 def _arguments(names: list[str], positional: Sequence[pa.Array], named: Mapping[str, pa.Array]) -> dict[str, pa.Array]:
-    """Return positional and named arguments by the names of parameters."""
+    """Return a dict from names of parameters to positional and named arguments. ``names`` are the parameters in the
+    order of positional arguments.
+    """
     takes = f"it takes {', '.join(names) or 'no parameters'} after its column"
     if len(positional) > len(names):
         raise ValueError(
@@ -432,7 +436,9 @@ def _constants(names: list[str], positional: Sequence[pa.Array], named: Mapping[
 
 
 def _number(sql_value: Any) -> Any:
-    """Convert decimals, such as 0.99 in SQL, to floats."""
+    """Return a value of SQL as the value of a parameter: decimals, such as 0.99, become floats, and lists become
+    tuples.
+    """
     if isinstance(sql_value, list):
         return tuple(_number(value) for value in sql_value)
     return float(sql_value) if isinstance(sql_value, Decimal) else sql_value
@@ -452,7 +458,7 @@ def _member(field: pa.Field) -> pa.DataType:
 
 
 def sql_column(results: pa.Array, dtype: pa.DataType) -> pa.Array:
-    """Convert results to their type in SQL."""
+    """Return results as ``dtype``, their type in SQL."""
     if not pa.types.is_struct(dtype):
         return results.cast(dtype)
     pairs = zip(results.flatten(), dtype, strict=True)
@@ -461,14 +467,14 @@ def sql_column(results: pa.Array, dtype: pa.DataType) -> pa.Array:
 
 
 def _member_column(part: pa.Array, dtype: pa.DataType) -> pa.Array:
-    """Convert a field of records. Quantiles are a record in Python, and a map in SQL."""
+    """Return a field of records in its type in SQL. Quantiles are a record in Python, and a map in SQL."""
     if pa.types.is_map(dtype) and pa.types.is_struct(part.type):
         return _map(part)
     return part.cast(dtype, safe=False)
 
 
 def _map(record: pa.StructArray) -> pa.MapArray:
-    """Convert records of quantiles to maps from the fields' names to their values."""
+    """Return records of quantiles as maps from the names of fields to their values."""
     names = [f.name for f in record.type]
     n, width = len(record), len(names)
     order = pa.array(np.arange(n * width).reshape(width, n).T.ravel())
