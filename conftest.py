@@ -1,4 +1,6 @@
-"""What all tests share: environment variables, marks, `--few`, and failures for skipped tests with CI=true."""
+"""Settings and fixtures of all tests: environment variables, marks, the option ``--few``, and failures in place of
+skips with CI=true.
+"""
 
 import gc
 import os
@@ -12,9 +14,9 @@ import pytest
 
 ROOT = Path(__file__).parent
 
-LONG_PAGES = {"streams.md", "spark.md", "rerunning.md"}  # of docs, whose examples start streams on Spark
+LONG_PAGES = {"streams.md", "spark.md", "rerunning.md"}  # pages of docs/ whose examples start streams on Spark
 
-# A test may be skipped in CI for these reasons alone: an installation would not help.
+# The only reasons for which a test may be skipped in CI. Installing a tool or a package would not help.
 ALLOWED_SKIPS = (
     "root may write everywhere",
     "needs root, to act as another user",
@@ -24,25 +26,25 @@ ALLOWED_SKIPS = (
     "this PySpark has no TwsTester",
 )
 
-# Spark's workers run the ``python3`` of the PATH by default: let them use the interpreter of the tests.
+# Spark's workers run the ``python3`` on the PATH by default; they must use the interpreter of the tests.
 os.environ.setdefault("PYSPARK_PYTHON", sys.executable)
 os.environ.setdefault("SPARK_LOCAL_IP", "127.0.0.1")
-# JVMs of tests live for a minute: the optimizing compiler and a concurrent collector take more time than they save.
+# JVMs of tests run for about a minute, in which the optimizing compiler and a concurrent collector do not save time.
 SHORT_LIVED_JVM = "-XX:TieredStopAtLevel=1 -XX:+UseSerialGC"
-SPARK_CLASSES = Path(sys.prefix, "spark.jsa")  # an archive that tests/spark_classes.py makes for this environment
+SPARK_CLASSES = Path(sys.prefix, "spark.jsa")  # written by tests/spark_classes.py, so that JVMs start faster
 ARCHIVED = f" -XX:SharedArchiveFile={SPARK_CLASSES} -Xlog:cds*=off" if SPARK_CLASSES.exists() else ""
-os.environ.setdefault("SPARK_SUBMIT_OPTS", SHORT_LIVED_JVM + ARCHIVED)  # of drivers
-os.environ.setdefault("SPARK_LAUNCHER_OPTS", SHORT_LIVED_JVM)  # of the process that prints the driver's command
-os.environ.setdefault("SPARK_DAEMON_JAVA_OPTS", SHORT_LIVED_JVM)  # of masters and workers
+os.environ.setdefault("SPARK_SUBMIT_OPTS", SHORT_LIVED_JVM + ARCHIVED)  # for drivers
+os.environ.setdefault("SPARK_LAUNCHER_OPTS", SHORT_LIVED_JVM)  # for the process that prints the driver's command
+os.environ.setdefault("SPARK_DAEMON_JAVA_OPTS", SHORT_LIVED_JVM)  # for masters and workers
 
 
 def refresh_entry_points():
     """Write the entry points of pyproject.toml into the metadata of an editable installation of this tree.
 
-    An editable installation copies them once, so extensions that pyproject.toml declares later would be missing.
+    pip copies the entry points at installation, so extensions that pyproject.toml declares later would be missing.
     """
     declaration = ROOT / "pyproject.toml"
-    if not declaration.exists():  # in a copy of this file
+    if not declaration.exists():  # this file has been copied without the project
         return
     project = tomllib.loads(declaration.read_text(encoding="utf-8"))["project"]
     groups = {"console_scripts": project["scripts"], **project["entry-points"]}
@@ -68,19 +70,21 @@ refresh_entry_points()
 
 
 def pytest_addoption(parser):
-    """Let a quick run leave parameters out."""
+    """Add the option ``--few N``, with which each test runs with at most N of its parameters."""
     parser.addoption("--few", type=int, metavar="N", help="run a test with at most N of its parameters, far apart")
 
 
 @pytest.hookimpl(wrapper=True)
 def pytest_collection_modifyitems(config, items):
-    """Mark long pages and tests that need a session of Spark, and reduce parametrized tests to ``--few`` parameters."""
+    """Mark tests with the fixture ``spark`` as ``spark``, and pages in `LONG_PAGES` as ``long``. With ``--few N``,
+    deselect all but N parameters of each test.
+    """
     for item in items:
         if "spark" in getattr(item, "fixturenames", ()):
             item.add_marker(pytest.mark.spark)
         if item.path.name in LONG_PAGES:
             item.add_marker(pytest.mark.long)
-    yield  # -m leaves tests out
+    yield  # here, pytest deselects tests by -m
     if limit := config.getoption("--few"):
         by_function = defaultdict(list)
         for item in items:
@@ -92,7 +96,9 @@ def pytest_collection_modifyitems(config, items):
 
 @pytest.fixture(scope="session", autouse=True)
 def machine_code():
-    """Compile loops at their first call in the process of the tests. Processes that tests start do as users' do."""
+    """Compile loops at their first call in the process of the tests. Processes that tests start compile them as for
+    users, once there is enough work.
+    """
     from aggr.compiling.jit import compile_at_once
 
     with compile_at_once():
@@ -101,7 +107,7 @@ def machine_code():
 
 @pytest.fixture(scope="session")
 def spark():
-    """Return the classic session that tests share unless they need a separate process."""
+    """Yield the classic Spark session that all tests share, except tests that need a process of their own."""
     from tests import engines
 
     with engines.session("classic") as session:
@@ -110,7 +116,7 @@ def spark():
 
 @pytest.fixture(autouse=True)
 def shared_session_of_pages(request, monkeypatch):
-    """Run a page's Spark examples in the session of the tests, and keep that session when the page stops it."""
+    """Run the Spark examples of a page in the session of the tests, which a ``stop`` in the page does not end."""
     page = request.node.path
     if page.suffix == ".md" and "SparkSession.builder.master" in page.read_text():
         request.getfixturevalue("spark")
@@ -120,7 +126,9 @@ def shared_session_of_pages(request, monkeypatch):
 
 
 def fail_if_skipped(report):
-    """With CI=true, let a test or file that is skipped fail, unless its reason is among `ALLOWED_SKIPS`."""
+    """If CI=true, change the outcome of a skipped test or file to failed, unless the reason contains a text of
+    `ALLOWED_SKIPS`.
+    """
     if os.environ.get("CI") != "true" or not report.skipped or hasattr(report, "wasxfail"):
         return
     reason = report.longrepr[2] if isinstance(report.longrepr, tuple) else str(report.longrepr)
@@ -154,5 +162,7 @@ def readme_folder(request, tmp_path_factory, monkeypatch):
 
 
 def pytest_unconfigure():
-    """Let the interpreter free what `spark_udaf.plan.worker` froze; DuckDB reports frozen objects as leaks at exit."""
+    """Unfreeze the objects that `spark_udaf.plan.worker` has frozen in the garbage collector. Otherwise DuckDB reports
+    them as leaks at exit.
+    """
     gc.unfreeze()

@@ -57,9 +57,7 @@ def draw_scale(figures: Any) -> Figure:
 
 
 def _none(_label: str) -> bool:
-    """Return False, because the colours of these plots distinguish the cases, and not the rows of tiltframe from other
-    rows.
-    """
+    """Return False: in these plots the colours distinguish the cases, and all rows have the same colours."""
     return False
 
 

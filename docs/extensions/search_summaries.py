@@ -1,7 +1,7 @@
 """A Sphinx extension that shows a summary for each search result: the first sentences of a page, section or docstring.
 
-Sphinx itself shows text around the word, for pages alone, and only if a server sends the pages. These summaries are
-written into a script next to the index, so that they also appear if the site is opened as files.
+Sphinx itself shows the text around the word, only for pages, and only if a server sends the pages. The summaries are in
+a script of the site, so that they also appear if the site is opened as files.
 """
 
 from __future__ import annotations
@@ -39,7 +39,7 @@ document.addEventListener("DOMContentLoaded", () => {
 
 
 def shorten(text: str) -> str:
-    """Join the lines of a text, and cut it at the last word before `LONGEST`."""
+    """Return a text on one line. A longer text than `LONGEST` characters is cut between two words."""
     text = " ".join(text.split())
     if len(text) <= LONGEST:
         return text
@@ -47,7 +47,9 @@ def shorten(text: str) -> str:
 
 
 def first_paragraph(parent: nodes.Element) -> str:
-    """Return the first paragraph in an element, without those of tables and of inner sections; "" if it has none."""
+    """Return the first paragraph among the children of an element, shortened, or "" if there is none before the first
+    documented name.
+    """
     for child in parent.children:
         if isinstance(child, nodes.paragraph) and child.astext().strip():
             return shorten(child.astext())
@@ -57,7 +59,9 @@ def first_paragraph(parent: nodes.Element) -> str:
 
 
 def summaries_of(page: nodes.document, address: str) -> dict[str, str]:
-    """Map the addresses of a page, its sections and the names that it documents to their summaries."""
+    """Return address → summary for a page, its sections and the names that it documents. ``address`` is that of the
+    page.
+    """
     summaries: dict[str, str] = {}
     for section in page.findall(nodes.section):
         summary = first_paragraph(section)
@@ -75,7 +79,7 @@ def summaries_of(page: nodes.document, address: str) -> dict[str, str]:
 
 
 def write_summaries(app: Sphinx, error: Exception | None) -> None:
-    """Write the script with the summaries of all pages."""
+    """Write the script with the summaries of all pages, after a build of HTML."""
     if error is not None or app.builder.format != "html":
         return
     summaries: dict[str, str] = {}
@@ -86,7 +90,7 @@ def write_summaries(app: Sphinx, error: Exception | None) -> None:
 
 
 def add_script(app: Sphinx, page: str, *_: Any) -> None:
-    """Load the script on the page of search results."""
+    """Add the script with the summaries to the page of search results."""
     if page == "search":
         app.add_js_file(SCRIPT)
 

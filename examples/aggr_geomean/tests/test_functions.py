@@ -1,4 +1,4 @@
-"""The laws, and independent answers: `statistics.geometric_mean`, and a prefix by brute force."""
+"""Both functions obey the laws, and agree with `statistics.geometric_mean` and with a prefix found by brute force."""
 
 from __future__ import annotations
 

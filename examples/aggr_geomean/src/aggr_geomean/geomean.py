@@ -31,8 +31,8 @@ class LogarithmsState(State):
 class Geomean(Function):
     """The geometric mean of positive numbers.
 
-    The state is the exact sum of the rounded logarithms, and their count: adding them up is free of error, so that
-    merging is, too.
+    The state is the count of the numbers, and the exact sum of their rounded logarithms. Exact sums are added without
+    error, so merging adds none.
     """
 
     name = "geomean"

@@ -13,7 +13,7 @@ from aggr.extend import accessor
 
 @dataclass(frozen=True)
 class Prefix(PerGroup):
-    """The common prefix of texts, say of paths."""
+    """The longest common prefix of texts, such as paths."""
 
     name = "prefix"
     keeps = "the common prefix so far"
@@ -23,27 +23,27 @@ class Prefix(PerGroup):
     result_kind = pa.string()
 
     def check_input(self, dtype: pa.DataType) -> None:
-        """Take strings."""
+        """Raise ``TypeError`` unless the column contains strings."""
         if not pa.types.is_string(dtype):
             raise TypeError(f"prefix cannot take a column of type {dtype}; it takes strings")
 
     def start(self) -> str | None:
-        """Begin with nothing known."""
+        """Return the state of a group without values, None."""
         return None
 
     def add(self, state: str | None, value: str) -> str:
-        """Shorten to what the value begins with as well."""
+        """Return the longest common prefix of a state and a value."""
         if state is None:
             return value
         same = (i for i, (a, b) in enumerate(zip(state, value, strict=False)) if a != b)
         return state[: next(same, min(len(state), len(value)))]
 
     def combine(self, a: str | None, b: str | None) -> str | None:
-        """Return the common prefix of both."""
+        """Return the longest common prefix of two states."""
         return a if b is None else self.add(a, b)
 
     def result(self, state: str | None) -> str | None:
-        """Return the prefix unchanged."""
+        """Return the state itself, which is the prefix."""
         return state
 
     @accessor(pa.bool_())
