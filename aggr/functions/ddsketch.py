@@ -98,7 +98,7 @@ class DdsState(SketchState):
     def _key_ranges(self, x: Numbers) -> tuple[Whole, Whole] | None:
         """Return the lowest and the highest key of each group of positive numbers, each of shape (groups,).
 
-        An empty group has the keys 1 and 0. Return None if the minima and maxima are unknown.
+        An empty group has the keys 1 and 0. Return None if a number is NaN.
         """
         extremes = x.extremes
         if extremes is None:

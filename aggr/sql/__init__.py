@@ -31,7 +31,7 @@ _MODULES |= dict.fromkeys(("Side", "equalities"), "equality_sides")
 
 
 def __getattr__(name: str) -> Any:
-    """Load the module of a public function when the function is first used."""
+    """Return a public name from its module. The module is loaded when the name is first used."""
     if name not in __all__:
         raise AttributeError(f"module 'aggr.sql' has no attribute {name!r}")
     function = getattr(import_module(f"aggr.sql.{_MODULES.get(name, 'evaluation')}"), name)

@@ -21,7 +21,7 @@ from aggr.sql.types import caster, coerce, common_type, decimal_type, named_type
 
 HALF_AWAY_FROM_ZERO = "half_towards_infinity"
 _MOST_DIGITS = 38
-_WIDEST = 76  # the digits of Arrow's 256-bit decimals
+_WIDEST = 76  # the maximum number of digits of Arrow's 256-bit decimals
 _KERNELS = {"+": pc.add_checked, "-": pc.subtract_checked, "*": pc.multiply_checked}
 _SUMS: dict[type[exp.Expr], str] = {exp.Add: "+", exp.Sub: "-"}
 _PRODUCTS: dict[type[exp.Expr], str] = {exp.Mul: "*", exp.Div: "/", exp.Mod: "%", exp.IntDiv: "DIV"}
@@ -30,7 +30,10 @@ Steps = tuple[Term, Sequence[tuple[str, Term]]]
 
 
 def _chain(compiler: Compiler, node: exp.Expr, name: str) -> Steps:
-    """Split a chain of operators of the same precedence into its first operand and pairs of operator and operand."""
+    """Return the operands of a chain such as ``a + b - c``: the first term, and pairs of operator and term.
+
+    The operators of a chain have the same precedence.
+    """
     level = _SUMS if type(node) in _SUMS else _PRODUCTS
     reversed_steps = list[tuple[str, exp.Expr]]()
     while type(node) in level:
@@ -43,8 +46,9 @@ def _chain(compiler: Compiler, node: exp.Expr, name: str) -> Steps:
 @reads(exp.Div, this=Argument(_chain), expression=SKIP, safe=SKIP, typed=SKIP)
 @reads(exp.Mod, names="mod", this=Argument(_chain), expression=SKIP)
 def compute(steps: Steps) -> Term:
-    """Compute a chain of operators from left to right, without recursion; raises ``ValueError`` for types that cannot
-    be combined.
+    """Return the term of a chain of operators, which are applied from left to right, without recursion.
+
+    Raise ``ValueError`` for types that cannot be combined.
     """
     first, further_steps = steps
     if first.null or any(term.null for _, term in further_steps):
@@ -66,7 +70,7 @@ def compute(steps: Steps) -> Term:
 
 
 def _step(operator: str, a: pa.DataType, b: pa.DataType) -> Kernel:
-    if pa.types.is_temporal(a) or pa.types.is_temporal(b):  # durations count as temporal types too
+    if pa.types.is_temporal(a) or pa.types.is_temporal(b):  # this includes durations
         return _step_of_times(operator, a, b)
     for kind in (a, b):
         if not is_number(kind):
@@ -91,8 +95,10 @@ def _step(operator: str, a: pa.DataType, b: pa.DataType) -> Kernel:
 def _through(
     kernel: Kernel, a: pa.DataType, b: pa.DataType, left_type: pa.DataType, right_type: pa.DataType = None
 ) -> Kernel:
-    """Return a kernel (a function of arrays) that first casts its operands to ``left_type`` and ``right_type``, or both
-    to ``left_type``.
+    """Return a kernel (a function of arrays) that casts its operands and then calls ``kernel``.
+
+    The operands have the types ``a`` and ``b``. They are cast to ``left_type`` and ``right_type``; without
+    ``right_type``, both are cast to ``left_type``.
     """
     left, right = caster(a, left_type), caster(b, left_type if right_type is None else right_type)
     return lambda x, y: kernel(left(x), right(y))
@@ -111,10 +117,10 @@ def _not_zero(value: Value, kind: pa.DataType) -> Value:
 
 
 def _remainder(kind: pa.DataType) -> Kernel:
-    """Return the kernel for the remainder, which has the sign of the dividend."""
+    """Return the kernel for remainders of the type ``kind``. A remainder has the sign of the dividend."""
     if not hasattr(pc, "remainder"):
         raise ValueError("% needs a newer pyarrow, with pyarrow.compute.remainder; upgrade pyarrow")
-    # the remainder of a division by -1 is 0; computing it would overflow for the smallest int64
+    # divisors are replaced by their magnitudes, because the smallest int64 divided by -1 would overflow
     whole_numbers = kind == pa.int64()
 
     def kernel(a: Value, b: Value) -> Value:
@@ -125,11 +131,13 @@ def _remainder(kind: pa.DataType) -> Kernel:
 
 
 def _step_of_decimals(operator: str, a: pa.DataType, b: pa.DataType) -> Kernel:
-    """Return a kernel that uses up to 76 digits if 38 may be too few, and casts the result to 38 digits, which may
-    overflow.
+    """Return a kernel for decimals, whose result has at most 38 digits.
+
+    If the result may have more digits, it is computed with up to 76 digits and cast to 38. The cast raises an error if
+    the digits do not suffice.
     """
     x, y, kernel = decimal_type(a), decimal_type(b), _KERNELS[operator]
-    before = (x.precision - x.scale, y.precision - y.scale)  # the digits before the decimal point
+    before = (x.precision - x.scale, y.precision - y.scale)  # the numbers of digits before the decimal point
     scale = x.scale + y.scale if operator == "*" else max(x.scale, y.scale)
     # the precision that Arrow declares for the result
     digits = scale + (sum(before) + 1 if operator == "*" else max(before) + 1)
@@ -144,14 +152,17 @@ def _step_of_decimals(operator: str, a: pa.DataType, b: pa.DataType) -> Kernel:
     narrow = pa.decimal128(_MOST_DIGITS, scale)
     if digits <= _WIDEST:
         return _through(lambda left, right: kernel(left, right).cast(narrow), a, b, *wide)
-    # The product of two factors of 38 digits has up to 76 digits, which fit 256 bits, but Arrow would declare 77
-    # digits. The first factor is therefore declared with 37 digits. The cast is unsafe, but keeps all digits.
+    # A product of two factors of 38 digits has at most 76 digits, but Arrow gives its type 77 digits and rejects it.
+    # The type of the first factor is therefore changed to 37 digits. This cast is not checked, and keeps all digits.
     declared = pa.decimal256(_MOST_DIGITS - 1, x.scale)
     return _through(lambda left, right: kernel(left.cast(declared, safe=False), right).cast(narrow), a, b, *wide)
 
 
 def _step_of_times(operator: str, a: pa.DataType, b: pa.DataType) -> Kernel:
-    """Return a kernel that adds an interval to a time, or days to a date, or that subtracts them."""
+    """Return a kernel that adds an interval to a time or a date, or a number of days to a date, or subtracts it.
+
+    Raise ``ValueError`` for other types.
+    """
     duration_first = pa.types.is_duration(a) and not pa.types.is_duration(b)
     if operator == "+" and (duration_first or not pa.types.is_temporal(a)):
         turned = _step_of_times(operator, b, a)
@@ -170,7 +181,7 @@ def _step_of_times(operator: str, a: pa.DataType, b: pa.DataType) -> Kernel:
 
 @reads(exp.Neg, called="-", this=NUMBER)
 def negative(term: Term) -> Term:
-    """Return a number with the opposite sign."""
+    """Return the term for ``-x``. Integers become int64, and uint64 becomes a decimal."""
     if term.literal is not None and pa.types.is_decimal(term.type) and term.literal.as_py() == 2**63:
         return constant(-(2**63), pa.int64())
     if term.type == pa.uint64():
@@ -184,14 +195,14 @@ def _as_int64(term: Term) -> Term:
 
 @reads(exp.Abs, names="abs", this=NUMBER)
 def absolute(term: Term) -> Term:
-    """Return the absolute value. Whole numbers become int64."""
+    """Return the term for ``abs(x)``. Signed integers become int64."""
     signed = pa.types.is_signed_integer(term.type)
     return apply(pc.abs_checked, coerce(term, pa.int64())) if signed else apply(pc.abs, term)
 
 
 @reads(exp.Round, names="round", this=NUMBER, decimals=maybe(whole_number("its digits"), 0))
 def rounded(term: Term, digits: int) -> Term:
-    """Round to a number of digits after the decimal point. Halves are rounded away from zero."""
+    """Return the term for ``round(x, digits)``. Halves are rounded away from zero."""
     if pa.types.is_integer(term.type) and digits >= 0:
         return term
     term = coerce(term, pa.decimal128(20, 0)) if term.type == pa.uint64() else _as_int64(term)
@@ -199,7 +210,7 @@ def rounded(term: Term, digits: int) -> Term:
 
 
 def rounded_to_whole(kernel: Kernel, term: Term) -> Term:
-    """Round down or up to a whole number. Floats and decimals keep their type."""
+    """Return the term for ``floor(x)`` or ``ceil(x)``; ``kernel`` rounds. Floats and decimals keep their type."""
     return term if pa.types.is_integer(term.type) else apply(kernel, term)
 
 

@@ -30,7 +30,8 @@ TYPES = {
     **dict.fromkeys(("TIMESTAMP", "TIMESTAMPNTZ"), pa.timestamp("us")),
     **dict.fromkeys(("TIMESTAMPTZ", "TIMESTAMPLTZ"), pa.timestamp("us", "UTC")),
 }
-_NAMES = {kind: name for name, kind in reversed(TYPES.items())}  # the first name of each type
+# the name of each type in error messages, which is its first name in `TYPES`
+_NAMES = {kind: name for name, kind in reversed(TYPES.items())}
 
 _FLOAT = r"(?i)^[+-]?(([0-9]+\.?[0-9]*|\.[0-9]+)(e[+-]?[0-9]+)?|nan|inf|infinity)$"
 _PLAIN = r"^[+-]?0*[0-9]{0,38}(\.[0-9]{0,38})?$|(?i)^[+-]?[0-9]{0,18}(\.[0-9]{0,18})?e[+-]?1?[0-9]$"  # fits _WIDE
@@ -59,11 +60,11 @@ def _type(compiler: Compiler, node: exp.Expr, name: str) -> pa.DataType:
 @reads(exp.Cast, names="cast boolean date double float int string timestamp to_timestamp", this=ANY, to=Argument(_type))
 @reads(exp.TryCast, names="try_cast", this=ANY, to=Argument(_type), safe=maybe(RAW, False))
 def cast(term: Term, kind: pa.DataType, attempt: bool = False) -> Term:
-    """Cast to a type. Values that cannot be cast raise an error. A cast for which engines differ raises an error at
-    once.
+    """Return the term for a cast to the type ``kind``.
 
-    With ``attempt``, the result is null for a text that is not a value of the type, and for a whole number beyond its
-    range. Other casts that may fail raise an error.
+    Values that cannot be cast raise an error when the term is evaluated. A cast whose result differs between engines
+    raises ``ValueError`` here. With ``attempt``, as in TRY_CAST, the result is null for a text that is not a value of
+    the type, and for a whole number beyond its range. Other casts with ``attempt`` raise ``ValueError`` here.
     """
     old = term.type
     from_text, to_text = pa.types.is_string(old), pa.types.is_string(kind)
@@ -111,7 +112,7 @@ def _written(text: str, kind: pa.DataType, attempt: bool) -> Term:
 
 
 def _date_of(value: Value) -> Value:
-    """Return the date of a time in the time's own zone."""
+    """Return the date of each time, in the zone of its type."""
     return pc.floor_temporal(pc.local_timestamp(value), unit="day").cast(pa.date32())
 
 
@@ -123,10 +124,10 @@ def _rounded(term: Term, kind: pa.DataType) -> Term:
 
 
 def _read_column(term: Term, kind: pa.DataType, attempt: bool) -> Term:
-    """Parse text as numbers or dates; raises ``ValueError`` for other texts.
+    """Return the term that parses a column of text as numbers or dates of the type ``kind``.
 
-    With ``attempt``, other texts become null. They also become null in an expression of Arrow, because Arrow evaluates
-    branches that are not taken.
+    Its evaluation raises ``ValueError`` for other texts. With ``attempt``, they become null. They also become null in
+    an expression of Arrow, because Arrow evaluates branches that are not taken.
     """
     if not (is_number(kind) or pa.types.is_date32(kind)):
         raise ValueError(f"a CAST of a column of text to {kind} is not supported; CAST it to a number or to DATE")
@@ -168,7 +169,7 @@ def _where(pattern: str, text: Value) -> Value:
 
 
 def _whole_within(value: Value, kind: pa.DataType) -> Value:
-    """Cast whole numbers to a narrower type. Numbers beyond its range become null."""
+    """Return whole numbers as ``kind``, a signed integer type. Numbers beyond its range become null."""
     end = 2 ** (kind.bit_width - 1)
     wide = pa.decimal128(38, 0)
     number = value.cast(wide)
@@ -178,7 +179,7 @@ def _whole_within(value: Value, kind: pa.DataType) -> Value:
 
 
 def _below(number: Value, kind: pa.DataType) -> Value:
-    """Replace numbers that have too many digits before the decimal point for a decimal type by null."""
+    """Return numbers, with null for those that have too many digits before the point for the decimal type ``kind``."""
     digits = kind.precision - kind.scale
     if digits == 38:
         return number

@@ -20,7 +20,7 @@ from aggr.sql.types import coerce, unify_types
 
 @reads(exp.If, names="if", this=CONDITION, true=ANY, false=maybe(ANY, null()))
 def choose(condition: Term, value: Term, otherwise: Term) -> Term:
-    """Return ``value`` for the rows whose condition is true, and ``otherwise`` for the others."""
+    """Return the term for ``IF(condition, value, otherwise)``. A condition that is null is not true."""
     return case_when([(condition, value)], otherwise)
 
 
@@ -30,19 +30,25 @@ def _branches(compiler: Compiler, node: exp.Expr, name: str) -> list[tuple[Term,
 
 @reads(exp.Case, this=maybe(ANY, None), ifs=Argument(_branches), default=maybe(ANY, null()))
 def case(operand: Term | None, branches: Sequence[tuple[Term, Term]], otherwise: Term) -> Term:
-    """Return the value of the first branch whose condition is true, or whose value equals the operand of CASE."""
+    """Return the term for CASE. ``branches`` contains pairs of WHEN and THEN, and ``otherwise`` is the value of ELSE.
+
+    Without ``operand``, WHEN is a condition. Otherwise, it is a value that is compared with ``operand``.
+    """
     conditions = [as_boolean(when) if operand is None else compare("=", operand, when) for when, _ in branches]
     return case_when([(when, value) for when, (_, value) in zip(conditions, branches, strict=True)], otherwise)
 
 
 @reads(exp.Nullif, names="nullif", this=ANY, expression=ANY)
 def nullif(value: Term, other: Term) -> Term:
-    """Return null if two values are equal, otherwise the first value."""
+    """Return the term for ``nullif(value, other)``: null if both are equal, otherwise ``value``."""
     return case_when([(compare("=", value, other), null(value.type))], value)
 
 
 def case_when(branches: Sequence[tuple[Term, Term]], otherwise: Term) -> Term:
-    """Return the value of the first condition that is true."""
+    """Return the term for the value of the first branch whose condition is true, or ``otherwise``.
+
+    ``branches`` contains pairs of condition and value.
+    """
     terms, kind = unify_types([*(value for _, value in branches), otherwise])
     if pa.types.is_null(kind):
         return null()
@@ -60,8 +66,9 @@ def case_when(branches: Sequence[tuple[Term, Term]], otherwise: Term) -> Term:
 
 
 def _where_taken(everywhere: Term, conditions: Sequence[Term], values: Sequence[Term], otherwise: Term) -> Term:
-    """Compute every branch for all rows, which is fast. If one fails, compute each branch only for the rows that take
-    it.
+    """Return a term that evaluates ``everywhere``, which computes every branch for all rows and is fast.
+
+    If a branch raises an error, each branch is computed only for the rows that take it.
     """
 
     def evaluate(source: Source) -> Value:
@@ -88,14 +95,17 @@ def _array(value: Value, rows: int) -> pa.Array:
 
 @reads(exp.Coalesce, names="coalesce ifnull nvl", this=ANY, expressions=MANY)
 def coalesce(first: Term, further_terms: Sequence[Term]) -> Term:
-    """Return the first value that is not null."""
+    """Return the term for the first value that is not null in each row."""
     terms, kind = unify_types([first, *further_terms])
     parts = [coerce(term, kind) for term in terms if not term.null]
     return null() if not parts else parts[0] if len(parts) == 1 else apply(pc.coalesce, *parts, kind=kind)
 
 
 def greatest_or_least(operator: str, first: Term, further_terms: Sequence[Term]) -> Term:
-    """Return the greatest value (``>``) or the smallest value (``<``), ignoring nulls. NaN is the greatest value."""
+    """Return the term for the greatest value, or with the operator ``<`` the smallest value, of each row.
+
+    Nulls are ignored. NaN is the greatest value.
+    """
     terms, kind = unify_types([first, *further_terms])
     parts = [coerce(term, kind) for term in terms if not term.null]
     if not parts:

@@ -38,10 +38,10 @@ class Bound:
     Parameters
     ----------
     low, high : value, optional
-        The smallest and the greatest value, both included: int for whole numbers, times (in their unit) and dates (in
-        days); Decimal; str. None if there is no bound on that side.
+        The smallest and the greatest value, both included. They are int for whole numbers, times (in their unit) and
+        dates (in days since 1970), Decimal, or str. None means that the values are not bounded on that side.
     values : set of values, optional
-        All possible values, if they are known.
+        All possible values. None means that they are unknown.
     """
 
     low: Any = None
@@ -84,7 +84,7 @@ class Bound:
         return (self.low is None or self.low <= value) and (self.high is None or value <= self.high)
 
     def __and__(self, other: Bound) -> Bound:
-        """Return the bound of a column that must lie within both bounds."""
+        """Return the bound of the values that lie within both bounds."""
         if self.values is None and other.values is None:
             lows = [end for end in (self.low, other.low) if end is not None]
             highs = [end for end in (self.high, other.high) if end is not None]
@@ -147,11 +147,11 @@ def _bounds_of(node: exp.Expr, compiler: Compiler) -> dict[str, Bound]:
     try:
         return _of_comparison(node, compiler)
     except (pa.ArrowException, ValueError, OverflowError, TypeError, RecursionError):
-        return {}  # evaluating the condition raises the error instead
+        return {}  # the error is raised when the condition is evaluated
 
 
 def _either(alternatives: Sequence[Bound]) -> Bound:
-    """Return the bound of a column that must lie within at least one of several bounds."""
+    """Return a bound that contains all values of several bounds."""
     if all(bound.values is not None for bound in alternatives):
         return Bound.of_values(frozenset[Any]().union(*(bound.values or () for bound in alternatives)))
     lows, highs = [bound.low for bound in alternatives], [bound.high for bound in alternatives]
@@ -174,12 +174,16 @@ def _of_comparison(node: exp.Expr, compiler: Compiler) -> dict[str, Bound]:
 def _bounded(
     compiler: Compiler, node: exp.Expr, compared: Sequence[exp.Expr], bound: Callable[[list[Any]], Bound]
 ) -> dict[str, Bound]:
-    """Return the bound of a column that is compared with constants, if the column's type can represent them."""
+    """Return the bound of the column ``node``, by its name, if it is compared with constants of its type.
+
+    ``bound`` computes the bound from the constants. Return {} if ``node`` is not a column of a type with bounds, or if
+    a term in ``compared`` is not a constant that the type can represent.
+    """
     node = node.unnest()
     if not isinstance(node, exp.Column):
         return {}
     name = name_of(node)
-    if name not in compiler.schema.names:  # a field of a struct has no bound
+    if name not in compiler.schema.names:  # fields of structs do not get bounds
         return {}
     if not any(test(normalized_type(compiler.schema.field(name).type)) for test in (*_COUNTED, *_PLAIN)):
         return {}
@@ -193,7 +197,10 @@ def _bounded(
 
 
 def _plain(term: Term, kind: pa.DataType, through: pa.DataType) -> Any:
-    """Convert a constant to the column's type; return None if that would change the comparison."""
+    """Return a constant as a value of a `Bound` of a column of type ``kind``.
+
+    Return None if the conversion would change the comparison, which is made in the type ``through``.
+    """
     assert term.literal is not None
     if pa.types.is_temporal(kind) and pa.types.is_date32(kind) != pa.types.is_date32(term.type):
         return None
@@ -211,6 +218,6 @@ _READ: Mapping[type[exp.Expr], Callable[[list[Any]], Bound]] = {
     exp.EQ: Bound.of_values,
     **dict.fromkeys((exp.LT, exp.LTE), lambda values: Bound(high=values[0])),
     **dict.fromkeys((exp.GT, exp.GTE), lambda values: Bound(low=values[0])),
-    # not `Bound.of_values` itself, for which `_bounded` also returns a bound if the constant is NULL
+    # a lambda, because for `Bound.of_values` itself `_bounded` skips NULL, which <=> can be equal to
     exp.NullSafeEQ: lambda values: Bound.of_values(values),
 }

@@ -29,9 +29,9 @@ _HASHED: tuple[Callable[[pa.DataType], bool], ...] = (
 
 
 def compare(operator: str, a: Term, b: Term) -> Term:
-    """Compare two terms in their common type: ``=``, ``<>``, ``<``, ``<=``, ``>`` or ``>=``.
+    """Return the term for ``a operator b``, compared in their common type. It is null if a or b is null.
 
-    Raises ``ValueError`` if there is no common type.
+    ``operator`` is ``=``, ``<>``, ``<``, ``<=``, ``>`` or ``>=``. Raise ``ValueError`` if there is no common type.
     """
     (a, b), kind = unify_types([a, b])
     if a.always_null or b.always_null:
@@ -51,8 +51,9 @@ def compare(operator: str, a: Term, b: Term) -> Term:
 
 
 def comparison(operator: str, kind: pa.DataType, literal: pa.Scalar | None = None) -> Kernel:
-    """Return the kernel (a function of arrays) that compares values of one type. ``literal`` is the second value if it
-    is a constant.
+    """Return the kernel (a function of arrays) that compares two values of the type ``kind``.
+
+    ``literal`` is the second value if it is a constant.
     """
     kernel = _KERNELS[operator]
     if not pa.types.is_floating(kind):
@@ -60,7 +61,7 @@ def comparison(operator: str, kind: pa.DataType, literal: pa.Scalar | None = Non
     if literal is not None and literal.is_valid and not math.isnan(literal.as_py()):
         if operator not in (">", ">="):
             return kernel
-        return lambda a, b: pc.or_kleene(pc.is_nan(a), kernel(a, b))  # both results are null if a is null
+        return lambda a, b: pc.or_kleene(pc.is_nan(a), kernel(a, b))  # both operands are null if a is null
     return {
         "=": _equal,
         "<>": lambda a, b: pc.invert(_equal(a, b)),
@@ -85,7 +86,7 @@ for _kind, _operator in zip((exp.EQ, exp.NEQ, exp.LT, exp.LTE, exp.GT, exp.GTE),
 
 @reads(exp.NullSafeEQ, this=ANY, expression=ANY)
 def null_safe(a: Term, b: Term) -> Term:
-    """Compare two terms for equality. Null equals null and no other value, as in IS NOT DISTINCT FROM."""
+    """Return the term for ``a IS NOT DISTINCT FROM b``: equality, where null equals null and no other value."""
 
     def kernel(equal: Value, left: Value, right: Value) -> Value:
         return pc.coalesce(equal, pc.and_kleene(left, right))
@@ -98,7 +99,7 @@ reads(exp.NullSafeNEQ, this=ANY, expression=ANY)(lambda a, b: apply(pc.invert, n
 
 @reads(exp.Is, this=ANY, expression=RAW)
 def is_(term: Term, operand: exp.Expr) -> Term:
-    """Return whether each row of a term is null, true or false. A condition that is null is neither true nor false."""
+    """Return the term for IS NULL, IS TRUE or IS FALSE; ``operand`` is the word after IS. The result is never null."""
     if isinstance(operand, exp.Null):
         return apply(pc.is_null, term, kind=BOOL)
     if not isinstance(operand, exp.Boolean):
@@ -108,7 +109,10 @@ def is_(term: Term, operand: exp.Expr) -> Term:
 
 
 def operands(node: exp.Expr) -> list[exp.Expr]:
-    """List the operands of a chain of AND, or of OR, in order and without nesting."""
+    """Return the operands of a chain of AND, or of OR, in order.
+
+    Operands that are such a chain are replaced by theirs.
+    """
     parts, left = list[exp.Expr](), [node]
     while left:
         part = left.pop()
@@ -131,14 +135,15 @@ reads(exp.Or, this=Argument(_conditions), expression=SKIP)(partial(balanced, pc.
 
 @reads(exp.Between, this=ANY, low=ANY, high=ANY)
 def between(term: Term, low: Term, high: Term) -> Term:
-    """Return whether each row of a term lies between ``low`` and ``high``, both included."""
+    """Return the term for ``term BETWEEN low AND high``, which includes both ends."""
     return balanced(pc.and_kleene, [compare(">=", term, low), compare("<=", term, high)])
 
 
 @reads(exp.In, this=ANY, expressions=MANY)
 def is_in(term: Term, items: Sequence[Term]) -> Term:
-    """Return whether a term equals one of several, compared in a common type. The result is null if no value is equal
-    and at least one value is null.
+    """Return the term for ``term IN (items)``, compared in a common type.
+
+    The result is null if the term is null, or if it equals no item and one of the items is null.
     """
     (term, *items), kind = unify_types([term, *items])
     if term.always_null:
@@ -164,7 +169,7 @@ def _among(term: Term, items: Sequence[Term], kind: pa.DataType) -> Term:
     nan, zero = (pa.scalar(number, term.type) for number in (math.nan, 0.0)) if floating else (None, None)
 
     def looked_up(value: Value) -> Value:
-        """Replace -0.0 by 0.0, and every NaN by the same bits, because a hash table would distinguish them."""
+        """Return floats with 0.0 for -0.0, and the same bits for every NaN, because a hash table distinguishes bits."""
         return pc.if_else(pc.is_nan(value), nan, pc.add(value, zero)) if floating else value
 
     values = looked_up(pa.array(scalars, term.type))

@@ -1,18 +1,18 @@
-"""Entry columns: a column with the value for the row's own key, so that ``fields[class]`` can be computed.
+"""Entry columns: the values of the entries of a record, if rows are repeated for each entry.
 
-A key ``class = each(fields)`` repeats a row for each entry of the record ``fields``. Its table then has the values of
-these entries as a column, so that ``fields[class]`` reads the entry itself, without a copy of the record in each row.
+The key ``class = each(fields)`` repeats a row for each entry of the record ``fields``. The table of repeated rows has a
+column with the value of each row's entry. ``fields[class]`` reads this column, so the record is not copied to each row.
 """
 
 from __future__ import annotations
 
 from collections.abc import Collection
 
-_ENTRY_OF = "\ue001"  # from Unicode's private use area, so that it does not occur in a user's column names
+_ENTRY_OF = "\ue001"  # a character of Unicode's private use area, which does not occur in the names of users' columns
 
 
 def entry_column(record: str, key: str) -> str:
-    """Return the name of the column with the values of a record's entries, if rows are repeated per entry.
+    """Return the name of the entry column for ``record[key]``.
 
     >>> entry_column("fields", "class") == "fields[class]"
     False

@@ -13,7 +13,9 @@ from aggr.sql.parse import parsed, written
 
 
 class Side(NamedTuple):
-    """One side of an equality: its text without qualifiers, the qualifiers, and whether it is just a column."""
+    """One side of an equality: its text without qualifiers, the qualifiers, and whether it consists only of
+    a column.
+    """
 
     text: str
     qualifiers: frozenset[str]

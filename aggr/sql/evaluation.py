@@ -20,7 +20,9 @@ from aggr.sql.term import Fields, Rows, Term
 from aggr.sql.uses import use_of, uses_among
 from aggr.sql.zones import UTC
 
-_MOST_READS = 6000  # Arrow evaluates expressions recursively, and its stack would overflow somewhat above this number
+# the maximum number of references to columns in an expression of Arrow, which is evaluated recursively: the stack would
+# overflow at a somewhat larger number
+_MOST_READS = 6000
 
 
 def check_condition(text: str, schema: pa.Schema | None = None) -> None:

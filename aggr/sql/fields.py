@@ -44,12 +44,15 @@ def column_in(name: str, names: Collection[str]) -> str | None:
 
 
 def name_of(column: exp.Column) -> str:
-    """Return the full name of a column, including the parts before its last dot."""
+    """Return the full name of a column node, with its qualifiers: ``http.status``."""
     return ".".join(part.name for part in column.parts)
 
 
 def entry_column_of(node: exp.Expr, names: Collection[str]) -> str | None:
-    """Return the entry column that a node of a tree reads, if it is one of ``names``."""
+    """Return the name of the entry column that a node such as ``fields[class]`` reads, if it is one of ``names``.
+
+    Return None for other nodes.
+    """
     if not isinstance(node, exp.Bracket) or len(node.expressions) != 1:
         return None
     record, key = node.this, node.expressions[0]
@@ -60,7 +63,7 @@ def entry_column_of(node: exp.Expr, names: Collection[str]) -> str | None:
 
 
 def named(path: str, schema: pa.Schema, timezone: str) -> Term:
-    """Return the term of a column, or of a field of a column. Times are interpreted in a time zone."""
+    """Return the term of the column ``path``, or of the field at this path. Times get the zone ``timezone``."""
     name = column_in(path, schema.names) or path
     dtype = normalized_type(schema.field(name).type)
     if pa.types.is_union(dtype):
@@ -73,11 +76,10 @@ def named(path: str, schema: pa.Schema, timezone: str) -> Term:
 
 
 def field_of(term: Term, path: str, timezone: str = UTC) -> Term:
-    """Return the term of a struct's field by its path, or of a map's value by its key. It is null if the key does not
-    exist.
+    """Return the term of the field of a struct at ``path``, or of the value of a map for a key.
 
-    A field of a list of structs gives the list of the fields of its elements, as in Spark. Names of fields may contain
-    dots. The longest name that exists in the struct is used.
+    The value is null if the map does not have the key. For a list of structs, the result is the list of the field's
+    values in the elements, as in Spark. If names of fields contain dots, the longest name that matches is used.
     """
     kind = term.type
     if pa.types.is_map(kind):
@@ -109,7 +111,7 @@ def field_of(term: Term, path: str, timezone: str = UTC) -> Term:
 
 
 def _field_of_elements(term: Term, path: str, timezone: str) -> Term:
-    """Return the term for the lists of a field of the elements of lists."""
+    """Return the term for lists with the values of the field at ``path`` in the elements of lists of structs."""
     field = field_of(column("", term.type.value_type), path, timezone)
 
     def kernel(value: Value) -> Value:
@@ -120,7 +122,8 @@ def _field_of_elements(term: Term, path: str, timezone: str) -> Term:
         lists = value.cast(pa.large_list(term.type.value_field))
         elements = pa.table({"": lists.flatten()})
         offsets = pc.subtract(lists.offsets, lists.offsets[0]) if len(lists) else lists.offsets
-        if lists.null_count:  # a null list may cover elements, which flatten leaves out
+        # flatten leaves out the elements that a null list may have in memory, so the offsets are computed again
+        if lists.null_count:
             sizes = pc.fill_null(pc.list_value_length(lists), 0)
             offsets = pa.concat_arrays([pa.array([0], pa.int64()), pc.cumulative_sum(sizes)])
         values = field.evaluate(Rows(elements))

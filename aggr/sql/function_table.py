@@ -33,15 +33,21 @@ _REQUIRED = object()
 
 
 class Argument(NamedTuple):
-    """How an argument of a node is read: either compiled and checked, or unchanged."""
+    """The rule for an argument of a node.
+
+    ``take`` returns the argument; its parameters are the compiler, the node and the name of the argument. If it is
+    None, the argument is ignored. ``default`` is the value of a missing argument.
+    """
 
     take: Take | None
     default: Any = _REQUIRED
 
 
 class Rule(NamedTuple):
-    """How a node is compiled: its arguments, by their names in sqlglot, and the function that returns a term for
-    them.
+    """The rule for a node of one type.
+
+    ``names`` are the names of the function in SQL, and ``called`` is its name in error messages. ``arguments`` are the
+    rules for the arguments, by their names in sqlglot. ``make`` returns the term of the node from the arguments.
     """
 
     names: tuple[str, ...]
@@ -54,10 +60,11 @@ TABLE: dict[type[exp.Expr], Rule] = {}
 
 
 def reads(*kinds: type[exp.Expr], names: str = "", called: str = "", **arguments: Argument) -> Callable[[Make], Make]:
-    """Register a function that returns a term for a node's arguments. ``arguments`` says how each argument is read, in
-    order.
+    """Return a decorator that enters a function in the table. The function returns the term of a node.
 
-    ``names`` are the names of the function in SQL, and ``called`` is its name in error messages.
+    ``kinds`` are the types of the node. ``names`` are the names of the function in SQL, and ``called`` is its name in
+    error messages. ``arguments`` are the rules for the arguments of the node, in the order of the function's
+    parameters.
     """
 
     def enter(make: Make) -> Make:
@@ -71,7 +78,10 @@ def reads(*kinds: type[exp.Expr], names: str = "", called: str = "", **arguments
 def computes(
     *kinds: type[exp.Expr], names: str = "", called: str = "", gives: pa.DataType = BOOL, **arguments: Argument
 ) -> Callable[[Kernel], Kernel]:
-    """Register a function that computes values from values. A literal NULL gives null of the type ``gives``."""
+    """Return a decorator that enters a kernel in the table. A kernel computes values from values; see `reads`.
+
+    If an argument that must be a constant is NULL, the result is null, of the type ``gives``.
+    """
 
     def enter(kernel: Kernel) -> Kernel:
         def make(*arguments: Any) -> Term:
@@ -94,22 +104,25 @@ def computes(
 
 
 def read_as_value(column: exp.Expr) -> Use:
-    """Return the use of a column that is passed on as a value, because the surrounding expression is unknown."""
+    """Return `Use.VALUE`, for columns whose surrounding expression is unknown."""
     return Use.VALUE
 
 
 @dataclass(frozen=True, eq=False)
 class Compiler:
-    """A compiler for nodes over the columns of a schema. Times are interpreted in a time zone."""
+    """A compiler of nodes to terms over the columns of ``schema``. Times without a zone get the zone ``timezone``."""
 
     schema: pa.Schema
     timezone: str = UTC
-    outer: Use = Use.KEEP  # how the values of the expression are used
-    # a function that returns how the expression around a column uses it
+    outer: Use = Use.KEEP  # how the values of the complete expression are used
+    # returns how the expression around a column uses the column
     use_of: Callable[[exp.Expr], Use] = read_as_value
 
     def column(self, node: exp.Expr) -> Term:
-        """Return the term of a column, or of the column of its numbers if the expression needs numbers."""
+        """Return the term of a column.
+
+        If the expression needs numbers, it is the term of its number column, if present.
+        """
         name = name_of(node)  # type: ignore[arg-type]
         if number_column(name) in self.schema.names:
             use = self.use_of(node)
@@ -117,7 +130,7 @@ class Compiler:
         return named(name, self.schema, self.timezone)
 
     def term(self, node: exp.Expr) -> Term:
-        """Compile a node to a term; raises ``ValueError`` if types cannot be combined."""
+        """Return the term of a node. Raise ``ValueError`` if types cannot be combined."""
         rule = TABLE[type(node)]
         arguments = []
         for name, argument in rule.arguments.items():
@@ -128,24 +141,25 @@ class Compiler:
 
 
 def called(node: exp.Expr) -> str:
-    """Return the name of a function for error messages."""
+    """Return the name of a node's function for error messages."""
     return TABLE[type(node)].called
 
 
 def maybe(argument: Argument, default: Any) -> Argument:
-    """Return the rule for an argument that may be left out."""
+    """Return ``argument`` as the rule for an argument that may be left out, and is ``default`` then."""
     return argument._replace(default=default)
 
 
 def typed(check: Callable[[Term, str], Term]) -> Argument:
-    """Return the rule for a term that must pass a check. The check receives the name of the function for its error
-    messages.
+    """Return the rule for a term that ``check`` checks and returns.
+
+    ``check`` also receives the name of the function, for error messages.
     """
     return Argument(lambda compiler, node, name: check(compiler.term(node.args[name]), called(node)))
 
 
 def require_text(term: Term, what: str) -> Term:
-    """Return a text term, or NULL as text; raises ``ValueError`` for other types."""
+    """Return ``term`` if its type is text, or a null text for NULL. Raise ``ValueError`` for other types."""
     if term.null:
         return null(pa.string())
     if not pa.types.is_string(term.type):
@@ -154,7 +168,7 @@ def require_text(term: Term, what: str) -> Term:
 
 
 def require_number(term: Term, what: str) -> Term:
-    """Return a numeric term, or NULL as a number; raises ``ValueError`` for other types."""
+    """Return ``term`` if its type is a number, or a null float64 for NULL. Raise ``ValueError`` for other types."""
     if term.null:
         return null(pa.float64())
     if not is_number(term.type):
@@ -163,7 +177,7 @@ def require_number(term: Term, what: str) -> Term:
 
 
 def as_boolean(term: Term, what: str = "") -> Term:
-    """Return a boolean term, or NULL as a boolean; raises ``ValueError`` for other types."""
+    """Return ``term`` if its type is boolean, or a null boolean for NULL. Raise ``ValueError`` for other types."""
     if term.null:
         return null(BOOL)
     if not pa.types.is_boolean(term.type):
@@ -172,7 +186,10 @@ def as_boolean(term: Term, what: str = "") -> Term:
 
 
 def written_text(compiler: Compiler, node: exp.Expr, what: str) -> str | None:
-    """Return the text of a literal, or None for NULL; raises ``ValueError`` for other terms."""
+    """Return the text of a literal, or None for NULL.
+
+    Raise ``ValueError``, which begins with ``what``, for other nodes.
+    """
     term = compiler.term(node)
     if term.null:
         return None
@@ -183,14 +200,15 @@ def written_text(compiler: Compiler, node: exp.Expr, what: str) -> str | None:
 
 
 def written(what: str) -> Argument:
-    """Return the rule for a literal text. ``what`` names the text in error messages, with ``{}`` in place of the
-    function's name.
+    """Return the rule for an argument that must be a literal text.
+
+    ``what`` names the argument in error messages, with ``{}`` in place of the function's name.
     """
     return Argument(lambda compiler, node, name: written_text(compiler, node.args[name], what.format(called(node))))
 
 
 def whole_number(what: str) -> Argument:
-    """Return the rule for a literal whole number."""
+    """Return the rule for an argument that must be a literal whole number. ``what`` names it in error messages."""
 
     def take(compiler: Compiler, node: exp.Expr, name: str) -> int:
         term = compiler.term(node.args[name])
@@ -205,8 +223,8 @@ ANY = Argument(lambda compiler, node, name: compiler.term(node.args[name]))
 MANY = Argument(lambda compiler, node, name: [compiler.term(part) for part in node.args.get(name) or ()], ())
 TEXT, NUMBER, CONDITION = typed(require_text), typed(require_number), typed(as_boolean)
 DOUBLE = typed(lambda term, what: coerce(require_number(term, what), pa.float64()))
-RAW = Argument(lambda compiler, node, name: node.args[name])  # the parsed node, which is not compiled
-SKIP = Argument(None, None)  # an argument that is ignored, or that is read together with another one
+RAW = Argument(lambda compiler, node, name: node.args[name])  # the argument itself, which is not compiled
+SKIP = Argument(None, None)  # an argument that is ignored, or that the rule of another argument reads
 
 reads(exp.Paren, this=ANY)(lambda term: term)
 reads(exp.Null)(null)
@@ -215,7 +233,7 @@ reads(exp.Literal, this=RAW, is_string=RAW)(lambda text, quoted: constant(pa.sca
 _COLUMN = Argument(lambda compiler, node, name: compiler.column(node))
 reads(exp.Column, this=_COLUMN, table=SKIP, db=SKIP, catalog=SKIP)(lambda term: term)
 _READ_WITHIN = {exp.Identifier: "this quoted", exp.Var: "this", exp.DataType: "this expressions nested"}
-for _part, _names in {**_READ_WITHIN, exp.DataTypeParam: "this"}.items():  # an argument that the parent node reads
+for _part, _names in {**_READ_WITHIN, exp.DataTypeParam: "this"}.items():  # the parent node reads them
     TABLE[_part] = Rule((), _part.key, dict.fromkeys(_names.split(), SKIP), null)
 
 COMPARISONS = (exp.EQ, exp.NEQ, exp.LT, exp.LTE, exp.GT, exp.GTE, exp.NullSafeEQ, exp.NullSafeNEQ)
@@ -228,10 +246,10 @@ _SUPPORTED = (
 
 
 def unread(tree: exp.Expr, what: str) -> str | None:
-    """Return a message about an unsupported part of a tree, or None. The message calls the text ``what``, such as "a
-    condition".
+    """Return an error message about the first unsupported part of a tree, or None if all parts are supported.
 
-    A comparison of a comparison needs parentheses, because engines group it differently.
+    ``what`` names the text in the message, such as "a condition". An operand of a comparison that is itself a
+    comparison needs parentheses, because engines group such operators differently.
     """
     for node in tree.walk():
         rule = TABLE.get(type(node))
@@ -263,7 +281,7 @@ def _nothing(value: Any) -> bool:
 
 
 def _shown(node: exp.Expr) -> str:
-    """Write a node as SQL, shortened to one line."""
+    """Return a node as SQL in quotes, on one line and shortened to 80 characters, for error messages."""
     try:
         text = " ".join(node.sql(dialect="spark", unsupported_level=ErrorLevel.IGNORE).split())
     except Exception:

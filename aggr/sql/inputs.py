@@ -17,11 +17,11 @@ from aggr.arguments import nearest, shown
 from aggr.arrow.normalize import one_array
 from aggr.sql.number_columns import Use, column_read, columns_of_use
 
-_WORDS = re.compile(r"\w+(\.\w+)*")  # always a name, or a constant if it begins with a digit
+_WORDS = re.compile(r"\w+(\.\w+)*")  # names such as http.status; such a text is never a longer expression
 
 
 def is_column(text: str, names: Collection[str]) -> bool:
-    """Return whether a text is the name of a column; raises ``ValueError`` if it is ambiguous.
+    """Return whether a text is one of the column names ``names``. Raise ``ValueError`` if it is ambiguous.
 
     >>> is_column("latency ms", ["latency ms"]), is_column("price * 2", ["price"])
     (True, False)
@@ -39,10 +39,10 @@ def is_column(text: str, names: Collection[str]) -> bool:
 
 
 def columns_in(text: str, names: Collection[str], use: Use = Use.KEEP) -> tuple[str, ...]:
-    """Return the columns among ``names`` that a text reads; ``use`` says how its values are used.
+    """Return the columns among ``names`` that a column name or an expression reads.
 
-    Raises ``ValueError`` for a text that is neither a column nor an expression, or is ambiguous, and for an expression
-    over a column that does not exist.
+    ``use`` is how the values of the text are used. Raise ``ValueError`` if the text is neither a column nor an
+    expression, if it is ambiguous, or if it reads a column that does not exist.
 
     >>> columns_in("price * quantity", ["price", "quantity"]), columns_in("latency ms", ["latency ms"])
     (('price', 'quantity'), ('latency ms',))
@@ -66,8 +66,9 @@ def columns_in(text: str, names: Collection[str], use: Use = Use.KEEP) -> tuple[
 
 
 def type_in(text: str, schema: pa.Schema, use: Use = Use.KEEP) -> pa.DataType:
-    """Return the type of a column or an expression. Raises the same errors as `columns_in`, and an error if types do
-    not fit.
+    """Return the type of the values of a column name or an expression.
+
+    Raise ``ValueError`` as `columns_in` does, and for types that cannot be combined.
     """
     if is_column(text, schema.names):
         return schema.field(column_read(text, schema.names, use)).type
@@ -76,7 +77,10 @@ def type_in(text: str, schema: pa.Schema, use: Use = Use.KEEP) -> pa.DataType:
 
 
 def values_in(text: str, table: pa.Table | pa.RecordBatch, timezone: str = "UTC", use: Use = Use.KEEP) -> pa.Array:
-    """Return the values of a column or an expression; raises ``ValueError`` if they cannot be computed."""
+    """Return the values of a column name or an expression, one per row of ``table``.
+
+    Raise ``ValueError`` if they cannot be computed.
+    """
     names = table.schema.names
     if is_column(text, names):
         return one_array(table.column(column_read(text, names, use)))
@@ -84,9 +88,9 @@ def values_in(text: str, table: pa.Table | pa.RecordBatch, timezone: str = "UTC"
 
 
 def may_read(text: str) -> tuple[str, ...]:
-    """Return the columns that a text might read, if the existing columns are unknown.
+    """Return the names of all columns that a text may read, for use before the existing columns are known.
 
-    They are the text itself, the columns of its expression, and the columns that may contain these names as fields.
+    They are the text itself, the columns of its expression, and the columns that may have these names as fields.
 
     >>> may_read("http.status")
     ('http.status', 'http')
@@ -96,13 +100,13 @@ def may_read(text: str) -> tuple[str, ...]:
 
 
 def _and_outer(name: str) -> list[str]:
-    """Return a name, and the names of the columns and structs that may contain it, longest first."""
+    """Return a name and the names before each of its dots, longest first: ``a.b.c``, ``a.b``, ``a``."""
     parts = name.split(".")
     return [".".join(parts[:i]) for i in range(len(parts), 0, -1)]
 
 
 def quoted(name: str) -> str:
-    """Write the name of a column so that an expression can refer to it: in backquotes, unless it is a plain word.
+    """Return the name of a column as an expression that reads it: in backquotes, unless it is a word of ASCII letters.
 
     >>> quoted("route"), quoted("latency ms")
     ('route', '`latency ms`')
@@ -112,8 +116,9 @@ def quoted(name: str) -> str:
 
 
 def _read_by(text: str) -> tuple[str, ...]:
-    """Return the columns in an expression that is more than a column. The result is empty for a text that is not an
-    expression.
+    """Return the columns that an expression reads.
+
+    The result is empty if the text consists only of a column, or is not an expression.
     """
     try:
         return () if sql.column_of(text) else sql.columns_of(text, "expression")

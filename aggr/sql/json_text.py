@@ -36,7 +36,7 @@ class ToJson(exp.Expression, exp.Func):
 
 
 def _parts(compiler: Compiler, node: exp.Expr, name: str) -> list[tuple[str | None, Term]]:
-    """Return the terms to write: a single value, or columns with their names."""
+    """Return pairs of name and term for the arguments of to_json. A single argument does not get a name."""
     if len(node.expressions) == 1:
         return [(None, compiler.term(node.expressions[0]))]
     parts = list[tuple[str | None, Term]]()
@@ -53,7 +53,11 @@ def _parts(compiler: Compiler, node: exp.Expr, name: str) -> list[tuple[str | No
 
 @reads(ToJson, names="to_json", expressions=Argument(_parts))
 def to_json(parts: list[tuple[str | None, Term]]) -> Term:
-    """Write values as JSON: numbers, text, booleans, times in ISO 8601, lists, structs and maps; NULL stays null."""
+    """Return the term for the JSON text of one value, or of a record if ``parts`` have names.
+
+    Values can be numbers, text, booleans, times, which are written in ISO 8601, lists, structs and maps. NULL stays
+    null.
+    """
     terms = [term for _, term in parts]
     for term in terms:
         if not term.null:
@@ -132,7 +136,7 @@ def _objects(names: list[str], fields: list[pa.Array], rows: int) -> pa.Array:
 
 
 def _lists(values: pa.Array) -> pa.Array:
-    """Return lists, or maps, as JSON. Their elements are written as one column, and joined per list."""
+    """Return the JSON text of each list or map. The elements of all lists are converted together."""
     is_map = pa.types.is_map(values.type)
     if is_map:
         entry = pa.struct([("key", values.type.key_type), ("value", values.type.item_type)])
@@ -168,7 +172,7 @@ def _as_text(values: pa.Array) -> pa.Array:
 
 
 def _floats(values: pa.Array) -> pa.Array:
-    """Write floats with the fewest digits that restore them. NaN and infinity, which JSON lacks, become null."""
+    """Return floats as text, with the fewest digits that restore them. NaN and infinity become the text null."""
     texts = values.cast(pa.string())
     is_whole = pc.match_substring_regex(texts, r"^-?[0-9]+$")
     texts = pc.if_else(is_whole, pc.binary_join_element_wise(texts, pa.scalar(".0"), ""), texts)
@@ -176,7 +180,10 @@ def _floats(values: pa.Array) -> pa.Array:
 
 
 def _quoted(texts: pa.Array) -> pa.Array:
-    """Write text as JSON strings. One search finds out whether any text has control characters, because few have."""
+    """Return texts as JSON strings, in quotes.
+
+    Control characters are replaced only if a search finds one in any of the texts, because they are rare.
+    """
     escapes = dict(_SHORT_ESCAPES)
     if pc.any(pc.match_substring_regex(texts, "[\\x00-\\x1f]")).as_py():
         escapes |= _CONTROLS

@@ -29,8 +29,9 @@ _EPOCH = dt.datetime(1970, 1, 1)
 
 
 def number(text: str) -> pa.Scalar:
-    """Parse a number: a whole number as int64 or decimal, a number with a point as decimal, and a number with an e as
-    float64.
+    """Return a number that is written as text: float64 if it has an exponent, decimal if it has a point, else int64.
+
+    Whole numbers beyond int64 are decimals. Raise ``ValueError`` for other texts.
 
     >>> number("2.50").type, number("9223372036854775808").type
     (Decimal128Type(decimal128(3, 2)), Decimal128Type(decimal128(19, 0)))
@@ -50,7 +51,10 @@ def number(text: str) -> pa.Scalar:
 
 
 def text_as(text: str, kind: pa.DataType) -> pa.Scalar:
-    """Parse text as a value of the type that it is compared with; raises ``ValueError`` for other texts."""
+    """Return the value of a text that is compared with values of the type ``kind``. It may have a wider type.
+
+    Raise ``ValueError`` if the text is not a value of such a type.
+    """
     if pa.types.is_timestamp(kind):
         return timestamp(text, kind.tz)
     if pa.types.is_date32(kind):
@@ -86,8 +90,10 @@ def _signed(text: str) -> pa.Scalar:
 
 
 def timestamp(text: str, zone: str | None = None) -> pa.Scalar:
-    """Parse a time, in nanoseconds if it has that many digits, otherwise in microseconds. Without an offset it is in
-    the zone.
+    """Return the time that a text contains, as a timestamp in ``zone``.
+
+    The unit is nanoseconds if the text has more than six decimal places that are not 0, otherwise microseconds. A time
+    without an offset is a local time of the zone.
 
     >>> str(timestamp("2024-05-01T12:30+01:30", "UTC"))
     '2024-05-01 11:00:00+00:00'
@@ -105,7 +111,7 @@ def timestamp(text: str, zone: str | None = None) -> pa.Scalar:
 
 
 def date(text: str) -> pa.Scalar:
-    """Parse a date. A time of day after the date is ignored, as in DuckDB and Spark.
+    """Return the date that a text contains. A time of day after the date is ignored, as in DuckDB and Spark.
 
     >>> str(date("2024-05-01"))
     '2024-05-01'

@@ -9,14 +9,15 @@ from __future__ import annotations
 from collections.abc import Collection
 from enum import Enum
 
-_NUMBERS_OF = "\ue000"  # from Unicode's private use area, so that it does not occur in a user's column names
+_NUMBERS_OF = "\ue000"  # a character of Unicode's private use area, which does not occur in the names of users' columns
 
 
 class Use(Enum):
-    """How the values of a column are used.
+    """How an expression uses the values of a column.
 
-    ``TEXT`` needs text, ``KEEP`` copies the values unchanged, ``NUMBER`` computes with them, ``ORDER`` compares them,
-    ``ANY`` only looks for nulls, and ``VALUE`` passes them to the surrounding expression.
+    ``TEXT``: as text. ``NUMBER``: as numbers. ``ORDER``: for comparisons with other values. ``KEEP``: the values are
+    copied unchanged. ``ANY``: the type does not matter, for example if only nulls are counted. ``VALUE``: as the
+    surrounding expression uses them.
     """
 
     TEXT = "text"
@@ -28,7 +29,7 @@ class Use(Enum):
 
 
 def number_column(name: str) -> str:
-    """Return the name of the column with the numbers of a text column.
+    """Return the name of the number column of the text column ``name``.
 
     >>> number_column("price") == "price"
     False
@@ -37,7 +38,7 @@ def number_column(name: str) -> str:
 
 
 def text_column(name: str) -> str:
-    """Return the user's name of a column that may be a column of numbers.
+    """Return the name of the text column of a number column. Other names are returned unchanged.
 
     >>> text_column(number_column("price"))
     'price'
@@ -46,8 +47,10 @@ def text_column(name: str) -> str:
 
 
 def column_read(name: str, names: Collection[str], use: Use) -> str:
-    """Return the column to read for a use of a column: the column itself, or its column of numbers if ``names``
-    contains it.
+    """Return the column that is read for a use of the column ``name``.
+
+    It is the number column, if ``use`` is ``NUMBER`` or ``ORDER`` and ``names`` contains it, and otherwise the column
+    itself.
 
     >>> column_read("price", ["price"], Use.NUMBER)
     'price'
@@ -57,8 +60,7 @@ def column_read(name: str, names: Collection[str], use: Use) -> str:
 
 
 def columns_of_use(name: str, names: Collection[str], use: Use) -> tuple[str, ...]:
-    """Return the columns that a table needs for a use of a column: the column itself, and the column that is read
-    instead.
+    """Return the columns that a table needs for a use of the column ``name``: the column, and that of `column_read`.
 
     >>> columns_of_use("price", ["price"], Use.NUMBER)
     ('price',)

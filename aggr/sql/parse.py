@@ -22,17 +22,18 @@ from aggr.sql.fields import name_of
 from aggr.sql.function_table import TABLE, unread
 
 Builder = Callable[..., exp.Expr]
-# the modules that fill the table of functions
+# imported because these modules enter their functions in the table
 _ENTERED = (arithmetic, casts, choices, comparisons, json_text, records, text, times)
 _NAMES = {name.upper(): rule for rule in TABLE.values() for name in rule.names}
 _OWN_NODES = {
     name.upper(): node for node, rule in TABLE.items() for name in rule.names if node.__module__.startswith(__package__)
 }
-_BY_KEYWORD = {"to", "negate", "position", "safe", "typed", "ignore_nulls"}  # not written in a call's parentheses
+# arguments of sqlglot's nodes that are not written inside the parentheses of a call
+_BY_KEYWORD = {"to", "negate", "position", "safe", "typed", "ignore_nulls"}
 _TIME_AT = {"DATE_TRUNC": 1, **dict.fromkeys((kind.key.upper() for kind in times.CLOCK_PARTS), 0)}
-_ESCAPED = set("0bnrtZ%_u'\"\\") | set("1234567")  # the characters that may follow a backslash in a string
+_ESCAPED = set("0bnrtZ%_u'\"\\") | set("1234567")  # the characters that are allowed after a backslash in a string
 _MOST_CHARACTERS = 10_000_000
-# the words for a text in error messages: a condition selects rows, an expression computes values
+# the words for a text in error messages: a condition is boolean and selects rows, an expression computes values
 CONDITION, EXPRESSION = "condition", "expression"
 _A = {CONDITION: "a condition", EXPRESSION: "an expression"}
 _SAY = {CONDITION: '"status >= 500"', EXPRESSION: '"price * quantity"'}
@@ -43,7 +44,7 @@ def _day_of_week(part: str) -> Builder:
 
 
 def _builder_of_nodes(name: str) -> Builder:
-    """Return the function that creates a function's node from its arguments."""
+    """Return the function that creates the node of the SQL function ``name`` from a list of arguments."""
     if name in ("DOW", "ISODOW"):
         return _day_of_week(name)
     if name in _OWN_NODES:
@@ -54,10 +55,10 @@ def _builder_of_nodes(name: str) -> Builder:
 
 
 def _builder(name: str) -> Builder:
-    """Return a function that creates a function's node and raises an error for superfluous arguments, which sqlglot
-    would ignore.
+    """Return the function that the parser calls for the SQL function ``name``. It creates a node from the arguments.
 
-    A zone may follow a time: ``hour(ts, 'Europe/Berlin')`` is the hour of ``ts AT TIME ZONE 'Europe/Berlin'``.
+    It raises ``ValueError`` for superfluous arguments, which sqlglot would ignore. In functions of times, a zone may
+    follow the time: ``hour(ts, 'Europe/Berlin')`` is the hour of ``ts AT TIME ZONE 'Europe/Berlin'``.
     """
     build = _builder_of_nodes(name)
     arguments = _NAMES[name].arguments
@@ -68,7 +69,7 @@ def _builder(name: str) -> Builder:
         if at is not None and len(args) == at + 2:
             in_zone = exp.AtTimeZone(this=args[at], zone=args[at + 1])
             in_zone.meta[times.OF_A_FUNCTION] = True
-            args[at:] = [in_zone]  # The list itself is changed, because the parser counts its elements later.
+            args[at:] = [in_zone]  # the list is changed in place, because the parser counts its elements later
         if len(args) > max_arguments:
             raise ValueError(
                 f"{name.lower()} takes at most {max_arguments} argument{'s' * (max_arguments > 1)}; got {len(args)}"
@@ -79,15 +80,15 @@ def _builder(name: str) -> Builder:
 
 
 class Conditions(Spark):
-    """Spark's SQL, with doubled quotes inside strings."""
+    """The dialect of conditions: Spark's SQL, but with doubled quotes inside strings, and functions of the table."""
 
     class Tokenizer(Spark.Tokenizer):
-        """Spark's tokens, with doubled quotes inside strings."""
+        """Spark's tokenizer. Two quotes inside a string stand for one quote."""
 
         STRING_ESCAPES: ClassVar[list[str]] = ["'", '"', "\\"]
 
     class Parser(SparkParser):
-        """The functions of the table, and no others."""
+        """Spark's parser, which knows only the functions in the table of functions."""
 
         FUNCTIONS: ClassVar[dict[str, Any]] = {
             name: _builder(name) for name in _NAMES if name in _OWN_NODES or name not in SparkParser.FUNCTION_PARSERS
@@ -103,10 +104,10 @@ _DIALECT = Conditions()
 
 
 def parsed(text: str, what: str = CONDITION) -> exp.Expr:
-    """Parse a text to a tree for the compiler. Error messages call the text ``what``, which is "condition" or
-    "expression".
+    """Return the tree of a condition or an expression, for the compiler.
 
-    Raises ``ValueError`` if it is not text or not SQL, or uses syntax that is not supported.
+    ``what`` is "condition" or "expression", the word for the text in error messages. Raise ``ValueError`` if ``text``
+    is not text, is not SQL, or uses syntax that is not supported.
 
     >>> parsed("status >= 500").key
     'gte'
@@ -210,7 +211,7 @@ def column_of(text: str) -> str | None:
 
 
 def written(node: exp.Expr) -> str:
-    """Return the text of a tree, which can be parsed to an equal tree."""
+    """Return a tree as SQL. If this text is parsed, the result is an equal tree."""
     return node.sql(dialect=_DIALECT)
 
 
@@ -228,8 +229,10 @@ def _tree(text: str) -> exp.Expr:
 
 
 def _plain(node: exp.Expr) -> exp.Expr:
-    """Name a field by its path, so that ``p.quantiles['0.99']`` becomes ``p.quantiles.0.99``; move ESCAPE into its
-    LIKE.
+    """Return a node in the form that the compiler reads.
+
+    A field becomes a column whose name is the path: ``p.quantiles['0.99']`` becomes ``p.quantiles.0.99``. ESCAPE
+    becomes an argument of its LIKE. Other nodes are unchanged.
     """
     if isinstance(node, exp.Escape) and isinstance(node.this, exp.Like | exp.ILike):
         node.this.set("escape", node.expression)
@@ -249,8 +252,9 @@ def _plain(node: exp.Expr) -> exp.Expr:
 
 
 def _check_escapes(written: str) -> None:
-    """Raise ``ValueError`` for a backslash that escapes nothing, because DuckDB would keep it and Spark would drop
-    it.
+    """Raise ``ValueError`` if a backslash in a string precedes a character that is not in `_ESCAPED`.
+
+    DuckDB would keep such a backslash, and Spark would drop it.
     """
     escaped = False
     for character in written:

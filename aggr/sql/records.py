@@ -18,14 +18,17 @@ from aggr.sql.types import coerce, unify_types
 
 
 class MapValues(exp.Expression, exp.Func):
-    """map_values(record), which sqlglot does not support."""
+    """The node of ``map_values(record)``, which sqlglot does not have."""
 
     arg_types: ClassVar[dict[str, bool]] = {"this": True}
     _sql_names: ClassVar[list[str]] = ["MAP_VALUES"]
 
 
 def on_rows(kernel: Kernel, what: str) -> Kernel:
-    """Return a kernel that computes only with arrays, not with expressions of Arrow."""
+    """Return a kernel that calls ``kernel`` with arrays of equal length; constants are repeated.
+
+    It raises ``ValueError``, which names ``what``, for expressions of Arrow.
+    """
 
     def compute(*values: Value) -> Value:
         if any(isinstance(value, pc.Expression) for value in values):
@@ -40,7 +43,10 @@ def on_rows(kernel: Kernel, what: str) -> Kernel:
 
 
 def _entry_or_parts(compiler: Compiler, node: exp.Expr, name: str) -> tuple[Term | None, Term | None, Term | None]:
-    """Return the term of an entry column, or the terms of a record and a key."""
+    """Return the arguments of ``m[k]``: the terms of the entry column, the record and the key.
+
+    If the entry column exists, record and key are None; otherwise, the entry column is None.
+    """
     entry = entry_column_of(node, compiler.schema.names)
     if entry is not None:
         return column(entry, compiler.schema.field(entry).type), None, None
@@ -51,7 +57,7 @@ def _entry_or_parts(compiler: Compiler, node: exp.Expr, name: str) -> tuple[Term
 
 @reads(exp.Bracket, this=Argument(_entry_or_parts), expressions=SKIP)
 def value_of_key(parts: tuple[Term | None, Term | None, Term | None]) -> Term:
-    """Return the value that a record has for a key: ``m[k]``."""
+    """Return the term for ``m[k]``, the value of a record for a key. ``parts`` are those of `_entry_or_parts`."""
     entry, record, key = parts
     if record is None or key is None:
         assert entry is not None
@@ -75,14 +81,14 @@ def _key_as(key: Term, key_type: pa.DataType) -> Term:
 
 @reads(exp.MapKeys, names="map_keys", this=ANY)
 def map_keys(record: Term) -> Term:
-    """Return the keys of a record as a list."""
+    """Return the term for the list of the keys of a record."""
     key_type = _entry_types(record)[0]
     return apply(on_rows(keys_as_lists, "map_keys"), record, kind=pa.list_(key_type))
 
 
 @reads(MapValues, names="map_values", this=ANY)
 def map_values(record: Term) -> Term:
-    """Return the values of a record as a list."""
+    """Return the term for the list of the values of a record."""
     value_type = _entry_types(record)[1]
     return apply(on_rows(values_as_lists, "map_values"), record, kind=pa.list_(value_type))
 
@@ -96,12 +102,12 @@ def _entry_types(record: Term) -> tuple[pa.DataType, pa.DataType]:
 
 @reads(exp.Dot, this=ANY, expression=RAW)
 def field_of_value(record: Term, field: exp.Expr) -> Term:
-    """Return a field of a computed struct, such as ``fields[class].p99``."""
+    """Return the term for a field of a computed struct, such as ``fields[class].p99``."""
     return field_of(record, field.name)
 
 
 def _named_parts(compiler: Compiler, node: exp.Expr, name: str) -> list[tuple[str, Term]]:
-    """Return the names and the terms of the parts of a struct. A part without a name must be a column."""
+    """Return pairs of name and term for the parts of a struct. A part without ``AS name`` must be a column."""
     named = list[tuple[str, Term]]()
     for part in node.expressions:
         value = part.expression if isinstance(part, exp.PropertyEQ) else part
@@ -121,7 +127,7 @@ def _named_parts(compiler: Compiler, node: exp.Expr, name: str) -> list[tuple[st
 
 @reads(exp.Struct, names="struct named_struct", expressions=Argument(_named_parts))
 def struct(named: list[tuple[str, Term]]) -> Term:
-    """Return a record of columns and named values: ``struct(span_id, lower(name) AS name)``."""
+    """Return the term for a struct of columns and named values: ``struct(span_id, lower(name) AS name)``."""
     kind = pa.struct([(name, term.type) for name, term in named])
 
     def kernel(*values: Any) -> Value:

@@ -10,7 +10,7 @@ import re
 
 from aggr.arguments import shown
 
-MOST_STEPS = 3_000  # the maximum steps of a compiled program, which takes some milliseconds for a thousand short texts
+MOST_STEPS = 3_000  # the maximum number of steps; such a program takes some milliseconds for a thousand short texts
 _REPEATED = re.compile(r"\{([0-9]{1,9})(?:,([0-9]{0,9}))?\}")  # RE2 allows counts up to 1,000
 _GROUP_FLAGS = re.compile(r"\?(?:P?<\w+>|[a-zA-Z-]*:?)")
 _ESCAPED = re.compile(r"\\(?:[pPx]\{[^}]*\}|x[0-9a-fA-F]{2}|.)", re.DOTALL)
@@ -21,7 +21,7 @@ _BACKSLASHED = re.compile(r"\\(.)", re.DOTALL)
 
 
 def plain_texts(regex: str) -> list[str] | None:
-    r"""Return the texts if an expression is a choice of plain texts, otherwise None.
+    r"""Return the texts of an expression that is a choice of plain texts, ``a|b``. Return None for other expressions.
 
     >>> plain_texts(r"(a\.example|b)"), plain_texts("a.*|b")
     (['a.example', 'b'], None)
@@ -57,7 +57,7 @@ def count_steps(regex: str) -> int:
     7
     """
     open_groups = [0]
-    last = 0  # the steps of the last atom, which a count would repeat
+    last = 0  # the steps of the last character, class or group, which a following count repeats
     position = 0
     while position < len(regex):
         character = regex[position]
@@ -83,13 +83,14 @@ def count_steps(regex: str) -> int:
 
 
 def _atom(regex: str, position: int) -> tuple[int, int]:
-    """Return the end of the atom (a character, class or group) at a position, and its number of steps."""
+    """Return the end of the character, escape or class at a position, and its number of steps."""
     if regex[position] == "\\" and (escaped := _ESCAPED.match(regex, position)):
         return escaped.end(), _UNICODE_STEPS if escaped[0][1] in "pP" else 1
     if regex[position] == "[":
         characters = _CLASS.match(regex, position)
         if characters is None:
-            # A class without an end extends to the end of the text. Otherwise, each further bracket would search again.
+            # A class that is not closed extends to the end of the text. If only its bracket were skipped, the search
+            # for an end would be repeated at every further bracket.
             return len(regex), len(regex) - position
         return characters.end(), _UNICODE_STEPS if re.search(r"\\[pP]|\[\^", characters[0]) else 1
     return position + 1, 1

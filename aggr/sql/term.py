@@ -1,7 +1,7 @@
-"""Terms: typed expressions that compute values from columns. A column is an array or an expression of Arrow.
+"""Terms: expressions with an Arrow type, which compute values from columns.
 
-A term has an Arrow type, which does not depend on the rows. The same term can be evaluated over the arrays of a table
-and over ``pyarrow.compute.field`` references, because Arrow's functions accept both. One compiler therefore serves
+The type does not depend on the rows. A term can be evaluated over the arrays of a table (`Rows`), which gives an array,
+and over ``pyarrow.compute.field`` references (`Fields`), which gives an expression of Arrow: Arrow's functions accept
 both.
 """
 
@@ -26,32 +26,32 @@ NULL = pa.null()
 
 @dataclass(frozen=True, eq=False)
 class Rows:
-    """A source of columns that are the arrays of a table."""
+    """A source for the evaluation of terms, in which a column is an array of a table."""
 
     table: pa.Table | pa.RecordBatch
 
     def column(self, name: str, kind: pa.DataType) -> Value:
-        """Return the values of a column in a plain type."""
+        """Return the values of a column as `normalize` returns them. Timestamps are cast to ``kind``."""
         values = normalize(self.table.column(name))
         return values.cast(kind) if pa.types.is_timestamp(kind) else values
 
     def literal(self, value: pa.Scalar) -> Value:
-        """Return a constant."""
+        """Return the constant itself."""
         return value
 
     def where(self, chosen: Flags) -> Rows:
-        """Return the rows for which a mask is true."""
+        """Return a source with only the rows that the mask ``chosen`` selects."""
         return Rows(filterable(self.table).filter(pa.array(chosen)))
 
 
 @dataclass(frozen=True, eq=False)
 class Fields:
-    """A source of columns that are references in Arrow's expressions."""
+    """A source for the evaluation of terms, in which a column is a reference in an expression of Arrow."""
 
     schema: pa.Schema
 
     def column(self, name: str, kind: pa.DataType) -> Value:
-        """Return a reference to a column, in a plain type."""
+        """Return a reference to a column, which is cast to ``kind`` if it has another type."""
         field = pc.field(name)
         return field if self.schema.field(name).type == kind else field.cast(kind)
 
@@ -66,7 +66,10 @@ _NO_COLUMNS = Rows(pa.table({}))
 
 @dataclass(frozen=True)
 class Term:
-    """A typed expression: a function that computes its values from a source, or a constant."""
+    """An expression of the Arrow type ``type``. ``evaluate`` computes its values from a source.
+
+    ``literal`` is the value of a constant, and None for other terms.
+    """
 
     type: pa.DataType
     evaluate: Callable[[Source], Value]
@@ -74,41 +77,41 @@ class Term:
 
     @property
     def null(self) -> bool:
-        """Whether the term is a NULL without a type."""
+        """Whether the term is NULL without a type, which can become null of any type."""
         return bool(pa.types.is_null(self.type))
 
     @property
     def always_null(self) -> bool:
-        """Whether the term is null in every row, for any type, such as ``nullif(1, 1)``."""
+        """Whether the term is a constant null, with or without a type, such as ``nullif(1, 1)``."""
         return self.null or (self.literal is not None and not self.literal.is_valid)
 
     @property
     def sample(self) -> Value:
-        """The constant, or an empty array of the term's type."""
+        """The constant, or for other terms an empty array of the type, from which a kernel's result type is found."""
         return self.literal if self.literal is not None else pa.array([], self.type)
 
 
 def column(name: str, kind: pa.DataType) -> Term:
-    """Return the term of a column."""
+    """Return the term of the column ``name``, whose values have the type ``kind``."""
     return Term(kind, lambda source: source.column(name, kind))
 
 
 def constant(value: Any, kind: pa.DataType | None = None) -> Term:
-    """Return the term of a constant, which is a scalar, or a Python value with its type."""
+    """Return the term of a constant. ``value`` is a scalar, or a Python value of the type ``kind``."""
     scalar = value if isinstance(value, pa.Scalar) else pa.scalar(value, kind)
     return Term(scalar.type, lambda source: source.literal(scalar), scalar)
 
 
 def null(kind: pa.DataType = NULL) -> Term:
-    """Return a term whose values are null."""
+    """Return the term of a null of the type ``kind``."""
     return constant(pa.scalar(None, kind))
 
 
 def apply(kernel: Kernel, *terms: Term, kind: pa.DataType | None = None) -> Term:
-    """Return a term that applies a kernel (a function of arrays) to other terms. If all of them are constants, it is
-    computed at once.
+    """Return a term that applies a kernel (a function of arrays) to the values of other terms.
 
-    Without ``kind``, its type is that of the kernel's result for empty arrays of the terms' types.
+    If all of them are constants, the result is a constant. ``kind`` is the type of the result. Without it, the type is
+    that of the kernel's result for empty arrays of the terms' types.
     """
     if all(term.literal is not None for term in terms):
         return constant(kernel(*(term.literal for term in terms)))
@@ -118,13 +121,15 @@ def apply(kernel: Kernel, *terms: Term, kind: pa.DataType | None = None) -> Term
 
 
 def balanced(kernel: Kernel, terms: Iterable[Term]) -> Term:
-    """Combine boolean terms by an associative kernel, as a tree of logarithmic depth."""
+    """Return a term that combines boolean terms by an associative kernel of two values, in a tree of
+    logarithmic depth.
+    """
     parts = tuple(terms)
     if len(parts) == 1:
         return parts[0]
 
     def evaluate(source: Source) -> Value:
-        # pairs of equal size are combined immediately, so that few values are in memory at a time
+        # values that combine equally many terms are combined at once, so that few values are in memory at a time
         joined: list[tuple[int, Value]] = []
         for part in parts:
             size, value = 1, part.evaluate(source)
@@ -143,5 +148,5 @@ def balanced(kernel: Kernel, terms: Iterable[Term]) -> Term:
 
 
 def false_if_null(value: Value) -> Value:
-    """Replace null by false."""
+    """Return booleans with false in place of null."""
     return pc.coalesce(value, pa.scalar(False))

@@ -31,7 +31,7 @@ from aggr.sql.regular_expressions import check_size
 from aggr.sql.term import Term, Value, apply
 from aggr.sql.types import coerce
 
-# Two characters each, so that they differ from all other parts of a pattern, which are single characters.
+# They have two characters, so that they differ from the other parts of a pattern, which have one character.
 _ANY_TEXT, _ANY_CHARACTER = "\0%", "\0_"
 _STRING = pa.string()
 _SOUGHT, _PUT = written("what {} looks for"), written("what {} puts")
@@ -61,10 +61,10 @@ def _escape(compiler: Compiler, node: exp.Expr, name: str) -> str:
 
 
 def like(ignore_case: bool, text: Value, pattern: str, escape: str, negate: bool) -> Value:
-    """Match the complete text with a pattern: ``%`` is any text and ``_`` any character, unless ``escape`` precedes
-    them.
+    """Return whether each text matches a LIKE pattern completely; with ``negate``, whether it does not.
 
-    Like Spark, raises ``ValueError`` if ``escape`` precedes a character other than ``%``, ``_`` and itself.
+    ``%`` stands for any text and ``_`` for any character, unless ``escape`` precedes them. As in Spark, ``escape``
+    before a character other than ``%``, ``_`` and itself raises ``ValueError``.
     """
     parts = _like_parts(pattern, escape)
     any_before, any_after = parts[:1] == [_ANY_TEXT], parts[1:] != [] and parts[-1] is _ANY_TEXT
@@ -118,7 +118,7 @@ for _kind in (exp.Like, exp.ILike):
 
 
 def _regular_expression(compiler: Compiler, node: exp.Expr, name: str) -> str | None:
-    """Return a literal regular expression of RE2; raises ``ValueError`` for other texts."""
+    """Return the text of a literal regular expression, or None for NULL. Raise ``ValueError`` if RE2 rejects it."""
     regex = written_text(compiler, node.args[name], f"the regular expression of {called(node)}")
     if regex is not None:
         check_size(regex)
@@ -151,7 +151,10 @@ computes(exp.RegexpLike, names="rlike regexp_like", called="RLIKE", this=TEXT, e
     replacement=_PUT,
 )
 def regexp_replace(text: Value, regex: str, replacement: str) -> Value:
-    """Replace all matches of a regular expression. ``$1`` in the replacement is the first group, as in Spark."""
+    """Return texts in which ``replacement`` replaces all matches of ``regex``.
+
+    ``$1`` in it is the first group, as in Spark.
+    """
     put = _of_re2(replacement)
     try:
         return pc.replace_substring_regex(text, regex, put)
@@ -160,7 +163,7 @@ def regexp_replace(text: Value, regex: str, replacement: str) -> Value:
 
 
 def _of_re2(replacement: str) -> str:
-    """Convert the groups in a replacement to RE2: ``$1`` becomes ``\\1``, and each backslash is doubled."""
+    """Return a replacement of Spark in the form of RE2: ``$1`` becomes ``\\1``, and each backslash is doubled."""
     pieces = re.findall(r"\\[$\\]|\$[0-9](?![0-9])|[^$\\]+|.", replacement, re.DOTALL)
     for piece in pieces:
         if piece in ("$", "\\"):
@@ -177,7 +180,7 @@ _START, _LENGTH = whole_number("its start"), whole_number("its length")
 
 @computes(exp.Substring, names="substr substring", this=TEXT, start=_START, length=maybe(_LENGTH, 2**31))
 def substring(text: Value, start: int, length: int) -> Value:
-    """Return a part of the text. Positions are counted from 1, or from the end by -1 and below."""
+    """Return ``length`` characters of each text from ``start`` on. The first character is 1, and the last is -1."""
     if start == 0:
         raise ValueError(
             "positions in a substring count from 1, or from -1 at the end; 0 is not allowed, because "
@@ -190,7 +193,7 @@ def substring(text: Value, start: int, length: int) -> Value:
 
 
 def left_or_right(left: bool, text: Value, length: int) -> Value:
-    """Return the first, or the last, characters of a text."""
+    """Return the first ``length`` characters of each text; if ``left`` is false, the last ``length`` characters."""
     if length < 0:
         raise ValueError(f"{'left' if left else 'right'} needs a number of characters of at least 0; got {length}")
     return pc.utf8_slice_codeunits(text, *((0, length) if left or length == 0 else (-length, None)))
@@ -210,7 +213,9 @@ for _kind in (exp.Left, exp.Right):
     position=maybe(RAW, "BOTH"),
 )
 def trim(text: Value, characters: str, position: str) -> Value:
-    """Remove blanks, or ``characters``, at one end or both ends of a text."""
+    """Return texts without the characters in ``characters`` at the ends that ``position`` names: BOTH, LEADING,
+    TRAILING.
+    """
     cut = {"BOTH": pc.utf8_trim, "LEADING": pc.utf8_ltrim, "TRAILING": pc.utf8_rtrim}[str(position)]
     return cut(text, characters) if characters else text
 
@@ -219,7 +224,7 @@ def trim(text: Value, characters: str, position: str) -> Value:
     exp.Replace, names="replace", called="REPLACE", gives=_STRING, this=TEXT, expression=_SOUGHT, replacement=_PUT
 )
 def replace(text: Value, old: str, new: str) -> Value:
-    """Replace all occurrences of a constant text by another."""
+    """Return texts in which ``new`` replaces all occurrences of ``old``."""
     return pc.replace_substring(text, old, new) if old else text
 
 
@@ -235,7 +240,7 @@ def _joined(compiler: Compiler, node: exp.Expr, name: str) -> list[Term]:
 @reads(exp.Concat, names="concat", expressions=Argument(_joined), safe=SKIP)
 @reads(exp.DPipe, this=Argument(_joined), expression=SKIP, safe=SKIP)
 def concat(parts: Iterable[Term]) -> Term:
-    """Concatenate texts and whole numbers. The result is null if one of them is null."""
+    """Return the term for the concatenation of texts and whole numbers. It is null if one of them is null."""
     whole_as_text = [coerce(part, _STRING) if pa.types.is_integer(part.type) else part for part in parts]
     texts = [require_text(part, "CONCAT") for part in whole_as_text]
 

@@ -23,14 +23,14 @@ _PARTS: dict[str, Kernel] = {
     "ISODOW": partial(pc.day_of_week, count_from_zero=False),
 }
 OF_A_FUNCTION = (
-    "of_a_function"  # Marks the time zone that follows the other arguments of a function, as in hour(ts, 'UTC').
+    "of_a_function"  # the mark of a node AT TIME ZONE that stands for a zone in a call, as in hour(ts, 'UTC')
 )
 _CLOCK_UNITS = ("HOUR", "MINUTE", "SECOND")
 _TRUNCATED = ("YEAR", "QUARTER", "MONTH", "WEEK", "DAY", *_CLOCK_UNITS)
 _PER_SECOND = {"s": 1, "ms": 10**3, "us": 10**6, "ns": 10**9}
 _EXACT_UNITS = {"nanosecond": "ns", "microsecond": "us", "millisecond": "ms", "second": "s"}
 _CALENDAR = ("year", "quarter", "month", "week", "day")
-_OFFSETS = {"week": 3 * 86_400}  # weeks begin on Monday, but 1970 began on a Thursday
+_OFFSETS = {"week": 3 * 86_400}  # in seconds; added so that weeks begin on Monday, because 1970 began on a Thursday
 _ABBREVIATED = {"ns": "nanosecond", "us": "microsecond", "ms": "millisecond", "s": "second", "m": "minute", "h": "hour"}
 _ABBREVIATED |= {"d": "day", "w": "week", "mo": "month", "q": "quarter", "y": "year"}
 _ABBREVIATED |= {"msec": "millisecond", "usec": "microsecond", "sec": "second", "min": "minute", "mon": "month"}
@@ -40,7 +40,7 @@ _SECONDS = {"SECOND": 1, "MINUTE": 60, "HOUR": 3600, "DAY": 86400, "WEEK": 60480
 
 
 def require_time(term: Term, what: str) -> Term:
-    """Return a term as a time; a date becomes its first instant. Raises ``ValueError`` for other types."""
+    """Return ``term`` as a time. A date becomes its first instant. Raise ``ValueError`` for other types."""
     if term.null:
         return null(pa.timestamp("us", "UTC"))
     if pa.types.is_date32(term.type):
@@ -51,7 +51,10 @@ def require_time(term: Term, what: str) -> Term:
 
 
 def extract(part: str, term: Term) -> Term:
-    """Return a part of a date, or of a time in its zone. EPOCH is seconds since 1970 in UTC, with fractions."""
+    """Return the term for a part, such as HOUR, of a date, or of a time on the clock of its zone.
+
+    EPOCH is the number of seconds since 1970 in UTC, with fractions.
+    """
     if part == "EPOCH":
         return apply(_epoch_seconds, require_time(term, "epoch"), kind=pa.float64())
     if part not in _PARTS:
@@ -70,7 +73,7 @@ for _kind in CLOCK_PARTS:
 
 @reads(exp.TimestampTrunc, names="date_trunc", unit=RAW, this=ANY)
 def date_trunc(unit: exp.Expr, term: Term) -> Term:
-    """Round a time in its zone down to a unit. Weeks begin on Monday."""
+    """Return the term for times rounded down to a unit on the clock of their zone. Weeks begin on Monday."""
     name = unit.name.upper()
     if name not in _TRUNCATED:
         raise ValueError(f"cannot truncate to {unit.name}; the allowed units are {', '.join(_TRUNCATED)}")
@@ -81,7 +84,10 @@ def date_trunc(unit: exp.Expr, term: Term) -> Term:
 
 
 def _floored_in_zone(value: Value, kind: pa.DataType, unit: str) -> Value:
-    """Round down to a unit of local time. The second occurrence of a repeated hour is not merged with the first one."""
+    """Return times rounded down to a unit of local time.
+
+    An hour that the clock shows twice remains two different hours.
+    """
     local = pc.local_timestamp(value)
     floor = pc.floor_temporal(local, unit=unit.lower())
     first = from_local(floor, kind.tz)
@@ -100,7 +106,7 @@ def _epoch_seconds(value: Value) -> Value:
 
 
 def _epoch_milliseconds(value: Value) -> Value:
-    """Return whole milliseconds since 1970, rounded down."""
+    """Return the milliseconds since 1970 (UTC) as int64, rounded down."""
     if isinstance(value, pc.Expression):
         raise ValueError("a filter of files cannot use epoch_ms; compare times instead")
     unit = value.type.unit
@@ -110,7 +116,7 @@ def _epoch_milliseconds(value: Value) -> Value:
 
 
 class EpochMs(exp.Expression, exp.Func):
-    """epoch_ms(time), which Spark calls unix_millis."""
+    """The node of ``epoch_ms(time)``, which Spark calls unix_millis."""
 
     arg_types: ClassVar[dict[str, bool]] = {"this": True}
     _sql_names: ClassVar[list[str]] = ["EPOCH_MS"]
@@ -119,12 +125,12 @@ class EpochMs(exp.Expression, exp.Func):
 @reads(EpochMs, names="epoch_ms", this=ANY)
 @reads(exp.UnixMillis, names="unix_millis", this=ANY)
 def epoch_ms(term: Term) -> Term:
-    """Return the whole milliseconds from 1970 (UTC) to a time."""
+    """Return the term for the milliseconds since 1970 (UTC), rounded down."""
     return apply(_epoch_milliseconds, require_time(term, "epoch_ms"), kind=pa.int64())
 
 
 class DateDifference(exp.Expression, exp.Func):
-    """date_diff(unit, start, end), with DuckDB's order of arguments."""
+    """The node of ``date_diff(unit, start, end)``, with DuckDB's order of arguments."""
 
     arg_types: ClassVar[dict[str, bool]] = {"unit": True, "this": True, "expression": True}
     _sql_names: ClassVar[list[str]] = ["DATE_DIFF"]
@@ -132,8 +138,9 @@ class DateDifference(exp.Expression, exp.Func):
 
 @reads(DateDifference, names="date_diff", unit=written("the unit of date_diff"), this=ANY, expression=ANY)
 def date_diff(unit: str | None, start: Term, end: Term) -> Term:
-    """Count the boundaries of a unit between two times, each on the clock of its zone. The result is negative if end is
-    before start.
+    """Return the term for the number of boundaries of a unit between two times. It is negative if end is before start.
+
+    Days and longer units follow the clock of the times' zone.
     """
     name = _DIFFERENCES.get((unit or "").lower())
     if name is None:
@@ -148,15 +155,16 @@ def date_diff(unit: str | None, start: Term, end: Term) -> Term:
 
 
 def _boundaries_between(start: Value, end: Value, unit: str) -> Value:
-    """Count the boundaries of a unit between times: months from the numbers of months, other units from whole units
-    since 1970.
-    """
+    """Return the number of boundaries of a unit between each start and end: the difference of their unit numbers."""
     first, last = (_unit_numbers(value, unit) for value in (start, end))
     return pc.subtract_checked(last, first)
 
 
 def _unit_numbers(value: Value, unit: str) -> Value:
-    """Return the number of the unit in which each time lies, on the clock of its zone."""
+    """Return the number of the unit that contains each time. Consecutive units have consecutive numbers.
+
+    Days and longer units follow the clock of the times' zone.
+    """
     if isinstance(value, pc.Expression):
         raise ValueError("a filter of files cannot use date_diff; compare times instead")
     local = pc.local_timestamp(value) if follows_clock(value.type) and unit in _CALENDAR else value
@@ -173,7 +181,7 @@ def _unit_numbers(value: Value, unit: str) -> Value:
 
 @reads(exp.Interval, this=RAW, unit=RAW)
 def interval(count: exp.Expr, unit: exp.Expr) -> Term:
-    """Return an interval with a fixed unit: INTERVAL '1' DAY."""
+    """Return the term for an interval in a unit of fixed length, such as ``INTERVAL '1' DAY``."""
     if not isinstance(count, exp.Literal):
         raise ValueError("an interval must be written in the form INTERVAL '1' DAY")
     name = unit.name.upper().removesuffix("S")
@@ -187,8 +195,9 @@ def interval(count: exp.Expr, unit: exp.Expr) -> Term:
 
 
 def _moment(compiler: Compiler, node: exp.Expr, name: str) -> tuple[Term, bool]:
-    """Compile the operand of AT TIME ZONE; also return whether it is a local time, which means a column without a
-    zone.
+    """Return the term of the operand of AT TIME ZONE, and whether it contains local times.
+
+    These are the times of a column without a zone, unless the zone is an argument of a function.
     """
     operand = node.args[name].unnest()
     if isinstance(operand, exp.Column) and not node.meta.get(OF_A_FUNCTION):
@@ -200,7 +209,7 @@ def _moment(compiler: Compiler, node: exp.Expr, name: str) -> tuple[Term, bool]:
 
 @reads(exp.AtTimeZone, this=Argument(_moment), zone=written("the zone of AT TIME ZONE"))
 def at_time_zone(moment: tuple[Term, bool], zone: str | None) -> Term:
-    """Interpret times in a zone: ``ts AT TIME ZONE 'Europe/Berlin'``.
+    """Return the term for times in a zone: ``ts AT TIME ZONE 'Europe/Berlin'``. ``moment`` is that of `_moment`.
 
     A column without a zone contains local times of this zone, as in DuckDB and PostgreSQL.
     """

@@ -20,11 +20,11 @@ from aggr.sql.zones import UTC, follows_clock, from_local
 _DIGITS = {pa.int8(): 3, pa.int16(): 5, pa.int32(): 10, pa.int64(): 19}
 _DIGITS |= {pa.uint8(): 3, pa.uint16(): 5, pa.uint32(): 10, pa.uint64(): 20}
 _UNITS = ("s", "ms", "us", "ns")
-_EXACT_FLOAT = 2**53  # smaller whole numbers are exact as doubles
+_EXACT_FLOAT = 2**53  # whole numbers below this limit are exact as doubles
 
 
 def common_type(kinds: Sequence[pa.DataType]) -> pa.DataType:
-    """Return the common type of several types; raises ``ValueError`` if there is none."""
+    """Return the type in which values of several types are compared. Raise ``ValueError`` if there is none."""
     distinct_kinds = list(dict.fromkeys(kind for kind in kinds if kind != NULL))
     if len(distinct_kinds) <= 1:
         return distinct_kinds[0] if distinct_kinds else NULL
@@ -43,9 +43,9 @@ def common_type(kinds: Sequence[pa.DataType]) -> pa.DataType:
 
 
 def unify_types(terms: Sequence[Term]) -> tuple[list[Term], pa.DataType]:
-    """Make terms comparable: a literal text is parsed as the type of the other terms.
+    """Return terms that can be compared, and their common type. The terms are not cast to it yet.
 
-    Return the terms, which are not cast yet, and their common type.
+    A literal text is parsed as a value of the other terms' type. Other terms are returned unchanged.
     """
     typed_kinds = [t.type for t in terms if not t.null and not (pa.types.is_string(t.type) and t.literal is not None)]
     if typed_kinds and any(not pa.types.is_string(kind) for kind in typed_kinds):
@@ -62,16 +62,16 @@ def _read(term: Term, kind: pa.DataType) -> Term:
 
 
 def coerce(term: Term, kind: pa.DataType) -> Term:
-    """Cast a term to a type that can represent its values."""
+    """Return ``term`` cast to ``kind``, a type that can represent its values."""
     return term if term.type == kind else apply(caster(term.type, kind), term, kind=kind)
 
 
 def caster(old: pa.DataType, new: pa.DataType) -> Callable[[Value], Value]:
-    """Return the function that casts values to a type that can represent them."""
+    """Return the function that casts values of the type ``old`` to ``new``, a type that can represent them."""
     if old == new:
         return lambda value: value
     if pa.types.is_floating(new) and pa.types.is_decimal(old):
-        # Arrow's own cast is not correctly rounded: 0.3 would not become 0.3
+        # Arrow's cast from decimal to float is not correctly rounded: the decimal 0.3 would not become the float 0.3
         return lambda value: value.cast(pa.string()).cast(new)
     if pa.types.is_floating(new):
         return lambda value: value.cast(new, safe=False)
@@ -84,9 +84,9 @@ def caster(old: pa.DataType, new: pa.DataType) -> Callable[[Value], Value]:
 
 
 def literal_as(term: Term, kind: pa.DataType, through: pa.DataType) -> pa.Scalar | None:
-    """Convert a constant to the type of the column with which it is compared, so that the column need not be cast.
+    """Return a constant in the type ``kind`` of the column with which it is compared, so that the column is not cast.
 
-    Return None if that would change the comparison, which is made in the type ``through``.
+    Return None if this would change the result of the comparison, which is made in the type ``through``.
     """
     scalar = term.literal
     if scalar is None or not scalar.is_valid:
@@ -103,7 +103,7 @@ def literal_as(term: Term, kind: pa.DataType, through: pa.DataType) -> pa.Scalar
         if value is None:
             of_date = pa.types.is_timestamp(kind) and pa.types.is_date32(scalar.type)
             near = caster(scalar.type, kind)(scalar) if of_date else scalar.cast(kind)
-            # A timestamp that is not the start of a day has no equal date, so it cannot be compared as a date.
+            # a timestamp becomes a date only if it is the start of a day
             return near if pa.types.is_timestamp(kind) or near.cast(scalar.type) == scalar else None
         if pa.types.is_integer(kind) and value == int(value):
             return pa.scalar(int(value), kind)
@@ -116,12 +116,12 @@ def literal_as(term: Term, kind: pa.DataType, through: pa.DataType) -> pa.Scalar
 
 
 def decimal_type(kind: pa.DataType) -> pa.DataType:
-    """Return the decimal type that can represent a type of whole numbers or decimals."""
+    """Return the decimal type that can represent all values of ``kind``, a type of integers or decimals."""
     return kind if pa.types.is_decimal(kind) else pa.decimal128(_DIGITS[kind], 0)
 
 
 def nanoseconds_since_epoch(term: Term) -> Term:
-    """Return the nanoseconds since 1970 as a decimal, which can represent every date."""
+    """Return the term for the nanoseconds since 1970 of times or dates. It is a decimal, because int64 is too small."""
     unit = term.type.unit if pa.types.is_timestamp(term.type) else "s"
     steps = pa.scalar(10 ** (9 - 3 * _UNITS.index(unit)), pa.decimal128(10, 0))
     kind = term.type if pa.types.is_timestamp(term.type) else pa.timestamp("s")

@@ -97,7 +97,7 @@ def uses_among(text: str | None, names: Collection[str], what: str = CONDITION) 
 
 
 def use_of(column: exp.Expr) -> Use:
-    """Return how the parts of an expression around a column use it."""
+    """Return how the expression around a column uses it, or `Use.VALUE` if the result has its values."""
     node = column
     while (parent := node.parent) is not None:
         if isinstance(parent, _ARITHMETIC):
@@ -119,14 +119,14 @@ def use_of(column: exp.Expr) -> Use:
 
 
 def _compared(node: exp.Expr) -> Use:
-    """Return how a comparison uses its columns: as text if it compares them with a literal text."""
+    """Return how a comparison uses its columns: `Use.TEXT` if it has a literal text, otherwise `Use.ORDER`."""
     return Use.TEXT if True in _literals(node) else Use.ORDER
 
 
 def _literals(node: exp.Expr) -> set[bool]:
-    """Return True in the set for a text, and False for a number, among the constants in a node's arguments.
+    """Return the kinds of constants among a node's arguments: True for text, False for numbers.
 
-    Constants in the conditions of CASE are ignored.
+    The branches of CASE count as its arguments. Constants inside other expressions are ignored.
     """
     is_text = set[bool]()
     for child in node.iter_expressions():
@@ -141,7 +141,9 @@ def _literals(node: exp.Expr) -> set[bool]:
 
 
 def _argument_use(node: exp.Expr, argument: str) -> Use:
-    """Return how a function in the table uses an argument."""
+    """Return how the function of a node uses an argument: as text or numbers if it requires them, otherwise
+    `Use.ANY`.
+    """
     rule = TABLE.get(type(node))
     take = rule.arguments[argument].take if rule is not None and argument in rule.arguments else None
     if take is TEXT.take:

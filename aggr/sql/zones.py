@@ -1,4 +1,4 @@
-"""Zones: times are instants. The time zone in their Arrow type determines their hours, days and dates.
+"""Zones: a time is an instant, and the time zone in its Arrow type determines its hour, day and date.
 
 A local time is converted to the first instant that has this local time or a later one. For a repeated time, this is the
 earlier instant; for a skipped time, it is the instant of the transition. Days therefore begin at the same instants as
@@ -21,17 +21,22 @@ def follows_clock(kind: pa.DataType) -> bool:
 
 
 def in_zone(kind: pa.DataType, zone: str) -> pa.DataType:
-    """Return the type of times with a zone. Other types are unchanged, and with UTC all types are."""
+    """Return the type ``kind`` with the zone ``zone``, if it is a timestamp. With UTC, the type is unchanged."""
     return pa.timestamp(kind.unit, zone) if pa.types.is_timestamp(kind) and zone != UTC else kind
 
 
 def localized(term: Term, zone: str) -> Term:
-    """Interpret the results of computations with dates, such as a date plus an interval, as local times of a zone."""
+    """Return a term whose times without a zone are read as local times of ``zone``. With UTC, it is unchanged.
+
+    A date plus an interval, for example, gives such times.
+    """
     if zone == UTC or not pa.types.is_timestamp(term.type) or term.type.tz is not None:
         return term
     return apply(lambda value: from_local(value, zone), term, kind=in_zone(term.type, zone))
 
 
 def from_local(local: Value, zone: str) -> Value:
-    """Return the first instants at which the local time in a zone is ``local`` or later."""
+    """Return, for each time in ``local``, the first instant at which the clock of the zone shows this time or a later
+    one.
+    """
     return pc.assume_timezone(local, zone, ambiguous="earliest", nonexistent="latest")
