@@ -30,12 +30,12 @@ COUNTERPARTS: Mapping[str, Sequence[str]] = {
 
 
 def counterparts(measure: Measure) -> list[str]:
-    """List the expressions of Spark that compute the same result as a built-in function.
+    """Return the expressions in Spark's SQL that correspond to the built-in function of a measure.
 
     Parameters
     ----------
     measure : Measure
-        A measure. One with a condition or weight has no counterpart, because they are not translated.
+        A measure with a condition or weight has no counterpart, because conditions and weights are not translated.
 
     Returns
     -------

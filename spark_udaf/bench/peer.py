@@ -37,7 +37,7 @@ class SparkPeer(Peer):
             raise ValueError(f"{self} needs Java: install Java 17, or leave the peer out")
 
     def prepare(self, rows: pa.Table, group_count: int) -> Callable[[], Any]:
-        """Load the rows into Spark's memory."""
+        """Load the rows into Spark's memory, and return a function that evaluates the expression for each group."""
         spark = local_session("tiltframe bench", _ONE_CORE)
         with tempfile.TemporaryDirectory() as folder:
             file = Path(folder) / "rows.parquet"
@@ -54,13 +54,13 @@ class SparkPeer(Peer):
         return run
 
     def results(self, answer: Any) -> Sequence[Any]:
-        """Sort the results by group."""
+        """Return the results in the answer as a list, sorted by group."""
         results: list[Any] = answer.sort_by(GROUP).column("answer").to_pylist()
         return results
 
 
 def aggregated(df: DataFrame, expression: str, keys: Sequence[Any]) -> DataFrame:
-    """Group rows and evaluate an aggregate expression of Spark as the column ``answer``.
+    """Return the keys of groups, and an aggregate expression of Spark for each group as the column ``answer``.
 
     Raises
     ------

@@ -26,7 +26,7 @@ _SHARE_OF_FIRST_KEY = 0.5  # the share of rows that have the key 0 if keys are s
 
 
 def random_table(measures: Sequence[Measure], rows: int, distribution: str, seed: int) -> pa.Table:
-    """Draw random rows with the columns of measures, and event times in the order of rows.
+    """Return random rows with the columns of measures, and with ascending event times of one day.
 
     Parameters
     ----------
@@ -83,7 +83,9 @@ def parquet_rows(spark: SparkSession, path: str | Path) -> Rows:
 
 
 def copy_with_keys(df: DataFrame, folder: Path, groups: int, *, keys: str, seed: int) -> Rows:
-    """Add a column of random keys to rows, write them to Parquet files, and return the written rows."""
+    """Write rows with a column of random keys to Parquet files in a new folder of ``folder``, and return the written
+    rows.
+    """
     target = folder / f"copy-{groups}-{keys}"
     df.withColumn(GROUP, _random_key(groups, keys, seed)).write.parquet(str(target))
     return parquet_rows(df.sparkSession, target)

@@ -46,7 +46,9 @@ def to_options(
 
 
 def from_options(options: Mapping[str, str]) -> tuple[PlannedQuery, int]:
-    """Return the planned query of Spark's options, and the approximate number of rows of states per task."""
+    """Return the planned query of Spark's options, and the approximate number of rows of states per task. Raise
+    ``ValueError`` for invalid options, and `StoreError` if the store cannot be opened.
+    """
     # For a table of its catalog, Spark passes the columns to the reader, but not the options (PySpark 4.3,
     # PythonDataSourceV2.getTable).
     if options.keys() >= _TABLE:

@@ -54,8 +54,8 @@ class UnsupportedType(TypeError):
 
 
 def to_arrow_type(kind: T.DataType) -> pa.DataType:
-    """Return the Arrow type that Spark uses when it sends a Spark type to Python; raises `UnsupportedType` if there is
-    no such type.
+    """Return the Arrow type in which Spark sends values of a Spark type to Python. Raise `UnsupportedType` if Arrow
+    does not have such a type.
     """
     if isinstance(kind, T.DecimalType):
         return pa.decimal128(kind.precision, kind.scale)
@@ -78,12 +78,12 @@ def to_arrow_type(kind: T.DataType) -> pa.DataType:
 
 
 def to_arrow_schema(schema: T.StructType) -> pa.Schema:
-    """Return the Arrow schema that Spark uses when it sends columns to Python."""
+    """Return the Arrow schema in which Spark sends columns to Python."""
     return pa.schema([pa.field(f.name, to_arrow_type(f.dataType), f.nullable) for f in schema])
 
 
 def from_arrow_type(dtype: pa.DataType) -> T.DataType:
-    """Return the Spark type of an Arrow type; raises `UnsupportedType` if there is no such type."""
+    """Return the Spark type of an Arrow type. Raise `UnsupportedType` if Spark does not have such a type."""
     if pa.types.is_timestamp(dtype):
         return T.TimestampNTZType() if dtype.tz is None else T.TimestampType()
     if pa.types.is_decimal(dtype):
@@ -106,7 +106,9 @@ def from_arrow_type(dtype: pa.DataType) -> T.DataType:
 
 
 def _has_times_without_zone() -> bool:
-    """Return whether ``timestamp`` may be another type than the default in the active session."""
+    """Return whether the name ``timestamp`` may stand for times without a zone: if the active session has this setting,
+    or if there is no active session.
+    """
     session: Any = SparkSession.getActiveSession()
     return session is None or session.conf.get(_TIMESTAMP_TYPE, _INSTANTS) != _INSTANTS
 

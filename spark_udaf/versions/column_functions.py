@@ -18,7 +18,7 @@ if TYPE_CHECKING:
 
 
 def scalar_function(function: Callable[..., pa.Array], dtype: DataType | str) -> Callable[..., Column]:
-    """Return a function of Columns that maps arrays to an array of the same length.
+    """Return a function of Columns, from a function that maps arrays to an array of the same length.
 
     Parameters
     ----------
@@ -36,7 +36,8 @@ def scalar_function(function: Callable[..., pa.Array], dtype: DataType | str) ->
 def list_function(
     function: Callable[[pa.ListArray], pa.Array], dtype: DataType, names: Sequence[str]
 ) -> Callable[[Column], Column]:
-    """Return a function of a Column of lists, whose values are not null.
+    """Return a function of a Column of lists, from a function of an array of lists. Elements of the lists must not be
+    null, but the fields of structs may be.
 
     Parameters
     ----------
@@ -55,7 +56,9 @@ def list_function(
 def window_function(
     function: Callable[[pa.Array], pa.Scalar], dtype: DataType
 ) -> Callable[[Column, WindowSpec], Column]:
-    """Return a function of a Column and a window, which maps all values of a window frame to one value."""
+    """Return a function of a Column and a window, from a function that maps all values of a window frame to
+    one value.
+    """
     if has_arrow_udf():
         aggregate = arrow_udf(function, dtype, is_aggregate=True)
         return lambda column, window: aggregate(column).over(window)
@@ -67,7 +70,8 @@ def window_function(
 def iterating_function(
     function: Callable[[Iterator[pa.Array]], pa.Scalar], dtype: DataType
 ) -> Callable[[Column], Column]:
-    """Return a function of a Column that aggregates each group from an iterator over its rows.
+    """Return a function of a Column, from a function that aggregates a group by an iterator over arrays with its
+    values.
 
     Raise ``ValueError`` if this PySpark does not support such functions.
     """
@@ -88,8 +92,8 @@ def iterating_function(
 
 
 def arrow_udf(function: Callable[..., Any], dtype: DataType | str, is_aggregate: bool) -> Callable[..., Column]:
-    """Return an Arrow function of PySpark, which must support them. The annotations of the function determine whether
-    PySpark uses it as an aggregate.
+    """Return an Arrow UDF of PySpark, which must have ``arrow_udf``. PySpark uses it as an aggregate if
+    ``is_aggregate`` is true, which the annotations of the wrapped function contain.
     """
     from pyspark.sql.pandas import functions
 

@@ -7,7 +7,7 @@ from pyspark.sql import Column
 
 
 def text_of(column: Column | str) -> str:
-    """Return the text of a Column in the form that Spark prints; return a name unchanged."""
+    """Return the text of a Column in the form that Spark prints. Return a name unchanged."""
     if isinstance(column, str):
         return column
     try:

@@ -19,8 +19,8 @@ from spark_udaf.versions.same_version import TaskFunction
 
 
 class _SentSource(TaskFunction):
-    """The class of a data source. Its pickle contains the version of the driver, and unpickling returns the class
-    itself.
+    """A wrapper of the class of a data source. Its pickle contains the version of the driver. Unpickling checks the
+    version, and returns the class itself.
     """
 
     def name(self) -> str:

@@ -13,7 +13,7 @@ _NAME = "convert_exception"
 
 
 def replace_converters(wrap: Callable[[Converter], Converter]) -> None:
-    """Replace each function by ``wrap(function)``, which may return the function itself, if its module is imported."""
+    """Replace each function whose module is imported by ``wrap(function)``, which may return the function itself."""
     for name in _MODULES:
         module = sys.modules.get(name)  # Importing Spark Connect takes as long as registering all functions.
         convert = getattr(module, _NAME, None)

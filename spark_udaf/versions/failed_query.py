@@ -66,7 +66,7 @@ def largest_group(df: DataFrame, mark: str, seconds: float) -> LargestGroup | No
     ----------
     df : DataFrame
     mark : str
-        A text in the expression of the list, by which the aggregation is found.
+        A text in the expression of the list, which identifies the aggregation.
     seconds : float
         The time after which the count is cancelled.
 
@@ -108,8 +108,8 @@ def largest_group(df: DataFrame, mark: str, seconds: float) -> LargestGroup | No
 
 
 def _counted(df: DataFrame, mark: str, is_late: threading.Event) -> LargestGroup | None:
-    """Find the aggregation with the marked list, and count the values of each of its groups. Stop if ``is_late`` is
-    set.
+    """Return the largest group of the aggregation whose list contains ``mark``. Return None if the plan has no such
+    aggregation with keys, or if ``is_late`` is set before the count starts.
     """
     jvm = df.sparkSession.sparkContext._jvm
     plan = query_execution(df).analyzed()  # type: ignore[union-attr]

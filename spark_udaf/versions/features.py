@@ -1,7 +1,8 @@
 """Features of the installed PySpark.
 
 A feature is detected by testing for it, not by the version number, because distributions backport features. The version
-number is only used in messages, and to decide whether PySpark is supported at all.
+number is only used in messages, and to decide whether PySpark is supported at all. The numbers in parentheses below are
+the first versions that have a feature.
 """
 
 from __future__ import annotations
@@ -29,7 +30,7 @@ if not is_supported(pyspark.__version__):
 
 @cache
 def has_arrow_udf() -> bool:
-    """Return whether PySpark has ``arrow_udf``, also as an aggregate function with a struct result (4.1)."""
+    """Return whether PySpark has ``arrow_udf``, whose functions may also aggregate and return structs (4.1)."""
     from pyspark.sql.pandas import functions
 
     return hasattr(functions, "arrow_udf")

@@ -49,7 +49,7 @@ def read_values(texts: Sequence[str | None], dtype: pa.DataType) -> pa.Array:
 
 
 def write_values(values: pa.Array) -> list[str]:
-    """Write each value of an array as text for `from_json`."""
+    """Return the values of an array as texts for `from_json`."""
     convert = _writer(values.type)
     if values.offset:  # the code below uses the array's buffers, so they must begin with the first value
         values = values.take(pa.array(np.arange(len(values))))
@@ -107,7 +107,9 @@ def _interval_micros(text: str) -> int:
 
 
 def _plain(values: pa.Array) -> list[Any]:
-    """Return Python values. Times are text and intervals are whole microseconds, so that they are not rounded."""
+    """Return the values of an array as Python values. Times are text and intervals are whole microseconds, so that they
+    are not rounded.
+    """
     return list(_with_plain_leaves(values).to_pylist())
 
 

@@ -43,7 +43,7 @@ def scalar_udf(sql: SqlFunction) -> Any:
 
 
 def aggregate_udf(sql: SqlFunction) -> Any:
-    """Return a pandas aggregate function. Raise ``ValueError`` if its result is a record."""
+    """Return a pandas aggregate function. If its result is a record, it raises ``ValueError`` when a task calls it."""
     zone = _session_zone()
     is_record = pa.types.is_struct(sql.dtype) and not sql.returns_states
 
@@ -65,7 +65,7 @@ def aggregate_udf(sql: SqlFunction) -> Any:
 
 
 def pack_states(states: pa.Array) -> list[bytes | None]:
-    """Write each state as a binary value; null stays null."""
+    """Return each state as a binary value, and null as None."""
     rows = [states.slice(row, 1) for row in range(len(states))]
     return [None if row.null_count else _packed(row) for row in rows]
 
@@ -79,7 +79,7 @@ def _packed(state: pa.Array) -> bytes:
 
 
 def unpack_states(values: Sequence[bytes | None]) -> pa.Array:
-    """Read binary values as an array of states; null stays null."""
+    """Return an array of states from the binary values of `pack_states`. None becomes null."""
     states = [None if value is None else _unpacked(value) for value in values]
     dtypes = {state.type for state in states if state is not None}
     if len(dtypes) > 1:
@@ -102,7 +102,7 @@ def _named_arrays(sql: SqlFunction, columns: Mapping[str, Any], zone: str) -> di
 
 
 def _array(sql: SqlFunction, column: Any, zone: str, is_input: bool) -> pa.Array:
-    """Return a column as an Arrow array; raises ``ValueError`` if pandas may have changed a value."""
+    """Return a column as an Arrow array. Raise ``ValueError`` if pandas may have changed a value."""
     if isinstance(column, pd.DataFrame):
         instead = (
             "make states by the _state functions in SQL, or use su.merge, su.finish and su.states.quantile in Python"
@@ -169,7 +169,7 @@ def _plain_value(sql: SqlFunction, value: pa.Array) -> object:
 
 
 def _check_no_nan(sql: SqlFunction, values: pa.Array) -> None:
-    """Raise ``ValueError`` for NaN that PySpark would turn into null."""
+    """Raise ``ValueError`` if a value is NaN, which PySpark would convert to null."""
     if pa.types.is_floating(values.type) and pc.any(pc.is_nan(values)).as_py():
         raise ValueError(
             f"{sql.name}: the result is NaN, which PySpark {pyspark.__version__} would turn into "

@@ -83,7 +83,7 @@ public class Registration {
 """
 
 
-# The compiled Java method of each Spark context
+# Spark context -> future of the compiled Java method
 _compiled_methods: WeakKeyDictionary[Any, Future[Any]] = WeakKeyDictionary()
 
 
@@ -128,7 +128,9 @@ def _register_at_once(spark: Any, registered: Any, functions: Sequence[SqlFuncti
 
 
 def _compiling(spark: Any) -> Future[Any]:
-    """Return the Java method for the context of a session. Another thread compiles the method once."""
+    """Return a future of the compiled Java method for the context of a session. Another thread compiles the method
+    once.
+    """
     compiling = _compiled_methods.get(spark.sparkContext)
     if compiling is None or (compiling.done() and compiling.exception() is not None):
         thread = ThreadPoolExecutor(1, "tiltframe-registration")
@@ -169,7 +171,9 @@ def _pandas_commands(functions: Sequence[SqlFunction]) -> Iterator[tuple[str, by
 
 
 def _arrow_commands(functions: Sequence[SqlFunction]) -> Iterator[tuple[str, bytes, str, int]]:
-    """Yield the same values for each `ArrowFunction`, which needs neither PySpark's wrapper nor its slow pickler."""
+    """Yield the same values as `_pandas_commands`, with functions of Arrow arrays (`ArrowFunction`) in the commands.
+    They need neither PySpark's wrapper nor its slow pickler.
+    """
     types: dict[pa.DataType, str] = {}
     kinds: dict[bool, int] = {}
     for function in functions:

@@ -1,8 +1,8 @@
 """Check that tasks run the same version of tiltframe as the driver. Functions and objects are sent with the version of
 the driver.
 
-A task compares the versions before it loads them. Another version may lack code, or may compute a different result that
-no later check would detect.
+A task compares the versions before it loads a function or an object. Another version may lack code, or may compute a
+different result that no later check would detect.
 """
 
 from __future__ import annotations
@@ -26,7 +26,8 @@ def installed_version() -> str | None:
 
 
 def check_version(of_driver: str | None) -> None:
-    """Raise ``ValueError`` in a task whose tiltframe has another version than the driver; unknown versions pass.
+    """Raise ``ValueError`` if the installed tiltframe has another version than ``of_driver``, the version of the
+    driver. If a version is unknown, no error is raised.
 
     >>> check_version(installed_version())
     """
@@ -55,7 +56,8 @@ class TaskFunction:
 
 
 class SentWithVersion:
-    """A base class of objects for tasks that Spark requires to be of a class, such as readers of a data source.
+    """A base class of objects that are sent to tasks and must be instances of a class of Spark, such as readers of a
+    data source.
 
     They are pickled with the version of this process, and loaded only by the same version.
     """

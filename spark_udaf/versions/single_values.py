@@ -9,7 +9,7 @@ import pyarrow as pa
 
 
 def single_values(lists: pa.Array) -> pa.Array:
-    """Return the value of each list, and null for an empty or null list; raises ``TypeError`` for longer lists."""
+    """Return the value of each list, and null for an empty or null list. Raise ``TypeError`` for longer lists."""
     offsets = lists.offsets.to_numpy()
     lengths = np.diff(offsets)
     if lengths.max(initial=0) > 1:

@@ -17,7 +17,7 @@ from spark_udaf.versions.sql_function import SqlFunction
 
 
 def sql_udf(sql: SqlFunction) -> Any:
-    """Return the function in the form that ``spark.udf.register`` accepts."""
+    """Return a SQL function in the form that ``spark.udf.register`` accepts."""
     if not has_arrow_udf():
         from spark_udaf.versions import pandas_sql
 

@@ -43,7 +43,7 @@ def parse_type_name(text: str) -> pa.DataType:
 
 
 def _split(text: str) -> list[str]:
-    """Split at the commas that are outside brackets."""
+    """Split a text at the commas that are outside brackets."""
     parts = [""]
     depth = 0
     for letter in text:
