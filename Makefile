@@ -1,4 +1,4 @@
-# tiltframe: `make help` lists what there is. Each target sets up its own virtual environment when there is none.
+# `make help` lists the targets. Each target sets up its virtual environment if it does not exist.
 
 PYTHON ?= python3
 VENV := .venv
@@ -12,20 +12,23 @@ SPARK_TESTS ?= tests/spark/test_versions.py
 FUZZ_FILES := $(addprefix tests/,aggr/test_fuzz.py aggr/test_buckets.py aggr/test_groups.py store/test_store_fuzz.py)
 CLUSTERS := $(patsubst constraints-%.txt,%,$(wildcard constraints-databricks-*.txt))
 PYTHONS ?= 3.12 3.13
-# Tests of pages and of processes: they do not depend on versions of Python and of libraries beyond what the others do.
+# Tests of pages and processes. Tests of versions leave them out: the other tests call the same functions of Python and
+# of libraries.
 OTHER_TESTS := $(addprefix tests/,cli conformance docs serve spark)
-# Without --no-compile, pip compiles every module of every package, which is a third of its time. Python compiles the
-# modules that are imported, and must be able to keep them: many container images set this variable.
+# Without --no-compile, pip compiles every module of every package, which is a third of its time. Instead, Python
+# compiles modules when they are imported. It must be able to store them, so the variable, which many container images
+# set, is unset.
 unexport PYTHONDONTWRITEBYTECODE
 INSTALL := -m pip install -qq --disable-pip-version-check --no-compile --constraint
 # Environments that are set up at the same time must not write into the same tiltframe.egg-info.
 OWN_METADATA = printf '[egg_info]\negg_base = %s\n' "$(CURDIR)/$(@D)" >$(@D)/build.cfg && DIST_EXTRA_CONFIG="$(CURDIR)/$(@D)/build.cfg"
 PYTEST := $(BIN)/python -m pytest -n $(JOBS) --dist worksteal
 
-# Spark waits ten seconds for a worker, which is too short on a machine with more tests than cores.
+# Tests that failed run again, one at a time. Spark waits ten seconds for a worker, which may be too short while more
+# tests run than the machine has cores.
 ALONE = echo "tests that failed run again, alone:" && $(BIN)/python -m pytest --last-failed --maxfail 1 -v
 
-# Old libraries use functions of each other and of Python that newer versions deprecate.
+# Warnings are not errors here, because old libraries use deprecated functions of each other and of Python.
 QUICK_PYTEST = -m pytest -n $(JOBS) --dist worksteal -o filterwarnings=default -m "not spark and not slow and not long" --few 1 \
   $(OTHER_TESTS:%=--ignore %) tests aggr windows tiltframe
 
@@ -35,7 +38,7 @@ QUICK_PYTEST = -m pytest -n $(JOBS) --dist worksteal -o filterwarnings=default -
 help: ## List the targets
 	@grep -hE '^[a-z-]+:.*## ' $(MAKEFILE_LIST) | sed 's/:.*## /\t/' | expand -t 14
 
-demo: ## Roll up a year of real flights through Spark, or Sail if there is no Java, and ask at two levels
+demo: ## Roll up a year of real flights with Spark, or with Sail if Java is not installed, and query two levels
 	@if java -version >/dev/null 2>&1; then $(MAKE) --no-print-directory $(READY) && $(BIN)/tiltframe demo; \
 	else $(MAKE) --no-print-directory .venv-sail/.ready && .venv-sail/bin/tiltframe demo; fi
 
@@ -49,21 +52,21 @@ demo: ## Roll up a year of real flights through Spark, or Sail if there is no Ja
 test: java $(VENV)/spark.jsa ## Run a representative part of the tests of every folder (six minutes on two cores; JOBS=1 for one process)
 	@$(PYTEST) -m "not long" --few $(FEW)
 
-test-all: java $(VENV)/.docs $(VENV)/spark.jsa fuzz ## Run all tests, also the long ones: kills, several engines, pages, random trials (what CI runs)
+test-all: java $(VENV)/.docs $(VENV)/spark.jsa fuzz ## Run all tests, also the long ones: killed processes, several engines, pages, random trials (as CI does)
 	@$(PYTEST) $(FUZZ_FILES:%=--ignore %) --durations=25 || { [ $$? -eq 1 ] && $(ALONE); }
 
-test-core: $(READY) ## Export the core without its extensions, and run its fast tests there
+test-core: $(READY) ## Copy the core without its extensions, and run its fast tests in the copy
 	@$(BIN)/python -m tests.core.export
 
-test-oldest: java .venv-oldest/.ready ## Run part of the tests without Spark and those of Spark versions with the oldest versions that are allowed
+test-oldest: java .venv-oldest/.ready ## Run a part of the tests with the oldest allowed version of each library, without Spark and with it
 	@.venv-oldest/bin/python -m pytest -n $(JOBS) --dist worksteal -o filterwarnings=default \
 	  -m "not spark and not long" --few 3 tests aggr windows tiltframe
 	@.venv-oldest/bin/python -m pytest -o filterwarnings=default tests/spark/test_versions.py
 
-test-oldest-quick: .venv-oldest/.ready ## The first part alone, without slow tests and with one parameter each
+test-oldest-quick: .venv-oldest/.ready ## Run the tests of test-oldest without Spark, without slow tests and with one parameter each
 	@.venv-oldest/bin/python $(QUICK_PYTEST)
 
-test-clusters: $(CLUSTERS:%=test-cluster-%) ## Run the same tests with the libraries of newer cluster generations, constraints-databricks-*.txt
+test-clusters: $(CLUSTERS:%=test-cluster-%) ## Run the tests of test-oldest-quick with the libraries of newer Databricks clusters, constraints-databricks-*.txt
 
 test-cluster-%: .venv-%/.ready
 	@.venv-$*/bin/python $(QUICK_PYTEST)
@@ -74,15 +77,15 @@ test-cluster-%: .venv-%/.ready
 	@$(OWN_METADATA) .venv-databricks-$*/bin/python $(INSTALL) constraints-databricks-$*.txt --editable '.[test]' pytest-xdist
 	@touch $@
 
-test-spark-versions: $(SPARKS:%=test-spark-%) ## Run what every version of Spark must do alike on each of SPARKS, with its newest patch
+test-spark-versions: $(SPARKS:%=test-spark-%) ## Run the tests that every version of Spark must pass, on the newest patch of each version in SPARKS
 
-# What fails beside others runs again alone, as in test-all; each version remembers its own failures.
+# Tests that failed run again, one at a time, as in test-all. Each version has its own list of failed tests.
 PYTEST_OF_SPARK = .venv-spark-$*/bin/python -m pytest -o filterwarnings=default -o cache_dir=.venv-spark-$*/.pytest_cache
 
 test-spark-%: java .venv-spark-%/.ready
 	@echo "PySpark $*" && $(PYTEST_OF_SPARK) $(SPARK_TESTS) || { [ $$? -eq 1 ] && $(PYTEST_OF_SPARK) --last-failed --maxfail 1 -v $(SPARK_TESTS); }
 
-test-spark-versions-quick: ## A part of it on PySpark 3.5 and 4.0 alone, at the same time: each has one process
+test-spark-versions-quick: ## Run a part of test-spark-versions on PySpark 3.5 and 4.0 at the same time, with one process each
 	@$(MAKE) --no-print-directory --jobs $(JOBS) --output-sync test-spark-versions SPARKS="$(QUICK_SPARKS)" \
 	  SPARK_TESTS='tests/spark/test_versions.py -k "not bits_are"'
 
@@ -112,7 +115,7 @@ test-pythons: ## Run the fast tests, with one parameter each, on each version of
 	  else echo "Python $$version is not installed."; fi; \
 	done
 
-environments: ## Set up what the quick tests of versions need
+environments: ## Set up the virtual environments of the quick tests of versions
 	@$(MAKE) --no-print-directory --jobs $(JOBS) .venv-oldest/.ready $(QUICK_SPARKS:%=.venv-spark-%/.ready) \
 	  $(PYTHONS:%=environment-%)
 
@@ -125,7 +128,7 @@ environment-%:
 	@$(OWN_METADATA) .venv-oldest/bin/python $(INSTALL) constraints-oldest.txt --editable '.[test]' pytest-xdist
 	@touch $@
 
-fast: $(READY) ## Run the tests that need neither Spark nor a store nor patience, with one parameter each (half a minute)
+fast: $(READY) ## Run the quick tests without Spark and without stores, with one parameter each (half a minute)
 	@$(PYTEST) -m "not spark and not slow and not store and not long" --few $(FEW) \
 	  --ignore tests/cli/test_bad_inputs.py $(LEAVE_OUT:%=--ignore %) -x tests aggr windows tiltframe
 
@@ -135,14 +138,14 @@ $(VENV)/spark.jsa: $(READY)
 fuzz: $(READY) ## Run damaged states, messages and stores with checked indices (FUZZ=100 for a hundred times as many)
 	@NUMBA_BOUNDSCHECK=1 $(PYTEST) $(FUZZ_FILES)
 
-mutation: $(VENV)/.mutation ## Change the code of merges, exact sums and the read path at sampled places; tests must notice (half an hour; AGAIN=1 tries survivors)
+mutation: $(VENV)/.mutation ## Change the code of merges, exact sums and reading at random places; tests must fail (half an hour; AGAIN=1 repeats the changes that passed)
 	@$(BIN)/python -m tests.mutation $(if $(AGAIN),--again)
 
 $(VENV)/.mutation: $(READY)
 	@$(BIN)/python $(INSTALL) constraints.txt --editable '.[mutation]'
 	@touch $@
 
-prometheus: $(READY) ## Ask Prometheus and promtool (Debian's package prometheus) what they say of the same events and histograms, and write it down
+prometheus: $(READY) ## Write the results that Prometheus and promtool (Debian's package prometheus) compute from the events and histograms of the tests
 	@$(BIN)/python -m tests.serve.prometheus_itself && $(BIN)/python -m tests.aggr.prometheus_native
 
 lint: $(READY) ## Check style and format
@@ -151,7 +154,7 @@ lint: $(READY) ## Check style and format
 types: $(READY) ## Check types, strictly
 	@$(BIN)/mypy
 
-generate: $(READY) ## Write generated pages, and golden states of new functions, and format the code (after a new built-in)
+generate: $(READY) ## Write the generated pages and the golden states of new functions, and format the code (after adding a function)
 	@$(BIN)/python -m tests.contrib.test_function_signatures && $(BIN)/python -m tests.docs.test_functions_page
 	@$(BIN)/python -m tests.golden.make v2 && $(BIN)/python -m benchmarks.report
 	@$(BIN)/ruff check --quiet --fix . && $(BIN)/ruff format --quiet . && git status --short
@@ -166,17 +169,17 @@ $(VENV)/.docs: $(READY)
 extras: java $(READY) ## Install each extra of EXTRAS, or of docs/installing.md, alone, and follow its section of that page
 	@$(BIN)/python -m tests.docs.extras $(EXTRAS)
 
-pages: java ## Follow the pages word for word, each in a new environment (takes a network, and its time)
+pages: java ## Follow the pages word for word, each in a new environment (slow; needs a network)
 	@$(PYTHON) tests/docs/pages.py --fresh $(filter-out docs/installing.md,$(wildcard docs/*.md docs/how-to/*.md))
 
-bench: java $(VENV)/.bench ## Measure beside peers, on one core and on Spark (some ten minutes; QUICK=1 for some minutes, without a judgement)
+bench: java $(VENV)/.bench ## Compare with other libraries, on one core and on Spark (about ten minutes; QUICK=1 for a few minutes, without limits)
 	@$(BIN)/python -m benchmarks $(if $(QUICK),--quick)
 
 $(VENV)/.bench: $(READY)
 	@$(BIN)/python $(INSTALL) constraints.txt --editable '.[bench]'
 	@touch $@
 
-report: java $(VENV)/.bench $(VENV)/.mutation ## Measure all that docs/report.md says, and write it anew (two hours)
+report: java $(VENV)/.bench $(VENV)/.mutation ## Measure all figures in docs/report.md, and write the page (two hours)
 	@$(BIN)/python -m benchmarks.report --run
 
 dist: $(READY) ## Build the sdist, and the wheel from it, into dist/, with their checksums in dist/SHA256SUMS
@@ -184,7 +187,7 @@ dist: $(READY) ## Build the sdist, and the wheel from it, into dist/, with their
 	@$(BIN)/python -m build --no-isolation
 	@cd dist && sha256sum *.tar.gz *.whl >SHA256SUMS && cat SHA256SUMS
 
-clean: ## Remove the environment and what the targets made
+clean: ## Remove the virtual environments and all files that targets have written
 	rm -rf $(VENV) .venv-oldest .venv-sail $(CLUSTERS:%=.venv-%) $(SPARKS:%=.venv-spark-%) $(PYTHONS:%=.venv-%) demo-out bench-quick build dist *.egg-info .mypy_cache .ruff_cache .pytest_cache .hypothesis
 
 java:
