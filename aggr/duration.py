@@ -30,7 +30,7 @@ LONGEST = 1000 * 366 * DAY
 
 
 def number_and_unit(text: object) -> tuple[int, str] | None:
-    """Split a text such as ``10 minutes`` into a whole number (1 if it is missing) and a unit; return None for other
+    """Return the whole number (1 if it is missing) and the unit in a text such as ``10 minutes``; return None for other
     texts.
     """
     match = re.fullmatch(r"\s*([0-9]{0,18})\s*([a-z]+)\s*", text, re.ASCII) if isinstance(text, str) else None
@@ -38,7 +38,7 @@ def number_and_unit(text: object) -> tuple[int, str] | None:
 
 
 def read_duration(text: str, what: str) -> int:
-    """Parse a fixed duration and return it in microseconds; ``what`` names the value in error messages.
+    """Return a fixed duration in microseconds. ``what`` names the value in error messages.
 
     Raises ``ValueError`` if the text cannot be parsed, is in months or longer units, or exceeds a thousand years.
 
@@ -62,7 +62,7 @@ def read_duration(text: str, what: str) -> int:
 
 
 def read_length(text: str, what: str) -> int:
-    """Parse a fixed duration of at least one microsecond, like `read_duration`; raises ``ValueError`` for other texts.
+    """Return a fixed duration of at least one microsecond, like `read_duration`; raises ``ValueError`` for other texts.
 
     >>> read_length("1h", "unit")
     3600000000
@@ -74,7 +74,7 @@ def read_length(text: str, what: str) -> int:
 
 
 def duration_text(length: int) -> str:
-    """Write a duration in microseconds in the longest unit that divides it.
+    """Return a duration in microseconds as text, in the longest unit, up to a day, that divides it.
 
     >>> duration_text(5_400_000_000)
     '90m'
@@ -93,5 +93,7 @@ def longest_unit(length: int) -> str:
 
 
 def offset_shown(offset: int) -> str:
-    """Write an offset in the form of an argument, ``, offset='6h'``, or as an empty text if it is 0."""
+    """Return an offset in microseconds as the text of an argument, such as ``, offset='6h'``, or an empty text for
+    0.
+    """
     return f", offset={duration_text(offset)!r}" if offset else ""

@@ -21,14 +21,15 @@ def load_group(
     *,
     register_tested: Callable[[Any], Any] | None = None,
 ) -> None:
-    """Register the objects of a group of entry points. If one fails, a warning names ``what`` and the entry point.
+    """Load the objects of a group of entry points, and call ``register`` with each. If this fails, a warning names
+    ``what``, the kind of object, and the entry point.
 
-    ``register_tested``, if it is passed, registers the objects of this distribution in place of ``register``. It omits
-    checks that the tests of this distribution make.
+    ``register_tested``, if it is passed, is called instead of ``register`` for the objects of this distribution. It may
+    omit checks that the tests of this distribution make.
     """
     from importlib.metadata import entry_points  # imported here because it loads email and zipfile
 
-    distribution_name = cache(attrgetter("name"))  # each access parses the metadata of the distribution
+    distribution_name = cache(attrgetter("name"))  # cached, because each access parses the metadata of the distribution
     for point in entry_points(group=group):
         is_tested = False
         try:
@@ -36,7 +37,8 @@ def load_group(
             chosen = register_tested if register_tested is not None and is_tested else register
             chosen(point.load())
         except Exception as error:  # an error in code of another package must not stop this package
-            if is_tested and isinstance(error, MissingExtra):  # an optional part, whose requirements are not installed
+            # an optional part of this distribution, whose requirements are not installed
+            if is_tested and isinstance(error, MissingExtra):
                 continue
             whose = point.dist.name if point.dist else "an unknown distribution"
             message = f"the {what} {point.name!r} of {whose} cannot be loaded, and is not available: {error}"
@@ -44,8 +46,8 @@ def load_group(
 
 
 def load_name(group: str, name: str) -> Any:
-    """Return the object that a group of entry points declares by a name, or `NO_OBJECT`. Errors of its import are
-    raised.
+    """Return the object of the entry point ``name`` in a group, or `NO_OBJECT` if no distribution declares it. Errors
+    of its import are raised.
     """
     from importlib.metadata import entry_points  # imported here because it loads email and zipfile
 

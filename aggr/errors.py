@@ -8,8 +8,9 @@ _KINDS = (DamagedState, TypeError, ValueError, OverflowError)  # classes of erro
 
 
 def with_text(error: Exception, text: str) -> Exception:
-    """Return an error with another message, of the most similar class that takes one text, with the traceback of the
-    original.
+    """Return an error like the original with another message, and with the traceback of the original.
+
+    Its class is the most similar one that can be created from one text.
 
     Errors such as ``JSONDecodeError`` take other arguments, so the class of the original is not always used. If the
     class differs, the original error is the cause of the new one.
@@ -17,7 +18,9 @@ def with_text(error: Exception, text: str) -> Exception:
     Parameters
     ----------
     error : TypeError, ValueError, OverflowError, or a subclass
+        The original error.
     text : str
+        The new message.
 
     Returns
     -------

@@ -28,19 +28,21 @@ NOT_THERE = "the state does not contain these rows"
 
 
 class CannotSubtract(ValueError):
-    """Rows cannot be subtracted from a state, because it does not contain them or the remainder cannot be computed.
+    """Rows cannot be subtracted from a state, because it does not contain them, or because the state of the remaining
+    rows cannot be computed.
 
     Parameters
     ----------
     row : int
         The row number of the first such state.
     reason : str
+        The last part of the message.
     where : str
-        The name of the state, if it is known.
+        The name of the state. Without it, the message names the row number.
     """
 
     def __init__(self, row: int, reason: str, where: str = "") -> None:
-        """Write the message from the state and the reason."""
+        """Create the error; its message consists of the state and the reason."""
         super().__init__(f"rows cannot be subtracted from {where or f'the state in row {row}'}: {reason}")
         self.row, self.reason, self.where = row, reason, where
 
@@ -73,7 +75,7 @@ class Field(ABC):
         """
 
     def reduce(self, values: Values) -> pa.Array:
-        """Combine the values of each group, for values of the field's own type.
+        """Combine the values of each group into one. The values have the field's own type.
 
         Parameters
         ----------
@@ -141,7 +143,9 @@ class Field(ABC):
         return self.merge(column, groups)
 
     def subtract(self, column: pa.Array, gone: pa.Array) -> pa.Array:
-        """Undo a merge, row by row, for rows with a remainder. It is called for functions that declare ``counted_by``.
+        """Return the field of the remaining rows, which undoes a merge, row by row.
+
+        The method is called for functions that declare ``counted_by``, and only for states from which some rows remain.
 
         Parameters
         ----------
@@ -315,7 +319,7 @@ class ValueBy(Field):
 
     def reduce(self, values: Values) -> pa.Array:
         names = (self.by, self.other)
-        # Every stored state has the ordering value and the other value in this order.
+        # Stored states have the time before the value.
         names = ("time", "value") if "time" in names else names
         rows = pa.StructArray.from_arrays([values.array.field(name) for name in names], names=list(names))
         return self.merge(rows, values.groups)
@@ -419,7 +423,9 @@ def refuse_where(wrong: Flags, reason: str, rows: Ids | None = None) -> None:
     Parameters
     ----------
     wrong : array of bool, shape (n,)
+        A mask of the states whose result is invalid.
     reason : str
+        The last part of the message.
     rows : array, shape (n,), optional
         The row numbers of the states; by default 0, 1, ….
 
@@ -434,7 +440,7 @@ def refuse_where(wrong: Flags, reason: str, rows: Ids | None = None) -> None:
 
 
 def _present(column: pa.Array, groups: Groups) -> tuple[pa.Array, pa.Array, Groups]:
-    """Remove null rows; also return an empty array of the column's type."""
+    """Return an empty array of the column's type, the column without nulls, and the groups of the remaining rows."""
     check_lengths(len(column), groups)
     empty = column.slice(0, 0)
     if column.null_count:
@@ -444,7 +450,9 @@ def _present(column: pa.Array, groups: Groups) -> tuple[pa.Array, pa.Array, Grou
 
 
 def _take(column: pa.Array, rows: Ids, empty: pa.Array) -> pa.Array:
-    """Select rows of a column, in the column's own type. The index -1 gives null."""
+    """Return a column at some indices; the index -1 gives null. Every NaN gets the same bits. ``empty`` has the type of
+    the result if the column is empty.
+    """
     if not len(column):
         return pa.nulls(len(rows), empty.type)
     chosen = column.take(pa.array(rows, mask=rows < 0))

@@ -94,7 +94,8 @@ class Function(ABC):
 
     @property
     def further_columns(self) -> tuple[str | None, ...]:
-        """The columns, or expressions, of the further `inputs`, if parameters name them; None for the event time.
+        """The columns or expressions of the inputs after the first, if parameters of the function name them. None
+        stands for the event time.
 
         Such a function has more `inputs` than its class declares. They are not passed by name.
         """
@@ -155,7 +156,9 @@ class Function(ABC):
         return False
 
     def __init_subclass__(cls, **kwargs: Any) -> None:
-        """Restore the default of `is_always_readable` for a class that reads results in its own way."""
+        """Call `restore_readable`, because a class with a `finish_states` of its own does not inherit
+        `is_always_readable`.
+        """
         super().__init_subclass__(**kwargs)
         restore_readable(cls, "finish_states")
 
@@ -483,7 +486,8 @@ class Function(ABC):
             return _result_type.__wrapped__(self, state_type)
 
     def input_use(self, name: str) -> Use:
-        """Return how the function reads an input: unchanged, as a number, in order, or only whether it is null.
+        """Return how the function uses the values of an input: it copies them unchanged, computes with them as numbers,
+        compares them, or only checks whether they are null.
 
         Parameters
         ----------
@@ -507,7 +511,10 @@ class Function(ABC):
 
 
 def restore_readable(cls: type[Function], reader: str) -> None:
-    """Restore the default of `Function.is_always_readable` for a class that defines ``reader``, but not this method.
+    """Make a class use the default `Function.is_always_readable` if it defines ``reader``, but not
+    `is_always_readable`.
+
+    The result of a base class is not valid for a class that computes results in another way.
 
     Parameters
     ----------
@@ -546,7 +553,10 @@ def _readable(states: pa.Array, beyond: Flags | None) -> pa.Array:
 
 
 def _as_struct(function: Function, values: pa.Array | Sequence[pa.Array]) -> pa.Array:
-    """Return one array, or a struct of all inputs of a function in their order."""
+    """Return the input of a function as one array. With several inputs, it is a struct of them, in their order.
+
+    ``values`` is an array, a struct of all inputs, or a sequence with one array per input.
+    """
     inputs = function.inputs
     if len(inputs) == 1:
         return normalize(_arrow(function, values))

@@ -14,7 +14,7 @@ import pyarrow as pa
 from aggr.arrow import compute as pc
 
 _LEAP = "(?:[0-9]{2}(?:0[48]|[2468][048]|[13579][26])|(?:[02468][048]|[13579][26])00)"
-DATE = (  # calendar dates in a column
+DATE = (  # a pattern of the valid calendar dates in extended form
     "(?:[0-9]{4}-(?:(?:0[1-9]|1[0-2])-(?:0[1-9]|1[0-9]|2[0-8])|(?:0[13-9]|1[0-2])-(?:29|30)|(?:0[13578]|1[02])-31)|"
     rf"{_LEAP}-02-29)"
 )
@@ -23,13 +23,14 @@ _EXTENDED = (
     rf"^{DATE}[T ](?:[01][0-9]|2[0-3])(?::[0-5][0-9](?::[0-5][0-9](?:\.[0-9]{{1,6}})?)?)?"
     rf"{_OFFSET}$"
 )
-_PLAIN = (  # replacements that convert fractions and offsets to Arrow's form
+_PLAIN = (  # patterns and replacements that convert fractions and offsets to Arrow's form
     (r"(:[0-9]{2})[.,]([0-9]{1,6})[0-9]*", r"\1.\2"),
     (r" +(Z|[+-][0-9:]+)$", r"\1"),
 )
 _TO_EXTENDED = (
     (r"^([0-9]{4})([0-9]{2})([0-9]{2})($|[TZ +-])", r"\1-\2-\3\4"),
-    (r"^([0-9-]{10})(Z|[+-][0-9]{2}:?[0-9]{2})?$", r"\1T00:00\2"),  # 2024-05-01-05 is ambiguous: an offset or an hour
+    # The minutes of an offset are required, because 2024-05-01-05 may end with an offset or with an hour.
+    (r"^([0-9-]{10})(Z|[+-][0-9]{2}:?[0-9]{2})?$", r"\1T00:00\2"),
     (r"^([0-9-]{10}[T ][0-9]{2})([0-9]{2})([0-9]{2})", r"\1:\2:\3"),
     (r"^([0-9-]{10}[T ][0-9]{2})([0-9]{2})", r"\1:\2"),
     _PLAIN[0],
@@ -43,8 +44,9 @@ _TIME = re.compile(
 
 
 def read_time(text: str) -> tuple[dt.datetime, int]:
-    """Parse a time to the microsecond, and return it with its additional nanoseconds; raises ``ValueError``, with a
-    reason if it is known.
+    """Return a time as a datetime with microseconds, and the additional nanoseconds.
+
+    Raises ``ValueError`` for other texts. Its message is the reason, or empty if no reason is known.
 
     A time without an offset is returned without a zone. Months, days and hours may have one digit, and a date may be a
     week date.

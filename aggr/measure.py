@@ -78,7 +78,9 @@ class Measure:
             sql.check_condition(self.where)
 
     def _check_others(self) -> None:
-        """Check that all further inputs of the function are present. Only event times may be left out."""
+        """Check the columns of the further inputs of the function, and fill them in if none was passed. Only the column
+        of event times may be None.
+        """
         name, inputs = self.function.name, self.function.inputs[1:]
         if not self.others:
             object.__setattr__(self, "others", self.function.further_columns or (None,) * len(inputs))
@@ -100,7 +102,7 @@ class Measure:
 
     @property
     def inputs(self) -> tuple[str, ...]:
-        """The texts of the inputs, each a column or an expression, without the event time of the frame."""
+        """The columns or expressions of the inputs and of the weight, without the event time of the frame."""
         return tuple(text for text in (self.column, *self.others, self.weight) if text is not None)
 
     def columns(self, names: Collection[str] | None = None) -> tuple[str, ...]:
@@ -216,7 +218,7 @@ class Measure:
     def values(
         self, table: pa.Table | pa.RecordBatch, groups: Groups, times: pa.Array | None = None, timezone: str = "UTC"
     ) -> Values:
-        """Return the values of grouped rows, as input for `reduce_values` of this measure or of one with equal `reads`.
+        """Return the values of grouped rows, which `reduce_values` takes. Measures with equal `reads` can share them.
 
         Parameters
         ----------
@@ -273,7 +275,9 @@ class Measure:
 
     @property
     def reads(self) -> tuple[object, ...]:
-        """A key for the values that the measure takes from rows. Measures with equal keys take equal values."""
+        """A key for the values that the measure takes from rows. Measures with equal keys take equal values from the
+        same rows.
+        """
         skips_weights = self.weight is not None and self.function.skips_bad_values
         return self.function.inputs, self.column, self.others, self.where, self.weight, skips_weights
 
@@ -286,7 +290,8 @@ class Measure:
             raise named from named.__cause__
 
     def of_states(self) -> Measure:
-        """Return a measure for the same states, in which parameters that affect only results have their defaults.
+        """Return a measure with the same states, in which parameters that affect only results have their default
+        values.
 
         Returns
         -------
@@ -306,7 +311,7 @@ class Measure:
         return replace(self, function=replace(self.function, **parameters))
 
     def describe(self) -> dict[str, Any]:
-        """Describe the measure as plain data, from which `from_description` restores it."""
+        """Return the measure as plain data, from which `from_description` restores it."""
         parameters = {name: described(value) for name, value in self.function.parameters().items()}
         texts = {"column": self.column, "where": self.where, **self.named_inputs()}
         return {
@@ -327,7 +332,7 @@ class Measure:
         return times
 
     def __repr__(self) -> str:
-        """Write the measure in the form of the call that creates it."""
+        """Return the measure as the text of the call that creates it."""
         arguments = [repr(self.column)] if self.column is not None else []
         for f in fields(self.function):
             value = getattr(self.function, f.name)

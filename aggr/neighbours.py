@@ -29,16 +29,16 @@ class Neighbours:
     longest: int
 
     def filter(self, states: Flags) -> Neighbours:
-        """Select the states for which a mask is true."""
+        """Return the windows and keys of the states for which a mask is true."""
         return Neighbours(self.keys.filter(states), self.starts[states], self.ends[states], self.longest)
 
     def spans(self, times: Instants, lengths: Instants) -> tuple[Ids, Instants, Instants]:
-        """Find the points that are used when each state is read.
+        """Return the range of points from which the result of each state is computed.
 
         ``times`` contains the times of all points, state after state, and ``lengths`` the number of points of each
-        state. Return the order of the points by key and time, and for each state the range from ``first`` to ``until``
-        in that order. The range contains its own points, and the previous and the next point if they are at most
-        ``longest`` apart.
+        state. The results are the order of the points by key and time, and two arrays with the range of each state in
+        this order, from ``first`` to before ``until``. The range contains the state's own points, and the previous and
+        the next point of its key if they are at most ``longest`` apart from them.
         """
         keys = np.repeat(self.keys.ids, lengths)
         order = np.lexsort((times, keys))
@@ -52,7 +52,9 @@ class Neighbours:
 
 
 def _points_before(keys: Ids, times: Instants, edge_keys: Ids, edges: Instants) -> Instants:
-    """For each edge, count the points of its key before it, in the order of key and time."""
+    """Return the position of each edge among the points, in the order of key and time: the number of points that come
+    before it.
+    """
     kind = np.repeat([0, 1], [len(edges), len(times)])  # an edge comes before a point with the same time
     order = np.lexsort((kind, np.append(edges, times), np.append(edge_keys, keys)))
     points = kind[order]

@@ -21,7 +21,7 @@ from aggr.arrow import compute as pc
 from aggr.arrow import versions
 from aggr.arrow.bit_equality import same_bits
 
-# for each tag in a description: the type, the conversion to text, and the conversion from text
+# tag in a description -> the type, the conversion to text, and the conversion from text
 _TEXTS: dict[str, tuple[type, Any, Any]] = {
     "$decimal": (Decimal, str, Decimal),
     "$timestamp": (dt.datetime, dt.datetime.isoformat, dt.datetime.fromisoformat),
@@ -68,7 +68,7 @@ def distinct(name: str, column: pa.Array, dtype: pa.DataType) -> pa.Array:
 
 
 def described(value: Any) -> Any:
-    """Describe a parameter as JSON values, from which `read` restores it.
+    """Return a parameter as JSON values, from which `read` restores it.
 
     >>> described((Decimal("1.50"), None))
     [{'$decimal': '1.50'}, None]
@@ -93,7 +93,7 @@ def described(value: Any) -> Any:
 
 
 def read(value: Any) -> Any:
-    """Restore a parameter from the result of `described`.
+    """Return the parameter from which `described` made the JSON values.
 
     >>> read([{"$decimal": "1.50"}, None])
     (Decimal('1.50'), None)
@@ -109,8 +109,8 @@ def read(value: Any) -> Any:
 
 
 def typed(name: str, value: Any, dtype: pa.DataType) -> Any:
-    """Parse the text of a decimal, a time or a duration (``'90s'``), also within lists and structs; return other values
-    unchanged.
+    """Return the decimal, time or duration (``'90s'``) that a text represents, also within lists and structs. Other
+    values, and texts of other types, are returned unchanged.
 
     >>> typed("widths", ["0.5", "2"], pa.list_(pa.decimal128(4, 1)))
     (Decimal('0.5'), Decimal('2.0'))
@@ -133,7 +133,8 @@ def typed(name: str, value: Any, dtype: pa.DataType) -> Any:
 
 
 def as_written(value: Any) -> str:
-    """Write a parameter in the form that users type: tuples as lists, decimals and times as text, durations in seconds.
+    """Return a parameter as text in the form that users type: tuples as lists, decimals and times as text, durations in
+    seconds.
 
     >>> as_written((Decimal("1.50"), True))
     "['1.50', True]"

@@ -1,8 +1,8 @@
 """Methods of quantiles: the rules that locate a quantile among n sorted values, with numpy's names.
 
-    lower            the value below rank q·(n − 1), counted from 0
+    lower            the value at rank q·(n − 1), counted from 0 and rounded down
     inverted_cdf     the value at rank ⌈q·n⌉, counted from 1, as SQL's percentile_disc
-    linear           between the two values next to rank q·(n − 1), as numpy and pandas by default
+    linear           interpolated between the two values next to rank q·(n − 1), as numpy and pandas by default
 
 A method is chosen when a result is read. States never depend on it.
 
@@ -27,7 +27,9 @@ _Indices = Callable[[float, Floats], Floats]
 
 
 def _product(q: float, counts: Floats) -> Floats:
-    """Multiply counts by the decimal value of a quantile, so that 0.07 of 100 values is 7, not 7.000000000000001."""
+    """Return counts multiplied by the decimal value of a quantile, so that 0.07 of 100 values is 7, not
+    7.000000000000001.
+    """
     return percentile(q) * counts / 100.0
 
 
@@ -36,7 +38,8 @@ def _spread(q: float, counts: Floats) -> Floats:
 
 
 def _at_least(q: float, counts: Floats) -> Floats:
-    """Return the position, counted from 0, of the smallest value that is not below a share of q of the values.
+    """Return the position, counted from 0, of the first value in ascending order up to which there are at least q·n
+    values.
 
     One ulp is subtracted from 100·q, so that rounding cannot give the next position.
     """
@@ -44,7 +47,9 @@ def _at_least(q: float, counts: Floats) -> Floats:
 
 
 def _closest(q: float, counts: Floats) -> Floats:
-    """Round the rank, counted from 1. Halves are rounded to the even rank."""
+    """Return the position, counted from 0, of the rank q·n, rounded to a whole rank. Halves are rounded to the even
+    rank.
+    """
     return np.rint(_product(q, counts)) - 1.0
 
 
@@ -76,7 +81,9 @@ METHODS = (*_DISCRETE, *_CONTINUOUS, *_MEANS)
 
 
 def _averaged(ranks: Floats) -> Floats:
-    """Return the position between two values if the rank is whole, otherwise the position of the next value."""
+    """Return positions, counted from 0, for ranks that are counted from 1. A whole rank gives the position halfway
+    between its value and the next one, and any other rank the position of the value at the next rank.
+    """
     is_whole_rank = ranks == np.floor(ranks)
     return np.where(is_whole_rank, ranks - 0.5, np.ceil(ranks) - 1.0)
 
@@ -130,15 +137,18 @@ def ranks_of(q: float, counts: Whole, method: str) -> tuple[Whole, Whole, Floats
 
 
 def stacked_ranks(quantiles: Sequence[float], counts: Whole, method: str) -> tuple[Whole, Whole, Floats]:
-    """Return the results of `ranks_of` for several quantiles, with one row per quantile."""
+    """Return the results of `ranks_of` for several quantiles, each of shape (quantiles, n)."""
     ranks = [ranks_of(q, counts, method) for q in quantiles]
     low, high, shares = zip(*ranks, strict=True)
     return np.stack(low), np.stack(high), np.stack(shares)
 
 
 def between(low: Floats, high: Floats, shares: Floats) -> Floats:
-    """Interpolate between two values. Equal values, including infinite ones, are returned unchanged."""
+    """Return values between ``low`` and ``high``; ``shares`` are the weights of ``high``. Two equal values, including
+    infinite ones, are returned unchanged.
+    """
     with np.errstate(invalid="ignore", over="ignore"):
         mixed = low * (1.0 - shares) + high * shares
-        mixed = np.clip(mixed, np.minimum(low, high), np.maximum(low, high))  # rounding could exceed the two values
+        # rounding could give a number outside the two values
+        mixed = np.clip(mixed, np.minimum(low, high), np.maximum(low, high))
     return np.where((low == high) | (shares == 0.0), low, mixed)

@@ -141,7 +141,7 @@ def _check_state(name: str, function: Function) -> None:
 
 
 def _check_inputs(name: str, function: type[Function]) -> None:
-    """Raise ``ValueError`` if two inputs would be passed by the same keyword."""
+    """Raise ``ValueError`` unless the inputs are words that are passed by different keywords."""
     if not function.inputs or not all(isinstance(role, str) and role.isidentifier() for role in function.inputs):
         raise ValueError(f"{name} needs inputs that are words, such as ('value',); got {shown(function.inputs)}")
     words = ["column", *map(keyword, function.inputs[1:])]
@@ -231,7 +231,7 @@ def class_names() -> list[str]:
 
 
 def class_named(name: str) -> type[Function] | None:
-    """Return the function whose class has a name, or None.
+    """Return the function whose class is called ``name``, or None.
 
     >>> class_named("Dds").name, class_named("DDS")
     ('dds', None)
@@ -242,7 +242,9 @@ def class_named(name: str) -> type[Function] | None:
 
 @cache
 def _load_others() -> None:
-    """Register the functions of entry points, when a name is used for the first time. Failures cause warnings."""
+    """Register the functions that entry points declare. This happens once per process, when functions are first looked
+    up. Failures cause warnings.
+    """
     load_group(GROUP, "function", register, register_tested=register_own)
 
 

@@ -220,7 +220,7 @@ class State(ABC):
     # The methods that every state inherits.
 
     def __eq__(self, other: object) -> bool:
-        """Compare kind, name and parameters."""
+        """Return whether two states have the same class, name and parameters."""
         return isinstance(other, State) and self._identity == other._identity
 
     def __hash__(self) -> int:
@@ -331,7 +331,9 @@ class State(ABC):
         return self.pack(merged, groups.n)
 
     def _is_current(self, states: pa.StructArray) -> bool:
-        """Return whether all states have the layout of this release, so that a single state need not be merged."""
+        """Return whether all states have the layout of this release. A single state with another layout must be merged,
+        which converts it.
+        """
         try:
             merged_type = _merged_type(self, states.type)
         except TypeError:  # a parameter that cannot be hashed, such as a struct that was passed as a dict
@@ -414,8 +416,8 @@ class State(ABC):
         return sum(counts, np.zeros(len(states), np.int64))
 
     def _subtract_fields(self, states: pa.StructArray, subtracted: pa.StructArray, rows: Ids) -> pa.StructArray:
-        """Subtract states field by field, provided that rows remain; ``rows`` are the row numbers
-        for error messages.
+        """Subtract states field by field. At least one row must remain in each state. ``rows`` are the row numbers that
+        errors name.
         """
         try:
             parts = {name: f.subtract(states.field(name), subtracted.field(name)) for name, f in self.fields.items()}
@@ -485,7 +487,7 @@ class State(ABC):
         return getattr(self, name)
 
     def pack(self, parts: Mapping[str, pa.Array], n: int) -> pa.StructArray:
-        """Make a column of states from their fields.
+        """Return a column of states with these fields.
 
         Parameters
         ----------
@@ -548,7 +550,8 @@ class PlainState(State):
 
 
 def _check_equal(states: pa.StructArray, subtracted: pa.StructArray, rows: Ids) -> None:
-    """Raise `CannotSubtract` if states differ from the states to subtract, although these have equally many rows.
+    """Raise `CannotSubtract` if a state differs from the state to subtract, which has equally many rows: the rows to
+    subtract are then others.
 
     ``rows`` are the row numbers of the states in the error.
     """
@@ -564,5 +567,5 @@ def _one_version(version: int) -> pa.Array:
 
 @lru_cache(maxsize=512)
 def _merged_type(state: State, dtype: pa.StructType) -> pa.DataType:
-    """Return the type of merged states, for states of a type."""
+    """Return the type of merged states. ``dtype`` is the type of the states that are merged."""
     return state._merge_fields(pa.array([], dtype), Groups.of([], 0), state.name, True).type

@@ -39,7 +39,7 @@ class CheckedStates:
     states: Any
 
     def column(self, name: str) -> CheckedStates:
-        """Return a column of a table."""
+        """Return a column of a table as `CheckedStates`."""
         return CheckedStates(self.states.column(name))
 
     def __reduce__(self) -> Any:
@@ -83,8 +83,8 @@ class Layout(Protocol):
 
 
 class Reading(Protocol):
-    """A function, or a state without a function, as checks see it: its name in errors, and the states that it
-    accepts.
+    """The parts of a function, or of a state without a function, that the checks use: its name in errors, and the
+    states that it accepts.
     """
 
     @property
@@ -105,8 +105,8 @@ class FunctionOfStates(Reading, Protocol):
 
 
 def mark_as_checked(states: Any) -> CheckedStates:
-    """Mark states as checked. This job must have reduced or merged them, and no other program may have had access to
-    them.
+    """Return states as `CheckedStates`. This job must have reduced or merged them, and no other program may have had
+    access to them.
 
     Such states come from a batch, a level or a phase of the same job, and never from a caller, a file or a store.
     """
@@ -119,12 +119,14 @@ def arrow_of(states: Any) -> Any:
 
 
 def checked_like(states: Any, derived: Any) -> Any:
-    """Mark ``derived``, rows or columns that were selected from ``states``, as checked if ``states`` are checked."""
+    """Return ``derived`` as `CheckedStates` if ``states`` are checked. ``derived`` are rows or columns that were
+    selected from ``states``.
+    """
     return CheckedStates(derived) if isinstance(states, CheckedStates) else derived
 
 
 def checked(function: FunctionOfStates, states: pa.Array | pa.ChunkedArray) -> CheckedStates:
-    """Check a column of a function's states completely. A null is allowed.
+    """Check a column of a function's states completely, and return it as `CheckedStates`. Nulls are allowed.
 
     Raises ``TypeError`` if it is not an Arrow column, ``ValueError`` for states of another function, of other
     parameters or of a newer version, and `DamagedState` for a field that is impossible or contradicts others.
@@ -171,9 +173,10 @@ def _validate(state: Layout, states: pa.Array | pa.ChunkedArray) -> bool:
 
 
 def check_states(state: Layout, states: pa.StructArray, reading: Reading, is_named: bool, *, in_full: bool) -> None:
-    """Raise an error for states (without nulls) that cannot be merged and read. Names are checked unless ``is_named``.
+    """Raise an error for states, without nulls, that cannot be merged and read.
 
-    Without ``in_full``, only fields that neither the checked merge nor the reader checks are checked.
+    Names are checked unless ``is_named``. With ``in_full``, each field is checked by `Field.check`. Otherwise it is
+    checked by `Field.check_first`, and the checked merge and the reader make the remaining checks.
     """
     fields = state.fields
     parameters = state.parameter_columns(1)
@@ -205,7 +208,9 @@ def damaged_field(function: str, field: str, damage: DamagedState) -> DamagedSta
 
 
 def _check_names(state: Layout, names: pa.Array, reading: Reading) -> None:
-    """Check the names in states. It is faster to compare all with the expected name than to list the distinct names."""
+    """Raise ``ValueError`` for states whose name is not accepted. All names are first compared with the expected one,
+    which is faster than to list the distinct names.
+    """
     if is_constant(names, name_array(state.name)):
         return
     for name in pc.unique(names).to_pylist():
@@ -267,5 +272,5 @@ def _check_optional(state: Layout, states: pa.StructArray, parameters: Mapping[s
 
 @lru_cache(maxsize=512)
 def name_array(name: str) -> pa.Array:
-    """Return the name of a function as an array with one row."""
+    """Return the name of a state as an array with one row."""
     return pa.array([name])

@@ -10,7 +10,7 @@ from zoneinfo import ZoneInfo, available_timezones
 from aggr.arguments import is_name, nearest, shown
 
 _OFFSET = re.compile(r"([+-])([01]?\d)(?::?([0-5]\d))?", re.ASCII)
-_LONGEST_OFFSET = 18 * 60  # in minutes, as in Java and therefore in Spark
+_LONGEST_OFFSET = 18 * 60  # the largest offset from UTC in minutes, as in Java and therefore in Spark
 _EXAMPLES = "use an IANA name such as 'Europe/Paris', or an offset such as '+05:30'"
 
 
@@ -40,7 +40,7 @@ def canonical_zone(name: str) -> str:
 
 @cache
 def zone_of(name: str) -> dt.tzinfo:
-    """Return a zone for datetimes, for a name that `canonical_zone` accepts.
+    """Return the ``tzinfo`` of a zone, for a name that `canonical_zone` accepts.
 
     >>> zone_of("+05:30").utcoffset(None)
     datetime.timedelta(seconds=19800)

@@ -85,9 +85,8 @@ class Values:
         if dtype == pa.float64():
             return self.numbers
         if pa.types.is_decimal(dtype) and len(self.parts) == 1 and dtype.scale <= EXACT_POWER:
-            return Numbers(
-                self.parts[0].array / 10.0**dtype.scale, self.groups
-            )  # like `as_floats`, but from the parts that are already computed
+            # like `as_floats`, but from the parts that are already computed
+            return Numbers(self.parts[0].array / 10.0**dtype.scale, self.groups)
         return Numbers(as_floats(self.array), self.groups)
 
     @property
@@ -113,7 +112,7 @@ class Values:
 
     @cached_property
     def weight_parts(self) -> list[Numbers]:
-        """Doubles that add up to each weight exactly."""
+        """Doubles that add up to each weight exactly; empty if all weights are 1."""
         return [] if self.weights is None else [Numbers(part, self.groups) for part in float_parts(self.weights)]
 
     @cached_property
@@ -122,18 +121,19 @@ class Values:
         return sum_exactly(self.parts) if self.weights is None else sum_products(self.parts, self.weight_parts)
 
     def field(self, name: str) -> Values:
-        """Select one of several inputs."""
+        """Return the values of one of several inputs."""
         return Values(pc.struct_field(self.array, name), self.groups, self.weights, self.refused)
 
     def filter(self, rows: Flags) -> Values:
-        """Select the rows for which a mask is true. The number of groups is unchanged, so groups may become empty."""
+        """Return the rows for which a mask is true. The number of groups is unchanged, so groups may become empty."""
         weights = None if self.weights is None else self.weights[rows]
         return Values(self.array.filter(pa.array(rows)), self.groups.filter(rows), weights, self.refused)
 
     def slice(self, rows: slice) -> Values:
-        """Select a range of rows. The number of groups is unchanged, so groups may become empty.
+        """Return a range of rows. The number of groups is unchanged, so groups may become empty.
 
-        The first range has the refused rows of all ranges, so that states of consecutive ranges count them once.
+        Only the range that begins with the first row contains ``refused``, so that the states of consecutive ranges
+        count refused rows once.
         """
         weights = None if self.weights is None else self.weights[rows]
         refused = None if rows.start else self.refused

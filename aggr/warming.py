@@ -16,10 +16,10 @@ _ROWS, _GROUPS = 64, 4
 
 
 def warm(functions: Sequence[str] | None = None) -> list[str]:
-    """Reduce, merge and finish a few values of each kind, so that the loops are compiled and cached.
+    """Compile and cache the loops of functions: reduce, merge and finish a few values of each kind.
 
-    All registered functions are compiled unless ``functions`` names some. Return the folders of the compiled code,
-    which other processes of the same user or image can use.
+    ``functions`` are names; by default, the loops of all registered functions are compiled. The result is a list of the
+    folders with the compiled code, which other processes of the same user or image can use.
 
     >>> folders = warm(["count"])
     """
@@ -49,7 +49,9 @@ def _samples() -> list[pa.Array]:
 
 
 def _input(function: Function, values: pa.Array) -> pa.Array:
-    """Return the input columns of a function: the values, and times or small numbers for its further inputs."""
+    """Return the input of a function as one array: ``values``, or, for a function with further inputs, a struct of
+    ``values`` and one field per further input, which has event times or ones.
+    """
     if len(function.inputs) == 1:
         return values
     times = pa.array(np.arange(_ROWS)).cast(pa.timestamp("us", "UTC"))
@@ -58,7 +60,9 @@ def _input(function: Function, values: pa.Array) -> pa.Array:
 
 
 def _states(function: Function, values: pa.Array) -> pa.Array:
-    """Reduce values in small and in large groups, which have separate loops, and merge some of the states."""
+    """Return states of values in large groups, and one merged state. The values are also reduced in small groups, which
+    have separate loops.
+    """
     function.reduce(values, Groups(np.arange(_ROWS) // 2, _ROWS // 2))
     states = function.reduce(values, Groups(np.arange(_ROWS) % _GROUPS, _GROUPS))
     merged = function.merge(pa.concat_arrays([states, states]), Groups.single(2 * _GROUPS))

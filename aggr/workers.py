@@ -29,7 +29,7 @@ def available_cores() -> int:
     >>> available_cores() >= 1
     True
     """
-    if hasattr(os, "sched_getaffinity"):  # not on macOS and Windows
+    if hasattr(os, "sched_getaffinity"):  # the function does not exist on macOS and Windows
         return len(os.sched_getaffinity(0))
     return os.cpu_count() or 1
 
@@ -46,7 +46,7 @@ def checked_jobs(jobs: int | None) -> int:
 
 
 class Workers:
-    """Up to ``jobs`` threads. With one job, or for a single item, calls run in the calling thread.
+    """A pool of up to ``jobs`` threads. With one job, or for a single item, calls run in the calling thread.
 
     No call is running after the context has been left. Leave the context before you remove files that failed calls have
     written.
@@ -88,7 +88,7 @@ class Workers:
             if len(calls) == self.jobs:
                 yield calls.popleft().result()
             calls.append(pool.submit(function, item))
-            del item  # A result may be large.
+            del item  # an item may be large, so no reference to it is kept
         while calls:
             yield calls.popleft().result()
 
@@ -101,6 +101,6 @@ class Workers:
 
 
 def _drained(items: deque[T]) -> Iterator[T]:
-    """Yield items without keeping a reference to them."""
+    """Yield items, and remove them from ``items``, so that no reference to them remains."""
     while items:
         yield items.popleft()
