@@ -17,7 +17,7 @@ Overview::
     su.join(df, store, on="host", per="1h")        # each row with the results of a store, in batches and streams
     su.backfill(df, store, "archive", "1d")        # past rows, range by range, resumable
     su.sql("SELECT …", store)                      # a query of the raw table, answered from a store of its rows
-    su.sql(spark, "SELECT aggr_dds(ms), max(ms) …")  # a query with our functions and Spark's own
+    su.sql(spark, "SELECT aggr_dds(ms), max(ms) …")  # a query with functions of this library and of Spark
     su.stream_into(df, store, name=…, checkpoint=…)  # a stream into a store
     su.stream(df, frame, emit=…, late=…)           # or emitted windows to any sink
 

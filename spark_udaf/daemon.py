@@ -1,9 +1,10 @@
-"""Spark's daemon of Python workers, which imports this library once. Workers are forked from the daemon, and need no
-imports.
+"""Spark's daemon of Python workers, which imports this library once. Workers are forked from the daemon, so they do not
+import it again.
 
-Spark starts a worker for each running task, and starts another one after a task that was not read to its end, as by
-``limit`` or ``first``. With the setting ``spark.python.daemon.module=spark_udaf.daemon`` the library is imported once
-on each executor. The setting is read when a session starts; the library must be installed on the executors.
+Spark starts a worker for each running task, and starts another one after a task whose output was not read to its end,
+for example because of ``limit`` or ``first``. With the setting ``spark.python.daemon.module=spark_udaf.daemon`` the
+library is imported once on each executor. The setting is read when a session starts; the library must be installed on
+the executors.
 """
 
 import pyarrow.compute  # noqa: F401  (for the workers)

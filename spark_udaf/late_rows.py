@@ -1,4 +1,6 @@
-"""Late rows of `tiltframe stream --spark`, reported on standard error: at the first, once a minute, and at the end."""
+"""Reports of late rows of `tiltframe stream --spark` on standard error: at the first late row, once a minute, and at
+the end.
+"""
 
 from __future__ import annotations
 
@@ -30,7 +32,7 @@ class LateRows:
     _last: float = field(default_factory=clock.monotonic)
 
     def await_end(self) -> None:
-        """Wait until the query ends; raises its error."""
+        """Wait until the query ends, and report late rows in the meantime. Raise the error of the query if it fails."""
         try:
             while not self.query.awaitTermination(_LOOK_EVERY):
                 self._report()

@@ -1,4 +1,4 @@
-"""tiltframe stream --spark: any source of Structured Streaming, into a store or to standard output."""
+"""tiltframe stream --spark: read any source of Structured Streaming, and write to a store or to standard output."""
 
 from __future__ import annotations
 
@@ -155,13 +155,15 @@ def _time(frame: TiltFrame | OrderedAggregator) -> str:
 
 
 def _print(batch: DataFrame, number: int) -> None:
-    """Print a batch. Spark repeats the last one after a failure."""
+    """Print the rows of a batch as JSON lines. After a failure, Spark repeats the last batch, and its rows are printed
+    again.
+    """
     sys.stdout.write(json_lines(collect_arrow(batch)))
     sys.stdout.flush()
 
 
 def _loaded(spark: SparkSession, source: str, settings: dict[str, str], folder: Path | None) -> DataFrame:
-    """Open a source. Spark infers the columns of files from the existing files."""
+    """Return a streaming DataFrame of a source. Spark infers the columns of files from the existing files."""
     inference = "spark.sql.streaming.schemaInference"
     before = str(spark.conf.get(inference))
     spark.conf.set(inference, "true")
@@ -173,7 +175,9 @@ def _loaded(spark: SparkSession, source: str, settings: dict[str, str], folder: 
 
 
 def _arrived(df: DataFrame, time: str) -> DataFrame:
-    """Add the arrival time of rows, which is the time of their batch, also if the batch is repeated."""
+    """Return the rows with a column of their arrival times. The arrival time is the time of the batch, also if the
+    batch is repeated.
+    """
     if time in df.columns:
         raise ValueError(
             f"--arrival adds a column called {time!r}, but the rows already have this column; pass another name to "

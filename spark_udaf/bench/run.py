@@ -34,7 +34,9 @@ from spark_udaf.versions.arrow_tables import collect_arrow
 
 AUTO = "auto"
 PACKAGES = ("tiltframe", "pyspark", "numpy", "pyarrow", "numba")
-_OPTIONAL_WAYS = ("A.", "SQL")  # The report contains the reason if a function cannot be used in such a way.
+# Ways whose names begin with these texts are left out if a function cannot be used in them. The report contains the
+# reason.
+_OPTIONAL_WAYS = ("A.", "SQL")
 _COMPARED_GROUPS = 10_000  # results are compared bit by bit up to this number of groups
 
 
@@ -113,11 +115,12 @@ def bench(
     groups : sequence of int
         The numbers of random keys. Ignored if ``keys`` is passed.
     skewed : bool
-        Whether to measure random keys as well with which half of the rows are in one group.
+        Whether to measure skewed random keys as well: half of the rows have the same key.
     distribution : str
         A name in `aggr.bench.DISTRIBUTIONS`.
     rounds : int
-        The number of timed runs of each job, from 1, after one that is not timed. The medians are reported.
+        The number of timed runs of each job, at least 1. An additional first run is not timed. The medians are
+        reported.
     seed : int
     folder : str or Path, optional
         A mounted folder, which the driver and all executors can access, for temporary files of rows. By default the
@@ -139,7 +142,7 @@ def bench(
 
     Notes
     -----
-    All jobs of a measure alternate within one session. Results are discarded by Spark's format ``noop``. Where all rows
+    All jobs of a measure alternate within one session. Results are discarded by Spark's format ``noop``. If all rows
     are in one group, `A` and SQL collect all of them in one task.
 
     Examples
@@ -203,7 +206,7 @@ def bench(
 
 
 def _checked_folder(folder: str | Path | None) -> Path | None:
-    """Raise ``ValueError`` unless a folder for rows exists on this machine."""
+    """Return the folder for rows as a path, or None. Raise ``ValueError`` unless it exists on this machine."""
     if folder is None:
         return None
     if "://" in str(folder) or not Path(folder).is_dir():
@@ -282,7 +285,9 @@ class _Ways:
 
 
 def _checked_ways(measure: Measure, against: str | Sequence[str], empty: DataFrame, grouping: Grouping) -> _Ways:
-    """Plan each way without starting a job. Raise an error if the measure or one of Spark's expressions is invalid."""
+    """Return the ways to compute a measure, and plan each of them without starting a job. Raise an error if the measure
+    or one of Spark's expressions is invalid.
+    """
     own: dict[str, Build] = {}
     left_out: list[str] = []
     rows = Rows(empty, None)

@@ -25,7 +25,8 @@ _GROUP_PROPERTIES = ("spark.jobGroup.id", "spark.job.description", "spark.job.in
 
 @dataclass(frozen=True)
 class Moved:
-    """The resources that one run of a job used. A number of bytes that cannot be measured is null.
+    """The resources that one run of a job used. A number of bytes that cannot be measured is None, whatever the reason
+    is.
 
     Parameters
     ----------

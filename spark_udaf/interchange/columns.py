@@ -28,7 +28,7 @@ def to_hdr_v2(states: Column | str) -> Column:
     Returns
     -------
     Column of string
-        Null for a null state. States of another function fail the job with an error that names it.
+        Null for a null state. States of another function fail the job with an error that names the function.
     """
     return _written(states, Hdr, hdr_v2.to_hdr_v2, "string")
 
@@ -79,7 +79,7 @@ def to_dds_proto(states: Column | str, keys: Keys = "upper") -> Column:
     Returns
     -------
     Column of binary
-        Null for a null state. States of another function fail the job with an error that names it.
+        Null for a null state. States of another function fail the job with an error that names the function.
 
     Raises
     ------
@@ -148,7 +148,7 @@ def to_theta_sketch(states: Column | str) -> Column:
     -------
     Column of binary
         As `aggr.interchange.theta_sketch.to_theta_sketch` writes them; null for a null state. States of another
-        function fail the job with an error that names it.
+        function fail the job with an error that names the function.
     """
     return _written(states, ApproxCountDistinct, theta_sketch.to_theta_sketch)
 
@@ -165,7 +165,7 @@ def to_hll_sketch(states: Column | str) -> Column:
     -------
     Column of binary
         As `aggr.interchange.hll_sketch.to_hll_sketch` writes them; null for a null state. States of another function
-        fail the job with an error that names it.
+        fail the job with an error that names the function.
     """
     return _written(states, Hll, hll_sketch.to_hll_sketch)
 
@@ -205,7 +205,9 @@ def _check_keys(keys: Keys) -> None:
 
 
 def _written(states: Column | str, kind: type[Function], to: Callable[..., pa.Array], dtype: str = "binary") -> Column:
-    """Return states in another format; states of another function fail the job with an error that names it."""
+    """Return states in the format that ``to`` writes. States of another function than ``kind`` fail the job with an
+    error that names the function.
+    """
 
     def write(state_column: pa.Array) -> pa.Array:
         function = function_of(state_column)

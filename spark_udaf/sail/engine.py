@@ -21,7 +21,9 @@ def _is_sail(spark: SparkSession) -> bool:
 
 @contextmanager
 def sail_session() -> Iterator[SparkSession]:
-    """Start Sail in this process, without Java, and stop it at the end; raises `MissingExtra` if it is missing."""
+    """Start Sail in this process, without Java, yield its session, and stop Sail at the end. Raise `MissingExtra` if it
+    is not installed.
+    """
     os.environ.setdefault("RUST_LOG", "error")  # the log level
     try:
         from pysail.spark import SparkConnectServer
