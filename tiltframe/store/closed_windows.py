@@ -182,8 +182,8 @@ class ClosedWindows:
         return twin
 
     def to_ipc(self, notes: Mapping[str, Any] | None = None) -> bytes:
-        """Return the open windows and the closed windows that wait for a commit, as bytes for `from_ipc`. `notes` are
-        values of the caller that are saved with them, such as the position in the input.
+        """Return the open windows and the closed windows that wait for a commit, as bytes for `from_ipc`. ``notes`` are
+        values of the caller to save in these bytes, such as the position in the input.
         """
         description = {
             "stream": self.stream,
@@ -212,8 +212,8 @@ class ClosedWindows:
         compact_every: int | None = COMPACT_EVERY,
         **bounds: Any,
     ) -> ClosedWindows:
-        """Continue from a state that `to_ipc` returned. Call `commit` next, because the store may lack the windows that
-        waited for a commit.
+        """Return the stream that continues from a state that `to_ipc` returned. Call `commit` next, because the store
+        may lack the windows that waited for a commit.
 
         Raises
         ------
@@ -242,14 +242,15 @@ class ClosedWindows:
         return restored
 
     def commit(self, note: Note | None = None) -> bool:
-        """Write the closed windows that wait to the store, under the next commit number. The caller must have saved
-        `to_ipc()` before.
+        """Commit the closed windows in ``outgoing`` to the store, under the next commit number. The caller must have
+        saved `to_ipc()` before.
 
-        The commit also records the watermark, less the delay and the lateness, for queries of closed windows. If no
-        windows wait, the watermark is recorded as soon as it closes windows of coarser levels. Return True if states
-        were added, and False if nothing waited or the store already had this commit. Raise `StoreError` if the store
-        cannot be written, or has other states under this commit number because the stream has continued from an
-        outdated state. ``note`` receives the messages that `FrameStore.append` describes; by default they are warnings.
+        The commit also records the watermark minus the delay and the lateness, for queries of closed windows. If no
+        closed windows wait, the watermark is recorded alone as soon as it closes windows of coarser levels. Return True
+        if states were added, and False if no closed windows waited or the store already had this commit. Raise
+        `StoreError` if the store cannot be written, or has other states under this commit number because the stream has
+        continued from an outdated state. ``note`` receives the messages that `FrameStore.append` describes; by default
+        they are warnings.
         """
         watermark = self._watermark()
         if self.outgoing is None:
@@ -345,9 +346,9 @@ class ClosedWindows:
     def _closes_windows(self, watermark: StreamWatermark) -> bool:
         """Return whether a watermark closes windows of coarser levels that the recorded watermark leaves open.
 
-        The watermark is recorded for this reason even without windows of this stream: queries of closed windows use
-        the watermarks of all streams, so an old one would keep windows open. The finest level is ignored, because its
-        windows are committed when they close.
+        If it does, the watermark is recorded even if the stream has no windows to commit: queries of closed windows use
+        the watermarks of all streams, so an old watermark would keep windows open. The finest level is ignored, because
+        its windows are committed when they close.
         """
         until = watermark.closed_before
         if self._recorded_watermark is None or until is None:

@@ -89,9 +89,9 @@ class FrameStore:
     Parameters
     ----------
     uri : str, path or Backend
-        A folder, the URI of an object store such as ``s3://bucket/path``, or ``postgresql://user@host/database``.
-        Or a backend of your own (see `tiltframe.store.testing`); ``storage_options`` and ``durable`` are then not
-        allowed.
+        A folder, the URI of an object store such as ``s3://bucket/path``, or ``postgresql://user@host/database``. A
+        backend of your own is accepted too (see `tiltframe.store.testing`); ``storage_options`` and ``durable`` are
+        then not allowed.
     frame : TiltFrame, optional
         The frame of the store; optional if the store exists. Nothing is written before the first commit, because the
         types of states depend on the rows, unless ``row_schema`` is passed.
@@ -217,7 +217,7 @@ class FrameStore:
 
     @property
     def name(self) -> str:
-        """The prefix of the names of the store's tables."""
+        """The name of the store, with which the names of its tables begin."""
         return self._manifest.name if self._manifest else self._name
 
     @property
@@ -352,7 +352,8 @@ class FrameStore:
         per : windows or column, optional
             Windows in a form that `Query` accepts, or the name of a column of the rows that contains windows as text.
         how : "left" or "inner"
-            "left" returns rows without results with nulls, and "inner" leaves them out.
+            "left" also returns the rows without results, with nulls in the columns of the results. "inner" leaves these
+            rows out.
         prefix : str
             Text to prepend to the names of all result columns, for rows that have columns of the same names.
         options : values by name
@@ -935,7 +936,7 @@ class FrameStore:
         ------
         ValueError, TypeError
             If the store cannot change to this frame (the message names the reason), or if the rows do not fit a
-            measure. Nothing is changed then.
+            measure. In both cases, the store is not changed.
         StoreError
             If the store does not exist or is damaged, or its frame has changed since this object opened it.
 
@@ -943,10 +944,10 @@ class FrameStore:
         ---------
         The change is one commit: readers see either the old or the new frame. Stored states do not change. Other
         programs may read and write at the same time. Programs that opened the store before the change continue to read
-        with the old frame. If such a program writes, it gets an error that asks it to open the store again. An added
-        measure that cannot be computed from the stored states is null in every window that has rows from before the
-        change. The states of a dropped measure are removed when compaction rewrites their parts. New levels are derived
-        from all windows that the coarsest level still has.
+        with the old frame. If such a program writes, an error is raised, which says that the store must be opened
+        again. An added measure that cannot be computed from the stored states is null in every window that has rows
+        from before the change. The states of a dropped measure are removed when compaction rewrites their parts. New
+        levels are derived from all windows that the coarsest level still has.
 
         Examples
         --------
@@ -995,8 +996,8 @@ class FrameStore:
         return self._backend.vacuum(seconds)
 
     def verify(self, progress: Progress = lambda done, total: None) -> VerifyReport:
-        """Verify the log, files and states, and that the levels agree with each other. Everything is read, and nothing
-        is changed.
+        """Check that the log, the files and the states of the store are undamaged, and that each level equals the
+        merged states of the next finer level. Everything is read, and nothing is changed.
 
         Parameters
         ----------

@@ -63,7 +63,7 @@ class _SavedStream:
 
     def is_outgoing(self, snapshot: Snapshot, store: Backend, manifest: Manifest) -> bool | None:
         """Return whether a store lacks the pending commit of the saved state, or None if the state was saved before the
-        last commit of the stream.
+        last commit of the stream. Raise `OtherFrame` if the store lacks an earlier commit that the saved state records.
         """
         last, fingerprints = last_commits(snapshot, self.writer)
         if last < self._number - 1:
@@ -143,7 +143,9 @@ class WithOpen:
         return WithOpen(self.store.store_named(name), self.saved)
 
     def snapshot(self, recorded: Iterable[str] | None = ()) -> Snapshot | None:
-        """Return a snapshot of the store and the saved state, for one moment of the stream."""
+        """Return a snapshot of the store and the saved state, for one moment of the stream, or None if there is no
+        store.
+        """
         if recorded is None:  # only a copy of the store requests all records, and a copy would lack the open windows
             self._refuse()
         names = list(recorded)
@@ -192,7 +194,9 @@ class WithOpen:
             raise StoreError(f"the saved state {self._where}: {error}") from error
 
     def read(self, parts: Sequence[tuple[Part, Range]], columns: Sequence[str], where: str | None = None) -> pa.Table:
-        """Return the rows of the store's and the stream's parts."""
+        """Return the rows of each part, from the store or the saved state, whose windows start in the range that is
+        paired with the part.
+        """
         rows = self.store.read([piece for piece in parts if not isinstance(piece[0], _OpenPart)], columns, where)
         tables = [
             part.states.filter(pa.array(inside(instants_of(part.states), [span]))).select(rows.column_names)

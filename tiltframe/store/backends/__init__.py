@@ -1,5 +1,6 @@
-"""Backends: where and how stores are written. The names here are the protocol of a backend, and all that a new backend
-needs: the columns and types of stored states, bounds of keys, and the names of stores.
+"""Backends: reading and writing of stores in Delta Lake, PostgreSQL or other storage. This package exports the protocol
+of a backend and the names that a new backend needs: columns and types of stored states, bounds of keys, and checks of
+the names of stores.
 """
 
 from tiltframe.event_time import INSTANT

@@ -32,7 +32,7 @@ FINE, COARSE = FRAME.levels
 
 
 def check_backend(make_backend: Callable[[], Backend]) -> None:
-    """Check that a backend gives the guarantees of the protocol.
+    """Check that a backend fulfils the guarantees of the protocol.
 
     Parameters
     ----------

@@ -100,7 +100,7 @@ class MemoryBackend:
         """Do nothing: memory can store all values of Arrow."""
 
     def snapshot(self, recorded: Iterable[str] | None = ()) -> Snapshot | None:
-        """Return a copy of the current contents."""
+        """Return a copy of the current contents, or None if there is no store."""
         with self.tables.lock:
             return self._now(recorded) if self.tables.manifest else None
 

@@ -19,7 +19,7 @@ from tiltframe.store.log.errors import StoreError
 # the group of entry points of backends: the name is the scheme of a URI, and the object a class with the method `at`
 GROUP = "tiltframe.backends"
 
-# the module and the class of this backend, which is imported only if it is needed, because the import takes 0.5 s
+# the module and the class of Delta's backend, which is imported only if it is needed: the import takes 0.5 s
 _DELTA = ("tiltframe.store.backends.delta.backend", "DeltaBackend")
 _OWN = dict.fromkeys(("file", "s3", "s3a", "gs", "gcs", "az", "adl", "azure", "abfs", "abfss", "http", "https"), _DELTA)
 

@@ -66,7 +66,7 @@ class Vacuumed(int):
         return vacuumed
 
     def __add__(self, other: int) -> Vacuumed:
-        """Return the sum of two results."""
+        """Return the sum of two results, with the later ``kept_until`` of both."""
         kept = self.kept + getattr(other, "kept", 0)
         times = [at for at in (self.kept_until, getattr(other, "kept_until", None)) if at is not None]
         return Vacuumed(int(self) + int(other), kept, max(times, default=None))
@@ -296,7 +296,7 @@ class Backend(Protocol):
         Returns
         -------
         list of str
-            A message for each damage or loss.
+            A message for each damage or loss; empty if the log is undamaged.
         """
 
 
@@ -315,8 +315,9 @@ class ResultTables(Protocol):
 
         Returns
         -------
-        mapping of part name -> starts of its windows, end exclusive
-            None if there is no plain table.
+        mapping of part name -> (int, int)
+            The range of window starts of each part, in microseconds UTC, end exclusive. None, or an empty mapping, if
+            there is no plain table.
         """
 
     def write_results(

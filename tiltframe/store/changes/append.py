@@ -40,7 +40,7 @@ def append(
     ----------
     states : table
         A table from `tiltframe.rollup`, or the same data as a DataFrame of polars or pandas, a stream, a pyarrow
-        dataset, or Parquet files. If it has only rows of finer levels, the coarser levels are derived.
+        dataset, or Parquet files. Coarser levels that the table lacks are derived from the finest level.
     writer : str
         The name of the writer.
     commit : int

@@ -316,9 +316,9 @@ def backfill(
     Parameters
     ----------
     data : path, list of paths, or function
-        Files and folders; for each range, the files with times in the range are read. Or a function that receives the
-        start and the end (exclusive) of a range as datetimes and returns the rows of the range, in any form that
-        `append_rows` accepts.
+        Files and folders, or a function. For each range, the files with times in the range are read, or the function is
+        called. The function receives the start and the end (exclusive) of a range as datetimes, and returns the rows of
+        the range in any form that `append_rows` accepts.
     chunk : str
         The length of each range, such as ``1d``. The ranges are windows of this length in the time zone of the frame.
     within : range, optional

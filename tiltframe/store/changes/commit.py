@@ -58,6 +58,7 @@ class Commit:
     manifest : Manifest
         The manifest when the commit began.
     writer, number : str, int
+        The name of the writer, and the commit number.
     is_repeated : bool
         Whether the store already had this commit number when the commit began. If so, the states are not written. Their
         fingerprint is compared with that of the earlier commit.
@@ -94,8 +95,8 @@ class Commit:
 
     def write_rolled_up(self, states: pa.Table) -> str:
         """Write the states of all levels that a rollup has returned; return a receipt. The levels are not compared with
-        each other, because the rollup has derived one from the other. Raise an error if a result cannot be computed
-        from the states.
+        each other, because the rollup has derived each level from the finer one. Raise an error if a result cannot be
+        computed from the states.
         """
         check_readable(states, self.frame)
         self.backend.check_values(states)
@@ -212,7 +213,7 @@ class Commit:
     def record_in(self, transaction: Transaction, digests: Sequence[Digest], refused: Mapping[str, int]) -> bool:
         """Record the commit in a transaction, and return whether its number is new; if it is not, change nothing.
 
-        ``digests`` and ``refused`` are those of `commit_once`. Raise the same errors as `commit`, before the
+        ``digests`` and ``refused`` are the arguments of `commit_once`. Raise the same errors as `commit`, before the
         transaction changes.
         """
         states = [fingerprint(self.number, digest) for digest in digests]

@@ -74,7 +74,7 @@ def _merge_group(
 def compact(
     store: OpenedStore, before: Any = None, progress: Progress = lambda done, total: None
 ) -> dict[str, tuple[int, int]]:
-    """Merge the parts of closed windows.
+    """Merge the parts of closed windows, so that queries read fewer parts.
 
     Existing plain tables of results (see `export`) are brought up to date.
 

@@ -17,8 +17,8 @@ from tiltframe.store.log.snapshot import Part, Snapshot
 from tiltframe.store.log.transaction import Transaction
 from windows import TimeWindow
 
-# the maximum number of attempts. The longest wait after an attempt doubles from 5 ms to 0.5 s, and a random part of it
-# is waited: about 50 s in total
+# the maximum number of attempts. The maximum wait after an attempt doubles from 5 ms to 0.5 s, and the wait is a random
+# part of it: about 50 s in total
 _TRIES = 200
 
 Result = TypeVar("Result")
@@ -57,7 +57,7 @@ class Attempt(Transaction):
         self._written: list[Part] = []
 
     def write(self, level: TimeWindow, states: pa.Table) -> list[Part]:
-        """Write states of a level, add their parts to the transaction and return them."""
+        """Write states of a level, add the written parts to the transaction, and return these parts."""
         parts = self._backend.write(level, states)
         self._written += parts
         self.adds(parts)

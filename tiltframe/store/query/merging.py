@@ -28,7 +28,9 @@ ROWS_AT_ONCE = 100_000
 
 
 def pieces_of(parts: Iterable[Part], ranges: Iterable[Range]) -> PartRanges:
-    """Return, for each part and each range of time that overlap, the part and the overlap."""
+    """Return pairs of a part and a range of window starts: for each part and each of ``ranges`` that overlap, the part
+    and the overlap.
+    """
     spans = list(ranges)
     pieces = ((part, part.within(span)) for part in parts for span in spans)
     return [(part, piece) for part, piece in pieces if piece is not None]

@@ -39,8 +39,8 @@ class Query:
     within : (start, end), str or date, optional
         The range of window starts, end exclusive, as datetimes, ISO 8601 text or Unix milliseconds. One end may be
         None, or omitted in text, ``2026-03-28,``. Other forms are a day, month or year, such as ``2026-03-28`` or
-        ``2026-03``; the time until now from a relative time, ``-24h``; and a pattern such as ``2018-01-** **:**:**``.
-        Times without an offset are in ``timezone``.
+        ``2026-03``; a relative time such as ``-24h``, for the range from this time until now; and a pattern such as
+        ``2018-01-** **:**:**``. Times without an offset are in ``timezone``.
     where : str, optional
         An SQL condition on the keys.
     measures : names, or name -> measure or expression, optional
@@ -79,10 +79,10 @@ class Query:
     latest : bool
         Whether to return only the last window of each key in the range. ``having`` is applied afterwards.
     closed : bool
-        Whether to leave out windows for which ``partial`` is true: those that end after ``now``, and those of which a
-        part has expired. Windows that a stream into the store may still change are left out as well: windows that end
-        after the stream's watermark minus its delay and lateness. If there are several streams, the earliest of their
-        times counts. Windows are left out before ``latest`` selects one.
+        Whether to leave out windows for which ``partial`` is true: windows that end after ``now``, and windows that
+        have partly expired. Windows that a stream into the store may still change are left out as well: windows that
+        end after the stream's watermark minus its delay and lateness. If there are several streams, the earliest of
+        their times counts. Windows are left out before ``latest`` selects one.
     edges : str, optional
         The maximum distance of two points, as a length of time, for measures that combine points (`time_weighted_avg`,
         `integral`, `duration_in`, `rate`, `increase`, `delta`, `resets`). If two consecutive points of a key lie in

@@ -19,8 +19,8 @@ from tiltframe.store.query.plan import QueryPlan
 
 
 def running_states(states: pa.Table, plan: QueryPlan) -> pa.Table:
-    """Return the same rows with running states: each is the merge of the states of its window and of all earlier
-    windows of its key.
+    """Return the rows of ``states`` with running states. A running state is the merge of the states of its window and
+    of all earlier windows of its key.
 
     A null state is unknown. All later running states of its key are then unknown too, and null.
     """
@@ -40,8 +40,8 @@ def running_states(states: pa.Table, plan: QueryPlan) -> pa.Table:
 
 
 def _any_so_far(flags: NDArray[np.bool_], segments: NDArray[np.int64]) -> NDArray[np.bool_]:
-    """Return for each row whether a flag is true in it or in an earlier row of its segment. Rows of a segment are
-    consecutive and have the same number in ``segments``.
+    """Return a mask of the rows in which the flag, or the flag of an earlier row of the same segment, is true. Rows of
+    a segment are consecutive and have the same number in ``segments``.
     """
     counts = np.cumsum(flags)
     is_first = np.append(True, segments[1:] != segments[:-1])[: len(segments)]

@@ -94,7 +94,7 @@ class _Opened:
 
 @dataclass(frozen=True)
 class DeltaBackend:
-    """A store in a folder or an object store, which implements `tiltframe.store.backends.protocol.Backend`."""
+    """The backend of a store in a folder or an object store; see `tiltframe.store.backends.protocol.Backend`."""
 
     uri: str  # a folder, or a URI for deltalake: ``s3://bucket/path``
     # options of the object store, with deltalake's names
@@ -154,7 +154,7 @@ class DeltaBackend:
         """Do nothing: Delta Lake stores all values of a store's types."""
 
     def snapshot(self, recorded: Iterable[str] | None = ()) -> Snapshot | None:
-        """Return a snapshot of the current table."""
+        """Return a snapshot of the current table, or None if there is no store."""
         names = None if recorded is None else tuple(recorded)
         with suppress(MissingStore):
             return self._current(names)
@@ -266,8 +266,8 @@ class DeltaBackend:
         """Return the arguments for a commit that changes the schema and overwrites the partitions of the parts to
         remove: filters that match these partitions, and copies of the other parts in them.
 
-        Without parts to remove, the filters do not match a partition. Parts that are not removed are copied under a new
-        name, because one commit of Delta Lake cannot remove and add the same file.
+        If there are no parts to remove, the filters do not match any partition. Parts that are not removed are copied
+        under a new name, because one commit of Delta Lake cannot remove and add the same file.
         """
         if not removed_parts:
             return [(LEVEL, "=", "")], []
@@ -335,8 +335,8 @@ class DeltaBackend:
             raise self._lost(lost.name) from None
 
     def vacuum(self, older_than: float) -> Vacuumed:
-        """Remove files that were removed from the table, or were written but not committed, at least ``older_than``
-        seconds ago.
+        """Delete files that were removed from the table, or were written but not committed, at least ``older_than``
+        seconds ago. Return the number of deleted files.
         """
         manifest = self._manifest()
         with self._updated() as now:

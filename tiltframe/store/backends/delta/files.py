@@ -274,7 +274,8 @@ def _read(
         return schema.empty_table()
     read_schema = stored_schema(schema)
     fragments = [_opened(part.name, folder) for part in parts]
-    is_local = isinstance(folder, fs.SubTreeFileSystem)  # for other files, a dataset sends several requests at a time
+    # files of object stores are read as a dataset, which sends several requests at a time
+    is_local = isinstance(folder, fs.SubTreeFileSystem)
     if is_local and not bounds and all(_has_columns(fragment, read_schema) for fragment in fragments):
         tables = [
             _read_directly(part, fragment, folder, read_schema=read_schema, span=span)

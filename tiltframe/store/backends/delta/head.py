@@ -67,7 +67,9 @@ class Head:
 
 
 def note_head(table: str, version: int) -> None:
-    """Write the version of a table's log to its head, unless the head has a later version."""
+    """Write the version of a table's log, and the digests of the log's files, to the head. If the head has this version
+    or a later one, it is not changed.
+    """
     before = Head.read(table) or Head(version - 1)
     if before.version >= version:
         return

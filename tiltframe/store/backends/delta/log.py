@@ -91,8 +91,8 @@ def manifest_in(text: str | None, uri: str) -> Mapping[str, Any]:
 
 @contextmanager
 def as_store_errors(uri: str) -> Iterator[None]:
-    """Raise `DamagedStore` or `UnreachableStore`, with a message of one sentence, in place of errors of deltalake. A
-    ``FileNotFoundError`` is not changed.
+    """Within the block, raise `DamagedStore` or `UnreachableStore`, with a message of one sentence, in the place of
+    errors of deltalake. A ``FileNotFoundError`` is raised unchanged.
     """
     try:
         yield

@@ -1,4 +1,5 @@
-"""Row groups: the order of the rows in a file, which lets queries for a range of time or for few keys skip most of it.
+"""Row groups: the order of the rows in a file. With this order, queries for a range of time or for few keys skip most
+of the file.
 
 The rows are divided into ranges of time, and the rows of each range into ranges of keys. Each range of keys is a row
 group of Parquet, in which rows are sorted by keys, then time:
@@ -65,7 +66,7 @@ def _group_sizes(ids: NDArray[np.intp], key_ranges: int) -> NDArray[np.int64]:
     rows of each row group.
 
     There are about ``key_ranges`` row groups of about equal size. The rows of a key are in several row groups only if
-    they are more than a row group has on average.
+    the key has more rows than an average row group.
     """
     targets = np.arange(1, key_ranges) * len(ids) // key_ranges
     begins = np.searchsorted(ids, ids[targets], side="left")

@@ -103,7 +103,7 @@ class PostgresBackend:
         check_values(states)
 
     def snapshot(self, recorded: Iterable[str] | None = ()) -> Snapshot | None:
-        """Return the parts and records of one moment, read in one transaction."""
+        """Return the parts and records of one moment, read in one transaction, or None if there is no store."""
         with session(self.uri, snapshot=True) as db:
             store = find(db, self.name)
             if store is None:

@@ -13,7 +13,8 @@ import pyarrow as pa
 from tiltframe.store.backends import KeyBound
 from tiltframe.store.backends.postgres.literals import moment
 
-_SAFE_DAYS = 6_000 * 365  # the days around 1970 that PostgreSQL's dates and times can represent; they begin in 4714 BC
+# the number of days before and after 1970 in which PostgreSQL can represent all dates and times, from 4714 BC on
+_SAFE_DAYS = 6_000 * 365
 _DAY = 86_400_000_000  # microseconds
 
 

@@ -29,7 +29,7 @@ from tiltframe.store.backends.postgres.session import Session
 from tiltframe.store.backends.postgres.sql_view import sql_view
 from tiltframe.store.backends.postgres.state_columns import flat_schema, sql_type
 
-_OLDEST = 150_000  # the oldest version of PostgreSQL that is tested
+_OLDEST = 150_000  # the oldest version of PostgreSQL that is tested, 15, as the server reports it
 _REGISTRY = (
     "CREATE TABLE tiltframe (name text PRIMARY KEY, format integer NOT NULL, description text NOT NULL, "
     "version bigint NOT NULL)"
@@ -48,7 +48,7 @@ class Layout:
 
     @classmethod
     def from_manifest(cls, name: str, manifest: Mapping[str, Any], schema: pa.Schema | None = None) -> Layout:
-        """Return the layout for a manifest; raise `StoreError` if the manifest is damaged."""
+        """Return the layout for a manifest; raise `DamagedStore` if the manifest is damaged."""
         try:
             if schema is None:
                 schema = pa.schema([field for schema_part in schemas_in(manifest) for field in schema_part])

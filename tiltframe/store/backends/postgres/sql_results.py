@@ -1,7 +1,8 @@
 """SQL results: SQL expressions that compute the results of functions from merged states, for the views of `sql_view`.
 
-Functions without an expression have results only in plain tables. `register_sql` registers expressions. Distributions
-register those of their functions in modules that they name by entry points of the group ``tiltframe.sql_results``::
+Functions without an expression have results only in plain tables. `register_sql` registers expressions. Other
+distributions register the expressions of their functions in modules, which are named by entry points of the group
+``tiltframe.sql_results``::
 
     [project.entry-points."tiltframe.sql_results"]
     geomean = "aggr_geomean.sql"
@@ -223,7 +224,7 @@ def _dds(function: Any, merged: Merged, state: str, dtype: pa.DataType) -> dict[
 @register_sql(aggr.Hdr)
 def _hdr(function: Any, merged: Merged, state: str, dtype: pa.DataType) -> dict[str, str]:
     scaled = ""
-    if function.unit is not None:  # multiplied as decimals, so that 3 units of 0.1 are 0.3, as in `aggr.hdr`
+    if function.unit is not None:  # a unit of 1/n divides by n, so that 3 units of 0.1 are 0.3, as in `aggr.hdr`
         parts = round(1.0 / function.unit)
         exactly = parts > 1 and 1.0 / parts == function.unit
         scaled = f"::float8 / {parts}::float8" if exactly else f"::float8 * '{function.unit!r}'::float8"

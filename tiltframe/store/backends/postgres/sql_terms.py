@@ -45,7 +45,7 @@ class Merged:
         """
         level, size = column_of(*path, "exponent"), ""
         if scaled:
-            # SQL truncates towards 0, and levels are at least -SPAN / 2
+            # SPAN // 2 makes the dividend at least 0, because levels are at least -SPAN / 2; SQL truncates towards 0
             places = f"(({level} + {SPAN // 2}) / {SPAN})"
             level, size = f"({level} - {SPAN} * {places})", f" * ('1e-' || {places})::numeric"
         power = f"32 * ({level} + l.place - 1)"
@@ -76,7 +76,8 @@ def in_order(value: str, dtype: pa.DataType, down: bool) -> str:
 
 
 def quotient(value: str, by: str, root: bool = False, any_size: bool = False) -> str:
-    """Return a quotient, or its square root, with many more digits than a double has; null if the divisor is zero.
+    """Return the SQL expression of a quotient, or of its square root, with many more digits than a double has. Its
+    value is null if the divisor is zero.
 
     With ``any_size``, the divisor may be of any size, and the quotient has 1000 decimal places. For small quotients,
     the dividend is first multiplied by 2^2200, because the halves of the smallest doubles need more decimal places.
