@@ -50,14 +50,11 @@ class _Turn:
     def __init__(self) -> None:
         self.depth = 0  # the depth of nested compilations: a loop, and the loops that it calls
         self.file: int | None = None
-        self.process = os.getpid()
 
     def take(self, folder: str) -> bool:
         """Lock a folder, unless this process has already locked one. Return whether this call has locked the folder:
         another process may then have compiled the code while this one waited.
         """
-        if self.process != os.getpid():  # in a forked process, the lock belongs to the parent
-            self.__init__()  # type: ignore[misc]
         if self.file is not None:
             return False
         with suppress(OSError):
@@ -72,12 +69,18 @@ class _Turn:
 
     def give_back(self) -> None:
         """Release the lock if this process has it."""
-        if self.file is not None and self.process == os.getpid():
+        if self.file is not None:
             file, self.file = self.file, None
             os.close(file)  # unlocks
 
+    def forget(self) -> None:
+        """Begin without a lock and without compilations, in a process that was forked: both belong to its parent."""
+        self.depth, self.file = 0, None
+
 
 _turn = _Turn()
+if hasattr(os, "register_at_fork"):
+    os.register_at_fork(after_in_child=_turn.forget)
 
 
 class _Cache:

@@ -257,6 +257,38 @@ def test_of_several_processes_one_compiles_and_a_dead_one_stops_nobody(tmp_path)
     assert start().communicate(timeout=120)[0].split() == ["81", "0"]
 
 
+FORKED = """
+import fcntl, os, sys
+from pathlib import Path
+import loops_outer
+from aggr.compiling.one_process import LOCK_NAME
+started, ended = os.pipe(), os.pipe()
+if not os.fork():
+    print(loops_outer.constant(7), flush=True)
+    os.write(started[1], b"x")
+    os.read(ended[0], 1)  # a worker of Spark waits for its next task here
+    os._exit(0)
+os.read(started[0], 1)
+locks = list(Path(os.environ["NUMBA_CACHE_DIR"]).rglob(LOCK_NAME))
+for lock in locks:
+    with lock.open("r+") as file:
+        fcntl.lockf(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
+print(len(locks))
+os.write(ended[1], b"x")
+"""
+
+
+@pytest.mark.slow
+@pytest.mark.skipif(not hasattr(os, "fork"), reason="Windows has no fork")
+def test_a_forked_process_that_has_compiled_stops_nobody(tmp_path):
+    (tmp_path / "loops_outer.py").write_text(OUTER)
+    (tmp_path / "loops_inner.py").write_text(INNER.format(step=1, sign="+"))
+    environment = AT_ONCE | {"PYTHONPATH": f"{tmp_path}{os.pathsep}{ROOT}", "NUMBA_CACHE_DIR": str(tmp_path / "all")}
+    command = [sys.executable, "-c", FORKED]
+    done = subprocess.run(command, env=environment, capture_output=True, text=True, timeout=60, cwd=tmp_path)
+    assert done.stdout.split() == ["7", "1"], done.stderr
+
+
 @pytest.mark.slow
 @pytest.mark.long
 def test_code_is_kept_for_each_kind_of_processor_and_touched_files_keep_it(tmp_path):
