@@ -25,8 +25,7 @@ _GROUP_PROPERTIES = ("spark.jobGroup.id", "spark.job.description", "spark.job.in
 
 @dataclass(frozen=True)
 class Moved:
-    """The resources that one run of a job used. A number of bytes that cannot be measured is None, whatever the reason
-    is.
+    """The resources that one run of a job used. Bytes that cannot be measured are None.
 
     Parameters
     ----------
