@@ -133,7 +133,7 @@ class TiltFrame:
         Parameters
         ----------
         states : sequence of StateColumn
-            The columns of the store. Together they must contain the states of all measures.
+            The columns of states. Together they must contain the states of all measures.
 
         Returns
         -------
@@ -150,6 +150,7 @@ class TiltFrame:
         Parameters
         ----------
         results : name -> measure or expression
+            All measures and expressions of the new frame, in the order of their columns.
 
         Returns
         -------
@@ -169,6 +170,7 @@ class TiltFrame:
         Parameters
         ----------
         more : name -> measure or expression
+            The measures and expressions to add.
 
         Returns
         -------
@@ -275,12 +277,12 @@ class TiltFrame:
         return all(level.disjoint for level in self.levels)
 
     def level(self, name: str | TimeWindow) -> TimeWindow:
-        """Return the window of a level, which is selected by its name.
+        """Return the window of a level.
 
         Parameters
         ----------
         name : str or TimeWindow
-            The name of the level's window, as `windows.read_window` returns it; the name of ``60s`` is ``1m``.
+            The level, as text that `windows.read_window` reads or as an object. ``60s`` also selects the level ``1m``.
 
         Returns
         -------
@@ -356,7 +358,7 @@ class TiltFrame:
         Returns
         -------
         pa.Schema
-            The columns level, window_start, window_end, keys, and one column for each measure.
+            The columns level, window_start, window_end, keys, and one column for each measure and expression.
 
         Raises
         ------
@@ -407,7 +409,7 @@ class TiltFrame:
         name : str
             One of ``results``.
         states : pa.Schema
-            Fields of the keys and of the columns of states, as a store has them.
+            A schema with the keys and the columns of states, such as that of a store.
 
         Returns
         -------
@@ -415,8 +417,10 @@ class TiltFrame:
 
         Raises
         ------
+        KeyError
+            If the frame does not have this result.
         ValueError
-            If the frame does not have this result, or it cannot be computed.
+            If the result cannot be computed.
         """
         if name in self.expressions:
             return self._results_schema(states).field(name).type

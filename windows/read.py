@@ -99,7 +99,7 @@ def as_window(window: str | TimeWindow, timezone: str = "UTC") -> TimeWindow:
     Parameters
     ----------
     window : TimeWindow or str
-        Text as `read_window` reads it.
+        A window object, or text that `read_window` reads.
     timezone : str
         An IANA name, used for text only. A `TimeWindow` contains its zone.
 

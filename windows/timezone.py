@@ -92,7 +92,7 @@ def check_timezone(name: str) -> str:
     Returns
     -------
     str
-        The name; an offset in the form ``+05:30``, and ``UTC`` for an offset of 0.
+        The IANA name, an offset in the form ``+05:30``, or ``UTC`` for an offset of 0.
 
     Raises
     ------
@@ -173,7 +173,7 @@ def _clock(name: str, first: int, last: int) -> Clock:
 
 def _transitions(name: str, year: int) -> list[tuple[int, int]]:
     """Return the changes of a time zone's UTC offset in a year: the instant and the new offset of each, in
-    microseconds. For years from 2100 on, they are computed from an equivalent year.
+    microseconds. From 2100 on, they are computed from a year with the same result of `_dates`.
     """
     same = year if year < _RULE_YEAR else _year_of_dates()[_dates(year)]
     moved = _start_of_year(year) - _start_of_year(same)

@@ -113,6 +113,7 @@ class RunningAggregation(OrderedAggregator):
         Parameters
         ----------
         batch : table or record batch, optional
+            The last batch. By default, no rows are added.
         end : int, optional
             The time up to which there are ticks, in microseconds UTC. The default is the time of the last row of all
             keys.

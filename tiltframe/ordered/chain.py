@@ -286,7 +286,7 @@ def finish_ordered(states: Any, frame: OrderedFrame) -> pa.Table:
     Returns
     -------
     table
-        The same rows, with the columns level, time, keys, and one column per measure.
+        The same rows, with the columns level, time, keys, and one column per measure and expression.
 
     Raises
     ------

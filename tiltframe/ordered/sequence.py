@@ -150,7 +150,7 @@ def with_ticks(
         A time in microseconds UTC, before which later batches have no rows. Ticks after the last row of a key and
         before this time are inserted as well.
     is_last : bool
-        Whether the ticks continue until, for each element of ``ticks``, the first tick at or after the time of the last
+        Whether to add the last ticks: for each element of ``ticks``, the first tick at or after the time of the last
         row of all keys.
     is_filled : bool
         Whether the ticks of every key begin with the first row of all keys, and not with the first row of the key.

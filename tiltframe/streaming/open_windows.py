@@ -174,8 +174,8 @@ class OpenWindows:
         Raises
         ------
         ValueError, TypeError
-            If the rows do not fit the frame, are too far ahead of the clock, or exceed ``max_keys``. The windows are
-            unchanged then.
+            If the rows do not fit the frame, are too far ahead of the clock, or have more keys than ``max_keys`` while
+            ``beyond`` is ``error``. In these cases, the windows are unchanged.
         """
         self.frame.check(checked_type(rows, pa.Table, "rows").schema)
         if self.where is not None:
@@ -281,7 +281,7 @@ class OpenWindows:
               ``update``, ``count``, ``expired``, ``over_span``,
             - ``revision`` (int64): the number of earlier emissions of the window,
             - ``partial`` (bool): whether the window was still open,
-            - ``change`` (int8; in a changelog only): -1 for a retraction, 1 for the valid row.
+            - ``change`` (int8; in a changelog only): -1 for a retraction, 1 for an emission.
 
             Rows are sorted by level, from the finest to the coarsest. Within a level, retractions come first, and then
             rows by window and keys. Before the first rows arrive, the table has only the column level. `results`
@@ -372,7 +372,7 @@ class OpenWindows:
         Returns
         -------
         table
-            The same rows, with one column per measure instead of the columns of states.
+            The same rows, with one column per measure and expression instead of the columns of states.
 
         Raises
         ------

@@ -20,7 +20,7 @@ class Progress:
     rows : int
         The number of rows that arrived, including late rows.
     late_rows : int
-        The number of rows that were dropped because none of their windows was kept.
+        The number of rows that were dropped because none of their windows was in memory any more.
     moved_rows : int
         The number of rows that count in a later window than that of their time. The late policy ``buffer`` moves rows
         that are older than its oldest window to this window.
@@ -44,8 +44,8 @@ class Progress:
     keys : int
         The number of different keys of the windows in memory.
     watermark_us : int, optional
-        The watermark that `OpenWindows.advance` received, in microseconds UTC, or None before the first; `watermark` is
-        the same as a datetime.
+        The watermark that `OpenWindows.advance` received, in microseconds UTC, or None before the first. The property
+        `watermark` has the same time as a datetime.
     state_bytes : int
         The size of the tables in memory, in bytes.
     """

@@ -167,7 +167,7 @@ class Saved:
 
     def _windows(self, at: int, which: str, unknown: int, unneeded: Sequence[str]) -> WindowTable:
         """Return one of the tables of the level with the number ``at``. ``which`` is ``held``, ``emitted`` or
-        ``forgotten``.
+        ``forgotten``; ``unknown`` and ``unneeded`` are as in `_level`.
         """
         table = WindowTable.of_stored(*(self.blocks[_name(at, which, block)] for block in (_WINDOWS, _STATES)))
         return table.without(unneeded).marked(unknown=table.marks["unknown"] | unknown)

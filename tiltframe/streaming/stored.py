@@ -30,7 +30,7 @@ class StoredTable:
 
     @classmethod
     def of(cls, table: pa.Table) -> StoredTable:
-        """Return the stored form of a table, whose bytes are kept in memory."""
+        """Encode a table, and return it as a stored table whose bytes are in memory."""
         sink = pa.BufferOutputStream()
         with pa.ipc.new_stream(sink, table.schema, options=_OPTIONS) as writer:
             writer.write_table(table.combine_chunks())

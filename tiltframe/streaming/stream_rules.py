@@ -266,9 +266,9 @@ def to_window_table(states: pa.Table, rules: StreamRules) -> WindowTable:
 
 
 def mark_first_panes(table: WindowTable, level: TimeWindow, panes: pa.Table, rules: StreamRules) -> WindowTable:
-    """Return windows with the mark ``first_pane``: the start of each window's earliest pane in the table ``panes``.
-    Only windows that are closed by events need the mark. If the watermark closes windows, the table is returned
-    unchanged.
+    """Return the windows of ``table`` with the mark ``first_pane``: the start of each window's earliest pane in the
+    table ``panes``. Only windows that are closed by events need the mark. If the watermark closes windows, the table is
+    returned unchanged.
     """
     if not rules.late.closes_by_events or not len(table):
         return table
@@ -281,8 +281,8 @@ def mark_first_panes(table: WindowTable, level: TimeWindow, panes: pa.Table, rul
 
 
 def _first_panes(table: WindowTable, level: TimeWindow, *, panes: pa.Table, rules: StreamRules) -> Instants:
-    """Return the start of the earliest pane in each window, in microseconds UTC. For a window without panes, return the
-    largest int64.
+    """Return the start of the earliest of ``panes`` in each window of ``table``, in microseconds UTC. For a window
+    without panes, return the largest int64.
     """
     pane_starts = instants_of(panes)
     assigned = level.assign(pane_starts)

@@ -362,7 +362,8 @@ def find_windows(
     sought: WindowTable, among: WindowTable, level: TimeWindow, keys: Sequence[str], *, among_all: bool = False
 ) -> NDArray[np.int64]:
     """For each window of ``sought``, return the index of the window of ``among`` with the same key and start, or -1 if
-    there is none. A session is also found if it overlaps or touches the sought session.
+    there is none. A session is also found if it overlaps or touches the sought session. ``keys`` are the names of the
+    key columns.
 
     With ``among_all``, bounds are not compared: the result is the index of the last window of the same key.
     """
@@ -377,7 +378,7 @@ def find_windows(
 
 
 def ordered(table: WindowTable, keys: Sequence[str]) -> NDArray[np.int64]:
-    """Return the indices that sort windows by their start and then by their keys."""
+    """Return the indices that sort windows by their start and then by the key columns ``keys``."""
     groups, _ = group_by([key_column(table.index.column(name)) for name in (START, *keys)], len(table))
     return np.argsort(groups.ids, kind="stable")
 

@@ -168,7 +168,7 @@ class Tumbling(TimeWindow):
         Raises
         ------
         ValueError
-            For instants before the year 2 or after the year 9998.
+            If the range has instants before the year 2 or after the year 9998.
         """
         zone = self._clock(np.array([low, high]), margin)
         before, after = (self.period.index(zone.latest_local_time(zone.since[1:] - early)) for early in (1, 0))

@@ -77,7 +77,7 @@ def as_ordered(window: OrderedWindow | str) -> OrderedWindow:
     Parameters
     ----------
     window : OrderedWindow or str
-        Text in the form that `read_ordered` accepts.
+        A window object, or text that `read_ordered` reads.
 
     Returns
     -------

@@ -89,16 +89,16 @@ def check(window: OrderedWindow, oracle: Oracle | None = None, rounds: int = 20,
     ----------
     window : OrderedWindow
     oracle : callable, optional
-        An independent implementation of the window: a function of the times of one key and an array for each input. For
-        each output, it returns a tuple of the first row, the row after the last one, and the row that triggers the
-        output.
+        An independent implementation of the window: a function of the times of one key, and a dict with the array of
+        each input. It returns a list with one tuple for each output: the first row, the row after the last one, and the
+        row that triggers the output.
     rounds, seed : int
         The number of random sets of rows, and the seed of the random numbers.
 
     Raises
     ------
     LawBroken
-        If the window breaks a law; the message names the law and the rows.
+        If the window breaks a law; the message names the law and the reason.
     """
     checked_type(window, OrderedWindow, "the window", ", such as windows.ordered.count(3)")  # type: ignore[type-abstract]
     rng = np.random.default_rng(checked_whole(seed, "seed"))

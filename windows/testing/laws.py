@@ -358,7 +358,7 @@ def check(
     Raises
     ------
     LawBroken
-        If the windows break a law; the message names the law and the times.
+        If the windows break a law; the message names the law and the reason.
     """
     checked_type(window, TimeWindow, "the kind of window", ", such as session('30m')")  # type: ignore[type-abstract]
     checked_whole(rounds, "rounds")

@@ -1,6 +1,6 @@
 """AfterKeyExpire: emit the window of a key, which covers all time, when the key has had no events for some time.
 
-Modelled on Timeplus's ``EMIT AFTER KEY EXPIRE``.
+The policy is modelled on Timeplus's ``EMIT AFTER KEY EXPIRE``.
 """
 
 from __future__ import annotations
@@ -41,15 +41,15 @@ class AfterKeyExpire(ByClock):
     span_of : column name, optional
         The column of times from which ``span`` is computed. The default is the time column of the frame.
     maxspan : duration, optional
-        The span above which the column ``reason`` is ``over_span``; for other keys, it is ``expired``.
+        The longest span of a key whose column ``reason`` is ``expired``. For a longer span, it is ``over_span``.
     only : bool
         Whether to emit only keys whose span is longer than ``maxspan``. Other keys are removed without an emission.
     clock : str
         ``arrival``: a key expires when ``timeout`` has passed since the arrival of its last event. ``event``: a key
         expires when the watermark reaches the time of its last event plus ``timeout``. Without ``timeout``, the clock
         is always ``event``.
-    delay, mode, having, latest, changed : as in `EmitPolicy`; ``mode`` must be ``accumulating``, and ``changed``
-    ``rows``
+    delay, mode, having, latest, changed : as in `EmitPolicy`
+        ``mode`` must be ``accumulating``, and ``changed`` must be ``rows``.
 
     Examples
     --------

@@ -6,7 +6,8 @@ with the next revision, after each batch that adds rows to it. The policies diff
 closes.
 
 A window closes when the watermark reaches its end plus ``delay``. A window over all time (``all``) has no end and never
-closes. Modelled on the triggers and accumulation modes of Beam, the ``EMIT`` clauses of Timeplus, and Flink's triggers.
+closes. The policies are modelled on the triggers and accumulation modes of Beam, the ``EMIT`` clauses of Timeplus, and
+Flink's triggers.
 """
 
 from __future__ import annotations
@@ -129,7 +130,7 @@ class EmitPolicy(Policy):
         return False
 
     def check(self, frame: TiltFrame) -> None:
-        """Check whether the policy can be used with the windows of a frame.
+        """Raise an error if the policy cannot be used with the windows of a frame.
 
         Parameters
         ----------
@@ -138,7 +139,7 @@ class EmitPolicy(Policy):
         Raises
         ------
         ValueError
-            If it cannot. The message states the frame that the policy requires.
+            The message states the frame that the policy requires.
         """
 
     def measures(self, frame: TiltFrame) -> Mapping[str, Measure]:

@@ -81,7 +81,7 @@ class LatePolicy(Policy):
         return self
 
     def check(self, frame: TiltFrame) -> None:
-        """Check whether the policy can be used with the windows of a frame.
+        """Raise an error if the policy cannot be used with the windows of a frame.
 
         Parameters
         ----------
@@ -90,7 +90,7 @@ class LatePolicy(Policy):
         Raises
         ------
         ValueError
-            If it cannot. The message states the windows that the policy requires.
+            The message states the windows that the policy requires.
         """
 
     def arrive(self, level: TimeWindow, times: Instants, newest: int | None, together: bool = False) -> Arrival:

@@ -68,7 +68,7 @@ def check_policy(
 
 
 def _check_emit(policy: EmitPolicy, frame: TiltFrame | None, rows: Rows | None, seeds: range) -> None:
-    """Check an emit policy against its laws, once for each seed."""
+    """Raise `LawBroken` if an emit policy breaks one of its laws. Each seed gives other rows."""
     own = frame or _frame_for(policy)
     policy.check(own)
     for number, seed in enumerate(seeds):
@@ -78,7 +78,7 @@ def _check_emit(policy: EmitPolicy, frame: TiltFrame | None, rows: Rows | None, 
 
 
 def _check_late(policy: LatePolicy, frame: TiltFrame | None, rows: Rows | None, seeds: range) -> None:
-    """Check a late policy against its laws, once for each seed."""
+    """Raise `LawBroken` if a late policy breaks one of its laws. Each seed gives other rows."""
     own = frame or _frame_for(policy)
     policy.check(own)
     for number, seed in enumerate(seeds):
@@ -96,8 +96,8 @@ def _late_case(policy: LatePolicy, frame: TiltFrame, table: pa.Table, seed: int)
 
 
 def _draw(rows: Rows | None, number: int, seed: int) -> pa.Table:
-    """Return the rows for a check: few rows in the first checks, because rare cases are most frequent in small streams,
-    and 60 rows in later ones.
+    """Return the rows for the check with the number ``number``: few rows for the first checks, because rare cases are
+    most frequent in small streams, and 60 rows for later ones.
     """
     return (rows or _rows)(_SIZES[number] if number < len(_SIZES) else 60, seed)
 

@@ -223,7 +223,7 @@ def _select(windows: HeldWindows, order: np.ndarray[tuple[int], np.dtype[np.int6
 
 
 def _instants(column: pa.ChunkedArray, missing: int) -> np.ndarray[tuple[int], np.dtype[np.int64]]:
-    """Return times in microseconds UTC, with ``missing`` in place of null."""
+    """Return a column of times as an array in microseconds UTC, with ``missing`` in the place of null."""
     known = column.cast(pa.int64()).combine_chunks().fill_null(missing)
     return np.asarray(known.to_numpy(zero_copy_only=False), np.int64)
 

@@ -102,8 +102,8 @@ class OrderedSession(OrderedWindow):
         return closes, closes + included
 
     def _opening(self, rows: Rows, begin: Ints, end: Ints) -> Ints:
-        """For each key, return the first row from ``begin`` on that begins a session, or ``end`` if there is no such
-        row.
+        """For each row in ``begin``, return the first row from there on that begins a session, or the corresponding row
+        in ``end`` if no row before it begins one.
         """
         if self.start_condition is None:
             return np.minimum(begin, end)
@@ -112,9 +112,9 @@ class OrderedSession(OrderedWindow):
     def _after(self, rows: Rows, carry: Carry, *, opening: Ints, place: Ints, close: Ints, still_open: Flags) -> Carry:
         """Return the carry after a batch.
 
-        ``opening`` has the rows that begin sessions, and ``place`` their positions. ``close`` has, for each row that
-        begins a session, the row that closes it. ``still_open`` is a mask of the keys whose session from an earlier
-        batch is still open.
+        ``opening`` has the rows that begin sessions, and ``place`` the positions of the first rows in these sessions.
+        ``close`` has, for each row that begins a session, the row that closes it. ``still_open`` is a mask of the keys
+        whose session from an earlier batch is still open.
         """
         after_key = rows.heads + rows.lengths
         position = carry.position + rows.lengths
@@ -185,7 +185,9 @@ def session(
 
 
 def _ranges(row: Ints, first: Ints, last: Ints, rows: Rows) -> Ranges:
-    """Return the ranges that are not empty, in the order of the rows that trigger them."""
+    """Return the ranges that are not empty, in the order of the rows that trigger them. ``row`` has the row that
+    triggers each range; ``first`` and ``last`` are the bounds of the ranges.
+    """
     filled = np.flatnonzero(last > first)
     order = filled[np.lexsort((first[filled], row[filled]))]
     key = np.searchsorted(rows.heads + rows.lengths, row[order], side="right")
