@@ -1,5 +1,5 @@
-"""tiltframe: a frame of windows of increasing length. Each level is merged from the states of the level below, without
-added error.
+"""tiltframe: frames of windows of increasing length. The states of each level are merged from those of the level below,
+without added error.
 
 >>> import aggr, pyarrow as pa
 >>> frame = TiltFrame(["1s", "1m"], time="ts", measures={"requests": aggr.count()})
@@ -21,7 +21,9 @@ from tiltframe.store import FrameStore, Query, StoreError
 
 
 def __getattr__(name: str) -> Any:
-    """Return the version, ``tiltframe.__version__``, or a name that an entry point of ``tiltframe.names`` declares."""
+    """Return the version for ``__version__``, or an object that an entry point of ``tiltframe.names`` adds under this
+    name.
+    """
     if name == "__version__":
         from importlib.metadata import version  # imported here, because it imports email and zipfile
 

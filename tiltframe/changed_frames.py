@@ -1,8 +1,8 @@
-"""Changed frames: choose the columns of states after the measures of a store or of a saved stream were changed.
+"""Changed frames: choose the columns of states after a user has changed the measures of a store or of a saved stream.
 
-A measure is read from an existing column if it can be computed from its states; otherwise it gets a new column.
-Existing columns that no measure needs are dropped. Stores (`tiltframe.store.changes.evolution`) and saved streams
-(`tiltframe.streaming.saved`) use this rule.
+If a measure can be computed from the states of an existing column, it is read from this column; otherwise it gets a new
+column. Existing columns that no measure needs are dropped. This rule applies to stores
+(`tiltframe.store.changes.evolution`) and to saved streams (`tiltframe.streaming.saved`).
 """
 
 from __future__ import annotations
@@ -21,8 +21,8 @@ def states_after_change(
     """Return the columns of states of ``frame``, which replaces the frame ``old``: first the existing columns that a
     measure needs, and then new columns for the other measures.
 
-    ``dropped_names`` are the names of columns that were dropped earlier and cannot be used again. ``where`` names the
-    location of the old frame in messages, such as "the store". Raise ``ValueError`` if a measure needs other states
+    ``dropped_names`` are the names of columns that were dropped earlier and cannot be used again. ``where`` says in
+    messages what the old frame belongs to, such as "the store". Raise ``ValueError`` if a measure needs other states
     than the old measure of the same name, or if a new column has the name of an existing or a dropped one.
     """
     serves: dict[str, list[str]] = {column.name: [] for column in old.states}
@@ -47,8 +47,8 @@ def states_after_change(
 
 
 def _check_same_states(name: str, old: Measure, new: Measure, where: str) -> None:
-    """Raise ``ValueError`` if the measure ``new`` cannot be read from the states of the measure ``old`` of the same
-    name. Parameters that do not affect states, such as quantiles, may differ.
+    """Raise ``ValueError`` if the measure ``new`` cannot be computed from the states of the measure ``old``, which has
+    the same name. Parameters that do not affect states, such as quantiles, may differ.
     """
     alike = [measure.of_states() for measure in (old, new)]
     if old.function.name != new.function.name or alike[0] != alike[1]:

@@ -1,4 +1,4 @@
-"""The entry point ``tiltframe``: run the command line, or say which extra is missing."""
+"""The entry point ``tiltframe``: run the command line, or print which extra is missing."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The checks of ``tiltframe doctor``: whether this machine meets the requirements of tiltframe and Spark."""
+"""The checks of ``tiltframe doctor``, which show whether this machine meets the requirements of tiltframe and Spark."""
 
 from __future__ import annotations
 
@@ -14,16 +14,15 @@ from pathlib import Path
 
 _JAVA = 17  # the oldest version that Spark 4 supports
 _FOR_DEVELOPMENT = ("bench", "dev", "docs", "mutation", "test")  # extras for developers, which users do not install
-_MEMORY = 2 << 30  # the bytes of memory that a JVM and a Python worker need
+_MEMORY = 2 << 30  # the memory that a JVM and a Python worker need, in bytes
 
 
 @dataclass(frozen=True)
 class Finding:
     """The result of one check.
 
-    ``about`` is the subject, such as "Java", and ``found`` is what the check found, such as a version. ``do`` is advice
-    how to meet the requirement; it is empty if ``ok`` is true. ``required`` is false for packages that only an extra
-    needs.
+    ``about`` is the subject, such as "Java", and ``found`` is the result, such as a version. If ``ok`` is false, ``do``
+    is advice how to meet the requirement. ``required`` is false for packages that only an extra needs.
     """
 
     about: str
@@ -39,7 +38,9 @@ def examine() -> list[Finding]:
 
 
 def _packages() -> Iterator[Finding]:
-    """Check the versions of Python and of each package that tiltframe or one of its extras requires."""
+    """Yield the results for Python and for each package that tiltframe or one of its extras requires: whether it is
+    installed in a version that is new enough.
+    """
     new = sys.version_info >= (3, 11)
     yield Finding("Python", new, sys.version.split()[0], "" if new else "install Python 3.11 or newer")
     seen = set()
@@ -83,7 +84,8 @@ def _java() -> Finding:
 
 
 def java_finding(version_output: str, program: str) -> Finding:
-    """Return the result of the check of Java, from the output of ``java -version`` and the path of the program.
+    """Return the result of the check of Java. ``version_output`` is the output of ``java -version``, and ``program``
+    the path of java.
 
     >>> java_finding('openjdk version "1.8.0_392"', "java").do
     'Spark 4 needs Java 17 or newer: install one, and set JAVA_HOME to it'
@@ -99,8 +101,8 @@ def java_finding(version_output: str, program: str) -> Finding:
 
 
 def _workers() -> Finding:
-    """Check whether the Python of PYSPARK_PYTHON, which Spark's workers run, has the same version as this Python, and
-    has pyarrow and this package.
+    """Return the result of the check of Spark's Python workers. They run the Python of PYSPARK_PYTHON, which must have
+    the same version as this Python, pyarrow and this package.
     """
     python = os.environ.get("PYSPARK_PYTHON")
     if python is None:
@@ -141,7 +143,7 @@ def _memory() -> Finding:
 
 
 def _cache() -> Finding:
-    """Check whether a folder is writable in which numba can store compiled loops."""
+    """Return whether numba can store compiled loops in a folder, and the name of this folder."""
     import aggr.compiling.jit
     from aggr.compiling.code_folders import private_folder
 

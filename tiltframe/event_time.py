@@ -17,7 +17,7 @@ from tiltframe.units_of_numbers import refuse_other_units
 
 
 class NoClock(ValueError):
-    """An error: the zone of local times was not declared, and the windows are in another zone than UTC."""
+    """An error: the zone of times without a zone is not declared, and the windows are in another zone than UTC."""
 
 
 UTC = "UTC"
@@ -53,7 +53,7 @@ def event_times(
     Returns
     -------
     array of int64
-        Fractions of a microsecond are rounded down, also for times before 1970.
+        The times in microseconds since 1970-01-01 UTC. Fractions of a microsecond are rounded down, also before 1970.
 
     Raises
     ------
@@ -103,16 +103,17 @@ def event_times(
 def of_clock(
     micros: NDArray[np.int64], times: pa.Array, name: str, timezone: str, clock: str | None
 ) -> NDArray[np.int64]:
-    """Convert local times of the zone ``clock``, in microseconds since 1970-01-01, to microseconds UTC. Raise `NoClock`
-    if ``clock`` is None and the windows are not in UTC. ``times`` has the same times, as an example for the message.
+    """Convert local times of the zone ``clock`` to microseconds UTC. ``micros`` are the local times in microseconds
+    since 1970-01-01. ``times`` has the same times, as an example for the message. Raise `NoClock` if ``clock`` is None
+    and the windows are not in UTC.
     """
     check_clock(name, timezone, clock, str(times[0]))
     return instants_of_clock(micros, clock or UTC)
 
 
 def check_clock(name: str, timezone: str, clock: str | None, example: str = "") -> None:
-    """Raise `NoClock` if the zone of local times, ``clock``, is None and that of the windows, ``timezone``, is not UTC.
-    The message shows ``example``, one of the times.
+    """Raise `NoClock` if ``clock``, the zone of local times, is None, and ``timezone``, that of the windows, is not
+    UTC. The message shows ``example``, one of the times, and ``name``, their column.
     """
     if clock is None and timezone != UTC:
         such = f", such as {shown(example)}," if example else ""
@@ -125,7 +126,7 @@ def check_clock(name: str, timezone: str, clock: str | None, example: str = "") 
 
 
 def _accepted_times() -> str:
-    """Return the forms of time that are accepted, for the end of a message."""
+    """Return the end of a message: the notations of time that are accepted."""
     return _FORMS + by_caller(_OPTION, f"{_OPTION}, ReadOptions(time_format=…) in Python")
 
 
@@ -147,7 +148,7 @@ def instants_of_clock(micros: NDArray[np.int64], zone: str) -> NDArray[np.int64]
 
 
 def _floor(times: pa.Array, unit: str) -> NDArray[np.int64]:
-    """Convert timestamps of any unit to microseconds; nanoseconds are rounded down."""
+    """Convert timestamps, which have the unit ``unit``, to microseconds. Nanoseconds are rounded down."""
     if unit == "us":
         return _int64(times)
     if unit != "ns":
@@ -162,8 +163,8 @@ def _int64(times: pa.Array) -> NDArray[np.int64]:
 
 
 def _text_times(texts: pa.Array, name: str, timezone: str, clock: str | None) -> NDArray[np.int64]:
-    """Parse ISO 8601 text to microseconds UTC. Times without an offset are local times of the zone ``clock``. A date is
-    the first instant of its day in ``timezone``, the zone of the windows.
+    """Convert ISO 8601 texts to microseconds UTC. Times without an offset are local times of the zone ``clock``. A date
+    is the first instant of its day in ``timezone``, the zone of the windows.
     """
     micros = _int64(_read_text(texts))
     if timezone == UTC and clock in (None, UTC):
@@ -180,13 +181,13 @@ def _text_times(texts: pa.Array, name: str, timezone: str, clock: str | None) ->
 
 
 def _read_text(texts: pa.Array) -> pa.Array:
-    """Parse ISO 8601 text to timestamps. Text without an offset is read as UTC. Raise ``ValueError`` that names the
-    first text that is not a time.
+    """Convert ISO 8601 texts to timestamps. A text without an offset is read as UTC. If a text is not a time, raise
+    ``ValueError`` with the first such text.
     """
     # try the fast conversions first, which require that all texts have the same form
     for dtype in (INSTANT, pa.timestamp("us")):
         with suppress(pa.ArrowInvalid):
-            texts[:1].cast(dtype)  # Try one text first: Arrow converts all texts before it reports an error.
+            texts[:1].cast(dtype)  # try one text first, because Arrow converts all texts before it reports an error
             return texts.cast(dtype)
     times = read_times(texts)
     if times.null_count:

@@ -1,10 +1,10 @@
 """Exclusions: count the groups whose results are null because they have too many values, and the values that functions
-skipped because they refuse them.
+skipped because they do not accept them.
 
     collect("ms", max=100, beyond="null")    the result of a window and key with more than 100 values is null
     hdr("ms", bad_values="skip")             negative values, which hdr refuses, are not in the result
 
-The counts are computed from states, so they do not depend on how often rows were read and states were merged.
+The counts are computed from states. They do not depend on how often rows were read and states were merged.
 """
 
 from __future__ import annotations
@@ -26,9 +26,10 @@ from tiltframe.frame import TiltFrame
 from tiltframe.names import LEVEL
 from windows import TimeWindow
 
-Note: TypeAlias = Callable[[str], object]  # a function that receives a sentence of a report
-BEYOND, REFUSED = "beyond", "refused"  # the keys of the counts in `Exclusions.as_record`
-_OWN = ("tiltframe", "spark_udaf", "aggr")  # warnings name a line of the code that called these packages
+Note: TypeAlias = Callable[[str], object]  # a function that receives the sentences of a report, one per call
+BEYOND, REFUSED = "beyond", "refused"  # the keys of the dict that `Exclusions.as_record` returns
+# the packages of the library; a warning names the line of other code that called them
+_OWN = ("tiltframe", "spark_udaf", "aggr")
 
 
 class BeyondLimit(UserWarning):
@@ -40,7 +41,8 @@ class RefusedValues(UserWarning):
 
 
 class Exclusions:
-    """Counts of the groups beyond a limit, by column of states and level, and of refused values, by column of states.
+    """The number of groups beyond a limit, by column of states and level, and the number of refused values, by column
+    of states.
 
     A group consists of the rows of one window and key.
 
@@ -48,11 +50,11 @@ class Exclusions:
     ----------
     frame : TiltFrame
     records : results of `as_record`, optional
-        The counts begin with the sums of the counts in these records, which may come from several tasks.
+        Earlier counts, for example of several tasks. The counts begin with their sums.
     """
 
     def __init__(self, frame: TiltFrame, records: Iterable[Mapping[str, Any]] = ()) -> None:
-        """Set the counts to the sums of the counts in the records, or to 0."""
+        """Set the counts to the sums of those in the records; without records, to 0."""
         self._frame = frame
         self._states = excluded_states(frame.states)
         self._groups: Counter[tuple[str, str]] = Counter()
@@ -64,23 +66,25 @@ class Exclusions:
 
     @property
     def has_columns(self) -> bool:
-        """Whether the frame has functions that can have groups beyond a limit or skip values."""
+        """Whether the frame has a function that may have groups beyond a limit, or may skip values."""
         return bool(self._states)
 
     def count_values(self, states: pa.Table) -> None:
-        """Add the numbers of refused values in a table of states. The windows must not overlap, so that no value is
-        counted twice; the table may have the states of one level or of its panes.
+        """Add the number of refused values in a table of states. Its windows must not overlap, because values would be
+        counted twice. They may be the windows of one level, or their panes.
         """
         for name, state in self._states_in(states):
             self._values[name] += sum_excluded(state, states.column(name))[1]
 
     def count_groups(self, level: str, states: pa.Table) -> None:
-        """Add the numbers of groups beyond a limit in a table of states of one level, with one row per group."""
+        """Add the number of groups beyond a limit in a table of states of one level, which has one row per group."""
         for name, state in self._states_in(states):
             self._groups[name, level] += sum_excluded(state, states.column(name))[0]
 
     def count_levels(self, states: pa.Table) -> None:
-        """Add the numbers of groups beyond a limit in a table with the states of all levels, as a rollup returns it."""
+        """Add the number of groups beyond a limit in a table with the states of all levels, such as the result of a
+        rollup.
+        """
         for name, state in self._states_in(states):
             counts = _group_counts(state, states.column(name))
             if counts is None:
@@ -92,8 +96,8 @@ class Exclusions:
                 self._groups[name, row["level"]] += row["count_sum"]
 
     def counted(self, levels: Iterable[tuple[TimeWindow, pa.Table]]) -> Iterator[tuple[TimeWindow, pa.Table]]:
-        """Yield the same pairs of a level and its states, and add their counts: the groups of every level, and the
-        values of the finest level.
+        """Yield the pairs of a level and its states unchanged, and add to the counts: the groups of every level, and
+        the values of the finest level.
         """
         for level, states in levels:
             self.count_groups(level.name, states)
@@ -109,31 +113,31 @@ class Exclusions:
 
     @property
     def groups(self) -> int:
-        """The number of groups beyond a limit, of all columns and levels."""
+        """The total number of groups beyond a limit, in all columns and levels."""
         return self._groups.total()
 
     @property
     def values(self) -> int:
-        """The number of refused values of all columns."""
+        """The total number of refused values, in all columns."""
         return self._values.total()
 
     def add(self, other: Exclusions) -> None:
-        """Add the counts of another object, for the same columns of states."""
+        """Add the counts of another object, which must be for the same columns of states."""
         self._groups.update(other._groups)
         self._values.update(other._values)
 
     def subtract(self, other: Exclusions) -> None:
-        """Subtract the counts of another object, for a part of the same states."""
+        """Subtract the counts of another object, which must be for a part of the same states."""
         self._groups.subtract(other._groups)
         self._values.subtract(other._values)
 
     @property
     def refused(self) -> dict[str, int]:
-        """The numbers of refused values that are not 0, by column of states."""
+        """The number of refused values by column of states. Columns without refused values are left out."""
         return {name: count for name, count in self._values.items() if count}
 
     def as_record(self) -> dict[str, Any]:
-        """Return the counts that are not 0 as plain data."""
+        """Return the counts that are not 0, as a dict that JSON can represent."""
         beyond: dict[str, dict[str, int]] = {}
         for (name, level), count in self._groups.items():
             if count:
@@ -141,8 +145,8 @@ class Exclusions:
         return {REFUSED: self.refused, BEYOND: beyond}
 
     def report(self, note: Note | None = None) -> None:
-        """Pass a sentence for each measure with exclusions to ``note``, or emit `BeyondLimit` and `RefusedValues`
-        warnings, which name the line that called the library.
+        """Report each measure with exclusions: pass a sentence to ``note``, or without ``note`` issue the warnings
+        `BeyondLimit` and `RefusedValues`. A warning names the line that called the library.
         """
         for category, sentence in self._sentences():
             if note is None:
@@ -151,8 +155,8 @@ class Exclusions:
                 note(sentence)
 
     def _states_in(self, table: pa.Table) -> list[tuple[str, State]]:
-        """Return the columns of a table whose states can have counts. The table may lack columns of measures that were
-        added to a stream later.
+        """Return the columns of a table, as (name, state), whose states may have counts. The table may lack columns of
+        measures that were added to a stream later.
         """
         return [(name, state) for name, state in self._states.items() if name in table.column_names]
 
@@ -175,13 +179,13 @@ class Exclusions:
 
 
 def excluded_states(columns: Iterable[StateColumn]) -> dict[str, State]:
-    """Return the states that can be beyond a limit or skip values, as name of the column → state."""
+    """Return the states that may be beyond a limit or skip values, as name of the column → state."""
     states = {column.name: column.measure.function.own_state for column in columns}
     return {name: state for name, state in states.items() if _may_exclude(state)}
 
 
 def sum_excluded(state: State, states: pa.ChunkedArray) -> tuple[int, int]:
-    """Return the number of groups beyond a limit, and of refused values, in a column of states."""
+    """Return the number of groups beyond a limit, and the number of refused values, in a column of states."""
     groups, values = 0, 0
     for chunk in states.chunks:
         counts = state.excluded_counts(chunk.drop_null())
@@ -191,13 +195,17 @@ def sum_excluded(state: State, states: pa.ChunkedArray) -> tuple[int, int]:
 
 
 def _may_exclude(state: State) -> bool:
-    """Return whether a state can be beyond a limit or skip values, which its class declares by a method of its own."""
+    """Return whether a state may be beyond a limit or skip values. This is so if its class overrides one of the methods
+    that report this.
+    """
     own = type(state)
     return own.beyond_limit is not State.beyond_limit or own.excluded_counts is not State.excluded_counts
 
 
 def _group_counts(state: State, states: pa.ChunkedArray) -> Whole | None:
-    """Return the number of groups beyond a limit in each state, shape (rows,), or None if the state has no limit."""
+    """Return the number of groups beyond a limit in each state, of shape (rows,). Return None if the state has no
+    limit.
+    """
     parts = []
     has_any = False
     for chunk in states.chunks:
@@ -211,7 +219,9 @@ def _group_counts(state: State, states: pa.ChunkedArray) -> Whole | None:
 
 
 def _levels_to_caller() -> int:
-    """Return the ``stacklevel`` of the first frame outside the library, for a call of `warnings.warn` by the caller."""
+    """Return the ``stacklevel`` with which `warnings.warn`, if the calling function calls it, names the first line
+    outside of the library.
+    """
     level, frame = 0, inspect.currentframe()
     while frame is not None and str(frame.f_globals.get("__name__")).partition(".")[0] in _OWN:
         level, frame = level + 1, frame.f_back

@@ -1,5 +1,5 @@
-"""Public names for extensions of tiltframe, such as kinds of keys, commands and servers. With these names, extensions
-read rows from any input, roll them up, and write results as text.
+"""Public names for extensions of tiltframe, such as kinds of keys, commands and servers. With these names, an extension
+can read rows from any input, roll them up, and write results as text.
 
 Extensions of stores use `tiltframe.store` and `tiltframe.store.backends`. Aggregate functions use `aggr.extend`.
 

@@ -1,4 +1,4 @@
-"""Conversion of the times of a table to microseconds UTC, and selection of rows by index."""
+"""Times of a table: convert them to microseconds UTC and back. Rows are selected by index."""
 
 from __future__ import annotations
 
@@ -13,13 +13,15 @@ from windows.timezone import Instants
 
 
 def instants_of(table: pa.Table, name: str = START) -> Instants:
-    """Return the values of a timestamp column as int64, in microseconds UTC. The default is the start of the window."""
+    """Return the values of a timestamp column as int64, in microseconds UTC. The default is the column of the starts of
+    windows.
+    """
     micros: Instants = normalize(table.column(name)).cast(INSTANT).cast(pa.int64()).to_numpy()
     return micros
 
 
 def checked_instants(states: pa.Table, name: str) -> NDArray[np.int64]:
-    """Return the values of a timestamp column like `instants_of`; raise ``ValueError`` if it has nulls or cannot be
+    """Return the values of a timestamp column as `instants_of` does. Raise ``ValueError`` if it has nulls or cannot be
     converted to microseconds.
     """
     if states.column(name).null_count:
@@ -34,7 +36,7 @@ def checked_instants(states: pa.Table, name: str) -> NDArray[np.int64]:
 
 
 def as_instants(micros: Instants) -> pa.Array:
-    """Return microseconds UTC as an Arrow array of timestamps in UTC."""
+    """Convert microseconds UTC to an Arrow array of timestamps in UTC."""
     return pa.array(micros).cast(INSTANT)
 
 

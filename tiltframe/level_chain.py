@@ -1,4 +1,4 @@
-"""The chain of levels: the states of each level are merged into those of the next one.
+"""The chain of levels: the states of each level are merged into the windows of the next level.
 
 10s states ── merge ──▶ 1m ── merge ──▶ 10m ── merge ──▶ 1h
 """
@@ -24,8 +24,8 @@ from windows import MAX_INSTANT, MIN_INSTANT, TimeWindow
 def climb(
     finest: pa.Table, frame: TiltFrame, coarser: Sequence[pa.Table] = ()
 ) -> Iterator[tuple[TimeWindow, pa.Table]]:
-    """Merge the states of panes of the finest level into the windows of all levels. Yield each level with the table of
-    its states, finest level first.
+    """Merge the states of panes of the finest level into the windows of all levels. Yield pairs of a level and a table
+    of its states, with the finest level first.
 
     All tables have the columns window_start, window_end, keys and states, and are sorted by window and keys.
 
@@ -36,8 +36,8 @@ def climb(
         `tiltframe.merged_windows`.
     frame : TiltFrame
     coarser : tables, one for each level above the finest
-        States that `climb_within` has already merged into windows of the level. They are merged with the states from
-        ``finest``, so no row may be counted in both.
+        States that `climb_within` has already merged into windows of the level. The states from ``finest`` are merged
+        with them, so no row may be counted in both.
     """
     below, panes = finest, frame.panes
     for level, others in zip_longest(frame.levels, [None, *coarser]):
@@ -51,7 +51,8 @@ def climb(
 def climb_within(
     finest: pa.Table, frame: TiltFrame, start: int, end: int
 ) -> tuple[list[tuple[TimeWindow, pa.Table]], list[pa.Table]]:
-    """Merge the states of panes of the finest level into those windows of all levels that lie in a range of time.
+    """Merge the states of panes of the finest level into the windows of all levels, as far as these lie in a range of
+    time.
 
     Parameters
     ----------
@@ -65,12 +66,12 @@ def climb_within(
     Returns
     -------
     whole : list of (level, table)
-        For each level, finest first, the states of its windows in the range whose window of the next level also lies in
-        the range. They are complete.
+        For each level, finest first, a table of states: those of its windows in the range whose window of the next
+        level also lies in the range. These windows are complete.
     left : list of tables
-        For each level, finest first, the states that must be merged with those of other ranges: the states of the
-        finest windows outside the range, and the states whose window of the next level is not in the range. `climb`
-        merges them: ``climb(left[0], frame, left[1:])``.
+        For each level, finest first, the states that must still be merged with those of other ranges. They are those of
+        finest windows outside the range, and those whose window of the next level is not in the range. ``climb(left[0],
+        frame, left[1:])`` merges them.
 
     Examples
     --------
@@ -101,7 +102,8 @@ def climb_within(
 
 
 def _parted(states: pa.Table, level: TimeWindow, start: int, end: int) -> tuple[pa.Table, pa.Table]:
-    """Split states into two tables: those whose window of a level lies between ``start`` and ``end``, and the others.
+    """Split states into two tables: those whose window of ``level`` lies between ``start`` and ``end``, in microseconds
+    UTC, and the others. A state that does not lie in a window of this level is in the first table.
 
     A state that does not lie in a window of the level is in the first table.
     """
@@ -109,19 +111,24 @@ def _parted(states: pa.Table, level: TimeWindow, start: int, end: int) -> tuple[
     within = np.ones(states.num_rows, np.bool_)
     within[found.rows] = (found.starts >= start) & (found.ends <= end)
     rows = np.flatnonzero(within)
-    if len(rows) and len(rows) == rows[-1] + 1 - rows[0]:  # Windows are sorted, so slices suffice, which need no copy.
+    # if the rows follow each other, slices suffice, which copy nothing
+    if len(rows) and len(rows) == rows[-1] + 1 - rows[0]:
         first, last = int(rows[0]), int(rows[-1]) + 1
         return states.slice(first, len(rows)), pa.concat_tables([states.slice(0, first), states.slice(last)])
     return states.filter(pa.array(within)), states.filter(pa.array(~within))
 
 
 def joined(levels: Iterable[tuple[TimeWindow, pa.Table]], frame: TiltFrame) -> pa.Table:
-    """Return one table of the states of all levels: level, window_start, window_end, keys, states."""
+    """Return one table with the states of all levels. Its columns are level, window_start, window_end, the keys and the
+    states.
+    """
     return pa.concat_tables([labelled(states, frame, level) for level, states in levels])
 
 
 def labelled(states: pa.Table, frame: TiltFrame, level: TimeWindow) -> pa.Table:
-    """Add the column ``level`` to a table of states. The start and the end of a window over all time become null."""
+    """Return a table of states with the column ``level`` in addition. If a window covers all time, its start and end
+    become null.
+    """
     for name in (START, END):
         at = instants_of(states, name)
         if not len(at) or (at.min() > MIN_INSTANT and at.max() < MAX_INSTANT):

@@ -1,8 +1,9 @@
-"""Merge states of windows: states of the same pane and key, and states of finer windows into the windows of a level.
+"""Merged windows: merge the states of the same pane and key, and the states of finer windows into the windows of a
+level.
 
-If the windows of a level overlap, rows are reduced to states of panes. A pane is the longest window that divides the
-size and the hop of the windows, and the state of a window is merged from those of its panes. Each window that does not
-overlap others is one pane.
+If the windows of a level overlap, rows are reduced to states of panes. A pane is the longest window that divides both
+the size and the hop of the windows, and a window's state is merged from those of its panes. A window that does not
+overlap others is a single pane.
 """
 
 from __future__ import annotations
@@ -26,10 +27,10 @@ from windows.timezone import Instants
 
 
 def merge_panes(states: pa.Table | CheckedStates, frame: TiltFrame, max_ratio: float = 1.0) -> pa.Table:
-    """Merge states of panes of the finest level to one row per pane and key. ``states`` has the columns of a table from
-    `reduce_rows`; a pane and key may occur in several rows.
+    """Merge states of panes of the finest level, and return one row per pane and key. ``states`` has the columns of a
+    table from `reduce_rows`. A pane and key may occur in several of its rows.
 
-    If ``max_ratio`` is below 1, and merging would leave more than this share of the rows, ``states`` is returned
+    If ``max_ratio`` is below 1, and the merge would leave more than this fraction of the rows, ``states`` is returned
     unmerged.
     """
     table = arrow_of(states)
@@ -45,11 +46,12 @@ def merge_level(
     *,
     unknown: bool = False,
 ) -> pa.Table:
-    """Merge states of finer windows into the windows of a level in which they lie; return one row per window and key.
+    """Merge states of finer windows into the windows of ``level`` that contain them, and return one row per window and
+    key.
 
-    ``unknown`` decides the meaning of null states: if it is true, as for the states of a store, a null state is
-    unknown, and so is a merge with it. Otherwise a null state is the state of no rows. States that were already checked
-    are not checked again. Raise ``ValueError`` if a finer window lies in two windows of the level.
+    ``unknown`` decides the meaning of null states. If it is true, as for the states of a store, a null state is
+    unknown, and a merge with it is null. Otherwise a null state stands for no rows. States that were already checked
+    are not checked again. Raise ``ValueError`` if a finer window lies only partly in a window of the level.
     """
     table = arrow_of(states)
     starts = instants_of(table, START)
@@ -66,11 +68,12 @@ def merge_level(
 
 
 def merge_overlapping(states: pa.Table | CheckedStates, frame: TiltFrame, numbered: Numbered) -> pa.Table:
-    """Merge states of panes into the overlapping windows that ``numbered`` describes; return one row per window and
+    """Merge states of panes into the overlapping windows that ``numbered`` describes, and return one row per window and
     key.
 
-    The panes of each key are sorted by time, so that each window consists of consecutive panes. Memory grows with the
-    number of panes plus the number of windows, and not with the number of windows in which a pane lies.
+    The panes of each key are sorted by time, so that each window consists of consecutive panes. The memory that is
+    needed grows with the number of panes plus the number of windows. It does not depend on the number of windows that
+    contain a pane.
     """
     table = arrow_of(states)
     starts = instants_of(table, START)
@@ -87,7 +90,7 @@ def merge_overlapping(states: pa.Table | CheckedStates, frame: TiltFrame, number
     panes, places = pa.array(order), pa.array(by_start)
     for state in frame.states:
         function = state.measure.function
-        # A null state means no rows: merging each state alone replaces null by the state of no rows.
+        # a null state stands for no rows; the merge of this state alone is the state of no rows, which is not null
         merged_alone = function.merge(states.column(state.name), Groups.each(table.num_rows))
         merged = merge_runs(function, arrow_of(merged_alone).take(panes), ranges.first, ranges.last)
         columns[state.name] = merged.take(places)
@@ -103,9 +106,9 @@ def merge_states(
     max_ratio: float = 1.0,
     unknown: bool = False,
 ) -> pa.Table:
-    """Merge the states of equal keys and equal starts of windows; return one row for each. Its end of the window is
-    that of one of its states. ``starts`` and ``ends`` are in microseconds UTC, one per state. ``max_ratio`` and
-    ``unknown`` are those of `merge_panes` and `merge_level`.
+    """Merge the states that have equal keys and equal starts of windows, and return one row for each combination. The
+    end of its window is that of one of its states. ``starts`` and ``ends`` are in microseconds UTC, one per state.
+    ``max_ratio`` and ``unknown`` are those of `merge_panes` and `merge_level`.
     """
     functions = {c.name: c.measure.function for c in frame.states}
     keys, carried = {START: as_instants(starts)} | keys, {END: as_instants(ends)}
@@ -116,8 +119,8 @@ def merge_states(
 def unite_intervals(
     window: TimeWindow, starts: Instants, ends: Instants, keys: Mapping[str, pa.Array]
 ) -> tuple[Instants, Instants]:
-    """Return the starts and ends of the windows that the intervals of each key form, in microseconds UTC, one per
-    interval. Only kinds such as sessions combine different intervals to one window; for others, the intervals are
+    """Return the starts and ends of the windows that contain the intervals of each key, in microseconds UTC, one per
+    interval. Only kinds such as sessions combine several intervals into one window. For others, the intervals are
     returned unchanged.
     """
     if not window.is_merging:
@@ -128,5 +131,5 @@ def unite_intervals(
 
 
 def frame_keys(table: pa.Table, frame: TiltFrame) -> dict[str, pa.Array]:
-    """Return the columns of a frame's keys."""
+    """Return the columns of a table that contain the keys of a frame, by name."""
     return {name: key_column(table.column(name)) for name in frame.keys}

@@ -8,16 +8,16 @@ from aggr.arguments import is_name, shown
 
 LEVEL, START, END, PARTIAL = "level", "window_start", "window_end", "partial"
 BUCKET, RECORD, RECORDED = "bucket", "_record", "_recorded"  # columns of a store's table
-REASON, REVISION = "reason", "revision"  # columns that a stream adds to the rows it emits
+REASON, REVISION = "reason", "revision"  # columns that a stream adds to the windows that it emits
 FILLED = "filled"  # the column of results that says whether a window was added by ``fill``
 COARSE = "__coarse"  # a column of partial states on Spark: the start of the window of the coarsest level
 RESERVED = (LEVEL, START, END, PARTIAL, BUCKET, RECORD, RECORDED, REASON, REVISION, COARSE)
 
 
 def check_names(keys: Iterable[str], measures: Iterable[str]) -> None:
-    """Raise ``ValueError`` if a name of a key or a measure is used twice, is blank, or is one of `RESERVED`.
+    """Raise ``ValueError`` if the name of a key or a measure occurs twice, is blank, or is one of `RESERVED`.
 
-    Two names that differ only by case count as one name that is used twice, because SQL does not distinguish them.
+    Names that differ only by case are rejected too, because SQL does not distinguish them.
 
     >>> check_names(["host", "n"], ["n"])
     Traceback (most recent call last):

@@ -1,9 +1,9 @@
-"""Unordered rows: if the batches of a stream cover the same times, rows are partitioned by time before they are
+"""Unordered rows: if the batches of a stream cover the same times, the rows are partitioned by time before they are
 reduced.
 
-Otherwise each batch would have a few rows of every group, and it would take longer to merge the states of a batch with
-earlier ones than to reduce its rows. Rows are therefore buffered, and then yielded one range of time after another.
-Databases call this one-pass radix partitioning.
+Otherwise each batch would have a few rows of every group. Merging the states of the batches would then take longer than
+reducing the rows. Rows are therefore buffered, and yielded one range of time after another. Databases call this
+one-pass radix partitioning.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ from aggr.groups.numbers import sort_by_group
 from aggr.tables.partial_aggregation import joined_batches
 from tiltframe.event_time import event_times
 
-PARTS = 64  # the number of equal ranges of time; the groups of one range then fit into the processor's cache
+PARTS = 64  # the number of equal ranges of time, chosen so that the groups of one range fit into the processor's cache
 _INTEGERS = {32: pa.int32(), 64: pa.int64()}
 Span = tuple[int, int]  # the first and the last time, in microseconds
 
@@ -28,15 +28,16 @@ Span = tuple[int, int]  # the first and the last time, in microseconds
 def near_in_time(
     batches: Iterable[pa.RecordBatch], time: str, few_rows: Callable[[pa.RecordBatch], bool], held_bytes: int
 ) -> Iterator[pa.RecordBatch]:
-    """Yield all rows, with rows of similar times close to each other.
+    """Yield all rows, with rows of similar times close together.
 
-    Batches are yielded unchanged until the times of two consecutive batches overlap, as `_overlap` decides. If
-    ``few_rows(batch)`` is then true for the second one, the rows from these two batches on are buffered, up to
-    ``held_bytes`` bytes, and yielded as one batch per range of time. Otherwise all further batches are yielded
-    unchanged. A batch that `_span_of` excludes is not split.
+    Batches are yielded unchanged until the times of two consecutive batches overlap, as `_overlap` defines it.
+    ``few_rows`` is then called with the second batch. If it returns true, the rows of these two and of all later
+    batches are partitioned: up to ``held_bytes`` bytes are buffered, and then yielded as one batch per range of time.
+    If it returns false, all further batches are yielded unchanged. A batch for which `_span_of` returns None is never
+    partitioned.
     """
     batches = iter(batches)
-    waiting: list[pa.RecordBatch] = []  # the previous batch, until it is compared with the next one
+    waiting: list[pa.RecordBatch] = []  # the previous batch, which is compared with the next one before it is yielded
     span: Span | None = None
     for batch in batches:
         its = _span_of(batch, time)
@@ -70,15 +71,16 @@ def _in_parts(batches: Iterable[pa.RecordBatch], time: str, span: Span, held_byt
 
 
 def _joined(parts: list[list[pa.RecordBatch]]) -> Iterator[pa.RecordBatch]:
-    """Yield the rows of each range of time as one batch, so that the rows of a group are not reduced in two parts."""
+    """Yield the rows of each range of time as one batch, so that all buffered rows of a group are reduced together."""
     return chain.from_iterable(joined_batches(part).to_batches() for part in parts if part)
 
 
 def _span_of(batch: pa.RecordBatch, time: str) -> Span | None:
-    """Return the first and last time of a batch in microseconds, or None if the batch must not be split by time.
+    """Return the first and the last time of a batch, in microseconds UTC, or None if the batch must not be partitioned
+    by time.
 
-    A batch is not split if it is empty, if its times contain null or are not timestamps, or if a dictionary of it,
-    which each range of time would repeat, is large compared with its rows.
+    This is so if it is empty, if its times contain null or are not timestamps, or if it has a dictionary that is large
+    compared with its rows, because each range of time would repeat the dictionary.
     """
     column = batch.column(time)
     if not batch.num_rows or column.null_count or not pa.types.is_timestamp(column.type):
@@ -91,8 +93,8 @@ def _span_of(batch: pa.RecordBatch, time: str) -> Span | None:
 
 
 def _sorted(column: pa.Array, groups: Groups) -> pa.Array:
-    """Return a column sorted by group. A compiled loop sorts numbers and times, in a fifth of the time of Arrow's
-    ``take``, which sorts the other types.
+    """Return a column sorted by group. Numbers and times are sorted by a compiled loop, in a fifth of the time of
+    Arrow's ``take``, which sorts all other types.
     """
     dtype = column.type
     if pa.types.is_dictionary(dtype) and not column.null_count:
@@ -105,13 +107,13 @@ def _sorted(column: pa.Array, groups: Groups) -> pa.Array:
 
 
 def _overlap(span: Span, other: Span) -> bool:
-    """Return whether the overlap of two ranges is more than half of the time from the first start to the last end."""
+    """Return whether two ranges have more than half of their union in common."""
     return 2 * (min(span[1], other[1]) - max(span[0], other[0])) > max(span[1], other[1]) - min(span[0], other[0])
 
 
 def _part_of(times: NDArray[np.int64], span: Span) -> NDArray[np.intp]:
-    """Divide ``span`` into equal ranges, and return the index of the range of each time. Times outside ``span`` belong
-    to the first or the last range.
+    """Return the index of the part of ``span`` that contains each time, from 0 to `PARTS` - 1. The parts are of equal
+    length. A time outside ``span`` belongs to the first or the last part.
     """
     part = (times.astype(np.float64) - span[0]) * (PARTS / (span[1] - span[0]))
     return np.clip(part, 0, PARTS - 1, out=part).astype(np.intp)

@@ -13,15 +13,16 @@ from tiltframe.tabular import table_of
 from tiltframe.text.cells import cell_text, cells_of
 from tiltframe.text.html_table import html_table
 
-_ROWS = 20  # the maximum number of rows shown
+_ROWS = 20  # the maximum number of rows that are shown
 
 
 @dataclass(frozen=True)
 class Shown:
-    """A table that notebooks show as HTML: its first 20 rows, with a column for each field of records, and with the
+    """A table that notebooks show as HTML. They show its first 20 rows, a column for each field of records, and the
     size of a state in place of the state.
 
-    Numbers are written as in the tables of the command line. A click on a column's name sorts the rows that are shown.
+    Numbers are written as in the tables of the command line. A click on the name of a column sorts the rows that are
+    shown.
 
     >>> Shown(pa.table({"n": [1, 1234]}))._repr_html_().partition("<tbody>")[2]
     '<tr><td>1</td></tr><tr><td data-value="1234">1,234</td></tr></tbody></table>'
@@ -37,7 +38,7 @@ class Shown:
         return html_table(head.column_names, rows, text=cell_text, is_sortable=True) + more
 
     def to_pandas(self, flat: bool = True) -> Any:
-        """Return a pandas DataFrame; raise `MissingExtra` if pandas is not installed."""
+        """Return the table as a pandas DataFrame. Raise `MissingExtra` if pandas is not installed."""
         return to_pandas(self.table, flat)
 
 
@@ -99,8 +100,8 @@ def to_pandas(results: Any, flat: bool = True) -> Any:
 
 
 def _plain(table: pa.Table) -> pa.Table:
-    """Return a table with a column for each field of records. A column of states, which have a field ``version``, is
-    replaced by text with the mean size of its states in bytes.
+    """Return a table with a column for each field of records. A column of states is replaced by a text with the mean
+    size of its states in bytes. States are recognized by their field ``version``.
     """
     columns = {}
     for name, column in zip(table.column_names, table.columns, strict=True):

@@ -1,5 +1,5 @@
-"""Overlapping windows as ranges of panes. A pane is the longest window that divides size and hop; rows are first
-reduced to panes.
+"""Overlapping windows as ranges of panes. Rows are reduced to states of panes, which are the longest windows that
+divide both the size and the hop. An overlapping window consists of consecutive panes.
 """
 
 from __future__ import annotations
@@ -10,12 +10,13 @@ import numpy as np
 from numpy.typing import NDArray
 
 Ints = NDArray[np.int64]
-_LIMIT = 2**62  # if keys times windows is below this number, one int64 can represent a pair of a key and a window
+# if the number of keys times that of windows is below this number, one int64 can represent a pair of a key and a window
+_LIMIT = 2**62
 
 
 class PaneRanges(NamedTuple):
-    """Windows, each described by its key, its number and its panes. Window ``i`` belongs to ``keys[i]``, has the number
-    ``numbers[i]``, and consists of the panes with the indices ``[first[i], last[i])``.
+    """Windows as ranges of panes. Window ``i`` belongs to the key ``keys[i]``, has the number ``numbers[i]``, and
+    consists of the panes with the indices ``first[i]`` to ``last[i] - 1``.
     """
 
     keys: Ints
@@ -25,14 +26,14 @@ class PaneRanges(NamedTuple):
 
 
 def ranges_of_panes(keys: Ints, first: Ints, last: Ints) -> PaneRanges:
-    """Return all windows in which at least one pane lies, with the range of panes of each window.
+    """Return all windows that contain at least one pane, with the range of panes of each window.
 
     Parameters
     ----------
     keys : array of int64, shape (panes,)
         The key of each pane, ascending.
     first, last : arrays of int64, shape (panes,)
-        The numbers of the first and last window in which each pane lies. Neither decreases within a key.
+        The numbers of the first and of the last window that contains each pane. They do not decrease within a key.
 
     Returns
     -------
@@ -55,7 +56,7 @@ def ranges_of_panes(keys: Ints, first: Ints, last: Ints) -> PaneRanges:
     key_ids = np.cumsum(is_head) - 1
     if (high - low + 1) * (len(keys) + 1) < _LIMIT:
         width, firsts, lasts, sought = high - low + 1, first - low, last - low, numbers - low
-    else:  # A pair of a key and a window's number does not fit into one int64, so ranks replace the numbers.
+    else:  # pairs of a key and a window's number do not fit into an int64, so the numbers are replaced by their ranks
         _, ranks = np.unique(np.concatenate([first, last, numbers]), return_inverse=True)
         firsts, lasts, sought = np.split(ranks, [len(first), 2 * len(first)])
         width = int(ranks.max()) + 1

@@ -9,20 +9,20 @@ from aggr.arguments import shown
 
 
 class _Spelling:
-    """The spelling of parameters in messages. ``options`` maps names of parameters to the options of the command that
-    is running; it is None if no command is running.
+    """How messages name parameters. ``options`` maps names of parameters to the options of the command that is running;
+    it is None if no command is running.
     """
 
     def __init__(self) -> None:
         self.options: Mapping[str, str] | None = None
 
 
-_spelling = _Spelling()  # one object for all threads, so that messages of a command's threads name its options too
+_spelling = _Spelling()  # one object for all threads: messages in the threads of a command name its options too
 
 
 def name_options(options: Mapping[str, str]) -> None:
-    """Make messages name the options of a command in place of parameters, until the block of `options_in_messages`
-    ends. ``options`` maps names of parameters to options.
+    """Make messages name the options of a command in place of parameters, until the surrounding block of
+    `options_in_messages` ends. ``options`` maps names of parameters to options.
 
     >>> with options_in_messages():
     ...     name_options({"order_by": "--order-by"})
@@ -34,7 +34,7 @@ def name_options(options: Mapping[str, str]) -> None:
 
 @contextmanager
 def options_in_messages() -> Iterator[None]:
-    """Undo `name_options` at the end of the block: messages spell parameters as they did before it.
+    """At the end of the block, undo calls of `name_options` in it. Messages then name parameters as before the block.
 
     >>> with options_in_messages():
     ...     name_options({"per": "--per"})
@@ -72,7 +72,8 @@ def argument(name: str, value: object) -> str:
 
 
 def by_caller(command: str, python: str) -> str:
-    """Return ``command``, a part of a message for users of the command line, if a command runs; otherwise ``python``.
+    """Return ``command`` if a command runs, and otherwise ``python``. They are the same part of a message, for users of
+    the command line and for users of Python.
 
     >>> by_caller("pass --type COL=TYPE", "pass row_schema=SCHEMA")
     'pass row_schema=SCHEMA'

@@ -1,10 +1,10 @@
-"""Provenance: the description of the frame to which states belong. The description is stored in the metadata of the
-column ``level``. Before states are used with a frame, their description is compared with that of the frame.
+"""Provenance: states are stored together with a description of their frame, in the metadata of the column ``level``.
+Before states are used with a frame, this description is compared with that of the frame.
 
-Each state contains its function and parameters. It does not contain the column and the condition from which it was
-computed, nor its windows; this information is in the metadata of the field ``level``, as a JSON object. Filters,
-slices, unions, IPC, Parquet and Spark's DataFrames preserve the metadata. If another program has dropped it, only the
-names and types of columns are checked.
+A state itself contains its function and parameters. It does not contain the column and the condition from which it was
+computed, and its windows. These are in the metadata of the field ``level``, as a JSON object. Filters, slices, unions,
+IPC, Parquet and Spark's DataFrames preserve the metadata. If another program has removed it, only the names and types
+of columns are checked.
 """
 
 from __future__ import annotations
@@ -18,11 +18,11 @@ import pyarrow as pa
 from aggr.measure import from_description
 from aggr.tables.state_plan import StateColumn, holds
 
-KEY = b"tiltframe"  # the key in the field's metadata
+KEY = b"tiltframe"  # the key of the description in the metadata of the field
 
 
 def describe_states(column: StateColumn) -> dict[str, Any]:
-    """Return the measure from which a column of states was computed, as data that JSON can represent. Parameters that
+    """Return the measure from which a column of states was computed, as a dict that JSON can represent. Parameters that
     do not affect states, such as quantiles, are left out.
     """
     described, shaping = column.measure.describe(), column.measure.function.own_state.parameters
@@ -31,7 +31,7 @@ def describe_states(column: StateColumn) -> dict[str, Any]:
 
 
 def with_provenance(described: Mapping[str, Any]) -> dict[bytes, bytes]:
-    """Return a description as metadata of an Arrow field."""
+    """Return the metadata of an Arrow field that contains a description."""
     return {KEY: json.dumps(described, sort_keys=True, separators=(",", ":")).encode()}
 
 
@@ -45,10 +45,11 @@ def description_in(field: pa.Field) -> dict[str, Any] | None:
 
 
 def difference(own: Mapping[str, Any], other: Mapping[str, Any], exactly: bool) -> str | None:
-    """Return the first difference between the descriptions of a frame (``own``) and of states (``other``), as a clause
-    for a message, or None if the states can be used with the frame.
+    """Return the first difference between two descriptions, that of a frame (``own``) and that of states (``other``),
+    as a clause for a message. Return None if the states can be used with the frame.
 
-    Unless ``exactly`` is true, a column of states may also contain more than the frame needs.
+    If ``exactly`` is false, a column may also have larger states, from which those of the frame can be read, and there
+    may be further columns.
     """
     for part in ("levels", "timezone", "time", "keys"):
         if own[part] != other.get(part):
@@ -67,8 +68,8 @@ def difference(own: Mapping[str, Any], other: Mapping[str, Any], exactly: bool) 
 
 
 def state_difference(name: str, read_as: Mapping[str, Any], described_as: Mapping[str, Any]) -> str | None:
-    """Return None if the states that ``read_as`` describes can be read from a column of the states that
-    ``described_as`` describes; otherwise return the difference as a clause for a message.
+    """Return None if the states that ``read_as`` describes can be read from the states that ``described_as`` describes.
+    Otherwise return the difference as a clause for a message. ``name`` is the column of states.
     """
     if read_as == described_as or _serves(described_as, read_as):
         return None
@@ -76,7 +77,7 @@ def state_difference(name: str, read_as: Mapping[str, Any], described_as: Mappin
 
 
 def _serves(other: Mapping[str, Any], own: Mapping[str, Any]) -> bool:
-    """Return whether the states that ``own`` describes can be read from those that ``other`` describes."""
+    """Return whether the states that ``own`` describes can be read from the states that ``other`` describes."""
     try:
         return holds(from_description(dict(other)), from_description(dict(own)))
     except (LookupError, TypeError, ValueError):
@@ -84,7 +85,7 @@ def _serves(other: Mapping[str, Any], own: Mapping[str, Any]) -> bool:
 
 
 def _call(described: Mapping[str, Any]) -> str:
-    """Return a description as the call that creates the measure, such as ``sum('bytes')``, for messages."""
+    """Return, for messages, the call that creates the measure of a description, such as ``sum('bytes')``."""
     arguments = [repr(described["column"])] if "column" in described else []
     more = {k: v for k, v in described.items() if k not in ("function", "column", "parameters")}
     named = described.get("parameters", {}) | more

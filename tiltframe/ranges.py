@@ -1,6 +1,6 @@
-"""Ranges of time ``[from, to)`` in microseconds UTC: union, intersection and difference of lists of ranges.
+"""Ranges of time ``[from, to)`` in microseconds UTC: unions, intersections and differences of lists of ranges.
 
-The functions return sorted lists of ranges that do not overlap or touch.
+These functions return sorted lists of ranges that do not overlap or touch.
 """
 
 from __future__ import annotations
@@ -18,13 +18,15 @@ Range: TypeAlias = tuple[int, int]  # [from, to), in microseconds UTC; a range o
 
 _EPOCH = dt.datetime(1970, 1, 1)
 EVER: Range = (-(2**62), 2**62)  # all of time
-# Windows begin in the year 2 at the earliest; this is the year after it.
+# a time before the start of almost every window: the beginning of the year 3; windows begin in the year 2 at the
+# earliest
 FIRST = (dt.datetime(3, 1, 1) - _EPOCH) // dt.timedelta(microseconds=1)
-LAST = (dt.datetime(9998, 1, 1) - _EPOCH) // dt.timedelta(microseconds=1)  # a time after the start of every window
+# the beginning of the year 9998, a time after the start of every window
+LAST = (dt.datetime(9998, 1, 1) - _EPOCH) // dt.timedelta(microseconds=1)
 
 
 def union(ranges: Iterable[Range]) -> list[Range]:
-    """Return sorted ranges that cover the same times; ranges that overlap or touch are joined.
+    """Return sorted ranges that cover the same times as ``ranges``. Ranges that overlap or touch are joined.
 
     >>> union([(3, 5), (0, 1), (1, 2), (4, 9)])
     [(0, 2), (3, 9)]
@@ -49,7 +51,7 @@ def common(these: Iterable[Range], those: Iterable[Range]) -> list[Range]:
 
 
 def minus(these: Iterable[Range], removed: Sequence[Range]) -> list[Range]:
-    """Return ranges without the parts that other ranges cover.
+    """Return the ranges ``these`` without the parts that ranges in ``removed`` cover.
 
     >>> minus([(0, 10)], [(2, 3), (5, 20)])
     [(0, 2), (3, 5)]
@@ -70,13 +72,13 @@ def as_text(at: int) -> str:
 
 
 def range_text(span: Range) -> str:
-    """Return a range in the form that the command line reads: start and end, separated by a comma."""
+    """Return a range as text, in the form that the command line reads: its start and end, separated by a comma."""
     return ",".join(as_text(at) for at in span)
 
 
 def align_outward(span: Range, level: TimeWindow) -> Range:
-    """Return a range that begins with the start of a level's window and ends with the end of one, and contains
-    ``span``. The level's windows must follow each other without gaps.
+    """Return the shortest range that contains ``span`` and consists of complete windows of a level. The windows of the
+    level must follow each other without gaps.
 
     >>> from windows import window
     >>> align_outward((61_000_000, 62_000_000), window("1m"))

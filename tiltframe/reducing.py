@@ -1,7 +1,8 @@
-"""Reduce rows to states of the finest panes, as a table with the columns window_start, window_end, keys and states.
+"""Reducing: rows are reduced to states of the finest panes, in a table with the columns window_start, window_end, keys
+and states.
 
-A pane is a window of the finest level. If these windows overlap, a pane is the longest window that divides their size
-and their hop.
+A pane is a window of the finest level. If these windows overlap, a pane is the longest window that divides both their
+size and their hop.
 """
 
 from __future__ import annotations
@@ -24,9 +25,9 @@ from tiltframe.names import END, START
 from tiltframe.near_in_time import near_in_time
 from windows.timezone import Instants
 
-_HELD_BYTES = 1 << 28  # the bytes of rows that may be buffered to partition them by time
-# If the groups of a batch have fewer rows than this on average, it is faster to partition rows by time than to merge
-# the states of all batches.
+_HELD_BYTES = 1 << 28  # the maximum number of bytes of rows that are buffered to partition them by time
+# If the groups of a batch have fewer rows than this on average, partitioning the rows by time takes less time than
+# merging the states of all batches.
 _FEW_ROWS = 256
 
 
@@ -36,9 +37,9 @@ def partial_states(
     """Reduce a stream of batches to states of the finest panes, and yield tables with the columns window_start,
     window_end, keys and states.
 
-    States of earlier batches are merged before they are yielded, if that reduces their number. The same window and key
-    may still occur in several tables, and a session may occur as several shorter ones. ``max_bytes`` limits the memory
-    for states in bytes, as in `aggr.tables.partial_aggregation.partial_states`. ``jobs`` is the number of threads.
+    States of several batches are merged before they are yielded, if this reduces their number. The same window and key
+    may still occur in several tables, and a session may occur in several parts. ``max_bytes`` limits the memory for
+    states in bytes, as in `aggr.tables.partial_aggregation.partial_states`. ``jobs`` is the number of threads.
     """
     return map(itemgetter(1), adaptive_states(batches, frame, max_bytes, adaptive=False, jobs=jobs))
 
@@ -50,11 +51,11 @@ def adaptive_states(
     adaptive: bool = True,
     jobs: int = 1,
 ) -> Iterator[tuple[bool, pa.Table]]:
-    """Yield pairs of a boolean and a table: (True, a table of states), as `partial_states` yields them, or (False, a
-    table of rows).
+    """Yield pairs: (True, a table of states), as `partial_states` yields them, or (False, a table of rows that were not
+    reduced).
 
-    If ``adaptive`` is true and a batch has almost as many groups as rows, its rows are yielded without being reduced,
-    as by `aggr.tables.partial_aggregation.adaptive_states`.
+    Rows are not reduced if ``adaptive`` is true and their batch has almost as many groups as rows, as in
+    `aggr.tables.partial_aggregation.adaptive_states`.
     """
     checked: set[pa.Schema] = set()
 
@@ -71,7 +72,7 @@ def adaptive_states(
     def groups(table: pa.Table) -> int:
         starts = as_instants(frame.panes.starts(event_times(table.column(frame.time), frame.time, frame.timezone)))
         _, places, keys = keyed(table, frame.keyed_by, (), frame.timezone)
-        if places is not None:  # in overlapping windows, a row is in several groups
+        if places is not None:  # a row with a list as key belongs to several groups
             return 0
         return group_by([starts, *keys.values()], table.num_rows)[0].n
 
@@ -88,11 +89,11 @@ def adaptive_states(
 def reduce_rows(
     rows: pa.Table, frame: TiltFrame, times: Instants | None = None, placed: Instants | None = None
 ) -> pa.Table:
-    """Reduce rows to states of the finest panes. Return a table with the columns window_start, window_end, keys and
+    """Reduce rows to states of the finest panes, and return a table with the columns window_start, window_end, keys and
     states.
 
     ``times`` and ``placed`` have one time per row, in microseconds UTC. ``times`` replaces the event times of the rows.
-    ``placed`` determines the windows in place of the event times, which functions such as `aggr.first` still read.
+    ``placed`` replaces them only for the choice of windows; functions such as `aggr.first` still read the event times.
     """
     rows, places, keys = keyed(rows, frame.keyed_by, columns_to_reduce(rows, frame), frame.timezone)
     if times is None:
@@ -103,18 +104,18 @@ def reduce_rows(
 
 
 def columns_to_reduce(rows: pa.Table, frame: TiltFrame) -> set[str]:
-    """Return the names of the columns of rows that are needed to reduce them, except those that only keys read."""
+    """Return the names of the columns that are needed to reduce rows, without those that only keys read."""
     return {frame.time, *columns_reduced(frame.keyed_by, frame.states, rows.column_names)}
 
 
 def reduce_keyed(
     rows: pa.Table, keys: dict[str, pa.Array], frame: TiltFrame, times: Instants, placed: Instants | None = None
 ) -> pa.Table:
-    """Return the states of rows like `reduce_rows`, from the columns of keys, as `aggr.tables.keys.keyed` returns them,
-    and the event times of the rows, in microseconds UTC.
+    """Return the states of rows as `reduce_rows` does. ``keys`` are the columns of keys, as `aggr.tables.keys.keyed`
+    returns them, and ``times`` the event times in microseconds UTC.
     """
     placed = times if placed is None else placed
-    if frame.panes.contiguous:  # the end of a window follows from its start, so grouping by start suffices
+    if frame.panes.contiguous:  # the end of a window follows from its start, so rows are grouped by the start only
         starts = as_instants(frame.panes.starts(placed))
         reduced = reduce_by(rows, {START: starts} | keys, frame.states, as_instants(times), timezone=frame.timezone)
         pane_ends = frame.panes.ends(instants_of(reduced, START))

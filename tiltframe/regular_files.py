@@ -21,9 +21,10 @@ _KINDS = {
 
 
 def not_a_file(path: str | os.PathLike[str]) -> str | None:
-    """Return a description of the object at a path, such as ``a folder``, or None for a regular file or a missing path.
+    """Return a description of the object at a path, such as ``a folder``. Return None for a regular file, and if the
+    path does not exist.
 
-    Use it before a path is opened: opening a pipe waits until another process writes to it, and some devices, such as
+    Call it before a path is opened. Opening a pipe waits until another process writes to it, and some devices, such as
     /dev/zero, have no end. Symbolic links are followed.
 
     >>> not_a_file("/dev/null"), not_a_file("/"), not_a_file(__file__)
@@ -34,7 +35,9 @@ def not_a_file(path: str | os.PathLike[str]) -> str | None:
 
 
 def not_a_folder(path: str | os.PathLike[str]) -> str | None:
-    """Return a description of the object at a path, such as ``a file``, or None for a folder or a missing path."""
+    """Return a description of the object at a path, such as ``a file``. Return None for a folder, and if the path does
+    not exist.
+    """
     kind = _kind(path)
     return None if kind == "a folder" else kind
 
@@ -52,7 +55,7 @@ def _kind(path: str | os.PathLike[str]) -> str | None:
 
 
 def _sync_folder(folder: Path) -> None:
-    """Write the names of the files of a folder to the disk, and wait until this is done (``fsync``)."""
+    """Write the names of the files in a folder to the disk, and wait until this is done (``fsync``)."""
     opened = os.open(folder, os.O_RDONLY)
     try:
         os.fsync(opened)
@@ -62,8 +65,9 @@ def _sync_folder(folder: Path) -> None:
 
 @contextmanager
 def replaced(file: Path, durable: bool = False) -> Iterator[BinaryIO]:
-    """Open a temporary file for writing, and rename it to ``file`` at the end of the block. If the block raises an
-    error, ``file`` keeps its old content. With ``durable``, wait until the new content is on the disk (``fsync``).
+    """Yield a temporary file that is open for writing, and rename it to ``file`` at the end of the block. If the block
+    raises an error, ``file`` keeps its old content. With ``durable``, wait until the new content is on the disk
+    (``fsync``).
     """
     temporary = file.with_name(f".{file.name}.{os.getpid()}")
     try:

@@ -16,13 +16,12 @@ from tiltframe.tabular import table_of
 
 
 def finish(states: Any, frame: TiltFrame, flat: bool = False) -> pa.Table:
-    """Return the results of states: the same rows, with one column of results for each measure.
+    """Return the results of states, in the same rows, with one column of results for each measure.
 
     Parameters
     ----------
     states : table
-        A table from `rollup`, or the same data as a DataFrame, a stream, a dataset or Parquet files. The input is not
-        changed.
+        A table from `rollup`, or such a table as a DataFrame, a stream, a dataset or Parquet files. It is not changed.
     frame : TiltFrame
         The frame of the states, or a frame that reads other quantiles from the same states.
     flat : bool
@@ -37,7 +36,7 @@ def finish(states: Any, frame: TiltFrame, flat: bool = False) -> pa.Table:
     Raises
     ------
     ValueError
-        If the states do not belong to the frame, or are damaged, or an expression cannot be computed.
+        If the states do not belong to the frame or are damaged, or if an expression cannot be computed.
     OverflowError
         If a result does not fit its type; the message names the group.
 
@@ -60,8 +59,8 @@ def finish(states: Any, frame: TiltFrame, flat: bool = False) -> pa.Table:
 
 
 def results_of(states: pa.Table | CheckedStates, frame: TiltFrame) -> pa.Table:
-    """Compute the results of a table of states. Return a table of the same rows with the columns level, window_start,
-    window_end, keys, and one for each measure and expression of the frame.
+    """Return the results of a table of states: a table of the same rows with the columns level, window_start,
+    window_end, the keys, and one column for each measure and expression of the frame.
     """
     measures = {name: (frame.state_of(name), measure) for name, measure in frame.measures.items()}
     return frame.with_expressions(finish_by(states, (LEVEL, START, END, *frame.keys), measures))

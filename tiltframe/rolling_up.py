@@ -1,4 +1,5 @@
-"""Rolling up: reduce rows to states of the finest windows, and merge the states of each level into those of the next.
+"""Rolling up: rows are reduced to states of the finest windows, and the states of each level are merged into those of
+the next level.
 
     rows ── reduce ──▶ 10s states ── merge ──▶ 1m ── merge ──▶ 10m ── merge ──▶ 1h
 
@@ -31,7 +32,7 @@ T = TypeVar("T")
 
 
 def rollup(data: Any, frame: TiltFrame, reading: ReadOptions | None = None) -> pa.Table:
-    """Return the states of every level for a table of rows.
+    """Return the states of rows at every level.
 
     Parameters
     ----------
@@ -41,8 +42,8 @@ def rollup(data: Any, frame: TiltFrame, reading: ReadOptions | None = None) -> p
         them. Streams, datasets and files are read once, in batches.
     frame : TiltFrame
     reading : ReadOptions, optional
-        Information that files do not contain, such as types and the notation of numbers. It also contains, for all
-        inputs, an expression that computes the time and a condition that selects the rows to count.
+        Information that files do not contain, such as types and the notation of numbers. It may also contain an
+        expression that computes the time, and a condition that selects rows. These two apply to all inputs.
 
     Returns
     -------
@@ -59,9 +60,10 @@ def rollup(data: Any, frame: TiltFrame, reading: ReadOptions | None = None) -> p
     Warns
     -----
     BeyondLimit
-        For each measure with ``beyond="null"`` that has groups of more values than its limit, with their number.
+        For each measure with ``beyond="null"`` that has groups with more values than its limit. The warning has the
+        number of these groups.
     RefusedValues
-        For each measure with ``bad_values="skip"`` that has skipped values, with their number.
+        For each measure with ``bad_values="skip"`` that has skipped values. The warning has their number.
 
     Examples
     --------
@@ -84,38 +86,40 @@ def from_rows(
     read: Callable[[Iterator[pa.RecordBatch]], T],
     use_stored_types: StoredTypes | None = None,
 ) -> T:
-    """Return ``read(batches)`` for the rows of any input that `rollup` accepts.
+    """Return ``read(batches)`` for the rows of ``data``, which may be any input that `rollup` accepts.
 
-    The batches have the columns that the frame needs. There is at least one batch, which may be empty. If a value does
-    not fit the type that was inferred for its column in files, ``read`` is called again with all batches and a wider
-    type. ``use_stored_types`` is that of `tiltframe.tabular.rows_of`.
+    The batches have the columns that the frame needs, and the first one is empty. If a value in a file does not fit the
+    type that was inferred for its column, ``read`` is called again, with all batches and a wider type.
+    ``use_stored_types`` is that of `tiltframe.tabular.rows_of`.
     """
     rows = _rows(data, frame, reading, use_stored_types)
     return consume(rows, lambda rows: read(_frame_batches(rows, frame)))
 
 
 def frame_batches(data: Any, frame: TiltFrame, reading: ReadOptions | None = None) -> Iterator[pa.RecordBatch]:
-    """Yield the batches that `from_rows` passes to ``read``. Raise `LateType`, a ``ValueError``, if a value does not
-    fit the type that was inferred for its column in files.
+    """Yield the batches that `from_rows` passes to ``read``. Raise `LateType`, a ``ValueError``, if a value in a file
+    does not fit the type that was inferred for its column.
     """
     return _frame_batches(_rows(data, frame, reading), frame)
 
 
 def rollup_batches(batches: Iterable[pa.RecordBatch], frame: TiltFrame) -> pa.Table:
-    """Return the states of all levels, as `rollup` does, for a stream of at least one batch, which may be empty. Memory
-    grows with the number of windows and keys, not with the number of rows.
+    """Return the states of all levels, as `rollup` does, for a stream of at least one batch, which may be empty. The
+    memory that is needed grows with the number of windows and keys, not with the number of rows.
     """
     return counted_rollup(batches, frame)[0]
 
 
 def finest_states(batches: Iterable[pa.RecordBatch], frame: TiltFrame) -> pa.Table:
-    """Reduce a stream of at least one batch to states of the finest panes, one row per pane and key."""
+    """Reduce a stream of at least one batch to states of the finest panes. Return a table with one row per pane and
+    key.
+    """
     return merge_panes(mark_as_checked(pa.concat_tables(partial_states(batches, frame))), frame)
 
 
 def counted_rollup(batches: Iterable[pa.RecordBatch], frame: TiltFrame) -> tuple[pa.Table, Exclusions]:
-    """Return the states of all levels, as `rollup_batches` does, and the counts of the groups and values that results
-    leave out.
+    """Return the states of all levels, as `rollup_batches` does, and the numbers of groups and values that are missing
+    in results.
     """
     panes = finest_states(batches, frame)
     excluded = Exclusions(frame)
@@ -126,19 +130,21 @@ def counted_rollup(batches: Iterable[pa.RecordBatch], frame: TiltFrame) -> tuple
 
 
 def rollup_states(data: pa.Table, frame: TiltFrame) -> pa.Table:
-    """Return the states of every level for existing states, such as those of the intervals of a histogram log.
+    """Return the states at every level for rows that already contain states, such as those of the intervals of a
+    histogram log.
 
     Parameters
     ----------
     data : table
-        A table with the frame's time and keys. For each of the frame's columns of states (`TiltFrame.states`), it has a
-        column of the same name with states of the same function. A state counts in the windows of its time, like a row.
+        A table with the frame's time and keys. For each column of states of the frame (`TiltFrame.states`), it has a
+        column of the same name with states of the same function. A state belongs to the windows that contain the time
+        of its row.
     frame : TiltFrame
 
     Returns
     -------
     table
-        In the form of the result of `rollup`, for `finish` and for a store.
+        A table in the form of the result of `rollup`, for `finish` and for a store.
 
     Raises
     ------
@@ -189,7 +195,7 @@ def _rows(
 
 
 def _frame_batches(rows: Batches, frame: TiltFrame) -> Iterator[pa.RecordBatch]:
-    """Yield an empty batch, and then the columns of a frame in each batch."""
+    """Yield an empty batch, and then each batch with only the columns that the frame needs."""
     schema = rows.schema
     frame.check(schema)
     # the only batch of an empty stream

@@ -1,10 +1,10 @@
-"""Spilled states: roll up rows with more windows and keys than fit into memory, by an external merge sort.
+"""Spilled states: rows whose states do not fit into memory are rolled up by an external merge sort.
 
     rows ── reduce ──▶ partial states ── sorted ──▶ runs on disk ── merge ──▶ slices of time ── climb ──▶ every level
 
-A run is a file of states that are sorted by the start of their window. A slice is a range of time whose states fit into
-memory. Slices are read and merged one after another. Each window of the finest level lies in one slice. A coarser
-window is yielded with the slice in which it ends.
+A run is a file of states, sorted by the start of their window. A slice is a range of time whose states fit into memory.
+Slices are read and merged one after another. A window of the finest level belongs to one slice. A coarser window may
+extend over several slices, and is yielded with the one in which it ends.
 """
 
 from __future__ import annotations
@@ -29,15 +29,16 @@ from tiltframe.names import END
 from tiltframe.reducing import partial_states
 from windows import MAX_INSTANT, MIN_INSTANT, TimeWindow
 
-# the bytes of states that are collected before they are merged and written; these steps take a multiple of this memory
+# the number of bytes of states that are collected before they are merged and written; these steps need several times as
+# much memory
 HELD_BYTES = 1 << 26
-_BLOCK_BYTES = 1 << 22  # the approximate size of a block of a run, which is read at once
+_BLOCK_BYTES = 1 << 22  # the approximate number of bytes of a block, the part of a run that is read at once
 
 
 @dataclass(frozen=True)
 class _Block:
-    """A block of a run: the file, the number of the block in it, its first and last start of a window in microseconds
-    UTC, and its size in bytes.
+    """A block of a run: the file of the run, the index of the block in it, the first and the last start of its windows
+    in microseconds UTC, and its size in bytes.
     """
 
     run: Path
@@ -49,18 +50,20 @@ class _Block:
 
 @dataclass(frozen=True)
 class Slices:
-    """The merged states of the finest level, which are read one slice of time after another. They can be read
-    repeatedly until the block of `spilled` ends, which removes the files.
+    """The merged states of the finest level, which are read one slice of time after another. They can be read several
+    times within the block of `spilled`, which removes the files at its end.
     """
 
     frame: TiltFrame  # the windows of all levels must be contiguous
     schema: pa.Schema  # the schema of states: window_start, window_end, keys, states
     in_memory: pa.Table | None  # all states, if they fit into memory
-    blocks: tuple[_Block, ...]  # the blocks of all runs; empty if all states are in memory
-    bytes: int  # the approximate size of a slice in memory
+    blocks: tuple[_Block, ...]  # the blocks of all runs; empty if ``in_memory`` has the states
+    bytes: int  # the approximate size of a slice in memory, in bytes
 
     def finest(self) -> Iterator[tuple[pa.Table, int]]:
-        """Yield each slice, earliest first, with the start of the next slice in microseconds UTC."""
+        """Yield the states of each slice, earliest first, and the start of the next slice in microseconds UTC
+        (`MAX_INSTANT` for the last slice).
+        """
         if self.in_memory is not None:
             yield self.in_memory, MAX_INSTANT
             return
@@ -69,7 +72,7 @@ class Slices:
             parts = [self.schema.empty_table(), *(_read(block, self.schema, low, high) for block in overlapping)]
             yield merge_panes(mark_as_checked(pa.concat_tables(parts)), self.frame), high
             del parts
-            pa.default_memory_pool().release_unused()  # Return freed memory to the system.
+            pa.default_memory_pool().release_unused()  # return freed memory to the operating system
 
     def narrowed(self, frame: TiltFrame) -> Slices:
         """Return the slices with only the columns of states that ``frame`` needs. ``frame`` must have the same levels
@@ -81,8 +84,8 @@ class Slices:
         return replace(self, frame=frame, schema=schema, in_memory=in_memory)
 
     def levels(self) -> Iterator[tuple[TimeWindow, pa.Table]]:
-        """Yield pairs of a level and a table of complete states: for each slice, all levels, finest first. Each window
-        is yielded once, with the slice in which it ends.
+        """Yield pairs of a level and a table of its complete states: for each slice, all levels, with the finest first.
+        Each window is yielded once, with the slice in which it ends.
         """
         finest, *coarser = self.frame.levels
         waiting = [self.schema.empty_table()] * len(coarser)
@@ -98,8 +101,8 @@ class Slices:
                 yield level, states
 
     def _edges(self) -> list[int]:
-        """Return the start of each slice, and the end of the last one, in microseconds UTC. The blocks of a slice have
-        together approximately `bytes` bytes.
+        """Return the starts of the slices, and the end of the last one, in microseconds UTC. The blocks of a slice have
+        about ``self.bytes`` bytes in total.
         """
         edges, size = [MIN_INSTANT], 0
         begun = min((block.first_start for block in self.blocks), default=MIN_INSTANT)
@@ -119,11 +122,11 @@ def spilled(
     check: Callable[[pa.Table], None] | None = None,
     jobs: int = 1,
 ) -> Iterator[Slices]:
-    """Reduce a stream of at least one batch in ``jobs`` threads, and yield the states as `Slices`.
+    """Reduce a stream of at least one batch in ``jobs`` threads, and yield the states as `Slices`. All rows are read
+    before.
 
-    Each thread has about ``max_bytes`` bytes of states in memory. All rows have been read when the slices are yielded.
-    Runs are written to the folder for temporary files, and are removed at the end of the block. ``check`` is called
-    with the states of each run, and may raise an error.
+    Each thread has about ``max_bytes`` bytes of states in memory. Runs are written to the folder for temporary files,
+    and are removed at the end of the block. ``check`` is called with the states of each run, and may raise an error.
     """
 
     def run(states: pa.Table) -> pa.Table:
@@ -138,7 +141,7 @@ def spilled(
         states_in_memory = next(runs)
         schema, blocks = states_in_memory.schema, list[_Block]()
         for number, states in enumerate(runs, start=1):
-            if states_in_memory is not None:  # merge only if there is more than one run
+            if states_in_memory is not None:  # there is more than one run, so the first one is written too
                 folder = Path(stack.enter_context(tempfile.TemporaryDirectory(prefix="tiltframe-")))
                 blocks += _write(states_in_memory, folder / "0")
                 states_in_memory = None
@@ -162,7 +165,9 @@ def _write(states: pa.Table, run: Path) -> list[_Block]:
 
 
 def _read(block: _Block, schema: pa.Schema, low: int, high: int) -> pa.Table:
-    """Read the columns of ``schema`` from a block, and return the rows whose windows start in ``[low, high)``."""
+    """Return the rows of a block whose windows start in ``[low, high)``, in microseconds UTC, with the columns of
+    ``schema``.
+    """
     with pa.memory_map(str(block.run)) as file:
         places = [pa.ipc.open_file(file).schema.get_field_index(name) for name in schema.names]
         reader = pa.ipc.open_file(file, options=pa.ipc.IpcReadOptions(included_fields=places))

@@ -1,10 +1,10 @@
-"""Tabular inputs: read any of the following objects as Arrow batches of one schema.
+"""Tabular inputs: read rows as Arrow batches of one schema from any of these objects:
 
     of pyarrow: Table, RecordBatch, RecordBatchReader, dataset, scanner
     of other packages: DataFrames of polars and pandas, DuckDB relations, and other objects with Arrow's C stream
     paths of files and folders: Parquet, CSV, JSON lines, and formats of `tiltframe.files.readers`
 
-A stream is read once, batch by batch. From a dataset and from files, only the needed columns are read.
+A stream is read once, batch by batch. Of a dataset and of files, only the needed columns are read.
 """
 
 from __future__ import annotations
@@ -34,7 +34,7 @@ _ALLOWED = (
     "a pyarrow.Table or dataset, a DataFrame of polars or pandas, a DuckDB relation, any other Arrow stream, or the "
     "path of a file or folder"
 )
-_CONVERSIONS = {  # the types of objects that have no rows or no column names, and how to convert them
+_CONVERSIONS = {  # type of an object without rows or without names of columns → how to convert it
     "LazyFrame": "call .collect() first",
     "DuckDBPyConnection": "fetch the result with .arrow(), or pass the relation, con.sql('…')",
     "Series": "call .to_frame() first",
@@ -47,10 +47,11 @@ StoredTypes: TypeAlias = Callable[[pa.Schema, Sequence[str]], pa.Schema]
 
 
 class Batches(NamedTuple):
-    """A stream of any number of batches with the same schema.
+    """A schema, and a stream of any number of batches with this schema.
 
-    ``widened`` is None unless the batches come from files. It receives the `LateType` error of a column whose inferred
-    type is too narrow, and returns the batches of the same files with the wider type.
+    If the batches come from files, ``widened`` is a function; otherwise it is None. The function receives a `LateType`
+    error, which says that the inferred type of a column is too narrow. It returns the batches of the same files with
+    the wider type.
     """
 
     schema: pa.Schema
@@ -59,8 +60,8 @@ class Batches(NamedTuple):
 
 
 def consume(rows: Batches, read: Callable[[Batches], T]) -> T:
-    """Return ``read(rows)``. If a value does not fit the type that was inferred for its column, call ``read`` again
-    with all rows of the files and a wider type.
+    """Return ``read(rows)``. If a value in a file does not fit the type that was inferred for its column, call ``read``
+    again with all rows of the files and a wider type.
     """
     return read_widening(rows, read, _widened)
 
@@ -72,7 +73,7 @@ def _widened(rows: Batches, late: LateType) -> Batches:
 
 
 def is_tabular(data: object) -> bool:
-    """Return whether an object is one table, a stream, or the path of a file, rather than a sequence of tables.
+    """Return whether an object is a table, a stream or the path of a file, and not, for example, a sequence of tables.
 
     >>> is_tabular(pa.table({"a": [1]})), is_tabular("rows.csv"), is_tabular([pa.table({"a": [1]})])
     (True, True, False)
@@ -84,7 +85,7 @@ def is_tabular(data: object) -> bool:
 
 
 def _is_pandas(data: object) -> bool:
-    """Return whether the data are a DataFrame of pandas, which has no ``__arrow_c_stream__`` before pandas 2.2."""
+    """Return whether an object is a DataFrame of pandas. Before pandas 2.2, it has no ``__arrow_c_stream__``."""
     return type(data).__module__.startswith("pandas.") and type(data).__name__ == "DataFrame"
 
 
@@ -100,33 +101,33 @@ def rows_of(
     check: Callable[[pa.Schema], None] = lambda schema: None,
     use_stored_types: StoredTypes | None = None,
 ) -> Batches:
-    """Return the rows of a table, a stream, a dataset or files as batches.
+    """Return the rows of a table, a stream, a dataset or files as a stream of batches.
 
     Parameters
     ----------
     data : object
-        One of the objects in the description of `tiltframe.tabular`.
+        One of the objects that the docstring of `tiltframe.tabular` lists.
     what : str
         The name of ``data`` in error messages.
     columns : function, optional
-        Receives the names of all columns, and returns the names of the needed ones; it raises an error if a needed
-        column is missing. Datasets and files are read without the other columns. None means all columns.
+        A function that receives the names of all columns, and returns the names of the needed ones. It raises an error
+        if a needed column is missing. Of datasets and files, other columns are not read. None means all columns.
     time : str
         The column of event times.
     uses : ColumnUses
         How measures and keys use each column: whether its digits must be preserved, and whether functions read its
         texts as numbers.
     coded : sequence of str
-        Text columns that may be returned as dictionaries, if all files are Parquet.
+        Text columns that are returned as dictionaries if all files are Parquet.
     reading : ReadOptions
     timezone : str
         The time zone of the windows, in which dates are read.
     check : function
-        Receives the schema of the rows of files, and raises an error if it does not fit. If the reason is a value that
-        is not a number, the error that is raised names this value and its line.
+        A function that receives the schema of files, and raises an error if the schema does not fit. If the reason is
+        that a column has a value which is not a number, the error names this value and its line instead.
     use_stored_types : function, optional
-        Receives the schema of files and the names of the columns whose types were inferred. It returns the schema in
-        which such columns have the types of a store.
+        A function that receives the schema of files and the names of the columns whose types were inferred. It returns
+        the schema, in which these columns have the types of a store.
 
     Returns
     -------
@@ -135,7 +136,7 @@ def rows_of(
     Raises
     ------
     ValueError
-        If ``data`` does not contain a table, or a file cannot be read.
+        If ``data`` is not one of these objects, or a file cannot be read.
 
     >>> schema, batches, _ = rows_of(pa.table({"ts": [0], "a": [1]}), "data", lambda names: ["ts", "a"], "ts")
     >>> [batch.num_rows for batch in batches]
@@ -171,8 +172,8 @@ def _with_options(
     reading: ReadOptions,
     timezone: str,
 ) -> Batches:
-    """Return the rows of a table or a stream after ``reading`` has been applied: the rows that meet its condition, with
-    their times converted to instants or computed by its expression.
+    """Return the rows of a table or a stream that meet the condition of ``reading``. Their times are converted to
+    instants, or computed by the expression of ``reading``.
     """
     is_stated = reading.unit(time) is not None or reading.declared.get(time) == pa.string()
     of_time = {name: kind for name, kind in reading.types.items() if name == time and is_stated}
@@ -200,8 +201,8 @@ def _with_options(
 
 
 def _timed(batch: pa.RecordBatch, time: str, reading: ReadOptions, timezone: str) -> pa.RecordBatch:
-    """Return a batch whose time column has instants. A batch whose times are missing, null or computed by an expression
-    is returned unchanged.
+    """Return a batch whose time column is converted to instants. The batch is returned unchanged if it has no time
+    column, if its times contain null, or if an expression computes the times.
     """
     at = batch.schema.get_field_index(time)
     if reading.time is not None or at < 0 or batch.column(at).null_count:
@@ -213,9 +214,9 @@ def _timed(batch: pa.RecordBatch, time: str, reading: ReadOptions, timezone: str
 
 
 def _with_numbers(rows: Batches, uses: ColumnUses) -> Batches:
-    """Add a column of numbers for each text column that functions read as numbers.
+    """Return the rows with an additional column of numbers for each text column that functions read as numbers.
 
-    The column is added if all texts of a table, or of the first batch of a stream, are numbers.
+    A column is added only if all texts of the table, or of the first batch of a stream, are numbers.
     """
     batches = iter(rows.batches)
     is_list = isinstance(rows.batches, list)
@@ -241,8 +242,8 @@ def _with_numbers(rows: Batches, uses: ColumnUses) -> Batches:
 
 
 def whole_or_batches(data: Any, what: str, time: str, uses: ColumnUses, reading: ReadOptions | None = None) -> Any:
-    """Return the rows of ``data`` as one complete table, because they may be in any order. Tables and streams of Arrow,
-    and sequences of batches, are returned unchanged if ``reading`` has no options.
+    """Return the rows of ``data``, which may be in any order, as one table. Tables and streams of Arrow, and sequences
+    of batches, are returned unchanged if ``reading`` sets no options.
     """
     reading = checked_type(_NOTHING if reading is None else reading, ReadOptions, "reading")
     reading.check(time, reading.types)
@@ -254,9 +255,9 @@ def whole_or_batches(data: Any, what: str, time: str, uses: ColumnUses, reading:
 
 
 def table_of(data: Any, what: str) -> pa.Table:
-    """Return a table, DataFrame, stream, dataset or Parquet files as one complete Arrow table, such as a table of
-    states; raise ``ValueError`` for other objects and other formats of files. Messages call ``data`` by the name
-    ``what``.
+    """Return a table, such as one of states, as an Arrow table. ``data`` is a table, DataFrame, stream, dataset or
+    Parquet files; for other objects and other formats of files, ``ValueError`` is raised. Messages call ``data`` by the
+    name ``what``.
     """
     if isinstance(data, pa.Table):
         return data
@@ -276,8 +277,9 @@ def table_of(data: Any, what: str) -> pa.Table:
 
 
 def _plain(dtype: pa.DataType) -> pa.DataType:
-    """Return the Arrow type that tiltframe uses in states for text, bytes or instants, also inside structs. Other
-    programs use other types for the same values, such as ``large_string``. Other types are returned unchanged.
+    """Return the type that tiltframe uses in states for values of the type ``dtype``, also inside structs. For text,
+    bytes and instants, other programs use different types, such as ``large_string``. Other types are returned
+    unchanged.
     """
     if pa.types.is_struct(dtype):
         return pa.struct([field.with_type(_plain(field.type)) for field in dtype])
@@ -315,7 +317,7 @@ def _stream(data: Any, what: str, columns: Columns | None) -> Batches:
         return Batches(reader.schema, _read(reader, what))
     except (pa.ArrowException, TypeError, ValueError, AttributeError) as error:
         if hasattr(data, "columns") and isinstance(error, pa.ArrowException):
-            message = str(error.args[-1]).splitlines()[0]  # The messages of pandas and polars already name the column.
+            message = str(error.args[-1]).splitlines()[0]  # the messages of pandas and polars already name the column
             raise ValueError(
                 f"{what} cannot be read: {shortened(message)}; use values of a single type in each column"
             ) from None
@@ -323,8 +325,8 @@ def _stream(data: Any, what: str, columns: Columns | None) -> Batches:
 
 
 def _narrowed(data: Any, what: str, columns: Columns | None) -> Any:
-    """Return a DataFrame of pandas or polars with only the needed columns, because Arrow may have no type for the
-    others. Other objects are returned unchanged.
+    """Return a DataFrame of pandas or polars with only the needed columns, because Arrow may have no type for other
+    columns. Other objects are returned unchanged.
     """
     package = type(data).__module__.partition(".")[0]
     if columns is None or package not in ("pandas", "polars") or type(data).__name__ != "DataFrame":
@@ -353,7 +355,7 @@ def _read(reader: pa.RecordBatchReader, what: str) -> Iterator[pa.RecordBatch]:
 
 
 def _paths(data: Any, what: str) -> list[Path]:
-    """Return ``data``, a path or a list of paths, as a list. Return an empty list for other objects, and raise
+    """Return ``data`` as a list of paths if it is a path or a list of paths; otherwise return an empty list. Raise
     ``ValueError`` if a path does not exist.
     """
     if isinstance(data, str | os.PathLike):

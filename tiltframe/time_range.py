@@ -1,9 +1,9 @@
 """Ranges of time in queries (``within=``): two moments, a day, ``-24h``, or a pattern such as ``2018-01-** **:**:**``.
 
-When a clock is changed, some local times occur twice and others are skipped. A local time that occurs twice is read as
-the earlier instant; write an offset for the later one. A local time that is skipped is read as the instant of the
-change. The windows of `windows` begin by the same rule. The hour from 02:00 that occurs twice has two windows, and the
-pattern ``2024-10-27 02:**:**`` selects the first.
+When clocks are changed, some local times occur twice and others are skipped. A local time that occurs twice is read as
+the earlier instant; the later one can be written with an offset. A local time that is skipped is read as the instant of
+the change. The windows of `windows` begin by the same rule. In Berlin on 2024-10-27, the hour from 02:00 occurs twice
+and has two windows; the pattern ``2024-10-27 02:**:**`` selects the first.
 """
 
 from __future__ import annotations
@@ -41,7 +41,7 @@ _A_MOMENT = "2024-05-01, 2024-05-01T12:00, either with an offset such as +05:30 
 
 
 def read_time_range(within: Within, timezone: str, now: int | None = None, open_ends: bool = False) -> Range:
-    """Return a range of time as its start (inclusive) and its end (exclusive), in microseconds UTC.
+    """Return the start (inclusive) and the end (exclusive) of a range of time, in microseconds UTC.
 
     ``within`` may have the following forms:
 
@@ -85,13 +85,15 @@ def read_time_range(within: Within, timezone: str, now: int | None = None, open_
 
 
 def closed(within: Range, bounds: Range) -> Range:
-    """Return the range ``within``, with the start or the end of ``bounds`` in place of an open start or end."""
+    """Return the range ``within``. If its start or end is open, it is replaced by that of ``bounds``."""
     low, high = (end if at in EVER else at for at, end in zip(within, bounds, strict=True))
     return low, high
 
 
 def check_time_range(within: Within, timezone: str | None) -> None:
-    """Raise ``ValueError`` if a query's range cannot be read or, if the time zone is known, if it is empty."""
+    """Raise ``ValueError`` if the range of a query cannot be read or is empty. Without a ``timezone``, a range of two
+    moments is not checked for being empty.
+    """
     bounds = _bounds(within)
     if timezone is not None or isinstance(bounds, str):
         read_time_range(within, timezone or "UTC", open_ends=True)
@@ -102,8 +104,8 @@ def check_time_range(within: Within, timezone: str | None) -> None:
 
 
 def range_text(within: Within) -> Within:
-    """Return a range as text that `read_time_range` reads as the same range. A range with a local datetime with
-    ``fold=1``, for which there is no text, is returned as a list of its two ends.
+    """Return the text of a range, which `read_time_range` reads as the same range. If an end is a local datetime with
+    ``fold=1``, which cannot be written as text, return a list of the two ends.
     """
     bounds = within.strip() if isinstance(within, str) else _bounds(within)
     if isinstance(bounds, str) or any(getattr(end, "fold", 0) and getattr(end, "tzinfo", 0) is None for end in bounds):
@@ -112,21 +114,22 @@ def range_text(within: Within) -> Within:
 
 
 def moment_text(moment: object) -> str:
-    """Return a moment as text that `read_moment` reads as the same moment: an instant with an offset, or a local time
-    without one. Raise ``ValueError`` if the value is not a moment.
+    """Return the text of a moment, which `read_moment` reads as the same moment: an instant with an offset, or a local
+    time without one. Raise ``ValueError`` if the value is not a moment.
 
     >>> moment_text(1_714_521_600_000), moment_text(dt.date(2024, 5, 1))
     ('2024-05-01T00:00:00Z', '2024-05-01T00:00:00')
     """
     at = read_moment(moment, "UTC")
     if isinstance(moment, str):
-        return moment.strip().replace(",", ".")  # the comma is the decimal separator of seconds
+        # a comma is the decimal separator of seconds, and would separate the ends of a range
+        return moment.strip().replace(",", ".")
     local = isinstance(moment, dt.date | np.datetime64) and getattr(moment, "tzinfo", None) is None
     return as_text(at).removesuffix("Z") if local else as_text(at)
 
 
 def _bounds(within: Within) -> str | list[Moment | None]:
-    """Return the two ends of a range, or the text if the range is a calendar unit, such as a day, or a pattern."""
+    """Return the two ends of a range. If the range is a pattern or a calendar unit, such as a day, return its text."""
     if isinstance(within, dt.date) and not isinstance(within, dt.datetime):
         within = within.isoformat()
     if isinstance(within, str) and _AGO.fullmatch(within.strip()):
@@ -143,7 +146,8 @@ def _bounds(within: Within) -> str | list[Moment | None]:
 
 
 def _as_pattern(text: str) -> str:
-    """Return the pattern for the text of a calendar unit, such as a month. Other text is returned unchanged.
+    """Return the pattern that means the same as the text of a calendar unit, such as a month. Other text is returned
+    unchanged.
 
     >>> _as_pattern("2026-03"), _as_pattern("2026-03-28 14 +01:00")
     ('2026-03-** **:**:**', '2026-03-28 14:**:** +01:00')
@@ -157,7 +161,7 @@ def _as_pattern(text: str) -> str:
 
 def _ago(count: int, unit: str, now: int, timezone: str) -> int:
     """Return the moment that is ``count`` units before ``now``, in microseconds UTC. Months, quarters and years are
-    subtracted from the local date; if the month has no such day, the result is on its last day.
+    subtracted from the local date. If the resulting month is too short for the day, the result is on its last day.
     """
     if unit in LENGTH:
         return now - count * LENGTH[unit]
@@ -204,8 +208,8 @@ def _read_pattern(text: str, timezone: str) -> tuple[int, int]:
 
 
 def read_age(older_than: str) -> float:
-    """Return a duration, such as ``7d``, in seconds. It may be 0, unlike the length of a window. Raise ``ValueError``
-    if the text is not a duration.
+    """Return the number of seconds of a duration such as ``7d``. It may be 0, unlike the length of a window. Raise
+    ``ValueError`` if the text is not a duration.
     """
     parts = number_and_unit(older_than)
     is_zero = parts is not None and parts[0] == 0
@@ -214,14 +218,16 @@ def read_age(older_than: str) -> float:
 
 
 def moment_or_now(moment: object, timezone: str) -> int:
-    """Return a moment in microseconds UTC, or the current time for None; raise ``ValueError`` like `read_moment`."""
+    """Return a moment in microseconds UTC, or the current time if ``moment`` is None. Raise ``ValueError`` as
+    `read_moment` does.
+    """
     return int(time.time() * 1e6) if moment is None else read_moment(moment, timezone)
 
 
 def read_moment(moment: object, timezone: str, now: int | None = None) -> int:
-    """Return a moment in one of the forms of `read_time_range`, in microseconds UTC. A text such as ``-24h`` is
-    counted back from ``now``, in microseconds UTC and by default the current time. Raise ``ValueError`` for other
-    values.
+    """Convert a moment, in one of the forms of `read_time_range`, to microseconds UTC. A text such as ``-24h`` is
+    counted back from ``now``, which is in microseconds UTC and by default the current time. Raise ``ValueError`` for
+    other values.
     """
     original = moment
     if isinstance(moment, str) and (match := re.fullmatch(rf"\s*(?:{_AGO.pattern}|now)\s*", moment, re.ASCII)):
@@ -246,7 +252,7 @@ def read_moment(moment: object, timezone: str, now: int | None = None) -> int:
         if not _since(_FIRST) <= micros <= _since(_END):
             raise _beyond(original)
         return micros
-    if not isinstance(moment, dt.date) or moment != moment:  # NaT is a date that is not equal to itself
+    if not isinstance(moment, dt.date) or moment != moment:  # only NaT is not equal to itself
         of_type = "" if original is None else f", of type {type(original).__name__},"
         raise ValueError(
             f"cannot use {shown(original)}{of_type} as a time; pass a datetime, a date, ISO 8601 "
@@ -258,7 +264,7 @@ def read_moment(moment: object, timezone: str, now: int | None = None) -> int:
     local = dt.datetime(*moment.timetuple()[:5], moment.second, moment.microsecond, fold=moment.fold)
     if not _FIRST <= local <= _END:
         raise _beyond(original)
-    if offset is None and local.fold:  # fold=1 refers to the later of two instants
+    if offset is None and local.fold:  # fold=1 means the later of the two instants with this local time
         offset = local.replace(tzinfo=zone_of(timezone)).utcoffset()
     return _first(_since(local), timezone) if offset is None else _since(local) - offset // _MICROSECOND
 
@@ -280,8 +286,8 @@ def _from_numpy(moment: np.datetime64) -> dt.datetime:
 
 
 def _first(local: int, timezone: str) -> int:
-    """Return the first instant at which clocks of a zone show a local time or a later one. ``local`` is in microseconds
-    since 1970-01-01 00:00 local time, and the result in microseconds UTC.
+    """Return the first instant at which the clocks of a zone show the local time ``local`` or a later one. ``local`` is
+    in microseconds since 1970-01-01 00:00 local time, and the result in microseconds UTC.
     """
     around = min(local, _since(_END) - 1)
     return int(clock(timezone, around, around).first_instant_showing(np.array([local]))[0])

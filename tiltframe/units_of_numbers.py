@@ -1,4 +1,6 @@
-"""Whole numbers in a time column: detect numbers that look like seconds or dates rather than Unix milliseconds."""
+"""Whole numbers in a time column: detect numbers that look like seconds or dates, although they would be read as Unix
+milliseconds.
+"""
 
 from __future__ import annotations
 
@@ -11,7 +13,7 @@ from numpy.typing import NDArray
 from aggr.arrow import compute as pc
 
 _SECONDS = range(1_000_000_000, 4_102_444_800)  # the Unix seconds of the years 2001 to 2099
-DAYS = "%Y%m%d"  # a format of ISO 8601, so text in this format is read without a declared format
+DAYS = "%Y%m%d"  # ISO 8601 contains this format, so that text in it is read without a declared format
 _LAYOUTS = (DAYS, "%Y%m%d%H", "%Y%m%d%H%M", "%Y%m%d%H%M%S")
 _FIRST_DAY = 19000101
 _LAST_DAY = 20991231
@@ -21,9 +23,9 @@ _LONGEST_MONTHS = np.array([31, 28, 31, 30, 31, 30, 31, 31, 30, 31, 30, 31])
 def refuse_other_units(numbers: pa.Array, name: str, say: Callable[[str], str] | None = None) -> None:
     """Raise ``ValueError`` if all numbers look like Unix seconds, or like dates without dashes.
 
-    Numbers look like dates if each has the digits of a valid date, such as 20240501, or of a date and a time of day.
-    Nulls are skipped. ``name`` is the name of the column, for the message. ``say`` receives a unit or a time format,
-    and returns the option with which a user declares it, for the advice in the message.
+    Numbers look like dates if each consists of the digits of a valid date, such as 20240501, or of a date and a time of
+    day. Nulls are skipped. ``name`` is the name of the column, for the message. ``say`` returns the option that
+    declares a unit or a time format, for the advice in the message.
     """
     span = pc.min_max(numbers).as_py()
     if span["min"] is None:
@@ -46,8 +48,8 @@ def refuse_other_units(numbers: pa.Array, name: str, say: Callable[[str], str] |
 
 
 def _layout_of(numbers: pa.Array, lowest: int, greatest: int) -> str | None:
-    """Return the time format in which all numbers are dates, such as ``%Y%m%d%H``, or None. ``lowest`` and ``greatest``
-    are the smallest and the largest number.
+    """Return the time format in which all numbers are valid dates, such as ``%Y%m%d%H``, or None if there is none.
+    ``lowest`` and ``greatest`` are the smallest and the largest number.
     """
     for hundreds, layout in enumerate(_LAYOUTS):
         clock_digits = 100**hundreds
@@ -58,8 +60,8 @@ def _layout_of(numbers: pa.Array, lowest: int, greatest: int) -> str | None:
 
 
 def _are_dates(numbers: NDArray[np.int64], clock_digits: int) -> bool:
-    """Return whether all numbers consist of the digits of a valid date (year, month, day), followed by those of a valid
-    time of day. ``clock_digits`` is 10 to the power of the number of digits of the time of day.
+    """Return whether each number consists of the digits of a valid date (year, month, day), followed by those of a
+    valid time of day. ``clock_digits`` is 10 to the power of the number of digits of the time of day, 1 without one.
     """
     days = numbers // clock_digits
     years = days // 10_000

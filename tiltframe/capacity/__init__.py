@@ -1,4 +1,4 @@
-"""Capacity: predict the daily cost of a frame from a sample of its rows, before a job is run."""
+"""Capacity: predict the cost of a frame per day from a sample of its rows, before a job runs."""
 
 from tiltframe.capacity.prediction import Capacity, LevelCapacity, explain
 

@@ -1,4 +1,6 @@
-"""The prediction: the states, bytes and work per day of each level, estimated from a sample of rows."""
+"""The prediction: the number of states, the bytes and the work of each level per day, estimated from a sample
+of rows.
+"""
 
 from __future__ import annotations
 
@@ -31,10 +33,11 @@ _YEAR = 365  # days
 _SOME_DAY = 19_723 * DAY  # 2024-01-01
 # the approximate bytes, and the minimum number of rows, of a Parquet row group in a store
 _GROUP_BYTES, _FEWEST = 1 << 20, 512
-_COMMITS = 4  # the number of commits that are timed
+_COMMITS = 4  # the number of commits whose time is measured
 _TABLE_BYTES = 1 << 26  # the bytes of states that a Spark task merges and writes at once
-_SHUFFLE_BLOCK = 1 << 15  # the bytes that Spark compresses at once by default
-_ENOUGH = 4  # the number of complete windows that a sample must have for its states to be counted
+_SHUFFLE_BLOCK = 1 << 15  # the number of bytes that Spark compresses together by default
+# the minimum number of complete windows of a level in the sample; with fewer, the costs of the level are extrapolated
+_ENOUGH = 4
 
 
 @dataclass(frozen=True)
@@ -45,18 +48,18 @@ class LevelCapacity:
     ----------
     level : str
     states_per_day : float
-        The number of states; each window and key that has rows has one state.
+        The number of states per day. There is one for each window and key with rows.
     bytes_per_state : mapping of str to float
-        The compressed bytes per row in a folder store: those of the window and keys, and those of each column of
-        states, named after the measures that read the column.
+        The compressed bytes of a row of states in a folder store: those of the window and keys, and those of each
+        column of states. The name of a column is that of the measures which read it.
     retained_states : float
         The number of states that remain after the level's retention, or after a year if the level has no retention.
     open_bytes : float
         The memory for the states of one window of all keys. A stream needs this memory for each open window.
     extrapolated : bool
-        Whether the sample has too few complete windows of the level to count their states. If so, every key is assumed
-        to have rows in every window, and the bytes of a state are extrapolated from finer levels by the logarithm of
-        the number of rows per state.
+        Whether the sample has too few complete windows of the level to count their states. In this case, every key is
+        assumed to have rows in every window. The bytes of a state are extrapolated from two finer levels, as a linear
+        function of the logarithm of the number of rows per state.
     """
 
     level: str
@@ -73,7 +76,7 @@ class LevelCapacity:
 
     @property
     def retained_bytes(self) -> float:
-        """The bytes of the states that remain after the level's retention."""
+        """The bytes of the states that remain after the level's retention, or after a year."""
         return self.retained_states * sum(self.bytes_per_state.values())
 
 
@@ -84,19 +87,19 @@ class Capacity:
     Parameters
     ----------
     rows_per_day, keys : float, int
-        The values that were passed to `explain`, or else those of the sample.
+        The values that were passed to `explain`, or those that were estimated from the sample.
     levels : tuple of LevelCapacity
         The levels, finest first.
     shuffle_bytes_per_day : float
-        The bytes that Spark shuffles per day if each finest state is sent once, compressed by LZ4. If the files are not
-        ordered by time, a state is sent once for each task that has rows of it.
+        The bytes, compressed by LZ4, that Spark shuffles per day if each state of the finest level is sent once. If the
+        files are not in the order of time, a state is sent once for each task that has rows of it.
     commits_per_day, files_per_day : float
-        The number of commits, as passed to `explain`, and the number of files that they write into a folder store. A
-        commit writes one file for each level and bucket of time (with Spark, one for each 64 MiB of states); compaction
-        writes one more. 0 if a store does not support such windows.
+        The number of commits, as passed to `explain`, and of the files that they write into a folder store. A commit
+        writes one file for each level and bucket of time; with Spark, one for each 64 MiB of states in it. Compaction
+        writes one more. The number of files is 0 if a store does not support windows of these kinds.
     core_seconds_per_day : float
-        The time to reduce rows, merge states and commit them. It is measured with the sample on one core of this
-        machine. The time to read the rows, and the overhead of an engine, are not included.
+        The time to reduce the rows, to merge the states and to commit them, on one core. It is measured with the sample
+        on this machine. It does not include the time to read the rows and the overhead of an engine.
     """
 
     rows_per_day: float
@@ -119,7 +122,7 @@ class Capacity:
 
     @property
     def retained_bytes(self) -> float:
-        """The bytes of the states of all levels that remain after each level's retention."""
+        """The bytes of the states of all levels that remain after the retention of each level."""
         return sum(level.retained_bytes for level in self.levels)
 
     def __repr__(self) -> str:
@@ -143,7 +146,7 @@ class Capacity:
         )
 
     def to_json(self) -> str:
-        """Return the prediction as JSON, with units of bytes and seconds."""
+        """Return the prediction as JSON. Sizes are in bytes, and times in seconds."""
         return json.dumps(asdict(self), indent=1)
 
 
@@ -156,7 +159,7 @@ def explain(
     reading: ReadOptions | None = None,
     commits_per_day: float = 1,
 ) -> Capacity:
-    """Predict the daily cost of a frame before a job is run: states, bytes, shuffle and work.
+    """Predict the cost of a frame per day before a job runs: states, bytes, shuffled bytes, files and work.
 
     Parameters
     ----------
@@ -165,17 +168,18 @@ def explain(
         sample. A million rows are usually sufficient.
     frame : TiltFrame
     rows_per_day : float, optional
-        The expected number of rows per day of all keys; by default the sample's rows divided by its days, times `keys`
-        divided by the number of keys in the sample.
+        The expected number of rows per day of all keys. By default, the number of rows in the sample is divided by its
+        days, and multiplied by ``keys`` divided by the number of keys in the sample.
     keys : int, optional
-        The expected number of different key combinations; by default the number in the sample. Keys that are not in the
-        sample are assumed to have as many rows as those in it.
+        The expected number of different combinations of keys; by default the number in the sample. Keys that are not in
+        the sample are assumed to have as many rows as those in it.
     retention : level -> duration, optional
         How long each level is kept, as for a store. Levels without a retention are counted for a year.
     reading : ReadOptions, optional
         See `tiltframe.rollup`.
     commits_per_day : float
-        The number of commits that write the rows into a store; each commits the rows of a contiguous range of time.
+        The number of commits per day that write the rows into a store. Each commits the rows of a contiguous range of
+        time.
 
     Returns
     -------
@@ -217,7 +221,7 @@ def explain(
     sampled_keys = _count_keys(pa.table(keyed(rows, frame.keyed_by, {frame.time}, frame.timezone).keys), frame)
     sampled_rate = len(times) * DAY / float(times.max() - times.min())
     count = int(keys or sampled_keys)
-    repeated = count / sampled_keys  # the number of samples, each with different keys, that the data consists of
+    repeated = count / sampled_keys  # the data consist of this number of samples, each with different keys
     rate = float(rows_per_day or sampled_rate * repeated)
     levels, seconds = _rolled_up(_at_rate(rows, times, frame, rate / repeated / sampled_rate), frame)
     _, finest = levels[0]
@@ -237,7 +241,9 @@ def _count_keys(rows: pa.Table, frame: TiltFrame) -> int:
 
 
 def _at_rate(rows: pa.Table, times: NDArray[np.int64], frame: TiltFrame, faster: float) -> pa.Table:
-    """Compress the times of rows until each key has its expected number of rows per day."""
+    """Return rows whose times are closer together by the factor ``faster``, so that each key has its expected number of
+    rows per day. ``times`` are the present times, in microseconds UTC.
+    """
     begin = frame.levels[-1].assign(times.min(keepdims=True)).starts.max()
     begin = max(int(begin), int(times.min()) - DAY)  # the window over all time has no start
     moved = pa.array(begin + ((times - times.min()) / faster).astype(np.int64), INSTANT)
@@ -245,7 +251,7 @@ def _at_rate(rows: pa.Table, times: NDArray[np.int64], frame: TiltFrame, faster:
 
 
 def _rolled_up(rows: pa.Table, frame: TiltFrame) -> tuple[list[tuple[TimeWindow, pa.Table]], float]:
-    """Roll up the rows; return the states of each level and the seconds that a run takes without compilation."""
+    """Roll up the rows. Return the states of each level, and the CPU time of a run without compilation, in seconds."""
     for _ in range(2):
         begun = time.process_time()
         levels = list(climb(merge_panes(reduce_rows(rows, frame), frame), frame))
@@ -254,8 +260,8 @@ def _rolled_up(rows: pa.Table, frame: TiltFrame) -> tuple[list[tuple[TimeWindow,
 
 
 def _commit_seconds(levels: Sequence[tuple[TimeWindow, pa.Table]], frame: TiltFrame) -> float:
-    """Return the time of a commit of the states, in seconds. It is the minimum of several commits, because the first
-    ones open connections and files.
+    """Return the CPU time of a commit of the states, in seconds. It is the minimum of several commits, because the
+    first ones also open connections and files. Return 0 if a store does not support such windows.
     """
     if not all(level.contiguous for level, _ in levels):
         return 0.0
@@ -270,8 +276,8 @@ def _commit_seconds(levels: Sequence[tuple[TimeWindow, pa.Table]], frame: TiltFr
 
 
 def _files_per_commit(levels: Sequence[TimeWindow], states_bytes: float, commits_per_day: float) -> float:
-    """Return the number of files that a commit writes: one for each level, bucket of time, and table written by a
-    task.
+    """Return the number of files that a commit writes: one for each level, bucket of time, and table of states that a
+    task writes. ``states_bytes`` is the size of the finest states of a day.
     """
     if not all(level.contiguous for level in levels):
         return 0.0
@@ -281,7 +287,7 @@ def _files_per_commit(levels: Sequence[TimeWindow], states_bytes: float, commits
 
 
 def _compressed_bytes(states: pa.Table) -> int:
-    """Return the bytes of states after the compression that Spark's shuffle applies to a message."""
+    """Return the number of bytes of states in a message that Spark's shuffle has compressed."""
     (batch,) = states.combine_chunks().to_batches()
     message = batch.serialize()
     blocks = (message[start : start + _SHUFFLE_BLOCK] for start in range(0, message.size, _SHUFFLE_BLOCK))
@@ -296,12 +302,13 @@ def _level_capacities(
     retained: Mapping[str, float],
 ) -> list[LevelCapacity]:
     capacities: list[LevelCapacity] = []
-    # for each level: the logarithm of the number of rows per state, and the bytes of a state
+    # for each level that is not extrapolated: the logarithm of the number of rows per state, and the bytes of a row of
+    # states by measure
     sampled: list[tuple[float, dict[str, float]]] = []
     keys = _count_keys(levels[0][1], frame)
     for level, states in levels:
         starts = instants_of(states)
-        # The last window is left out, because it may be incomplete.
+        # the last window is left out, because it may be incomplete
         span, windows = float(starts.max() - starts.min()) / DAY, len(np.unique(starts)) - 1
         per_day = _windows_per_day(level)
         few = windows < _ENOUGH and per_day is not None
@@ -321,7 +328,9 @@ def _level_capacities(
 
 
 def _windows_per_day(level: TimeWindow) -> float | None:
-    """Return the number of windows of a level that begin per day, or None if it depends on the rows."""
+    """Return the number of windows of a level that begin per day, or None if it depends on the rows, as for
+    sessions.
+    """
     if level.is_merging:
         return None
     days = 1 if level.length <= DAY / 24 else 4 * _YEAR + 1
@@ -332,8 +341,8 @@ def _windows_per_day(level: TimeWindow) -> float | None:
 
 
 def _stored_bytes(states: pa.Table, frame: TiltFrame) -> dict[str, float]:
-    """Write states in the format of a folder store, and return the bytes per row by the measures
-    that they belong to.
+    """Return the bytes per row of states in a folder store, by the measures that they belong to. For this, the states
+    are written in the format of a store.
     """
     names = {column.name: ", ".join(column.serves) for column in frame.states}
     sizes = dict.fromkeys(["window and keys", *names.values()], 0.0)
@@ -352,8 +361,8 @@ def _stored_bytes(states: pa.Table, frame: TiltFrame) -> dict[str, float]:
 
 
 def _extrapolated(sampled: Sequence[tuple[float, dict[str, float]]], rows_log: float) -> dict[str, float]:
-    """Extrapolate the bytes of two finer levels by the logarithm of the rows per state, because sketches grow that
-    way.
+    """Return the bytes of a state with ``rows_log`` as the logarithm of its number of rows. They are extrapolated from
+    those of two finer levels, as a linear function of this logarithm, because sketches grow in this way.
     """
     (log_before, before), (log_last, last) = sampled
     further = (rows_log - log_last) / max(log_last - log_before, 1e-9)

@@ -1,4 +1,4 @@
-"""Ctrl-C: the message of an interrupted command says what was written."""
+"""Ctrl-C: the message of an interrupted command says whether data was written."""
 
 from __future__ import annotations
 

@@ -20,8 +20,8 @@ if TYPE_CHECKING:
 
 
 def metrics_address(text: str) -> tuple[str, int]:
-    """Return the host and the port in the option ``--metrics``. Without a host, it is the empty text, which means all
-    addresses of this machine.
+    """Return the host and the port in the option ``--metrics``. Without a host, the host is the empty text, which means
+    all addresses of this machine.
 
     >>> metrics_address("127.0.0.1:9465"), metrics_address("[::1]:0"), metrics_address(":9465")
     (('127.0.0.1', 9465), ('::1', 0), ('', 9465))
@@ -39,8 +39,8 @@ def metrics_address(text: str) -> tuple[str, int]:
 def serving_metrics(
     address: tuple[str, int] | None, text: Callable[[], str], is_alive: Callable[[], bool]
 ) -> Iterator[int | None]:
-    """Within the block, answer requests in separate threads. Yield the port, or None if ``address`` is None. ``text``
-    returns the metrics, and ``is_alive`` whether the stream works.
+    """Within the block, answer requests in separate threads. Yield the port; without an address, yield None and answer
+    nothing. ``text`` returns the metrics, and ``is_alive`` whether the stream works.
 
     Raises
     ------

@@ -1,4 +1,6 @@
-"""Options that several commands share: measures, keys, levels, and the types of columns."""
+"""Options that several commands share: those of frames, such as measures, keys and levels, and those for
+reading files.
+"""
 
 from __future__ import annotations
 
@@ -114,15 +116,15 @@ _AS_GIVEN = (
 
 
 def other_word(*words: str, use: str) -> Callable[[Callable[..., Any]], Callable[..., Any]]:
-    """Return a decorator for options of other programs, such as --port: a command that receives one raises
-    ``UsageError`` with the option to use instead.
+    """Return a decorator that adds hidden options to a command, with the names that other programs use, such as --port.
+    If one is passed, ``UsageError`` is raised, and its message names the option to use instead.
     """
 
     def refuse(_context: click.Context, _option: click.Parameter, value: str | None) -> None:
         if value is not None:
             raise click.UsageError(f"there is no option {' or '.join(words)}; use {use}")
 
-    name = f"not_{words[0].strip('-')}"  # no message names the hidden option
+    name = f"not_{words[0].strip('-')}"  # the name of the parameter does not matter, because the option is hidden
     return click.option(*words, name, hidden=True, expose_value=False, callback=refuse)
 
 
@@ -136,7 +138,9 @@ with_bad_rows = click.option(
 
 
 def read_bad_rows(text: str, once: bool = True) -> BadRows | None:
-    """Return the file for bad rows. Return None if the first bad row ends the command."""
+    """Return the `BadRows` for a value of --bad-rows. Return None for ``fail``, which ends the command at the first bad
+    row. ``once`` is as for `BadRows`.
+    """
     if text == "fail":
         return None
     if text == "skip":
@@ -151,7 +155,7 @@ def read_bad_rows(text: str, once: bool = True) -> BadRows | None:
 
 
 class Typed(ReadOptions):
-    """Options for reading files, set on the command line: messages spell them as command-line options."""
+    """`ReadOptions` that were set on the command line: messages name them as options of the command line."""
 
     def say(self, name: str, kind: str) -> str:
         name, kind = (quote(text if len(text) <= 80 else f"{text[:80]}…") for text in (name, kind))
@@ -162,8 +166,8 @@ class Typed(ReadOptions):
 
 
 def read_types(types: Iterable[str], texts: Iterable[str] = ()) -> dict[str, str]:
-    """Return the types in ``COL=TYPE``, and the columns declared as text; raise ``ValueError`` if a column occurs
-    twice.
+    """Return the declared types of columns by name. ``types`` have the form ``COL=TYPE``, and the columns ``texts`` are
+    text. Raise ``ValueError`` if a column occurs twice.
 
     >>> read_types(["zip=int64", "n=decimal(20, 0)", "ts=seconds"], ["id"])
     {'zip': 'int64', 'n': 'decimal(20, 0)', 'ts': 'seconds', 'id': 'text'}
@@ -180,9 +184,10 @@ def read_types(types: Iterable[str], texts: Iterable[str] = ()) -> dict[str, str
 
 
 def with_frame(command: Callable[..., Any], ordered: bool = False) -> Callable[..., Any]:
-    """Add the options for a frame and for reading rows to a command. The command receives ``frame`` and ``reading``.
+    """Return a command to which the options for a frame and for reading files are added. It calls ``command`` with the
+    arguments ``frame``, a `TiltFrame`, and ``reading``, a `ReadOptions`.
 
-    With ``ordered``, the command also accepts ordered windows; ``frame`` is then an aggregation of rows in order.
+    With ``ordered``, ordered windows are accepted too. In this case, ``frame`` is an `OrderedAggregator`.
     """
 
     @wraps(command)
@@ -239,8 +244,8 @@ def _ordered(
     until: str | None,
     fill: str | None,
 ) -> OrderedAggregator:
-    """Return an aggregation over ordered windows: like `tiltframe.running` for a single window, like a chain for
-    several.
+    """Return an aggregation over ordered windows. For one window it corresponds to `tiltframe.running`, and for several
+    windows it is a chain.
     """
     if timezone != "UTC":
         raise ValueError(
@@ -256,7 +261,8 @@ def _ordered(
 
 
 def memory_bytes(context: click.Context, option: click.Parameter, text: str | None) -> int:
-    """Parse an amount of memory in bytes. The default is 1 GB or a quarter of the memory, whichever is less.
+    """Return the number of bytes that a text such as ``512MiB`` means. Without a text, return 1 GB or a quarter of the
+    memory of this machine, whichever is less.
 
     >>> memory_bytes(None, None, "1.5 GB"), memory_bytes(None, None, "512MiB")
     (1500000000, 536870912)
@@ -272,7 +278,9 @@ def memory_bytes(context: click.Context, option: click.Parameter, text: str | No
 
 
 def with_store(required: bool) -> Callable[[Callable[..., Any]], Callable[..., Any]]:
-    """Add the options that locate a store to a command. The command receives ``uri``, ``name`` and ``durable``."""
+    """Return a decorator that adds the options of a store to a command. The command receives ``uri``, ``name`` and
+    ``durable``.
+    """
     options = (
         click.option(
             "--store", "uri", required=required, metavar="STORE", help="A folder, or postgresql://user@host/database."

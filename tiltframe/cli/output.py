@@ -1,4 +1,6 @@
-"""Output of results: a table for reading, CSV, JSON lines or Parquet; and the progress display on a terminal."""
+"""Output of results: as a table on the screen, or as CSV, JSON lines or Parquet. It also displays the progress of a
+command on a terminal.
+"""
 
 from __future__ import annotations
 
@@ -38,7 +40,8 @@ _SPREADSHEETS = ("xlsx", "xls", "excel")
 
 
 def format_of(out: Path | None) -> str:
-    """Return the format that the ending of a file's name stands for, or "table" for other endings and for the screen.
+    """Return the output format for the ending of a file's name. Return "table" for other endings, and for None, which
+    means the screen.
 
     Raise ``ValueError`` for the ending of a spreadsheet.
 
@@ -55,10 +58,10 @@ def format_of(out: Path | None) -> str:
 
 
 class Form(click.Choice[str]):
-    """A format of output. The error for a spreadsheet format explains how to get a spreadsheet."""
+    """The type of the option for the output format. For a spreadsheet, its error advises CSV."""
 
     def __init__(self) -> None:
-        """Allow all output formats."""
+        """Accept all output formats."""
         super().__init__(FORMATS)
 
     def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> Any:
@@ -68,10 +71,10 @@ class Form(click.Choice[str]):
 
 
 def write_results(slices: Iterable[pa.Table], form: str, several: bool, out: BinaryIO) -> None:
-    """Write tables of results in a format, one after the other. The column of levels is left out if there is one level,
-    except in JSON.
+    """Write tables of results to ``out``, one after the other, in the format ``form``. The column of levels is written
+    only if ``several`` is true, or in JSON.
 
-    In CSV, records are plain columns, such as ``latency_p99``, and lists are JSON. The JSON is the output of
+    In CSV, a record is written as plain columns, such as ``latency_p99``, and a list as JSON. JSON is written by
     `tiltframe.text.results.json_lines`.
     """
     with ExitStack() as opened:
@@ -95,8 +98,8 @@ def _writer(out: BinaryIO, form: str, schema: pa.Schema) -> Any:
 
 
 def print_table(results: pa.Table, out: TextIO | None = None, title: str | None = None) -> None:
-    """Print results as a readable table: windows by their start, sketches by quantiles and maximum, other
-    records by their fields, and lists of records as small tables.
+    """Print results as a readable table. Windows are shown by their start, sketches by their quantiles and maximum,
+    other records by their fields, and lists of records as small tables.
     """
     table = Table(title=title, title_justify="left", header_style="bold", box=SIMPLE_HEAD)
     columns: list[list[str]] = []
@@ -109,7 +112,7 @@ def print_table(results: pa.Table, out: TextIO | None = None, title: str | None 
         table.add_row(*(Text(cell) for cell in row))
     console = Console(file=out)
     if not console.is_terminal:
-        console.width = 10_000  # without a width limit, because the output is not a terminal
+        console.width = 10_000  # no limit of the width, because the output is not a terminal
     console.print(table)
 
 
@@ -137,7 +140,9 @@ _STARTS |= dict.fromkeys(("us", "ms"), "%Y-%m-%d %H:%M:%S.%f") | {"mo": "%Y-%m",
 
 
 def _starts(results: pa.Table) -> list[str]:
-    """Return the starts of windows as text, with the precision of their level; partial windows end in dots."""
+    """Return the starts of windows as texts, with the precision of their level. Dots follow the start of a partial
+    window.
+    """
     levels = results.column(LEVEL).to_pylist()
     starts = results.column(START).to_pylist()
     partial = results.column(PARTIAL).to_pylist() if PARTIAL in results.column_names else [False] * len(starts)
@@ -146,9 +151,10 @@ def _starts(results: pa.Table) -> list[str]:
 
 
 def _start(start: dt.datetime, form: str) -> str:
-    """Return a start in the text form of its level, or with hours and minutes if that form would lose them.
+    """Return the start of a window in the format ``form`` of its level. If this format would lose hours and minutes,
+    they are added.
 
-    For example, a day in another time zone does not begin at midnight in this one.
+    This is needed, for example, for a day that does not begin at midnight in the time zone of the output.
     """
     text = start.strftime(form)
     if form.endswith("%f"):
@@ -163,7 +169,9 @@ def _unit(level: str) -> str:
 
 
 def print_report(report: Report) -> None:
-    """Print the report of a store, level by level, and the gaps of the finest level that has gaps."""
+    """Print the report of a store: a table of its levels, the gaps of the finest level that has gaps, expired ranges,
+    and watermarks.
+    """
     frame = report.manifest.frame
     title = f"{report.manifest.name}: {frame!r}"
     table = Table(title=title, title_justify="left", header_style="bold", box=SIMPLE_HEAD)
@@ -192,7 +200,7 @@ def print_report(report: Report) -> None:
 
 
 def as_moment(micros: int | None) -> str:
-    """Return a time in microseconds UTC as ISO 8601."""
+    """Return a time, which is in microseconds UTC, as ISO 8601 text. Return a dot for None."""
     if micros is None:
         return "·"
     moment = np.datetime64(micros, "us")
@@ -204,21 +212,23 @@ def as_moment(micros: int | None) -> str:
 def on_same_terminal() -> bool:
     """Return whether standard output and standard error are the same terminal.
 
-    Only in this case may output be printed above the progress display.
+    Output can be printed above the progress display only if they are the same.
     """
     try:
         both = (sys.stdout.fileno(), sys.stderr.fileno())
         return all(map(os.isatty, both)) and len({os.fstat(stream).st_rdev for stream in both}) == 1
-    except (AttributeError, OSError):  # the stream is closed, or is not a file
+    except (AttributeError, OSError):  # one of them is closed, or is not a file
         return False
 
 
 @contextmanager
 def progress_bar(doing: str, total: int) -> Iterator[Callable[[int, int], None]]:
-    """Show a count and a progress bar on standard error if that is a terminal.
+    """Show a count and a progress bar within the block. They are written to standard error, and only if it is a
+    terminal.
 
-    Yield a function that updates the display. With a ``total``, its arguments are the number of rows since the last
-    call, and the step of the bar. If ``total`` is 0, its arguments are the completed count and the total count.
+    Yield a function of two numbers that updates the display. If ``total`` is not 0, they are the number of rows since
+    the last call, and the progress of the bar, in the unit of ``total``. If ``total`` is 0, they are the number of
+    completed items and the number of all items.
     """
     console = Console(stderr=True)
     if not console.is_terminal:

@@ -1,4 +1,4 @@
-"""tiltframe query, watch: results from a store, and windows as they change."""
+"""tiltframe query, watch: print the results of a query, or the windows of a store as they change."""
 
 from __future__ import annotations
 
@@ -169,7 +169,7 @@ def query(
 
 
 def _check_out(out: Path) -> None:
-    """Raise ``ValueError`` if a file cannot be written; called before the query is run."""
+    """Raise ``ValueError`` if a file cannot be written. This is checked before the query runs."""
     try:
         out.parent.stat()
     except OSError as error:
@@ -178,7 +178,9 @@ def _check_out(out: Path) -> None:
 
 @contextmanager
 def _opened(out: Path | None) -> Iterator[BinaryIO]:
-    """Open standard output, or a file that appears under its name only when complete."""
+    """Yield a binary file to write to: standard output if ``out`` is None. A file gets its name only when it is
+    complete; a pipe is written directly.
+    """
     if out is None:
         yield sys.stdout.buffer
     elif out.exists() and not out.is_file():  # a pipe

@@ -1,5 +1,5 @@
-"""tiltframe rollup: add new files to a store, or compute a range again from files. Both record the files in the
-store.
+"""tiltframe rollup: add the rows of new files to a store, or replace a range of the store by the rows of files. In both
+cases, the store records the files.
 """
 
 from __future__ import annotations
@@ -40,12 +40,15 @@ from tiltframe.spilled_states import Slices, spilled
 from tiltframe.store import FrameStore, Query
 from tiltframe.time_range import read_time_range
 
-_A_STATE_TAKES = 16  # the memory that a state needs with its rows and files, as a multiple of the state's size
+# the memory that a state needs together with its rows and files, as a multiple of the size of the state
+_A_STATE_TAKES = 16
 _MORE_PER_THREAD = 10  # the increase of this multiple for each additional thread
-_SWITCH_INTERVAL = 0.0005  # seconds; with Python's 5 ms, the merging thread often waits for threads that write
+# seconds; with Python's default of 5 ms, the thread that merges often waits for threads that write
+_SWITCH_INTERVAL = 0.0005
 _WHOLE_FILES = "with every file that has rows in it"
 _Reduced = TypeVar("_Reduced")
-_Check: TypeAlias = Callable[[pa.Table], object]  # a function that raises an error if a measure rejects the rows
+# a function of rows, which raises an error if a measure rejects one of them
+_Check: TypeAlias = Callable[[pa.Table], object]
 
 
 @click.command(
@@ -115,7 +118,9 @@ def rollup(
         sys.setswitchinterval(_SWITCH_INTERVAL)
 
     def writable() -> FrameStore:
-        """Open the store again for writing, after all checks have passed. This writes the retention."""
+        """Open the store again and return it. This writes the retention, so it is called after all checks have
+        passed.
+        """
         return FrameStore(uri, frame, name=name, retention=retained, durable=durable)
 
     with with_standard_input(inputs, input_format) as (paths, piped):
@@ -148,7 +153,9 @@ def rollup(
 
 
 def read_retention(text: str | None) -> dict[str, str | None] | None:
-    """Parse a retention such as ``10s=1d,1m=7d,1h=none``; raise ``ValueError`` for other texts."""
+    """Return the retention in a text such as ``10s=1d,1m=7d,1h=none``, as level → duration or None. Return None without
+    a text. Raise ``ValueError`` if the text cannot be read.
+    """
     if text is None:
         return None
     durations: dict[str, str | None] = {}
@@ -166,7 +173,9 @@ def read_retention(text: str | None) -> dict[str, str | None] | None:
 
 @dataclass
 class _Seen:
-    """Facts about the files that were read: the windows of each file, and the number of its rows in a range."""
+    """For each file that was read: the range of the windows of its rows, and the number of its rows in the range to
+    replace.
+    """
 
     spans: dict[Path, Range] = field(default_factory=dict)
     inside: dict[Path, int] = field(default_factory=dict)
@@ -181,7 +190,9 @@ def append_new(
     max_bytes: int,
     jobs: int,
 ) -> None:
-    """Add the rows of the files that the store does not have; for the other files, only record the path."""
+    """Add the rows of those files that the store does not contain. For the other files, only record the path.
+    ``writable`` opens the store for writing.
+    """
     for known_file in filed:
         _check_addable(known_file, store)
     came = list(
@@ -231,7 +242,7 @@ def append_new(
             f"nothing new: another process has added the same files to {store.display_uri} in the meantime", err=True
         )
         return
-    writable()  # Change the retention last.
+    writable()  # change the retention last, after the rows are committed
     levels = len(store.frame.levels)
     click.echo(f"{store.display_uri}: {added:,} states at {levels} levels, from {len(came)} files", err=True)
 
@@ -244,14 +255,16 @@ def replace_in(
     writable: Callable[[], FrameStore],
     bad: BadRows | None,
 ) -> None:
-    """Compute a range again from files, and record the files that have rows in the range."""
+    """Replace the windows in the range ``within`` by those of the files, and record the files that have rows in the
+    range. ``writable`` opens the store for writing.
+    """
     span = read_time_range(within, store.frame.timezone)
     once = list({known_file.content: known_file for known_file in filed}.values())
     files = replace(source, files=tuple(known_file.file for known_file in once))
     states, seen = _read(files, store.frame, bad, lambda batches: rollup_batches(batches, store.frame), span=span)
     for known_file in once:
         unchanged(known_file)
-    # The coarser levels are derived from this one.
+    # `FrameStore.replace` merges the coarser levels from this one
     finest = states.filter(pc.equal(states.column(LEVEL), store.frame.levels[0].name))
     inside = _within(finest, span)
     if not inside.num_rows:
@@ -287,16 +300,17 @@ def _read(
     reduce: Callable[[Iterator[pa.RecordBatch]], _Reduced],
     span: Range = (0, 0),
 ) -> tuple[_Reduced, _Seen]:
-    """Read files with a progress bar. Return the result of ``reduce``, and the times and numbers of rows of the files.
+    """Read files with a progress bar. Return the result of ``reduce``, and the `_Seen` of the files, which counts their
+    rows in ``span``.
 
-    If functions reject rows, the files are read a second time to find these rows.
+    If a measure rejects rows and bad rows are skipped, the files are read a second time to find these rows.
     """
 
     def watched(
         coded: Source, seen: _Seen, check: _Check | None, progress: Callable[[int, int], None]
     ) -> Iterator[pa.RecordBatch]:
-        """Yield the batches of the files, at least one. Add the range of the times of each file to ``seen``, and the
-        number of its rows in ``span``.
+        """Yield the batches of the files, and an empty batch before them. For each file, add the range of its windows
+        and the number of its rows in ``span`` to ``seen``.
         """
         columns = frame.columns_in(coded.schema.names)
         yield pa.RecordBatch.from_pylist([], pa.schema([coded.schema.field(name) for name in columns]))
@@ -333,7 +347,9 @@ def _read(
 
 
 def _check_addable(known_file: KnownFile, store: FrameStore) -> None:
-    """Raise an error if a file has changed since the store recorded it, or if its rows were replaced by others."""
+    """Raise ``ValueError`` if a file has changed since the store recorded it, or if its rows in the store were replaced
+    by others.
+    """
     if known_file.changed and known_file.before_range is not None:
         raise ValueError(
             f"{known_file.file} has changed since it was rolled up into {store.display_uri}, and its old rows, in "
@@ -350,7 +366,9 @@ def _check_addable(known_file: KnownFile, store: FrameStore) -> None:
 def _check_outside(
     fresh: Sequence[KnownFile], finest: pa.Table, span: Range, spans: Mapping[Path, Range], store: FrameStore
 ) -> None:
-    """Raise an error if new files have rows outside the range and the store does not have these rows."""
+    """Raise ``ValueError`` if files that are new to the store have rows outside the range to replace, and the store
+    differs from the inputs there.
+    """
     ranges = [
         *(spans[known_file.file] for known_file in fresh),
         *(known_file.before_range for known_file in fresh if known_file.before_range),
@@ -366,7 +384,7 @@ def _check_outside(
 
 
 def _same(states: pa.Table, store: FrameStore, span: Range) -> bool:
-    """Return whether the states of the finest level in a range equal the states in a store."""
+    """Return whether states of the finest level are equal to those of a store in the range ``span``."""
     if store.schema is None:
         return not states.num_rows
     query = Query(store.frame.levels[0], within=(as_text(span[0]), as_text(span[1])))

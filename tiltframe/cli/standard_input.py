@@ -1,4 +1,4 @@
-"""Standard input as a file: its bytes are copied to a temporary file, which is then rolled up."""
+"""Standard input as a file: its bytes are copied to a temporary file, which is read like any other file."""
 
 from __future__ import annotations
 
@@ -20,7 +20,9 @@ STANDARD_INPUT = Path("-")
 
 
 def input_format(ctx: click.Context, param: click.Parameter, value: str | None) -> str | None:
-    """Check the name of a format: a built-in one, or that of a registered reader."""
+    """Return the name of a format. Raise ``BadParameter`` if it is neither a built-in format nor that of a registered
+    reader.
+    """
     if value is not None and value not in BUILT_IN and value not in readers():
         formats = ", ".join([*BUILT_IN, *readers()])
         raise click.BadParameter(f"unknown format {value!r}; there are {formats}", ctx, param)
@@ -37,11 +39,12 @@ _HEAD = 1 << 16
 
 @contextmanager
 def with_standard_input(inputs: Sequence[Path], form: str | None) -> Iterator[tuple[list[Path], Path | None]]:
-    """Replace ``-`` in the inputs by a temporary file with all bytes of standard input.
+    """Yield the inputs with a temporary file in place of ``-``, and the path of this file. The file contains all bytes
+    of standard input. If the inputs do not contain ``-``, yield them and None.
 
-    The format is ``form``, or is detected from the first bytes. Parquet and JSON are recognised by their beginning, and
-    tab-separated values by a tab and no comma in the first line. All other data is read as CSV. Error messages call the
-    file standard input. Yield the inputs and the temporary file, or None if the inputs do not contain ``-``.
+    The format of the file is ``form``. If it is None, the format is detected: Parquet and JSON by their first bytes,
+    and tab-separated values by a tab and no comma in the first line. All other data is CSV. In errors within the block,
+    the file is called standard input.
     """
     if STANDARD_INPUT not in inputs:
         if form is not None:
@@ -67,7 +70,9 @@ def with_standard_input(inputs: Sequence[Path], form: str | None) -> Iterator[tu
 
 
 def _write_file(folder: Path, form: str | None) -> Path:
-    """Copy standard input to a file whose extension names its format, and return its path."""
+    """Copy standard input to a file in ``folder``, and return its path. The ending of its name is that of its format
+    and compression.
+    """
     stream = sys.stdin.buffer
     head = stream.read(_HEAD)
     if not head:
@@ -85,7 +90,7 @@ def _write_file(folder: Path, form: str | None) -> Path:
 
 
 def _format_of(head: bytes) -> str:
-    """Return the format of data from its first bytes.
+    """Return the format of data, which is detected from its first bytes.
 
     >>> [_format_of(head) for head in (b"PAR1", b' {"a": 1}', b"a\\tb\\n1\\t2,5", b"a,b\\n1,2")]
     ['parquet', 'json', 'tsv', 'csv']
@@ -98,7 +103,9 @@ def _format_of(head: bytes) -> str:
 
 
 def _first_of(opened: Callable[..., object], head: bytes) -> bytes:
-    """Return the first decompressed bytes of a compressed stream that may be truncated."""
+    """Return the first bytes of a compressed stream, decompressed. ``head`` is its beginning, which may end anywhere.
+    Return ``b""`` if nothing can be decompressed.
+    """
     import io
 
     try:

@@ -1,4 +1,4 @@
-"""A lock for each saved state, so that only one process uses it. The lock ends with the process."""
+"""A lock for each file with a saved state, so that only one process uses it. The lock ends with the process."""
 
 from __future__ import annotations
 
@@ -11,15 +11,15 @@ from pathlib import Path
 
 @contextmanager
 def locked(state: Path | None) -> Iterator[None]:
-    """Lock a saved state while a stream runs. Do nothing if the stream has no saved state.
+    """Lock the file ``state`` within the block, in which a stream runs. Do nothing if ``state`` is None.
 
-    The lock is a file next to the state, and is removed at the end. If the process is killed, the operating system
+    The lock is on a file next to the state, which is removed at the end. If the process is killed, the operating system
     releases the lock.
 
     Raises
     ------
     ValueError
-        If another process has the lock.
+        If another process holds the lock.
     """
     if state is None:
         yield
@@ -30,13 +30,16 @@ def locked(state: Path | None) -> Iterator[None]:
     try:
         yield
     finally:
-        # Remove the file before the lock is released: a waiting process then sees that its file is no longer the lock.
+        # Remove the file before the lock is released. A process that locks the removed file sees that it is not at its
+        # path any more, and tries again.
         file.unlink(missing_ok=True)
         os.close(descriptor)
 
 
 def _acquire(file: Path, state: Path) -> int:
-    """Open and lock the file. Repeat this if the previous owner removed the file in the meantime."""
+    """Create and lock a file, and return its descriptor. If its previous owner removed the file in the meantime, try
+    again.
+    """
     while True:
         descriptor = os.open(file, os.O_RDWR | os.O_CREAT, 0o666)
         try:
@@ -49,7 +52,7 @@ def _acquire(file: Path, state: Path) -> int:
                 "by only one process at a time; end that process, or use another state for this one"
             ) from None
         except OSError:
-            return descriptor  # the file system does not support locks, as is the case for some network folders
+            return descriptor  # the file system does not support locks, like some network folders
         if _is_at(file, descriptor):
             os.ftruncate(descriptor, 0)
             os.pwrite(descriptor, str(os.getpid()).encode(), 0)

@@ -1,4 +1,4 @@
-"""Signals that stop a stream. The stream ends after its current batch."""
+"""Signals that stop a stream: it ends after its current batch."""
 
 from __future__ import annotations
 
@@ -11,10 +11,10 @@ _STOPPING = (signal.SIGINT, signal.SIGTERM)
 
 @contextmanager
 def stopped_by_signals() -> Iterator[list[int]]:
-    """Record Ctrl-C and SIGTERM instead of exiting at once, so that a batch is either processed completely or not at
-    all.
+    """Within the block, record Ctrl-C and SIGTERM instead of exiting at once. A batch is then processed either
+    completely or not at all.
 
-    Yield a list; the numbers of received signals are appended to it.
+    Yield a list, to which the number of each received signal is appended.
     """
     stopped: list[int] = []
     before = {number: signal.signal(number, lambda got, _: stopped.append(got)) for number in _STOPPING}

@@ -1,4 +1,6 @@
-"""tiltframe stream: aggregate rows from a pipe or a folder; write windows to standard output or into a store."""
+"""tiltframe stream: aggregate rows from a pipe or a folder as they arrive, and write windows to standard output or into
+a store.
+"""
 
 from __future__ import annotations
 
@@ -218,7 +220,7 @@ def _has_files(path: Path) -> bool:
 
 
 def _check_inputs(paths: Mapping[str, Path], *, once: bool, arrival: bool, idle: str | None) -> None:
-    """Raise ``ValueError`` for an input that cannot be read, and for options that do not fit the inputs."""
+    """Raise ``ValueError`` if an input cannot be read, or if an option does not apply to the inputs."""
     for name, path in paths.items():
         check_input(name, path)
     has_files = [_has_files(path) for path in paths.values()]

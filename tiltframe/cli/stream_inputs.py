@@ -1,4 +1,6 @@
-"""The inputs of a stream. Several inputs take turns, so that a busy input does not delay the others."""
+"""The inputs of a stream: folders, files and pipes. Several inputs are read in turn, so that a busy input does not
+delay the others.
+"""
 
 from __future__ import annotations
 
@@ -20,7 +22,8 @@ Rows: TypeAlias = Lines | Arrivals
 
 
 def read_inputs(folder: Path | None, texts: Sequence[str]) -> dict[str, Path]:
-    """Return the path of each input by name; ``-`` is standard input.
+    """Return the inputs as name → path, from the argument ``folder`` or from texts ``NAME=PATH``. The path ``-`` is
+    standard input.
 
     >>> read_inputs(None, ["a=/dev/stdin", "b=-"])
     {'a': PosixPath('/dev/stdin'), 'b': PosixPath('-')}
@@ -49,7 +52,9 @@ def read_inputs(folder: Path | None, texts: Sequence[str]) -> dict[str, Path]:
 
 
 def check_input(name: str, path: Path) -> None:
-    """Raise ``ValueError`` if a path is not a folder, a pipe, a file of a known format, or standard input."""
+    """Raise ``ValueError`` if an input is not a folder, a pipe, a file of a known format, or standard input. ``name``
+    is its name in messages.
+    """
     if path == STANDARD_INPUT or path.is_dir() or path.is_fifo():
         return
     if not path.exists():
@@ -62,26 +67,30 @@ def check_input(name: str, path: Path) -> None:
 
 
 def open_pipe(path: Path) -> int:
-    """Open a named pipe without waiting for its writer, and return its descriptor."""
+    """Open a named pipe and return its descriptor. Do not wait until a writer has opened it."""
     return os.open(path, os.O_RDONLY | os.O_NONBLOCK)
 
 
 @dataclass
 class Inputs:
-    """The inputs by name, and their watermarks, which are notified when an input ends."""
+    """The inputs of a stream by name, and their watermarks. An input that ends does not hold back the watermark of the
+    stream.
+    """
 
     rows: dict[str, Rows]
     sources: SourceWatermarks
 
     def __post_init__(self) -> None:
-        """Disable the waiting of the inputs if there are several: `batches` waits for all of them."""
+        """If there are several inputs, let none of them wait for rows: `batches` waits for all of them."""
         if len(self.rows) > 1:
             for rows in self.rows.values():
                 rows.pause = 0.0
 
     @property
     def notes(self) -> dict[str, Any]:
-        """The information that the next run needs about the inputs, such as the files that were read."""
+        """The information about the inputs that the next run of the stream needs, such as the files that were read. It
+        is saved with the state.
+        """
         if ONLY in self.rows:
             return self.rows[ONLY].notes
         own_notes = {name: rows.notes for name, rows in self.rows.items()}
@@ -89,11 +98,13 @@ class Inputs:
 
     @property
     def unsaved(self) -> str:
-        """Instructions to the user for the case that the rows of the last batch are lost."""
+        """A text for the user: what to do if the rows of the last batch are lost."""
         return "; ".join(dict.fromkeys(rows.unsaved for rows in self.rows.values()))
 
     def batches(self, stopped: list[int]) -> Iterator[Arrived]:
-        """Yield the batches of all inputs. An input keeps its turn until a file is complete."""
+        """Yield the batches of all inputs until all have ended or ``stopped`` contains a signal. The inputs take turns;
+        a turn lasts until a file or a batch of lines is complete.
+        """
         running = {name: rows.batches(stopped) for name, rows in self.rows.items()}
         while running and not stopped:
             has_rows = False
@@ -113,6 +124,6 @@ class Inputs:
                 self._wait(running)
 
     def _wait(self, running: dict[str, Iterator[Arrived]]) -> None:
-        """Wait until a pipe has lines, but no longer than the interval at which folders are listed again."""
+        """Wait until a pipe has lines, but at most for the time between two listings of a folder."""
         pipes = [rows.descriptor for name in running if isinstance(rows := self.rows[name], Lines)]
         wait_for_input(pipes, PAUSE)

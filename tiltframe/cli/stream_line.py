@@ -1,5 +1,5 @@
-"""The progress of a stream on standard error: on a terminal a line that is updated in place, otherwise one line per
-minute.
+"""The progress of a stream on standard error. On a terminal it is a line that is updated in place, and otherwise one
+line per minute.
 """
 
 from __future__ import annotations
@@ -16,14 +16,14 @@ from rich.text import Text
 from tiltframe.cli.output import on_same_terminal
 from tiltframe.cli.stream_metrics import StreamMetrics
 
-_SHOWN_EVERY = 0.25  # seconds between updates on a terminal
-_LOGGED_EVERY = 60.0  # seconds, elsewhere
+_SHOWN_EVERY = 0.25  # the minimum number of seconds between two updates on a terminal
+_LOGGED_EVERY = 60.0  # the minimum number of seconds between two lines if the output is not a terminal
 
 
 @contextmanager
 def live_line(metrics: StreamMetrics) -> Iterator[Callable[[], None]]:
-    """Yield a function that shows rows per second, the watermark, open windows and dropped rows, at most once per
-    interval.
+    """Yield a function without arguments that shows the rows per second, the watermark, the open windows and the
+    dropped rows. If it is called more often than once per interval, it does nothing.
     """
     console = Console(stderr=True)
     if not console.is_terminal:

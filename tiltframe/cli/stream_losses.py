@@ -1,4 +1,6 @@
-"""Reports of dropped rows on standard error: the first late row, counts once a minute, and counts at the end."""
+"""Reports of dropped rows on standard error: a warning for the first late row, the counts once a minute, and the counts
+at the end.
+"""
 
 from __future__ import annotations
 
@@ -20,18 +22,20 @@ _EVERY = 60.0  # seconds
 
 @dataclass
 class Losses:
-    """Count the rows that are dropped as late, and report them together with the bad rows."""
+    """The number of rows that were dropped as late, which is reported together with that of bad rows."""
 
     query: TiltFrame | OrderedQuery  # the query that reads the rows
     bad: BadRows | None
     file: str | None  # the file that dropped rows are appended to
-    waits: bool  # whether the watermark has a delay behind the newest event
+    waits: bool  # whether the watermark stays behind the newest event by a delay
     late: int = 0
     _reported: tuple[int, int] = (0, 0)
     _last: float = field(default_factory=clock.monotonic)
 
     def note(self, late_rows: pa.Table, watermark: int | None) -> None:
-        """Count dropped rows, and print a warning for the first one."""
+        """Count rows that are dropped as late, and print a warning for the first one. ``watermark`` is in microseconds
+        UTC.
+        """
         if late_rows.num_rows and not self.late:
             behind = as_moment(int(self._times(late_rows)[0]))
             more = "a longer --disorder" if self.waits else "--disorder TIME"
@@ -43,7 +47,7 @@ class Losses:
         self.late += late_rows.num_rows
 
     def report(self) -> None:
-        """Print the counts once a minute if they have increased."""
+        """Print the counts if a minute has passed since the last call that checked them, and if they have changed."""
         if clock.monotonic() - self._last >= _EVERY:
             self._last = clock.monotonic()
             if self._counts() != self._reported:

@@ -1,4 +1,4 @@
-"""The metrics of a running stream: rows, dropped rows, windows, watermarks, commits."""
+"""The metrics of a running stream: numbers of rows, dropped rows, windows and commits, and the watermarks."""
 
 from __future__ import annotations
 
@@ -16,14 +16,14 @@ from tiltframe.streaming.progress import Progress
 from tiltframe.streaming.source_watermarks import SourceWatermarks
 
 _REFRESH_SECONDS = 1.0
-_STUCK_SECONDS = 300.0  # seconds; if a batch or a commit takes longer, /healthz reports a failure
+_STUCK_SECONDS = 300.0  # if a batch or a commit takes more seconds, /healthz reports a failure
 _MICROS = 1e6
 Samples = list[tuple[dict[str, str], float]]
 
 
 @dataclass
 class StreamMetrics:
-    """Counts since the start of the process, and the current windows and watermarks.
+    """The counts of a stream since the process started, and its current windows and watermarks.
 
     The thread of the stream calls `note` and `refresh`. Any thread may call `text`, `line` and `is_alive`.
     """
@@ -40,18 +40,18 @@ class StreamMetrics:
     _last_pass: float = field(default_factory=clock.monotonic)
 
     def __post_init__(self) -> None:
-        """Read the counts of earlier processes from the saved state."""
+        """Read the counts of earlier processes from the saved state, which are subtracted later."""
         self._first = self.progress = self.sink.windows.progress
         self._first_commit = self._commits()
         self.rows.update(dict.fromkeys(self.sources.watermarks, 0))
 
     def note(self, source: str, rows: int) -> None:
-        """Count the rows that arrived from a source, including late rows."""
+        """Add to the number of rows that have arrived from a source. Late rows count too."""
         self.rows[source] += rows
 
     def refresh(self, now: bool = False) -> None:
-        """Record that the stream is alive, and update the numbers of its windows, at most once a second unless ``now``
-        is true.
+        """Record that the stream is alive. Update the numbers of its windows if a second has passed since the last
+        update, or if ``now`` is true.
         """
         self._last_pass = clock.monotonic()
         if now or self._last_pass - self._refreshed >= _REFRESH_SECONDS:
@@ -59,10 +59,11 @@ class StreamMetrics:
             self._refreshed = self._last_pass
 
     def dropped(self) -> dict[str, int]:
-        """Return the number of dropped rows by reason: late, bad, or with a key beyond the limit.
+        """Return the number of dropped rows by reason: ``late``, ``bad``, or ``keys`` for rows whose key is beyond the
+        maximum number of keys.
 
-        Late rows and rows beyond the limit are counted since the saved state began; bad rows are counted since the
-        process began.
+        Rows dropped as ``late`` or for their ``keys`` are counted since the saved state began, and ``bad`` rows since
+        the process started.
         """
         return {
             "late": max(self.progress.late_rows, self.losses.late),
@@ -71,7 +72,7 @@ class StreamMetrics:
         }
 
     def line(self) -> str:
-        """Return the most important metrics in one line."""
+        """Return the most important metrics as one line of text, for a terminal."""
         rows, seconds = sum(self.rows.values()), max(clock.monotonic() - self._begun, 1e-9)
         windows = ", ".join(f"{level} {count:,}" for level, count in self.progress.open_windows.items()) or "·"
         dropped = " · ".join(f"{reason} {count:,}" for reason, count in self.dropped().items() if reason != "keys")
@@ -79,7 +80,7 @@ class StreamMetrics:
         return f"{rows:,} rows, {rows / seconds:,.0f}/s · watermark {at} · open {windows} · {dropped}"
 
     def is_alive(self) -> bool:
-        """Return whether the stream has processed a batch, or looked for one, within five minutes."""
+        """Return whether the stream has processed a batch, or checked for one, in the last five minutes."""
         return clock.monotonic() - self._last_pass < _STUCK_SECONDS
 
     def text(self) -> str:
@@ -130,7 +131,7 @@ class StreamMetrics:
 
 
 def _of_input(name: str) -> dict[str, str]:
-    """Return the Prometheus label of an input, which is empty if ``--input`` is not used."""
+    """Return the Prometheus labels of an input. The result is empty if ``--input`` is not used."""
     return {} if name == ONLY else {"input": name}
 
 

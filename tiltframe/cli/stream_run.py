@@ -1,4 +1,6 @@
-"""Running a stream batch by batch until its input ends or a signal stops it. Its state is saved at the end."""
+"""The run of a stream: it processes batch after batch until its inputs end or a signal stops it, and saves its state at
+the end.
+"""
 
 from __future__ import annotations
 
@@ -37,7 +39,7 @@ def run_stream(
     settings: Settings,
     open_store: Callable[..., FrameStore] | None,
 ) -> None:
-    """Open the saved state or the store of the stream, and run the stream until its inputs end or it is stopped."""
+    """Open the saved state or the store of a stream, and run the stream until its inputs end or a signal stops it."""
     state, bad = settings.state, settings.bad
     data = state.read_bytes() if state is not None and state.exists() else None
     store = None if open_store is None or isinstance(frame, OrderedAggregator) else open_store(frame)
@@ -54,7 +56,9 @@ def run_stream(
 
 
 def _stream_name(inputs: Mapping[str, Path], settings: Settings) -> str:
-    """Return the name of the stream in a store: that of the option, or one derived from the inputs."""
+    """Return the name of the stream in a store: that of the option ``--stream``, or otherwise one that is derived from
+    the inputs.
+    """
     if settings.stream_name is not None:
         return settings.stream_name
     if ONLY not in inputs:
@@ -64,7 +68,7 @@ def _stream_name(inputs: Mapping[str, Path], settings: Settings) -> str:
 
 
 def _watermarks(inputs: Mapping[str, Path], settings: Settings, notes: Mapping[str, Any]) -> SourceWatermarks:
-    """Return the watermarks of the inputs, restored from a saved state if it contains them."""
+    """Return the watermarks of the inputs. If a saved state has watermarks, in ``notes``, they start with these."""
     sources, now = SourceWatermarks(inputs, idle=settings.idle), clock.time_ns() // 1000
     for name, watermark in notes.get("watermarks", {}).items():
         if name in inputs and watermark is not None:
@@ -80,7 +84,9 @@ def _opened(
     notes: Mapping[str, Any],
     store: FrameStore | None,
 ) -> dict[str, Rows]:
-    """Open each input: the lines of a pipe, or the files that the saved state does not list as read."""
+    """Open the inputs, and return them by name. A pipe gives lines; a folder or file gives files, without those that
+    were read according to the ``notes`` of a saved state.
+    """
     opened: dict[str, Rows] = {}
     reading, common = settings.reading, {"bad": settings.bad, "ahead": settings.ahead}
     for name, path in inputs.items():
@@ -100,7 +106,9 @@ def _opened(
 def _run_until_stopped(
     *, sink: Output | IntoStore, rows: Inputs, settings: Settings, metrics: StreamMetrics, stopped: list[int]
 ) -> None:
-    """Process batch after batch. After an error, the batches and files that were completed before it are saved."""
+    """Process batch after batch, until the inputs end or ``stopped`` contains a signal. If an error occurs, save the
+    batches and files that were completed before it, and raise the error again.
+    """
     state, safe, losses = settings.state, sink.copy(), metrics.losses
     with live_line(metrics) as show, side_output(settings.dropped) as put_aside:
         try:
@@ -137,18 +145,22 @@ def _run_until_stopped(
 
 
 def _save_first(safe: Output | IntoStore, state: Path | None, notes: Mapping[str, Any]) -> None:
-    """Save the rows of the batches and files that were completed before an error."""
+    """Save the state with the batches and files that were completed before an error. Without a file for the state,
+    print a warning that open windows are lost.
+    """
     if state is None:
         if safe.windows.progress.rows:
             click.echo("tiltframe: the following error loses the open windows; use --state FILE to keep them", err=True)
         return
-    with suppress(Exception):  # an error while saving must not replace the first error, which is reported
+    with suppress(Exception):  # an error of saving must not replace the first error, which is raised again
         safe.settle(state, notes, ended=True)
         click.echo(f"tiltframe: the rows before the following error are saved in {state}", err=True)
 
 
 def _end_without_reader(safe: Output | IntoStore, state: Path | None, rows: Inputs) -> NoReturn:
-    """Exit because the reader closed standard output: report the lost rows, with the exit status of a broken pipe."""
+    """Exit after the reader has closed standard output. Report which results are lost, and use the exit status of a
+    broken pipe.
+    """
     # prevents Python from writing the buffered output again
     os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
     lost = "and open windows are lost; use --state FILE to keep them"
@@ -161,7 +173,7 @@ def _end_without_reader(safe: Output | IntoStore, state: Path | None, rows: Inpu
 
 
 def _report_excluded(sink: Output | IntoStore) -> None:
-    """Print the numbers of groups beyond limits and of refused values, by measure."""
+    """Print, for each measure, the number of groups beyond its limit and of values that it refused."""
     if sink.excluded is not None:
         sink.excluded.report(lambda sentence: click.echo(f"tiltframe: {sentence}", err=True))
 

@@ -1,4 +1,6 @@
-"""Destinations of `tiltframe stream`: standard output for emitted windows, or a store for closed windows."""
+"""The destinations of `tiltframe stream`: standard output, which receives emitted windows, or a store, which receives
+closed windows.
+"""
 
 from __future__ import annotations
 
@@ -22,40 +24,43 @@ from tiltframe.streaming import OpenWindows
 from tiltframe.streaming.saved import append_extension
 from tiltframe.text.results import json_lines
 
-# the note in a saved state whose windows were all emitted; its value is the watermark before they were closed
+# The name of a note in a saved state. It means that all windows were closed and emitted at the end; its value is the
+# watermark before that, in microseconds UTC.
 DRAINED = "drained"
-_EVERY = 1.0  # the minimum seconds between two commits, and between two saves of the state
-_SAVING = 10  # the interval is at least this multiple of the time that a save takes
+_EVERY = 1.0  # the minimum number of seconds between two commits, and between two saves of the state
+_SAVING = 10  # the time between two saves is at least this many times the duration of a save
 
 
 class Sink:
-    """A destination of a stream, and the frame that determines how rows are read."""
+    """A destination of a stream, with the windows of the stream."""
 
     windows: Any
 
     @property
     def read(self) -> TiltFrame | OrderedQuery:
-        """The frame, including the measures that the emit policy adds. It determines which columns are read."""
+        """The frame with the measures that the emit policy adds. It determines which columns of rows are read."""
         frame: TiltFrame = self.windows.partial_frame
         return frame
 
     @property
     def excluded(self) -> Exclusions | None:
-        """The groups and values that are missing in results since the process began; None for ordered windows."""
+        """The numbers of groups and values that are missing in the results of this process; None for ordered
+        windows.
+        """
         excluded: Exclusions | None = getattr(self.windows, "excluded", None)
         return excluded
 
     def attempt(self, rows: pa.Table) -> object:
-        """Aggregate rows and discard the result, to raise an error if they cannot be aggregated."""
+        """Aggregate rows without adding them. An error is raised if this is impossible, so that bad rows are found."""
         return reduce_rows(rows, self.windows.partial_frame)
 
     def discard_output(self) -> None:
-        """Discard results that have not been written, because standard output is closed."""
+        """Discard the results that were not written yet, because standard output is closed."""
 
 
 @dataclass
 class Output(Sink):
-    """Write windows to standard output as JSON lines, once all rows of the batch that emitted them have arrived."""
+    """Writes emitted windows to standard output as JSON lines, when the batch that emitted them is complete."""
 
     windows: Any  # an OpenWindows or an OrderedStream
     _lines: list[str] = field(default_factory=list)

@@ -1,5 +1,5 @@
-"""The inputs of `tiltframe stream`: JSON lines from standard input, or files that arrive in a folder and are each read
-once.
+"""Sources of rows for `tiltframe stream`: JSON lines from standard input or a pipe, and files that arrive in a folder,
+each of which is read once.
 """
 
 from __future__ import annotations
@@ -48,19 +48,21 @@ from tiltframe.streaming.ahead import first_ahead
 from tiltframe.units_of_numbers import refuse_other_units
 from windows.timezone import Instants
 
-Attempt: TypeAlias = Callable[[pa.Table], object]  # a function that raises an error if a measure rejects the rows
-PAUSE = 0.2  # seconds to wait for more rows of a batch, and seconds between empty batches
-_GATHERED = 1 << 20  # the maximum bytes of a batch of lines; a pause of the input ends a batch earlier
+# a function of rows, which raises an error if a measure rejects one of them
+Attempt: TypeAlias = Callable[[pa.Table], object]
+PAUSE = 0.2  # seconds to wait for rows before an empty batch is yielded
+# the maximum number of bytes of a batch of lines; if no more lines are available, a batch is shorter
+_GATHERED = 1 << 20
 _STANDARD_INPUT = "standard input"
-_QUIET = 1.0  # seconds; a file that was modified more recently may be incomplete
+_QUIET = 1.0  # a file that was modified in the last seconds, this many, may be incomplete and is not read yet
 
 
 @dataclass(frozen=True)
 class Arrived:
-    """A batch of rows. While no rows arrive, empty batches are produced at intervals.
+    """A batch of rows. If no rows arrive for some time, the batch is empty, and ``rows`` is None.
 
-    ``completes`` states whether the notes of the input can be saved after these rows, because they complete a file.
-    ``source`` is the name of the input if there are several inputs.
+    ``completes`` is true if the state may be saved after this batch, and false within a file. ``source`` is the name of
+    the input if there are several inputs.
     """
 
     rows: pa.Table | None
@@ -70,13 +72,17 @@ class Arrived:
 
 @dataclass(frozen=True)
 class Ahead:
-    """The maximum time that rows may be ahead of the clock, as ``text`` and in ``micros``; None allows any time."""
+    """The maximum time by which event times may be ahead of the clock: ``micros`` in microseconds, and ``text`` as the
+    user wrote it. If ``micros`` is None, any time is allowed.
+    """
 
     text: str
     micros: int | None
 
     def check(self, times: Instants, column: str) -> None:
-        """Raise ``ValueError`` for a time that is further ahead, because it would make all later rows late."""
+        """Raise ``ValueError`` if one of ``times``, in microseconds UTC, is further ahead. Such a time would make all
+        later rows late. ``column`` is the name of the time column.
+        """
         at = first_ahead(times, clock.time_ns() // 1000, self.micros)
         if at is not None:
             raise ValueError(
@@ -88,10 +94,10 @@ class Ahead:
 
 @dataclass
 class Lines:
-    """JSON lines from standard input or a pipe. Types are declared, or inferred from the first lines.
+    """JSON lines from standard input or a pipe. The types of columns are declared, or inferred from the first lines.
 
     With ``arrival``, the event time of a row is the time of its arrival. ``pause`` is the number of seconds to wait for
-    rows before an empty batch is returned.
+    rows before an empty batch is yielded.
     """
 
     frame: TiltFrame | OrderedQuery
@@ -101,16 +107,16 @@ class Lines:
     bad: BadRows | None = None
     ahead: Ahead = field(default_factory=lambda: Ahead("none", None))
     schema: pa.Schema | None = None
-    pipe: int | None = None  # the file descriptor to read; standard input by default
+    pipe: int | None = None  # the file descriptor to read; None means standard input
     source_name: str = _STANDARD_INPUT
     pause: float = PAUSE
-    # the number types of text columns whose numbers are read
+    # text column whose numbers are read → the type of the numbers
     _numbers: dict[str, pa.DataType] = field(default_factory=dict)
-    _number: int = 1  # the number of the first line that was not completely processed
+    _number: int = 1  # the number of the first line whose batch was not processed completely
 
     @property
     def notes(self) -> dict[str, Any]:
-        """The information that the next run needs: none, because standard input cannot be read again."""
+        """Information for the next run. It is empty, because standard input cannot be read again."""
         return {}
 
     @property
@@ -120,18 +126,18 @@ class Lines:
 
     @property
     def unsaved(self) -> str:
-        """An instruction that names the lines to send again, for the case that the rows of the last batch are lost."""
+        """A text for the user: which lines to send again if the rows of the last batch are lost."""
         return f"send line {self._number:,} of {self.source_name}, and those after it, again"
 
     def batches(self, stopped: list[int]) -> Iterator[Arrived]:
-        """Yield complete lines as they arrive; one batch has all lines that are available."""
+        """Yield the rows of complete lines as they arrive. A batch has the rows of all lines that are available."""
         for data in _gathered(self.descriptor, stopped, self.pause):
             if not data:
                 yield Arrived(None)
                 continue
             try:
                 rows = self._read(data)
-                if self.bad is not None:  # A row that an expression or a function rejects is also a bad row.
+                if self.bad is not None:  # a row that an expression or a measure rejects is a bad row too
                     self.attempt(rows)
             except UNREADABLE as error:
                 yield from self._one_by_one(data, error)
@@ -140,8 +146,8 @@ class Lines:
             self._number += data.count(b"\n")
 
     def _one_by_one(self, data: bytes, error: Exception) -> Iterator[Arrived]:
-        """Yield the lines that can be read. With ``bad`` these are all good lines; otherwise the error of the first bad
-        line is raised.
+        """Yield the rows of a batch that contains bad lines. With ``bad``, these are the rows of all good lines, and
+        the bad ones are added to it. Otherwise they are the rows before the first bad line, whose error is then raised.
         """
         begun = self.schema is not None
         lines = [Line(number, text) for number, text in enumerate(data.splitlines(keepends=True), self._number)]
@@ -162,7 +168,9 @@ class Lines:
             yield Arrived(rows)
 
     def _why(self, line: Line, error: Exception) -> Exception:
-        """Return the error of a line that is read alone, or else the error of the whole batch."""
+        """Return the error that is raised if a line is read alone. If there is none, return ``error``, that of the
+        whole batch.
+        """
         try:
             self._read_lines([line])
         except UNREADABLE as alone:
@@ -181,15 +189,17 @@ class Lines:
         return rows
 
     def _declared(self) -> dict[str, pa.DataType]:
-        """Return the declared types of columns. The first lines decide whether a name with a dot is a field of a
-        struct.
+        """Return the declared types of columns. Names with a dot are left out: they may be columns or fields of a
+        struct, which is decided from the first lines.
         """
         fraction = self.reading.fraction(self.frame.time)
         declared = {name: kind for name, kind in self.reading.declared.items() if "." not in name}
         return {**declared, **({} if fraction is None else {self.frame.time: fraction})}
 
     def _read(self, data: bytes) -> pa.Table:
-        """Parse complete lines; raise ``ValueError`` for invalid text, or for values of other types."""
+        """Return the rows in complete lines of JSON. Raise ``ValueError`` if a text is invalid, or if a value has
+        another type than its column.
+        """
         known_schema = self.schema or pa.schema(list(self._declared().items()))
         try:
             rows = _parsed(data, known_schema, "infer" if self.schema is None else "ignore")
@@ -234,10 +244,10 @@ class Lines:
         return table
 
     def _with_texts_of_times(self, rows: pa.Table, data: bytes) -> pa.Table:
-        """Read times again as text if the parser has converted them, because the conversion loses which times had an
-        offset.
+        """Return ``rows``, in which times are text, if the parser has converted them to timestamps. The timestamps do
+        not say which times had an offset, so ``data`` is parsed again.
 
-        Keys that look like times are text as well, unless they are declared.
+        Keys that look like times become text too, unless their type is declared.
         """
         if self.schema is not None:
             return rows
@@ -268,9 +278,10 @@ def _parsed(data: bytes, known_schema: pa.Schema, beside: str) -> pa.Table:
 
 
 def wait_for_input(descriptors: Sequence[int], seconds: float) -> bool:
-    """Wait until a file descriptor can be read, but no longer than ``seconds``, and return whether one can be read.
+    """Wait until one of the file descriptors can be read, but at most ``seconds``. Return whether one can be read.
 
-    ``select`` refuses descriptors from 1,024 on, which a process with many open files has; Windows has no ``poll``.
+    ``poll`` is used if it exists, because ``select`` rejects descriptors from 1,024 on, which a process with many open
+    files has. Windows has only ``select``.
     """
     if not hasattr(select, "poll"):
         return bool(select.select(descriptors, [], [], seconds)[0])
@@ -281,8 +292,8 @@ def wait_for_input(descriptors: Sequence[int], seconds: float) -> bool:
 
 
 def _gathered(source: int, stopped: list[int], pause: float) -> Iterator[bytes]:
-    """Yield complete lines as they arrive, many together if many are available. Yield empty bytes at intervals if none
-    arrive.
+    """Yield complete lines as they arrive, as bytes. Lines that are available at the same time are yielded together.
+    Yield empty bytes if no lines arrive for ``pause`` seconds.
     """
     incomplete = b""
     while not stopped:
@@ -308,12 +319,12 @@ def _gathered(source: int, stopped: list[int], pause: float) -> Iterator[bytes]:
 
 @dataclass
 class Arrivals:
-    """Files that arrive in a folder, in the order of their modification times. Each file is read once. If the input is
-    a single file, the stream ends after it.
+    """Files that arrive in a folder. Each is read once, in the order of their modification times. If ``folder`` is a
+    single file, the stream ends after it.
 
-    ``pause`` is the number of seconds to wait for files before an empty batch is returned. A file is identified by its
-    path as long as it stays in the folder. For each file that was read, ``known`` has the digest of its bytes, its size
-    and its modification time.
+    ``pause`` is the number of seconds to wait for files before an empty batch is yielded. ``known`` has the files that
+    were read, by path in the folder: the digest of the bytes, the size in bytes, and the modification time in
+    nanoseconds. A file that is removed from the folder is forgotten.
     """
 
     folder: Path
@@ -330,16 +341,16 @@ class Arrivals:
 
     @property
     def notes(self) -> dict[str, Any]:
-        """The information that the next run needs about the input: the files that were read."""
+        """Information for the next run: the files that were read."""
         return {"files": self.known}
 
     @property
     def unsaved(self) -> str:
-        """A sentence that names the files that are read again if the rows of the last batch are lost."""
+        """A text for the user: which files are read again if the rows of the last batch are lost."""
         return "the next run reads the last file again"
 
     def batches(self, stopped: list[int]) -> Iterator[Arrived]:
-        """Yield the rows of files. Signals are checked after each file."""
+        """Yield the rows of the files as they arrive. After each file, end if ``stopped`` contains a signal."""
         due = 0.0
         while not stopped:
             begun = clock.monotonic()
@@ -350,7 +361,7 @@ class Arrivals:
                         return
                 if self.once:
                     return
-                # after a slow listing, list less often
+                # if the listing of the folder was slow, list it less often
                 due = clock.monotonic() + max(PAUSE, 5 * (clock.monotonic() - begun))
             yield Arrived(None)
             clock.sleep(max(min(self.pause, due - clock.monotonic()), 0) if not stopped else 0)
@@ -362,7 +373,9 @@ class Arrivals:
         return path.name if path == self.folder else path.relative_to(self.folder).as_posix()
 
     def _new(self) -> list[Path]:
-        """Return the files that were not yet read, oldest first; forget files that no longer exist."""
+        """Return the files that were not read yet, with the oldest first. Forget files that no longer exist. Raise
+        ``ValueError`` if a file has changed since it was read.
+        """
         new_files, present = [], set()
         for path in self._files():
             status = path.stat()
@@ -388,7 +401,7 @@ class Arrivals:
         self.known[name] = [content, *stamp]
 
     def _rows(self, path: Path) -> Iterator[Arrived]:
-        """Yield the rows of a file, and record the file as read after the last row."""
+        """Yield the rows of a file. After the last row, add the file to ``known``."""
         status = path.stat()
         content = file_digest(path)
         if self._source is None:
@@ -407,7 +420,7 @@ class Arrivals:
         yield Arrived(None)
 
     def _check(self, rows: pa.Table) -> None:
-        """Raise an error if the batch contains rows that must be dropped as bad rows."""
+        """Raise an error if one of the rows is a bad row although it could be read."""
         self._check_times(rows)
         self.attempt(rows)
 
@@ -416,7 +429,7 @@ class Arrivals:
         self.ahead.check(event_times(rows.column(time), time, self.frame.timezone), time)
 
     def _opened(self, path: Path) -> Source:
-        """Open a file with the column types of the first file."""
+        """Return the source that reads the files, with the types of the first file, ``path``."""
         uses = self.frame.column_uses(self.reading.where)
         opened = partial(open_source, [path], self.frame.time, uses, reading=self.reading, timezone=self.frame.timezone)
         source = opened() if self.bad is None else open_leniently(opened, self.frame.check, self.reading)

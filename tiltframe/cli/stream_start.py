@@ -1,4 +1,4 @@
-"""The start of a stream: its settings, and its destination, new or restored from a saved state or a store."""
+"""The start of a stream: its settings, and its destination, which is new or restored from a saved state or a store."""
 
 from __future__ import annotations
 
@@ -24,12 +24,12 @@ from tiltframe.streaming.saved import OtherSavedFrame, read_extension
 
 @dataclass(frozen=True)
 class Settings:
-    """The settings of a stream, as read from the options."""
+    """The settings of a stream, read from the options of the command."""
 
     reading: ReadOptions
     emit: str | None
     late: str | None
-    behind: int  # the microseconds by which the watermark stays behind the events
+    behind: int  # the time by which the watermark stays behind the newest event, in microseconds
     ahead: Ahead
     arrival: bool
     dropped: Path | None
@@ -46,7 +46,7 @@ class Settings:
 def sink_of(
     *, data: bytes | None, frame: TiltFrame | OrderedAggregator, store: FrameStore | None, name: str, settings: Settings
 ) -> Output | IntoStore:
-    """Return the destination of the rows, restored from the saved state if one exists."""
+    """Return the destination of a stream. It is restored from ``data``, the saved state, unless this is None."""
     if isinstance(frame, OrderedAggregator):
         return OrderedOutput(_ordered(data, frame))
     try:
@@ -60,8 +60,8 @@ def sink_of(
 
 
 def _ordered(data: bytes | None, frame: OrderedAggregator) -> OrderedStream:
-    """Return the stream of ordered windows: a new one, or one restored from a saved state. A drained state begins a new
-    stream.
+    """Return the stream of ordered windows: a new one, or one that is restored from the saved state ``data``. If all
+    windows of the saved state were closed by --drain, the stream is new, but starts with its watermark.
     """
     notes = {} if data is None else read_extension(data)[0]
     if data is not None and DRAINED not in notes:
@@ -86,8 +86,8 @@ def _windows(data: bytes | None, frame: TiltFrame, settings: Settings) -> OpenWi
 
 
 def _closed(data: bytes | None, store: FrameStore, stream_name: str, settings: Settings) -> ClosedWindows:
-    """Return the closed windows: new, restored from a saved state whose last commit may be missing, or restored from
-    the store alone.
+    """Return the windows of a stream into a store. They are restored from the saved state ``data``, whose last commit
+    is repeated in case it is missing, or otherwise from the store. If the store does not know the stream, they are new.
     """
     late = "true_window" if settings.late is None else settings.late
     policies: dict[str, Any] = {"emit": settings.emit or "after_close", "late": late, "max_keys": settings.max_keys}

@@ -424,7 +424,7 @@ def _with_texts(
     schema: pa.Schema, samples: Mapping[Path, Mapping[str, pa.Array]], uses: Uses, reading: ReadOptions
 ) -> pa.Schema:
     """Return the schema, in which a column of inferred numbers or booleans becomes text if this type would change its
-    texts. ``samples`` has the first texts of these columns, as file → column → texts.
+    texts. ``samples`` has the first texts of such columns, as file → column → texts.
     """
     for name in dict.fromkeys(name for sample in samples.values() for name in sample):
         at = schema.get_field_index(name)

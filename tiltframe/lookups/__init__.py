@@ -1,4 +1,6 @@
-"""Lookups: when a query runs, a table replaces a key of the frame by another one, such as each device by its site."""
+"""Lookups: a query replaces a key of the frame by another one, which it reads from a table, such as the site of each
+device.
+"""
 
 from tiltframe.lookups.table_keys import Lookup, lookup
 

@@ -1,11 +1,12 @@
-"""Lookups: when a query runs, a table replaces a key of the frame by another one, such as each device by its site.
+"""Lookups: a query replaces a key of the frame by another one, which it reads from a table, such as the site of each
+device.
 
     device   site   valid_from                window 09:00, device d1 ──▶ berlin
     d1       berlin                           window 10:00, device d1 ──▶ paris
     d1       paris  2024-05-01T10:00Z         any window,   device d9 ──▶ null, with a warning
 
-The states of all keys with the same new value are merged, so the results equal those of rows that had the new key from
-the start. Data warehouses call such tables slowly changing dimensions (Kimball): ``now`` is type 1, ``as_of`` is type
+States whose keys get the same new value are merged. The results are those of rows that had the new key from the start.
+Data warehouses call such tables slowly changing dimensions (Kimball): ``now`` is their type 1, and ``as_of`` their type
 2.
 """
 
@@ -33,20 +34,20 @@ SINCE = "valid_from"
 
 
 def lookup(key: str, table: Any, valid: str = "now") -> Lookup:
-    """Return a key of results whose values a table assigns to the values of a key of the frame, for ``keys=`` of a
-    query: ``keys={"site": lookup("device", table)}``.
+    """Return a key of results whose values are read from a table, by the values of a key of the frame. It is passed to
+    ``keys=`` of a query: ``keys={"site": lookup("device", table)}``.
 
     Parameters
     ----------
     key : str
         A key of the frame.
     table : table, DataFrame, stream or path
-        The table. It has a column with the name of the frame's key, and one with the name of the results' key. If it
-        has a column ``valid_from``, a key may have several rows. Each is valid from this time until that of the next
-        row of the key; null means from the beginning.
+        The table. It has a column with the name of the frame's key, and one with the name of the new key. If it also
+        has a column ``valid_from``, it may have several rows for a value of the frame's key. Each row is valid from
+        this time to that of the next row for the value; null means from the beginning.
     valid : str
-        ``now``: all windows use the row that is valid at the ``now`` of the query. ``as_of``: each window of the level
-        that is read uses the row that is valid at the window's start.
+        ``now``: every window uses the row that is valid at the time ``now`` of the query. ``as_of``: every window uses
+        the row that is valid at its start. These are the windows of the level that is read.
 
     Returns
     -------
@@ -58,9 +59,9 @@ def lookup(key: str, table: Any, valid: str = "now") -> Lookup:
         If the table does not have the key's column, or has two rows for one key and time.
 
     Guarantee
-    ---------
-    States of keys with the same value are merged: the results are bit-for-bit those of rows that had the new key from
-    the start. Keys that are missing in the table become null, with the warning `tiltframe.store.Unmapped`.
+    --------- States whose keys get the same new value are merged. The results are bit for bit those of rows that had
+    the new key from the start. Values that are missing in the table become null, with the warning
+    `tiltframe.store.Unmapped`.
 
     Examples
     --------
@@ -79,7 +80,7 @@ def lookup(key: str, table: Any, valid: str = "now") -> Lookup:
 
 @dataclass(frozen=True)
 class Lookup(DerivedKey):
-    """A key of results whose values a table assigns to the values of a key of the frame; `lookup` returns it."""
+    """A key of results whose values are read from a table, by the values of a key of the frame. `lookup` returns it."""
 
     kind: ClassVar[str] = "lookup"
     call: ClassVar[str] = "lookup(KEY, table)"
@@ -88,11 +89,11 @@ class Lookup(DerivedKey):
     make: ClassVar[Callable[..., DerivedKey]] = staticmethod(lookup)
 
     key: str  # a key of the frame
-    table: pa.Table  # has a column with the key, columns for results, and optionally ``valid_from``
+    table: pa.Table  # has a column with the key of the frame, columns with new keys, and optionally ``valid_from``
     valid: str = "now"
 
     def __post_init__(self) -> None:
-        """Check that the columns exist, and that no key has two rows for the same time."""
+        """Raise ``ValueError`` if a column is missing, or if the table has two rows for the same value and time."""
         if not is_name(self.key) or self.key not in self.table.column_names:
             raise ValueError(
                 f"the table of a lookup needs a column with the name of the key; got {shown(self.key)} and the columns "
@@ -112,8 +113,9 @@ class Lookup(DerivedKey):
 
     @cached_property
     def _order(self) -> NDArray[np.int64]:
-        """The rows of the table, sorted by key and start of validity, as an array of shape (3, rows): the id of the
-        key, the start of validity in microseconds UTC, and the index of the row in the table.
+        """The rows of the table, sorted by the frame's key and the start of validity, as an int64 array of shape (3,
+        rows): the id of the key's value, the start of validity in microseconds UTC, and the index of the row in the
+        table.
         """
         ids = one_array(self.table.column(self.key)).dictionary_encode("encode").indices.to_numpy()
         since = np.full(len(ids), MIN_INSTANT)
@@ -124,8 +126,9 @@ class Lookup(DerivedKey):
         return np.array([ids[order], since[order], order])
 
     def keys_of(self, rows: pa.Table, name: str, now: int) -> pa.Array:
-        """Return the value of the table's column ``name`` for each row of states, from the table's row that is valid at
-        ``now`` (microseconds UTC) or at the window's start; null if there is no such row.
+        """Return the new key ``name`` of each row of states, of shape (rows,). It is read from the row of the table
+        that is valid at ``now``, in microseconds UTC, or for ``as_of`` at the start of the window. It is null if there
+        is no such row.
         """
         row_keys, table_keys = one_array(rows.column(self.key)), self._keys_as(rows.schema.field(self.key).type)
         key_numbers = pc.index_in(row_keys, value_set=table_keys).fill_null(-1).to_numpy().astype(np.int64)
@@ -142,7 +145,9 @@ class Lookup(DerivedKey):
         return key_column(self.table.column(name)).take(pa.array(chosen, mask=~is_mapped))
 
     def _keys_as(self, dtype: pa.DataType) -> pa.Array:
-        """Return the different keys of the table, in the type of the store's key."""
+        """Return the different values of the frame's key in the table, in the type of the store's key, ``dtype``. Raise
+        ``ValueError`` if they cannot be converted, or if two of them become equal.
+        """
         keys = one_array(self.table.column(self.key)).dictionary_encode("encode").dictionary
         try:
             same = keys.cast(dtype)
@@ -159,7 +164,7 @@ class Lookup(DerivedKey):
         return same
 
     def describe(self) -> dict[str, Any]:
-        """Return the lookup as data that JSON can represent; the table is a dict of column → list of values. Raise
+        """Return the lookup as a dict that JSON can represent. The table is a dict of column → list of values. Raise
         ``ValueError`` if JSON cannot represent the type of a column.
         """
         table = self.table
@@ -196,8 +201,8 @@ class Lookup(DerivedKey):
 
 
 def _ranks(ids: NDArray[np.int64], at: NDArray[np.int64], moments: NDArray[np.int64]) -> NDArray[np.int64]:
-    """Return for each pair of an id and a moment a number that sorts as the pair does. ``moments`` has all moments,
-    ascending.
+    """Return a number for each pair of an id and a moment: the numbers sort in the same way as the pairs. ``moments``
+    has all moments, ascending.
     """
     ranks: NDArray[np.int64] = ids * len(moments) + np.searchsorted(moments, at)
     return ranks

@@ -1,1 +1,3 @@
-"""Text: parse values that users type, and write results as JSON, for the command line and services."""
+"""Text: parse measures and keys that users write, and write results as JSON, CSV and HTML, for the command line and
+services.
+"""

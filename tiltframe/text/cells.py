@@ -1,4 +1,4 @@
-"""Cells of tables on the command line and in notebooks: the text of numbers, and lists of records as small tables."""
+"""Cells of tables on the command line and in notebooks: numbers as text, and lists of records as small tables."""
 
 from __future__ import annotations
 
@@ -12,12 +12,12 @@ from aggr.arrow.normalize import one_array
 from aggr.tables.flat_results import flattened
 from tiltframe.text.html_table import html_table
 
-_ENTRIES_SHOWN = 10  # the maximum number of rows that a small table shows
+_ENTRIES_SHOWN = 10  # the maximum number of records that a small table shows
 
 
 def cell_text(value: object) -> str:
-    """Return a value as text. Numbers have separators of thousands. Floating-point numbers have two decimal places, or
-    three significant digits if they are very large or very small. None is a dot.
+    """Return the text of a value. Numbers have separators of thousands. Floating-point numbers have two decimal places,
+    or three significant digits if they are very large or very small. None becomes a dot.
 
     >>> [cell_text(value) for value in (1234567, 1234.5678, 0.00012345, None, True)]
     ['1,234,567', '1,234.57', '0.000123', '·', 'True']
@@ -65,8 +65,8 @@ class SmallTable:
 
 
 def cells_of(column: pa.ChunkedArray, convert: Callable[[Any], Any] = lambda value: value) -> list[Any]:
-    """Return the cells of a column of results: each list of records as a `SmallTable`, and every other value as
-    ``convert`` returns it.
+    """Return the cells of a column of results. A list of records becomes a `SmallTable`, and every other value the
+    result of ``convert``.
 
     >>> [str(cell) for cell in cells_of(pa.chunked_array([[[{"host": "a", "n": 1}], None]]))]
     ['host  n\\na     1', 'None']

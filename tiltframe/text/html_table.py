@@ -30,7 +30,7 @@ def html_table(
     text: Callable[[object], str] = str,
     is_sortable: bool = False,
 ) -> str:
-    """Return a table as HTML; the text of every cell is escaped.
+    """Return a table as HTML. The text of every cell is escaped.
 
     ``text`` converts a value to its text. A value with a method ``_repr_html_`` is inserted as the HTML that the method
     returns. If ``is_sortable`` is true, a click on the name of a column sorts the rows by the values of the column, so
@@ -49,6 +49,6 @@ def html_table(
 def _cell(value: object, text: Callable[[object], str], is_sortable: bool) -> str:
     inner = value._repr_html_() if hasattr(value, "_repr_html_") else escape(text(value))
     is_number = isinstance(value, int | float | Decimal) and not isinstance(value, bool)
-    number = str(value).replace("inf", "Infinity")  # as JavaScript reads it
+    number = str(value).replace("inf", "Infinity")  # the spelling of infinity in JavaScript
     exact = f' data-value="{number}"' if is_sortable and is_number and inner != number else ""
     return f"<td{exact}>{inner}</td>"

@@ -15,8 +15,8 @@ from aggr.tables.result_expressions import is_expression
 
 
 def measure_from(text: str) -> Measure:
-    """Return the measure for a call: the name of a function, and its arguments with the column first, in the syntax of
-    `aggr.call_text`.
+    """Return the measure for the text of a call. A call is the name of a function with its arguments, the column first,
+    in the syntax of `aggr.call_text`.
 
     Raise ``ValueError`` if the text is not a call, the function is unknown, or an argument is invalid.
 
@@ -48,8 +48,8 @@ def measure_from(text: str) -> Measure:
 
 
 def keys_from(texts: Iterable[str]) -> dict[str, str]:
-    """Return the keys for columns or ``NAME=EXPRESSION``; raise ``ValueError`` if a text cannot be read or a name is
-    repeated.
+    """Return the keys of a frame, as name → column or expression. A text is the name of a column, or
+    ``NAME=EXPRESSION``. Raise ``ValueError`` if a text cannot be read or a name is repeated.
 
     >>> keys_from(["host", "route=lower(route)"])
     {'host': 'host', 'route': 'lower(route)'}
@@ -68,8 +68,8 @@ def keys_from(texts: Iterable[str]) -> dict[str, str]:
 
 
 def measures_from(texts: Iterable[str]) -> dict[str, Measure | str]:
-    """Return the measures for ``NAME=CALL``, and the expressions for ``NAME=EXPRESSION`` over other measures; raise
-    ``ValueError`` if a text cannot be read or a name is repeated.
+    """Return the measures of a frame by name. A text is ``NAME=CALL``, or ``NAME=EXPRESSION`` for an expression over
+    other measures. Raise ``ValueError`` if a text cannot be read or a name is repeated.
 
     >>> measures_from(["errors=count(where='status >= 500')", "n=count()", "rate=errors / n"])
     {'errors': count(where='status >= 500'), 'n': count(), 'rate': 'errors / n'}
@@ -86,8 +86,8 @@ def measures_from(texts: Iterable[str]) -> dict[str, Measure | str]:
 
 
 def asked_measures(texts: Iterable[str]) -> dict[str, Measure | str] | None:
-    """Return the measures of a query, or None if no measures are named. Each is ``NAME``, ``NAME=CALL`` for a new
-    measure, or ``NAME=EXPRESSION`` over results.
+    """Return the measures of a query by name, or None if there are no texts. A text is ``NAME``, ``NAME=CALL`` for a
+    new measure, or ``NAME=EXPRESSION`` for an expression over results.
 
     >>> asked_measures(["n", "rate=errors / n", "p99=dds(ms, [0.99])"])
     {'n': 'n', 'rate': 'errors / n', 'p99': dds('ms', quantiles=[0.99])}
@@ -105,7 +105,7 @@ def asked_measures(texts: Iterable[str]) -> dict[str, Measure | str] | None:
 
 
 def _is_expression(text: str) -> bool:
-    """Return whether a text is an expression over results, and neither the name nor a call of a function of `aggr`."""
+    """Return whether a text is an expression over results. The name and the calls of a function of `aggr` are not."""
     call = read_call(text, name_alone=True)
     if call is not None:
         with suppress(aggr.UnknownFunction):
@@ -115,7 +115,9 @@ def _is_expression(text: str) -> bool:
 
 
 def _column(argument: str) -> Any:
-    """Return a column or an expression. An invalid expression raises an error here, before files are read."""
+    """Return the column or the expression that an argument names. An invalid expression raises an error here, before
+    files are read.
+    """
     value = read_value(argument)
     if value == argument and not argument.isidentifier():
         sql.columns_of(argument, "expression")

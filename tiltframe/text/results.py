@@ -1,4 +1,4 @@
-"""Results as text: JSON lines, and cells of CSV. All times are written as ISO 8601 in the zone of their column."""
+"""Results as text: JSON and cells of CSV. All times are written as ISO 8601, in the time zone of their column."""
 
 from __future__ import annotations
 
@@ -19,8 +19,8 @@ _EXACT = 2**53  # doubles represent whole numbers up to this one exactly
 def json_lines(table: pa.Table) -> str:
     """Return every row of a table of results as a JSON object on a separate line. Values may be lists and records.
 
-    Times and durations are in ISO 8601. Whole numbers have all their digits, so programs that read them as doubles
-    round those beyond 2^53. Decimals, NaN and infinities are text. Bytes are written in hexadecimal digits. Maps are
+    Times and durations are in ISO 8601. Whole numbers have all their digits; a program that reads them as doubles
+    rounds those beyond 2^53. Decimals, NaN and infinities are text. Bytes are written as hexadecimal digits. Maps are
     objects.
 
     >>> print(json_lines(pa.table({"n": [2**63 - 1], "x": [math.nan]})), end="")
@@ -45,9 +45,7 @@ def _has_map(dtype: pa.DataType) -> bool:
 
 
 def _with_dictionaries(value: Any, dtype: pa.DataType) -> Any:
-    """Return a value, of the Arrow type ``dtype``, with a dictionary in place of each map, which Arrow returns as a
-    list of pairs.
-    """
+    """Return a value of the Arrow type ``dtype`` in which maps are dictionaries. Arrow returns them as lists of pairs."""
     if value is None or not pa.types.is_nested(dtype):
         return value
     if pa.types.is_map(dtype):
@@ -62,12 +60,12 @@ def _key_text(key: Any) -> str:
 
 
 def json_text(value: Any) -> str:
-    """Return a value of a result as JSON."""
+    """Return the JSON text of a value of a result."""
     return json.dumps(json_value(value), ensure_ascii=False, allow_nan=False)
 
 
 def iso_times(times: pa.ChunkedArray) -> pa.ChunkedArray:
-    """Return a column of timestamps as ISO 8601 text with the offset of the column's time zone.
+    """Return a column of timestamps as ISO 8601 texts, with the offset of the column's time zone.
 
     >>> iso_times(pa.chunked_array([pa.array([0, 500_000], pa.timestamp("us", "UTC"))])).to_pylist()
     ['1970-01-01T00:00:00Z', '1970-01-01T00:00:00.500000Z']
@@ -81,8 +79,8 @@ def iso_times(times: pa.ChunkedArray) -> pa.ChunkedArray:
 
 
 def csv_cells(flat: pa.Table) -> pa.Table:
-    """Return a table whose columns can be written as CSV: window times as ISO 8601, lists and maps as JSON, and bytes
-    as hexadecimal digits.
+    """Return a table whose columns can be written as CSV. Times of windows become ISO 8601 text, lists and maps JSON,
+    and bytes hexadecimal digits.
     """
     for i, field in enumerate(flat.schema):
         if field.name in (START, END):
@@ -112,8 +110,8 @@ def json_rows(table: pa.Table) -> str:
 
 
 def _for_doubles(column: pa.ChunkedArray) -> list[Any]:
-    """Return the values of a column as objects for `json.dumps`. Whole numbers beyond 2^53 are text. Values are
-    converted one by one only if the column contains values that JSON cannot represent.
+    """Return the values of a column as objects for `json.dumps`. Whole numbers beyond 2^53 become text. Values are
+    converted one by one only if the column has values that JSON cannot represent.
     """
     kind = column.type
     if pa.types.is_timestamp(kind) and kind.tz is not None:
@@ -130,8 +128,8 @@ def _for_doubles(column: pa.ChunkedArray) -> list[Any]:
 
 
 def json_value(value: Any, exact: int | None = None) -> Any:
-    """Return a value for `json.dumps`. Values that JSON cannot represent become text, and so do whole numbers above
-    ``exact`` or below -``exact``. Other values are unchanged.
+    """Return a value as an object for `json.dumps`. Values that JSON cannot represent become text, and so do whole
+    numbers above ``exact`` or below -``exact``. Other values are returned unchanged.
     """
     if isinstance(value, dict):
         return {name: json_value(v, exact) for name, v in value.items()}
@@ -152,7 +150,7 @@ def json_value(value: Any, exact: int | None = None) -> Any:
 
 
 def _iso_length(value: dt.timedelta) -> str:
-    """Return a duration in seconds as an ISO 8601 duration.
+    """Return the ISO 8601 text of a duration, in seconds.
 
     >>> _iso_length(dt.timedelta(minutes=1, milliseconds=500)), _iso_length(dt.timedelta(seconds=-2))
     ('PT60.5S', '-PT2S')

@@ -267,8 +267,8 @@ def newest_level(frame: TiltFrame, step: int | None) -> TimeWindow:
 
 
 def range_level(frame: TiltFrame, moments: Instants, step: int | None, span: int, text: str) -> TimeWindow:
-    """Return the level from which the ranges that end at the moments are merged: the coarsest level of which the steps
-    and the ranges are multiples.
+    """Return the level from which the ranges that end at the moments are merged: the coarsest level whose length
+    divides the steps and the ranges.
 
     For a single moment, the result must not be older than with the finest level. Raise `Unanswerable` if the ranges do
     not consist of complete windows of any level.

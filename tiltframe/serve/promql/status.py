@@ -1,7 +1,7 @@
 """Responses about the server itself, in the format of Prometheus. The web page of Prometheus and Grafana's data source
 request them.
 
-The server scrapes no targets and evaluates no rules, so the lists of these are empty.
+The server scrapes no targets and evaluates no rules, so its lists of targets and rules are empty.
 """
 
 from __future__ import annotations
