@@ -73,7 +73,10 @@ def read_accessor(states: pa.Array, accessor: str, *arguments: Any) -> pa.Array:
 
 
 def _or_declared(accessor: Accessor) -> Accessor:
-    """Call the function's own method in place of an accessor if the function declares one of the same name."""
+    """Return an accessor that calls the method that a function declares under the same name, if there is one.
+
+    For states of other functions, it calls ``accessor``.
+    """
     name = accessor.__name__
 
     @wraps(accessor)
@@ -88,7 +91,10 @@ def _or_declared(accessor: Accessor) -> Accessor:
 
 
 def _call(function: Function, method: AccessorMethod, states: pa.Array, arguments: tuple[Any, ...]) -> pa.Array:
-    """Call an accessor that the function declares, and check its result."""
+    """Return the values of an accessor that the function declares, one per state, and null for a null state.
+
+    Raise ``TypeError`` for a wrong number of arguments, or if the method returns other values than it declares.
+    """
     required_count = 0 if method.is_optional else 1
     allowed_count = 0 if method.parameter is None else 1
     if not required_count <= len(arguments) <= allowed_count:
@@ -127,8 +133,8 @@ def quantile(states: pa.Array, q: float) -> pa.Array:
 def rank(states: pa.Array, value: float) -> pa.Array:
     """Return the share of values that are at most ``value``, in [0, 1]: the cumulative distribution.
 
-    For dds, the result is exact for some value within α of ``value``. For hdr, it is exact for some value with the same
-    significant digits. NaN is never counted.
+    The result is the exact share of another value. For dds, the relative distance of this value from ``value`` is at
+    most α. For hdr, it has the same significant digits. NaN is never counted.
     """
     value, function = number(value), function_of(states)
     state = function.own_state
@@ -139,7 +145,7 @@ def rank(states: pa.Array, value: float) -> pa.Array:
 
 
 def number(value: float) -> float:
-    """Return a number for `rank` as a float; raises ``ValueError`` for other values."""
+    """Return the argument of `rank` as a float. Raise ``ValueError`` unless it is a number and not NaN."""
     if isinstance(value, bool) or not isinstance(value, Real) or math.isnan(value):
         raise ValueError(f"rank needs a number; got {shown(value)}")
     return float(value)
@@ -238,7 +244,7 @@ def bounds(states: pa.Array, sigmas: float = 2.0) -> pa.Array:
 
 
 def standard_errors(sigmas: float) -> float:
-    """Return a number of standard errors as a float; raises ``ValueError`` unless it is a finite number above 0."""
+    """Return the argument of `bounds` as a float. Raise ``ValueError`` unless it is a finite number above 0."""
     if isinstance(sigmas, bool) or not isinstance(sigmas, Real) or not 0 < sigmas < math.inf:
         raise ValueError(
             f"sigmas, the distance of the bounds in standard errors, must be finite and above 0; got {shown(sigmas)}"
@@ -252,7 +258,7 @@ ACCESSORS: dict[str, Callable[..., pa.Array]] = {
 
 
 def parameters_of(accessor: str, function: type[Function]) -> dict[str, bool]:
-    """Return the names of an accessor's parameters after the states, each with whether it is optional.
+    """Return the parameters of an accessor that follow the states, as name → whether it is optional.
 
     >>> parameters_of("quantile", get("dds")), parameters_of("bounds", get("approx_count_distinct"))
     ({'q': False}, {'sigmas': True})
@@ -282,7 +288,7 @@ def functions_with(accessor: str) -> list[str]:
 
 
 def result_type(accessor: str, function: type[Function] | None = None) -> pa.DataType:
-    """Return the type of an accessor's results. The function is required for accessors that it declares itself.
+    """Return the type of an accessor's results. ``function`` must be passed if it declares the accessor itself.
 
     >>> result_type("count")
     DataType(int64)
@@ -314,8 +320,9 @@ def accessors_of(function: type[Function]) -> list[str]:
 
 @cache
 def _record_of(function: type[Function]) -> frozenset[str]:
-    """Return the names of the numeric fields of a function's record, or an empty result if it does not return a
-    record.
+    """Return the names of the fields in a function's results for floats.
+
+    The result is empty if they are not records.
     """
     try:
         result = function().result_type(function().state_type(pa.float64()))
@@ -325,7 +332,7 @@ def _record_of(function: type[Function]) -> frozenset[str]:
 
 
 def _is_read_by(reader: type[Count | Avg | Stdev], function: Function) -> bool:
-    """Return whether a function can read the states of another one."""
+    """Return whether ``reader`` can compute its results from the states of ``function``."""
     reading, state = reader(), function.own_state
     return state == reading.own_state or state in reading.reads
 

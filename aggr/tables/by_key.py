@@ -48,19 +48,20 @@ def reduce_by(
     carried: Arrays = MappingProxyType({}),
     timezone: str = "UTC",
 ) -> pa.Table:
-    """Reduce rows to one state per group and column of states. The result is a table in the order of the keys.
+    """Reduce rows to a table with one row per group, in the order of the keys: the keys, and columns of states.
 
-    `aggr.tables.keys` provides the keys, and `aggr.tables.state_plan` the columns of states. ``times`` are the event
-    times, which first and last need. ``carried`` are columns whose values the keys determine. The value of one row per
-    group is kept.
+    ``keys`` are computed by `aggr.tables.keys`, and ``states`` by `aggr.tables.state_plan`. ``times`` are the event
+    times, which functions such as first need. ``carried`` are columns that have only one value per group. The result
+    contains them after the keys.
     """
     groups, row_of_group = group_by(list(keys.values()), rows.num_rows)
-    values: dict[object, Values] = {}  # measures with equal values share the quantities that are computed from them
+    # measures of the same values share these, and the quantities that are cached in them
+    values: dict[object, Values] = {}
     reduced = {}
     for column in states:
         measure = column.measure
-        # The names of the columns are part of the key, because a measure may read a text column or its column of
-        # numbers, depending on the table.
+        # the names of the columns are part of the key, because in some tables a measure reads the number column in the
+        # place of a text column
         read = measure.reads, measure.columns(rows.column_names)
         if read not in values:
             values[read] = measure.values(rows, groups, times, timezone)
@@ -80,12 +81,12 @@ def merge_by(
     *,
     unknown: bool = False,
 ) -> pa.Table:
-    """Merge the states of each group. The result is a table in the order of the keys. `CheckedStates` are not checked
-    again.
+    """Merge states to a table with one row per group, in the order of the keys.
 
-    With a ``max_ratio`` below 1, the table is returned unchanged if merging would leave more than this share of its
-    rows. ``carried`` is described in `reduce_by`. With ``unknown``, a null state is unknown, and the merged state of
-    its group is null. Otherwise, null counts as an identity.
+    ``functions`` contains the function of each column of states, and ``carried`` is described in `reduce_by`.
+    `CheckedStates` are not checked again. With a ``max_ratio`` below 1, the table is returned unchanged if it has more
+    groups than this share of its rows. With ``unknown``, a null state makes the merged state of its group null;
+    otherwise, it does not affect the merged state.
     """
     table = arrow_of(states)
     groups, row_of_group = group_by(list(keys.values()), table.num_rows)
@@ -111,9 +112,9 @@ def merge_by(
 def _with_key(
     error: Exception, keys: Arrays, row_of_group: pa.Array, group: int | None, measure: str | None = None
 ) -> Exception:
-    """Return an error whose message also contains the window and the keys of a group.
+    """Return an error whose message also contains the keys of ``group``, which may include the start of its window.
 
-    With ``measure``, its name is put before the message. Leave it out if the message already names the measure.
+    ``measure`` is put before the message. It is None if the message already names the measure.
     """
     text = str(error) if measure is None else f"{measure}: {error}"
     if group is not None and keys:
@@ -122,8 +123,9 @@ def _with_key(
 
 
 def _first_refused(measure: Measure, values: Values) -> int | None:
-    """Return the first group whose rows a measure rejects, or None if it accepts each group separately or rejects the
-    type.
+    """Return the first group whose rows a measure rejects.
+
+    Return None if the measure accepts each group separately, or also rejects a column without rows.
     """
 
     def refuses(low: int, high: int) -> bool:
@@ -137,7 +139,10 @@ def _first_refused(measure: Measure, values: Values) -> int | None:
 
 
 def _first_unmerged(function: Function, states: pa.ChunkedArray | CheckedStates, groups: Groups) -> int | None:
-    """Return the first group whose states cannot be merged, such as lists beyond their limit."""
+    """Return the first group whose states cannot be merged, for example because its list exceeds the limit.
+
+    Return None if the states of each group can be merged.
+    """
     column = one_array(arrow_of(states))
 
     def refuses(low: int, high: int) -> bool:
@@ -152,8 +157,10 @@ def _first_unmerged(function: Function, states: pa.ChunkedArray | CheckedStates,
 
 
 def _first_of(refuses: Callable[[int, int], bool], n: int) -> int | None:
-    """Return the first number in [0, n) that ``refuses`` rejects, found by bisection, or None if it rejects the empty
-    range.
+    """Return the first number in [0, n) that is rejected, found by bisection.
+
+    ``refuses(low, high)`` is whether a number in [low, high) is rejected. Return None if none is rejected, or if the
+    empty range is rejected too.
     """
     if n == 0 or refuses(0, 0):
         return None
@@ -170,10 +177,11 @@ def _first_of(refuses: Callable[[int, int], bool], n: int) -> int | None:
 def subtract_by(
     states: pa.Table, subtracted: pa.Table, keys: Sequence[str], functions: Mapping[str, Function]
 ) -> pa.Table:
-    """Subtract merged states from other states, key by key. Keys without remaining rows are left out.
+    """Return ``states`` without the rows of ``subtracted``. Keys without remaining rows are left out.
 
-    Both are tables from `merge_by`. A null state is unknown, and so is the remainder. Raises `CannotSubtract`, which
-    names column and key, for a key that does not exist, and for the same reasons as `aggr.Function.subtract`.
+    Both tables are results of `merge_by` with one row per key. If a state is null, which means unknown, the difference
+    is null. Raise `CannotSubtract`, which names the column and the key, for a key that ``states`` does not have, and
+    for the same reasons as `aggr.Function.subtract`.
     """
     columns = [pa.chunked_array([*states.column(key).chunks, *subtracted.column(key).chunks]) for key in keys]
     groups, _ = group_by([normalize(column) for column in columns], states.num_rows + subtracted.num_rows)
@@ -210,14 +218,14 @@ def subtract_by(
 
 
 def check_subtractable(functions: Mapping[str, Function]) -> None:
-    """Raise ``TypeError`` if columns of states cannot be subtracted; the message names them."""
+    """Raise ``TypeError`` if the states of a column cannot be subtracted. The message names these columns."""
     fixed = [f"{name} ({function.name})" for name, function in functions.items() if not function.own_state.counted_by]
     if fixed:
         raise TypeError(CANNOT_SUBTRACT.format(f"the states of {listed(fixed)}"))
 
 
 def _without_unknown(merged: pa.Array, states: pa.ChunkedArray, groups: Groups) -> pa.Array:
-    """Replace a merged state by null if a state in its group is null."""
+    """Return the merged states, with null for each group that has a null in ``states``."""
     if not states.null_count:
         return merged
     missing = groups.ids[one_array(states).is_null().to_numpy(zero_copy_only=False)]
@@ -232,12 +240,11 @@ def finish_by(
     measures: Mapping[str, tuple[str, Measure]],
     neighbours: Mapping[str, Neighbours] = MappingProxyType({}),
 ) -> pa.Table:
-    """Compute results. ``measures`` names each result, the column of states that it is computed from, and its measure.
+    """Return a table with the keys and the results of measures.
 
-    Results named in ``neighbours`` are computed with the points of other rows.
-
-    `CheckedStates` are not checked again. An error names the measure, and the first row from whose state no result can
-    be computed.
+    ``measures`` contains, for each result, the name of its column of states and its measure. Results whose names are in
+    ``neighbours`` also use points of other rows. `CheckedStates` are not checked again. An error names the measure, and
+    the keys of the first row whose result cannot be computed.
     """
     table = arrow_of(states)
     columns = {name: table.column(name) for name in keys}
@@ -253,7 +260,10 @@ def finish_by(
 
 
 def _first_unreadable(function: Function, states: pa.ChunkedArray, error: Exception) -> tuple[int | None, Exception]:
-    """Return the first row that has no result, and its error; None and ``error`` if each row has a result by itself."""
+    """Return the first row whose result cannot be computed, and its error.
+
+    Return None and ``error`` if the result of each row can be computed by itself.
+    """
     low, high = 0, len(states)
     while high - low > 1:
         middle = (low + high) // 2
@@ -270,7 +280,7 @@ def _first_unreadable(function: Function, states: pa.ChunkedArray, error: Except
 
 
 def _row_text(keys: pa.Table, row: int) -> str:
-    """Write the keys of a row: timestamps as ISO 8601, and other values in Python's notation."""
+    """Return the keys of a row as text: times in ISO 8601, and other values in Python's notation."""
     (key_values,) = keys.slice(row, 1).to_pylist()
     texts = {k: v.isoformat() if hasattr(v, "isoformat") else repr(v) for k, v in key_values.items()}
     return ", ".join(f"{k}={text}" for k, text in texts.items())
@@ -282,14 +292,14 @@ def columns_read(keys: Keys, states: Sequence[StateColumn], names: Collection[st
     Raises ``ValueError`` for a column that does not exist, or a text that is ambiguous.
     """
     _check_there(plain_keys(keys), names)
-    # before the measures, so that an unknown name in a key is reported for the key
+    # computed before the columns of measures, so that an error about an unknown name in a key names the key
     columns_of_keys = key_columns(keys, names)
     needed = [name for name in columns_reduced(keys, states, names) if name in names]
     return tuple(dict.fromkeys([*columns_of_keys, *needed]))
 
 
 def columns_reduced(keys: Keys, states: Sequence[StateColumn], names: Collection[str]) -> list[str]:
-    """Return the columns that measures read from the rows of `aggr.tables.keys.keyed`: columns of the data and keys.
+    """Return the columns that measures read: columns of the data, keys, and entry columns. They may repeat.
 
     Raises ``ValueError`` for a column that does not exist.
     """
@@ -306,7 +316,10 @@ def _check_there(read: Iterable[str], names: Collection[str]) -> None:
 def check_rows(
     schema: pa.Schema, keys: Keys, states: Sequence[StateColumn], time: pa.DataType, more: Sequence[str] = ()
 ) -> None:
-    """Raise ``ValueError`` or ``TypeError`` unless a schema has valid keys, valid inputs and the columns ``more``."""
+    """Raise ``ValueError`` or ``TypeError`` unless rows of a schema can be reduced.
+
+    The schema must have valid keys, the inputs of all measures, of types that they accept, and the columns ``more``.
+    """
     _check_there(more, schema.names)
     for name in [*more, *columns_read(keys, states, schema.names)]:
         if schema.names.count(name) > 1:
@@ -329,7 +342,7 @@ def check_rows(
 def states_fields(
     schema: pa.Schema, keys: Keys, states: Sequence[StateColumn], time: pa.DataType | None = None
 ) -> list[pa.Field]:
-    """Return the fields of the keys and the columns of states for rows of a schema."""
+    """Return the fields of a table of states that is reduced from rows of a schema: keys, then columns of states."""
     readable = schema_with_keys(keys, schema) if keys else schema
     state_types = [(c.name, c.measure.function.state_type(c.measure.input_type(readable, time))) for c in states]
     return [*key_fields(keys, schema), *(pa.field(name, dtype) for name, dtype in state_types)]

@@ -1,4 +1,4 @@
-"""Column uses: for each column of rows, whether keys and measures copy, order or compute with its values."""
+"""Column uses: how keys, measures and a condition use the values of each column of the rows."""
 
 from __future__ import annotations
 
@@ -21,9 +21,9 @@ _NONE: frozenset[Use] = frozenset()
 
 @dataclass(frozen=True)
 class ColumnUses:
-    """The texts that read columns: keys, inputs of measures, and a condition on rows.
+    """The keys, the measures and the condition ``where``, which read columns of the rows.
 
-    ``measures`` are grouped by the column of states that they share.
+    ``measures`` contains one tuple per column of states, with the measures that share it.
 
     Examples
     --------
@@ -38,9 +38,9 @@ class ColumnUses:
     where: str | None = None
 
     def among(self, names: Collection[str]) -> dict[str, frozenset[Use]]:
-        """Return the uses of the columns with these names; columns that are not read are left out.
+        """Return the uses of each column in ``names``. Columns that are not read are left out.
 
-        A text that reads another column is left out as well, because the frame raises an error for it later.
+        An expression that reads a column outside ``names`` is ignored; the frame raises an error for it later.
         """
         uses: dict[str, frozenset[Use]] = {}
         try:
@@ -69,18 +69,20 @@ class ColumnUses:
         return any(pa.types.is_null(schema.field(name).type) for name in read)
 
     def key_paths(self, names: Collection[str]) -> list[tuple[str, str]]:
-        """Return the column and the path of each key that is a column, a field in it, or the elements of a list."""
+        """Return the column and the path of each key that is a column, a field, or the elements of a list; see
+        `key_paths`.
+        """
         return key_paths(self.keys, names)
 
     def keys_may_read(self) -> tuple[str, ...]:
-        """Return the columns that keys might read, if the existing columns are unknown."""
+        """Return all columns that keys may read, for use before the existing columns are known."""
         return columns_keys_may_read(self.keys)
 
     def conflict(self, name: str) -> tuple[Measure, ...]:
-        """Return measures that share a state although one needs a column as text and another as numbers.
+        """Return the measures that share a state although one copies the column ``name`` and another needs its numbers.
 
-        The result is empty if there are none. ``arg_max('x', by='x')`` is not a conflict, because it has two inputs:
-        the values are returned as text, and the order compares numbers.
+        The result is empty without such a conflict. ``arg_max('x', by='x')`` is not a conflict, because the column is
+        used for two inputs: its values are copied as text for one, and compared as numbers for the other.
         """
         for group in self.measures:
             for same_input in zip(*(measure.input_uses() for measure in group), strict=True):
@@ -97,8 +99,9 @@ class ColumnUses:
 
 
 def _uses_in(text: str, names: Collection[str]) -> list[tuple[str, Use]]:
-    """Return the columns that a text reads, with their uses. The result is empty if it cannot be parsed or reads other
-    columns.
+    """Return the columns that a text reads, with their uses.
+
+    The result is empty if the text cannot be parsed, or reads a column that is not in ``names``.
     """
     with suppress(ValueError):
         if is_column(text, names):

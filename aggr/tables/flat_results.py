@@ -1,10 +1,10 @@
-"""Flat results: the fields of records as plain columns, with the same names for all readers of results.
+"""Flat results: the fields of records as separate columns. Their names are the same wherever results are read.
 
     latency {count, mean, quantiles {0.5, 0.99, 0.999}}
         ──▶  latency_count  latency_mean  latency_p50  latency_p99  latency_p99_9
 
-A field is named after its record and itself, with ``_`` between them. A quantile is named by its percentile, with ``_``
-for the point.
+The name of a column consists of the names of the record and of the field, joined by ``_``. The name of a quantile is
+its percentile, with ``_`` in place of the point.
 """
 
 from __future__ import annotations
@@ -20,9 +20,9 @@ _QUANTILES = "quantiles"
 
 
 def flattened(results: pa.Table) -> pa.Table:
-    """Convert every field of a record to a column, which is null if the record is null. Other columns are unchanged.
+    """Return results with a column for each field of a record. It is null if the record is null.
 
-    Raises ``ValueError`` if two columns would have the same name.
+    Other columns are unchanged. Raise ``ValueError`` if two columns would have the same name.
 
     >>> record = {"count": 2, "quantiles": {"0.5": 1.0, "0.999": 2.0}}
     >>> flattened(pa.table({"host": ["a"], "latency": [record]})).to_pylist()
@@ -38,7 +38,7 @@ def flattened(results: pa.Table) -> pa.Table:
 
 
 def flat_schema(schema: pa.Schema) -> pa.Schema:
-    """Return the schema of `flattened` for results of a schema; raises ``ValueError`` if names clash."""
+    """Return the schema of `flattened` for results of a schema. Raise ``ValueError`` if two names would be equal."""
     fields: dict[str, pa.Field] = {}
     for field in schema:
         for path, name, dtype in leaves(field.name, field.type):
@@ -49,7 +49,7 @@ def flat_schema(schema: pa.Schema) -> pa.Schema:
 
 
 def percentile_name(quantile: str) -> str:
-    """Return the name of a quantile, which is its percentile.
+    """Return the name of a quantile in flat results, such as ``p99`` for ``"0.99"``.
 
     >>> [percentile_name(q) for q in ("0.5", "0.999", "1", "0.145", "1e-05")]
     ['p50', 'p99_9', 'p100', 'p14_5', 'p0_001']
@@ -58,7 +58,7 @@ def percentile_name(quantile: str) -> str:
 
 
 def leaves(name: str, dtype: pa.DataType, path: Sequence[str] = ()) -> Iterator[tuple[list[str], str, pa.DataType]]:
-    """Yield the plain fields in a column: the path to each, its flat name and its type."""
+    """Yield the path, the flat name and the type of each field in a column that is not itself a record."""
     if not pa.types.is_struct(dtype):
         yield list(path), name, dtype
         return

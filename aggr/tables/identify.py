@@ -1,4 +1,4 @@
-"""Identification: determine from the states in a column to which function they belong."""
+"""Identification: find the function of the states in a column, from their type and contents."""
 
 from __future__ import annotations
 
@@ -48,7 +48,10 @@ def function_of(states: pa.Array | pa.ChunkedArray) -> Function:
 
 
 def _named(states: pa.Array) -> type[Function] | None:
-    """Return the function that is named in the states, or None if there are no states."""
+    """Return the function that the states name, or None for a column without states.
+
+    Raise ``ValueError`` if they name several functions, and ``TypeError`` if the function is not registered.
+    """
     if class_of(states.type) is None:
         return None
     owners = pc.unique(states.drop_null().field(FUNCTION)).to_pylist()
@@ -64,14 +67,14 @@ def _named(states: pa.Array) -> type[Function] | None:
 
 
 def class_of(dtype: pa.DataType) -> type[Function] | None:
-    """Return the first registered function by name whose states have this type, or None if there is none.
+    """Return the first registered function, in the order of names, whose states have this type, or None.
 
     Several functions can have states of the same type; only the states themselves contain the name of their function.
     """
     return _class_among(functions(), dtype) if pa.types.is_struct(dtype) else None
 
 
-@lru_cache(maxsize=256)  # Each query asks for the same types many times.
+@lru_cache(maxsize=256)  # cached, because a query looks up the same types many times
 def _class_among(registered: tuple[type[Function], ...], dtype: pa.DataType) -> type[Function] | None:
     fields = frozenset(f.name for f in dtype)
     able = [function for function in registered if _has_layout(function, fields)]

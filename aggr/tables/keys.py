@@ -34,7 +34,7 @@ from aggr.arrow.sort_keys import has_order
 from aggr.sql.entry_columns import entry_column
 from aggr.sql.inputs import columns_in, is_column, may_read, quoted, type_in, values_in
 
-Keys = Mapping[str, str]  # maps the name of a key to a column of that name, or to an expression
+Keys = Mapping[str, str]  # name of a key -> the column of that name, or an expression
 
 _ELEMENT_KEY = re.compile(r"\s*each\s*\((.*)\)\s*", re.IGNORECASE | re.DOTALL)
 _KEYS_OF = re.compile(r"\s*map_keys\s*\((.*)\)\s*", re.IGNORECASE | re.DOTALL)
@@ -46,8 +46,10 @@ _LISTS = (
 
 
 class Elements(NamedTuple):
-    """The elements of lists or records: the row of each element, in ascending order, its key, and in a record its
-    value.
+    """The elements of a column of lists or records. Each array has one entry per element, in the order of rows.
+
+    ``rows`` contains the row of each element. ``keys`` contains the elements of lists, or the keys of records.
+    ``values`` contains the values of records, and is None for lists.
     """
 
     rows: np.ndarray[Any, Any]
@@ -56,7 +58,11 @@ class Elements(NamedTuple):
 
 
 class Keyed(NamedTuple):
-    """Rows, each repeated once per group, with their original row numbers and the values of their keys."""
+    """Rows with their keys. A row that belongs to several groups is repeated for each of them.
+
+    ``places`` contains the original number of each row, or is None if rows are not repeated. ``keys`` has the values of
+    each key, one per row.
+    """
 
     rows: pa.Table
     places: np.ndarray[Any, np.dtype[np.intp]] | None
@@ -95,10 +101,10 @@ def each(column: str) -> str:
 
 
 def checked_keys(keys: object, what: str = "keys") -> dict[str, str]:
-    """Check keys, which are names of columns, or a mapping from name to column or expression; raises ``ValueError`` for
-    others.
+    """Return keys as name → column or expression. Raise ``ValueError`` if they are not valid.
 
-    A key in a list of names, or whose text equals its name, is the column of that name, or the field of a struct.
+    ``keys`` is such a mapping, or a list of column names. A key whose text equals its name is the column of that name,
+    or the field of a struct. ``what`` is the word for the keys in error messages.
 
     >>> checked_keys(["host"]), checked_keys({"route": "lower(route)"})
     ({'host': 'host'}, {'route': 'lower(route)'})
@@ -117,15 +123,18 @@ def checked_keys(keys: object, what: str = "keys") -> dict[str, str]:
 
 
 def described_keys(keys: Keys) -> list[Any]:
-    """Describe keys as plain data. A key that is a column of the same name is described by its name, and any other key
-    by a dict. `read_keys` restores the keys.
+    """Return keys as a list for JSON, which `read_keys` reads.
+
+    A key whose text equals its name becomes its name, and any other key a dict with one item.
     """
     return [name if name == text else {name: text} for name, text in keys.items()]
 
 
 def read_keys(described: object) -> Any:
-    """Restore keys from the output of `described_keys`. Other objects are returned unchanged, and `checked_keys` raises
-    an error for them.
+    """Return the keys that `described_keys` has converted to a list.
+
+    Objects of another form are returned unchanged, and lists with a repeated key as the list of names, so that
+    `checked_keys` raises an error for them.
     """
     if not isinstance(described, Iterable) or isinstance(described, str | Mapping):
         return described
@@ -139,17 +148,17 @@ def read_keys(described: object) -> Any:
 
 
 def plain_keys(keys: Keys) -> tuple[str, ...]:
-    """Return the names of the keys that are columns of the same name."""
+    """Return the names of the keys whose text equals their name."""
     return tuple(name for name, text in keys.items() if name == text)
 
 
 def shown_keys(keys: Keys) -> str:
-    """Write keys in one line."""
+    """Return keys as text, such as ``host, route=lower(route)``."""
     return ", ".join(name if name == text else f"{name}={text}" for name, text in keys.items())
 
 
 def key_columns(keys: Keys, names: Collection[str]) -> tuple[str, ...]:
-    """Return the columns among ``names`` that keys read; raises the same errors as `columns_in`."""
+    """Return the columns among ``names`` that keys read. Raise ``ValueError`` for the same reasons as `columns_in`."""
     read: list[str] = []
     for name, text in keys.items():
         lists = _each_of(name, text, names)
@@ -159,7 +168,7 @@ def key_columns(keys: Keys, names: Collection[str]) -> tuple[str, ...]:
 
 
 def key_paths(keys: Keys, names: Collection[str]) -> list[tuple[str, str]]:
-    """Return the column and the path of each key that is a column, a field in it, or the elements of a list.
+    """Return the column and the path of each key that is a column, a field of it, or the elements of such a list.
 
     >>> keys = {"host": "host", "day": "http.day", "tag": "each(tags)", "hour": "hour(at)"}
     >>> key_paths(keys, ["host", "http", "tags", "at"])
@@ -167,7 +176,7 @@ def key_paths(keys: Keys, names: Collection[str]) -> list[tuple[str, str]]:
     """
     paths = []
     for name, text in keys.items():
-        with suppress(ValueError):  # a text that cannot be read is rejected with the frame
+        with suppress(ValueError):  # the frame raises an error for a text that cannot be parsed
             source = _each_of(name, text, names) or text
             path = source if source in names else sql.column_of(source)
             column = None if path is None else sql.column_in(path, names)
@@ -177,7 +186,7 @@ def key_paths(keys: Keys, names: Collection[str]) -> list[tuple[str, str]]:
 
 
 def columns_keys_may_read(keys: Keys) -> tuple[str, ...]:
-    """Return the columns that keys might read, if the existing columns are unknown."""
+    """Return all columns that keys may read, for use before the existing columns are known."""
     columns: list[str] = []
     for name, text in keys.items():
         inner = _ELEMENT_KEY.fullmatch(text)
@@ -186,7 +195,7 @@ def columns_keys_may_read(keys: Keys) -> tuple[str, ...]:
 
 
 def key_fields(keys: Keys, schema: pa.Schema) -> list[pa.Field]:
-    """Return the fields of the key columns in tables of states, for rows of a schema.
+    """Return the fields of the key columns in tables of states that are reduced from rows of a schema.
 
     Raises ``TypeError`` for a key whose type cannot be grouped, and ``ValueError`` for the same reasons as
     `columns_in`.
@@ -195,9 +204,10 @@ def key_fields(keys: Keys, schema: pa.Schema) -> list[pa.Field]:
 
 
 def keyed(rows: pa.Table, keys: Keys, needed_columns: Collection[str], timezone: str = "UTC") -> Keyed:
-    """Compute the keys of rows. If a key consists of the elements of a list, repeat a row once per element.
+    """Return rows with the values of their keys. If a key is ``each`` of a list, a row is repeated for each element.
 
-    If rows are repeated, this applies only to the ``needed_columns``.
+    The keys and entry columns that are in ``needed_columns`` are added to the rows. If rows are repeated, only the
+    columns in ``needed_columns`` are repeated, and the others are left out.
     """
     names = rows.column_names
     plain, lists = dict[str, pa.Array](), dict[str, Elements]()
@@ -225,33 +235,37 @@ def keyed(rows: pa.Table, keys: Keys, needed_columns: Collection[str], timezone:
 
 
 def key_column(column: pa.Array | pa.ChunkedArray) -> pa.Array:
-    """Return a column in the form of a key. All NaN are one key, and both zeros are one key, as in Spark."""
+    """Return a column in the form in which keys are grouped.
+
+    All NaN are equal, and both zeros are equal, as in Spark.
+    """
     if pa.types.is_dictionary(column.type) and not pa.types.is_floating(column.type.value_type):
         return one_array(column)  # already encoded
     return normalize_floats(normalize(column).cast(key_type(column.type)))
 
 
 def key_type(dtype: pa.DataType) -> pa.DataType:
-    """Return the type of a stored key column, which is text for a column of nulls."""
+    """Return the type in which a key column of type ``dtype`` is stored.
+
+    A column of the null type is stored as text.
+    """
     return pa.string() if pa.types.is_null(dtype) else normalized_type(dtype)
 
 
 def _is_column(name: str, text: str, names: Collection[str]) -> bool:
-    """Return whether a key is the column of its name, rather than a field of another column."""
+    """Return whether a key is the column of its own name, and not an expression or a field of another column."""
     return name == text and (text in names or sql.column_in(text, names) is None)
 
 
 def names_with_keys(keys: Keys, names: Collection[str]) -> list[str]:
-    """Return the names of all columns that measures may read: columns of the data, keys, and columns with the entries
-    of records.
-    """
+    """Return the names of all columns that measures may read: columns of the data, keys, and entry columns."""
     own = [name for name, text in keys.items() if name != text and name not in names]
     entries = [entry_column(record, name) for name, record in records_of_keys(keys, names).items()]
     return [*names, *own, *entries]
 
 
 def schema_with_keys(keys: Keys, schema: pa.Schema) -> pa.Schema:
-    """Return the schema of the columns in `names_with_keys`; raises the same errors as `key_fields`."""
+    """Return ``schema`` with the keys and entry columns of `names_with_keys`. Raise the same errors as `key_fields`."""
     names = schema.names
     fields = [pa.field(name, _key_type(name, text, schema)) for name, text in keys.items() if name not in names]
     fields = [field for field in fields if keys[field.name] != field.name]
@@ -265,7 +279,7 @@ def schema_with_keys(keys: Keys, schema: pa.Schema) -> pa.Schema:
 
 
 def records_of_keys(keys: Keys, names: Collection[str]) -> dict[str, str]:
-    """Return the record of each key that is ``each(record)`` or ``each`` of its keys, by the name of the key."""
+    """Return the record of each key that is ``each(record)`` or ``each(map_keys(record))``, by the name of the key."""
     records = dict[str, str]()
     for name, text in keys.items():
         inner = _each_of(name, text, names)
@@ -276,7 +290,10 @@ def records_of_keys(keys: Keys, names: Collection[str]) -> dict[str, str]:
 
 
 def _record_in(inner: str, names: Collection[str]) -> str | None:
-    """Return the record whose keys a text lists: ``fields``, ``map_keys(fields)`` or ``fields.key``."""
+    """Return ``fields`` if a text is ``fields``, ``map_keys(fields)`` or ``fields.key``, and None for other texts.
+
+    The column or path that is returned may have another type than a record.
+    """
     if inner in names:
         return inner
     call = _KEYS_OF.fullmatch(inner)
@@ -294,7 +311,7 @@ def _is_call(text: str) -> bool:
 
 
 def _each_of(name: str, text: str, names: Collection[str]) -> str | None:
-    """Return the column or the expression of lists in a text with `each`, or None for any other text."""
+    """Return the column or the expression inside ``each(…)``, or None if the text of a key does not have this form."""
     match = None if name == text or text in names else _ELEMENT_KEY.fullmatch(text)
     if match is None:
         return None
@@ -313,7 +330,10 @@ def _type_of(text: str, schema: pa.Schema) -> pa.DataType:
 
 
 def _entry_value_type(dtype: pa.DataType) -> pa.DataType | None:
-    """Return the type of the values in records, or None if a type is not a record or its values have many types."""
+    """Return the type of the values of a record.
+
+    Return None if ``dtype`` is another type, or its values differ in type.
+    """
     if not is_record(dtype):
         return None
     try:
@@ -351,7 +371,7 @@ def _key_type(name: str, text: str, schema: pa.Schema) -> pa.DataType:
 
 
 def _check_reads(name: str, text: str, names: Collection[str]) -> None:
-    """Raise ``ValueError`` for a key whose expression reads no column, because the key would be constant."""
+    """Raise ``ValueError`` if the expression of a key does not read a column, because the key would be constant."""
     if text in names or _is_column(name, text, names) or sql.columns_of(text, "expression"):
         return
     quoted_name = _QUOTED_NAME.fullmatch(text.strip())
@@ -360,7 +380,7 @@ def _check_reads(name: str, text: str, names: Collection[str]) -> None:
 
 
 def _plain_lists(column: pa.Array | pa.ChunkedArray) -> pa.Array:
-    """Convert a column of any list type to plain lists with 32-bit offsets."""
+    """Return a column of any list type as an array of large lists, whose offsets have 64 bits."""
     lists = one_array(column)
     if pa.types.is_large_list(lists.type):
         return lists
@@ -376,8 +396,9 @@ def _plain_lists(column: pa.Array | pa.ChunkedArray) -> pa.Array:
 
 
 def _elements_of(text: str, rows: pa.Table, timezone: str) -> Elements:
-    """Return the elements for which rows are repeated. These are the elements of a list, the keys of a record, or the
-    ``key`` fields of a list of records.
+    """Return the elements for which ``each(text)`` repeats rows.
+
+    They are the elements of lists, the keys of records, or the ``key`` fields of lists of records.
     """
     names = rows.column_names
     record = _record_in(text, names)
@@ -393,7 +414,7 @@ def _elements_of(text: str, rows: pa.Table, timezone: str) -> Elements:
 
 
 def _with_columns(rows: pa.Table, columns: Mapping[str, pa.Array], needed: Collection[str]) -> pa.Table:
-    """Add the needed columns that the rows do not have."""
+    """Return rows with those of ``columns`` whose names are in ``needed`` and which the rows do not have."""
     for name, column in columns.items():
         if name in needed and name not in rows.column_names:
             rows = versions.append_column(rows, name, column)
@@ -403,9 +424,10 @@ def _with_columns(rows: pa.Table, columns: Mapping[str, pa.Array], needed: Colle
 def _combined(
     lists: Mapping[str, Elements], rows: int
 ) -> tuple[np.ndarray[Any, Any], dict[str, pa.Array], dict[str, np.ndarray[Any, Any]]]:
-    """Combine each element of a row in one list with each element of the row in the other lists.
+    """Return all combinations of the elements of a row, one element of each list.
 
-    Return the row of each combination and, by the name of each list, its element and the index of that element.
+    ``rows`` is the number of rows. Return the row of each combination and, by the name of each list, the element in
+    each combination, and its index in the list's `Elements`.
     """
     places, numbers = np.arange(rows), dict[str, np.ndarray[Any, Any]]()
     for place, (name, elements) in enumerate(lists.items()):

@@ -13,16 +13,19 @@ import pyarrow as pa
 
 from aggr.workers import Workers
 
-REDUCE_ROWS = 1 << 19  # the rows per call of reduce: enough to amortize the call, and few enough to fit into the cache
-# the maximum of rows per call, for groups with few rows: merging more tables would cost more time than the cache saves
+# the number of rows per call of reduce: enough to amortize the call, and few enough to fit into the cache
+REDUCE_ROWS = 1 << 19
+# the maximum number of rows per call, if groups have few rows: with fewer, merging takes longer than the cache saves
 _MOST_ROWS = 1 << 20
-_MANY = 32  # groups with at least this many rows count as large
-MAX_RATIO = 0.7  # partial states are merged if at most this share of them would remain
-_UNSEEN = 7  # after a table with nearly as many groups as rows, this many tables are passed on without counting groups
-_MERGE_BYTES = 1 << 27  # the bytes of partial states that are collected before they are merged
+_MANY = 32  # if a table has fewer rows per group, the next tables have more rows
+# rows are reduced, and states merged, only if the number of groups is at most this share of their number
+MAX_RATIO = 0.7
+_UNSEEN = 7  # after a table with nearly as many groups as rows, the groups of this number of tables are not counted
+_MERGE_BYTES = 1 << 27  # partial states are merged when they have this size in bytes
 # after freeing a block of this size, glibc keeps blocks of up to 32 MiB, and up to twice as much free memory
 _KEPT_BYTES = 31 << 20
-_FIRST_ROWS = 1 << 16  # the rows of the first table if memory is limited, because the size of states is unknown
+# the number of rows of the first table if memory is limited, because the size of states is not known yet
+_FIRST_ROWS = 1 << 16
 
 
 def partial_states(
@@ -39,12 +42,13 @@ def partial_states(
     reduce : rows -> states
     merge : states -> fewer states, or the same states if merging is not worthwhile
     max_bytes : int, optional
-        When the merged states reach this size, they are yielded and a new table is started, so that memory is limited.
+        The size in bytes at which merged states are yielded and a new table is begun. Without it, memory is not
+        limited.
 
     Returns
     -------
     iterator of tables of states
-        A group may occur more than once. If there are no rows, one empty table is yielded for its types.
+        A group may occur more than once. If there are no rows, one empty table is yielded, which has the types.
     """
     return map(itemgetter(1), adaptive_states(batches, reduce, merge, max_bytes))
 
@@ -57,13 +61,12 @@ def adaptive_states(
     groups: Callable[[pa.Table], int] | None = None,
     jobs: int = 1,
 ) -> Iterator[tuple[bool, pa.Table]]:
-    """Reduce a stream of batches like `partial_states`, or pass rows on unchanged if reducing would leave too many
-    states.
+    """Reduce a stream of batches like `partial_states`, but yield rows unchanged if they have too many groups.
 
     This is known as adaptive partial aggregation. If a table has nearly as many groups as rows, its states would need
-    more memory than the rows, and would still have to be merged later. As long as this is the case, groups are counted
-    in only one of eight tables, because counting takes as long as reducing. Otherwise, they are counted in every table,
-    because a stream may change.
+    more memory than the rows, and would still have to be merged later. While this is the case, groups are counted in
+    only one of eight tables, because counting takes as long as reducing. Otherwise, the groups of every table are
+    compared with its rows, because a stream may change.
 
     Parameters
     ----------
@@ -84,7 +87,9 @@ def adaptive_states(
     spread, unseen = groups is not None, 0
 
     def states_or_rows(table: pa.Table) -> tuple[bool, int, pa.Table]:
-        """Return whether rows were reduced, the number of rows, and their states or the rows."""
+        """Return whether the rows were reduced, their number, and the table of their states, or of the rows
+        themselves.
+        """
         nonlocal spread, unseen
         if spread and groups is not None:
             if unseen:
@@ -121,14 +126,13 @@ def adaptive_states(
                 size, room = 0, least_room
     if partials:
         partials = [_joined(partials, merge)]
-        yield True, partials.pop()  # removed from the list, so that only the consumer has a reference to the table
+        yield True, partials.pop()  # popped, so that the consumer has the only reference to the table, and can free it
 
 
 def _keep_freed_memory() -> None:
-    """Make glibc keep freed memory for the next table. It does so after it has freed a block of `_KEPT_BYTES`.
+    """Allocate and free a block of `_KEPT_BYTES`. From then on, glibc keeps freed memory for the next table.
 
-    Getting new memory from the system takes as long as the computation that uses it. The block itself is never
-    accessed.
+    Getting new memory from the system would take as long as the computation that uses it. The block is not accessed.
     """
     np.empty(_KEPT_BYTES, np.uint8)
 
@@ -138,10 +142,10 @@ def _joined(partials: list[pa.Table], merge: Callable[[pa.Table], pa.Table]) -> 
 
 
 def _ahead(tables: Iterator[pa.Table]) -> Iterator[pa.Table]:
-    """Fetch the next table while the current one is processed, so that the source does not wait.
+    """Yield the tables. A thread computes the next table while the consumer processes the current table.
 
-    A consumer that stops early does not wait for the source. The thread ends after its current table, and does not
-    prevent the process from exiting.
+    A consumer that stops early does not wait for the source. The thread ends after the table that it is computing, and
+    does not prevent the process from exiting.
     """
     requests: SimpleQueue[bool] = SimpleQueue()
     fetched: SimpleQueue[pa.Table | BaseException | None] = SimpleQueue()
@@ -160,18 +164,22 @@ def _ahead(tables: Iterator[pa.Table]) -> Iterator[pa.Table]:
 def _fetch(
     tables: Iterator[pa.Table], requests: SimpleQueue[bool], fetched: SimpleQueue[pa.Table | BaseException | None]
 ) -> None:
-    """Send one table per request, and None after the last table. If a table fails, the exception is sent instead."""
+    """Put the next of ``tables`` into ``fetched`` for each True in ``requests``, and None after the last table.
+
+    If the source raises an exception, the exception is put instead. A False ends the thread.
+    """
     while requests.get():
         try:
             table = next(tables, None)
-        except BaseException as error:  # raised again in the thread that requested the table
+        except BaseException as error:  # `_ahead` raises it again, in the thread of the consumer
             table = error
         fetched.put(table)
 
 
 def _gathered(batches: Iterable[pa.RecordBatch], want: list[int]) -> Iterator[pa.Table]:
-    """Join small batches into tables of ``want[0]`` rows. The first table may have no rows, and is sent for its
-    types.
+    """Yield tables of joined batches, each of at least ``want[0]`` rows except the last one.
+
+    ``want`` may change in between. If there are no rows, one empty table is yielded, which has the types.
     """
     pending: list[pa.RecordBatch] = []
     rows, has_yielded = 0, False
@@ -186,12 +194,12 @@ def _gathered(batches: Iterable[pa.RecordBatch], want: list[int]) -> Iterator[pa
 
 
 def _pieces(batch: pa.RecordBatch) -> Iterator[pa.RecordBatch]:
-    """Cut a batch into tables of at most ``REDUCE_ROWS``, because larger arrays would need new memory each time."""
+    """Yield slices of a batch of at most `REDUCE_ROWS` rows. Larger arrays would need new memory each time."""
     return (batch.slice(start, REDUCE_ROWS) for start in range(0, max(batch.num_rows, 1), REDUCE_ROWS))
 
 
 def joined_batches(batches: list[pa.RecordBatch]) -> pa.Table:
-    """Join batches into a table with one chunk."""
+    """Return the rows of batches as a table in which each column has one chunk."""
     table = pa.Table.from_batches(batches)
     rows = sum(batch.num_rows for batch in batches)
     if table.num_rows != rows:

@@ -34,10 +34,10 @@ Places = NDArray[np.int64]
 
 
 class Runs(NamedTuple):
-    """The runs of ranges of rows: the rows that are used, the run of each row, and the runs of each range.
+    """The division of the rows ``[begin, end)`` into runs, for ranges of rows.
 
-    ``groups`` contains the run of each row in ``[begin, end)``. Range ``i`` consists of the runs ``[first[i],
-    last[i])``.
+    ``groups`` contains the run of each of these rows; other rows are not in any range. Range ``i`` consists of the runs
+    ``[first[i], last[i])``.
     """
 
     begin: int
@@ -143,25 +143,28 @@ def merge_runs(function: Function, states: pa.StructArray, first: Places, last: 
 
 
 def _growing(first: Places, last: Places) -> bool:
-    """Return whether overlapping ranges begin at the same run, so that each extends the previous one."""
+    """Return whether ranges that overlap begin at the same run, so that the later range extends the earlier one."""
     return bool(((first[1:] == first[:-1]) | (first[1:] >= last[:-1])).all())
 
 
 def _starts(first: Places, last: Places, n: int) -> Places:
-    """Return the segment of each run. A segment begins at each run at which a range begins."""
+    """Return the segment of each of ``n`` runs. A segment begins at each run at which a range begins."""
     starts = np.zeros(n, np.int64)
     starts[first[last > first]] = 1
     return np.cumsum(starts)
 
 
 def _is_one_range_per_run(last: Places, n: int) -> bool:
-    """Return whether there is one range for each run, in the order of runs."""
+    """Return whether there are ``n`` ranges, and range ``i`` ends with run ``i``."""
     return len(last) == n and bool((last == np.arange(1, n + 1)).all())
 
 
 @compiled
 def _boundaries(first: Places, last: Places) -> Places:
-    """Select boundaries so that every range contains or touches at least one boundary and crosses at most one."""
+    """Return boundaries between runs. Each range that is not empty contains or touches at least one of them.
+
+    At most one boundary lies inside a range.
+    """
     boundaries, count, boundary = np.empty(len(first), np.int64), 0, np.int64(-1)
     for i in range(len(first)):
         if last[i] > first[i] and first[i] >= boundary:
@@ -172,19 +175,19 @@ def _boundaries(first: Places, last: Places) -> Places:
 
 
 def _forwards(function: Function, states: pa.StructArray, segments: Places, begin: int) -> pa.StructArray:
-    """Merge each state from ``begin`` on with the previous states of its segment."""
+    """Return each state from ``begin`` on, merged with the states before it in its segment."""
     return scan(function, states.slice(begin), segments[begin:])
 
 
 def _backwards(function: Function, states: pa.StructArray, segments: Places, begin: int, end: int) -> pa.StructArray:
-    """Merge each state in ``[begin, end)`` with the following states of its segment."""
+    """Return each state in ``[begin, end)``, merged with the states after it in its segment."""
     back = pa.array(np.arange(end - 1, begin - 1, -1))
     merged = scan(function, states.take(back), -segments[begin:end][::-1])
     return merged.take(pa.array(np.arange(end - begin - 1, -1, -1)))
 
 
 def scan(function: Function, states: pa.StructArray, segments: Places) -> pa.StructArray:
-    """Merge each state with all previous states of its segment.
+    """Return each state merged with all states before it in its segment.
 
     Parameters
     ----------
@@ -208,23 +211,28 @@ def scan(function: Function, states: pa.StructArray, segments: Places) -> pa.Str
     state = function.own_state
     if not state.merges_by_field:
         return _climbed(states, levels, lambda pairs, groups: function.merge(mark_as_checked(pairs), groups).states)
-    fields = state.fields  # field by field, because constant fields need not be moved
+    fields = state.fields  # each field is scanned by itself, so that constant fields are not copied
     return state.pack({name: _climbed(states.field(name), levels, f.merge) for name, f in fields.items()}, len(states))
 
 
 class _Level(NamedTuple):
-    """One level of a scan: the pairs of adjacent states, and the origin of each result."""
+    """One level of the plan of a scan: which states are merged to pairs, and the origin of each result.
+
+    In each segment, the states 0 and 1, 2 and 3, … are pairs. A last state without a partner is a pair by itself.
+    """
 
     pairs: Groups  # the pair of each state
-    even: Places  # the first states of pairs, without the first states of segments
+    even: Places  # the first state of each pair, except for the first pair of a segment
     before: Places  # for each state in `even`, the previous pair, whose result is merged with the state
-    both: Groups  # groups each state in `even` with the result of the previous pair
+    both: Groups  # the groups in which each state in `even` is merged with the result of the previous pair
     alone: Places  # the first state of each segment
-    source: Places  # the index of each result among those of the pairs, of `even` and of `alone`, end to end
+    source: Places  # the index of each result in the results of the pairs, of `even` and of `alone`, in this order
 
 
 def _levels(segments: Places) -> list[_Level]:
-    """Plan a scan: pairs of adjacent states, pairs of pairs, and so on, until each segment is a single state."""
+    """Return the levels of a scan: pairs of adjacent states, pairs of pairs, and so on, until each segment is one
+    state.
+    """
     levels: list[_Level] = []
     while True:
         n = len(segments)
@@ -233,7 +241,8 @@ def _levels(segments: Places) -> list[_Level]:
             return levels
         lengths = np.diff(heads, append=n)
         place = np.arange(n) - np.repeat(heads, lengths)
-        earlier = np.cumsum((lengths + 1) // 2) - (lengths + 1) // 2  # the pairs of earlier segments
+        # for each segment, the number of pairs in earlier segments
+        earlier = np.cumsum((lengths + 1) // 2) - (lengths + 1) // 2
         pair = np.repeat(earlier, lengths) + place // 2
         count = int(pair[-1]) + 1
         even, alone = np.flatnonzero((place % 2 == 0) & (place > 0)), np.flatnonzero(place == 0)
@@ -255,8 +264,10 @@ def _levels(segments: Places) -> list[_Level]:
 
 
 def _climbed(column: pa.Array, levels: list[_Level], merge: Callable[[pa.Array, Groups], pa.Array]) -> pa.Array:
-    """Scan a column according to a plan. The merged pairs are scanned first, and the results for the other states
-    follow from them.
+    """Return the scan of a column by the plan ``levels``.
+
+    The merged pairs are scanned first. They give the results for the second states of pairs, from which the results for
+    the first states follow.
     """
     if not levels:
         return column

@@ -18,7 +18,7 @@ from aggr.tables.result_names import result_values
 
 
 def is_expression(text: object) -> bool:
-    """Return whether a value is the text of an expression over results, which contains no aggregate functions.
+    """Return whether a value is text with an expression that reads columns. Calls of aggregate functions are not.
 
     >>> is_expression("errors / n"), is_expression("count(x)"), is_expression(3)
     (True, False, False)
@@ -32,7 +32,7 @@ def is_expression(text: object) -> bool:
 
 
 def split_results(results: Mapping[str, object]) -> tuple[dict[str, Measure], dict[str, str]]:
-    """Return the measures, and the expressions over results, of a mapping of both.
+    """Return the measures of a mapping, and its expressions over results, each by name.
 
     Raises ``ValueError`` for a value that is neither.
     """
@@ -51,7 +51,9 @@ def split_results(results: Mapping[str, object]) -> tuple[dict[str, Measure], di
 
 
 def results_in(text: str, names: Collection[str]) -> dict[str, list[str]]:
-    """Return the names that an expression reads, each with the results that it may be, or may be a field of.
+    """Return the names that an expression reads, each with the results in ``names`` that it may refer to.
+
+    A name refers to the result of this name. If it does not exist, the name may refer to a field of several results.
 
     >>> results_in("p_mean + n - host", ["p", "n"])
     {'p_mean': ['p'], 'n': ['n'], 'host': []}
@@ -111,8 +113,8 @@ def with_expressions(
 ) -> pa.Table:
     """Return results with the columns of expressions, which are computed one after another.
 
-    By default these columns are the last ones. If ``order`` has the names of all results, these columns are in its
-    order, and columns that are not results, such as keys, come first.
+    An expression may read the expressions before it. The new columns come last. If ``order``, the names of all results,
+    is passed, columns that are not results, such as keys, come first, and then the results in this order.
 
     >>> results = pa.table({"errors": [1], "n": [4]})
     >>> with_expressions(results, {"rate": "errors / n", "percent": "rate * 100"}, "UTC").to_pylist()

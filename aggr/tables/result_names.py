@@ -24,7 +24,7 @@ _LIKELY = (pa.float64(), pa.int64(), pa.timestamp("us", "UTC"), pa.string(), pa.
 
 
 def named_results(schema: pa.Schema) -> dict[str, list[str]]:
-    """Return the names of all results and of their fields, each with its path.
+    """Return the names of all results and of their fields, as name → path: the column and the fields inside it.
 
     >>> schema = pa.schema([("n", pa.int64()), ("p", pa.struct([("mean", pa.float64())]))])
     >>> named_results(schema)
@@ -42,12 +42,16 @@ def named_results(schema: pa.Schema) -> dict[str, list[str]]:
 
 
 def flat_names(schema: pa.Schema) -> list[str]:
-    """Return the names of flat results, in their order."""
+    """Return the names of the columns that flat results of a schema have, in their order."""
     return list(dict.fromkeys(flat for field in schema for _, flat, _ in leaves(field.name, field.type)))
 
 
 def names_read(text: str, what: str, names: Collection[str], candidates: Iterable[str]) -> tuple[str, ...]:
-    """Return the results that a text reads. An unknown name raises ``ValueError``, which lists the candidates."""
+    """Return the names that a condition or an expression reads.
+
+    Raise ``ValueError`` for a name that is not in ``names``. It suggests one of ``candidates``. ``what`` is the word
+    for the text in the message; for "having" it is a condition.
+    """
     read = sql.columns_of(text, "condition" if what == "having" else "expression")
     for name in read:
         if name not in names:
@@ -56,7 +60,7 @@ def names_read(text: str, what: str, names: Collection[str], candidates: Iterabl
 
 
 def check_having(having: str | None, schema: pa.Schema, timezone: str = "UTC") -> None:
-    """Raise ``ValueError`` unless a condition can be evaluated for results of a schema."""
+    """Raise ``ValueError`` unless ``having`` is a condition that can be evaluated for results of a schema."""
     if having is None:
         return
     if not is_name(having):
@@ -65,17 +69,16 @@ def check_having(having: str | None, schema: pa.Schema, timezone: str = "UTC") -
 
 
 def results_where(having: str, results: pa.Table, timezone: str = "UTC") -> Flags:
-    """Return a mask of the results for which a condition is true. Times are interpreted in a time zone."""
+    """Return a mask of the rows of results for which a condition is true. Times without a zone are in ``timezone``."""
     return sql.rows_where(having, _columns_read(having, "having", results), timezone)
 
 
 def result_values(
     text: str, results: pa.Table, timezone: str = "UTC", to: str = "order by"
 ) -> pa.ChunkedArray | pa.Array:
-    """Return the result that a text names, or compute an expression over results. ``to`` is the purpose, for error
-    messages.
+    """Return the values of the result that a text names, or of an expression over results, one per row.
 
-    Raises ``ValueError`` for a text that is not a result or an expression of results.
+    Raise ``ValueError`` for another text. Its message contains ``to``, the purpose of the values.
     """
     paths = named_results(results.schema)
     if text in paths:
@@ -89,7 +92,7 @@ def result_values(
 
 
 def check_having_names(having: str | None, columns: Iterable[str], measures: dict[str, Measure]) -> None:
-    """Raise ``ValueError`` for a condition that contains an unknown name, before the types of the rows are known.
+    """Raise ``ValueError`` if a condition contains an unknown name. The types of the rows need not be known.
 
     ``columns`` are the result columns that are not measures.
     """
@@ -104,8 +107,9 @@ def check_having_names(having: str | None, columns: Iterable[str], measures: dic
 
 
 def _likely_field(name: str, measure: Measure) -> pa.Field | None:
-    """Return the field of a measure's results for a likely input type. The type does not affect the names in the
-    field.
+    """Return the field of a measure's results for the first type in `_LIKELY` that the measure accepts, or None.
+
+    The names in the field do not depend on the type.
     """
     for dtype in _LIKELY:
         try:
@@ -118,8 +122,9 @@ def _likely_field(name: str, measure: Measure) -> pa.Field | None:
 
 
 def _columns_read(text: str, what: str, results: pa.Table) -> pa.Table:
-    """Return the columns that a text reads, with the names in the text. If it reads none, one arbitrary column is
-    returned.
+    """Return a table of the results and fields that a text reads, under the names that it uses.
+
+    If it does not read any, the table has the first column of the results, which has the number of rows.
     """
     paths = named_results(results.schema)
     read = names_read(text, what, paths, flat_names(results.schema))

@@ -128,8 +128,8 @@ def jaccard(left: pa.Array, right: pa.Array) -> pa.Array:
 def _chosen(left: pa.Array, right: pa.Array, common: bool) -> pa.Array:
     function, pair, valid = _paired(left, right)
     left_sketches, right_sketches = _sketches(pair)
-    # If an empty operand makes the result empty, the result is exact: its theta is 1, whatever the theta of the other
-    # operand.
+    # if an empty operand makes the result empty, the result is exact, and its theta is the maximum, whatever the theta
+    # of the other operand
     is_empty = left_sketches.are_empty | (right_sketches.are_empty & common)
     thetas = np.where(is_empty, NO_THRESHOLD, np.minimum(left_sketches.thetas, right_sketches.thetas))
     chosen = _among(left_sketches, right_sketches, thetas, common)
@@ -137,7 +137,11 @@ def _chosen(left: pa.Array, right: pa.Array, common: bool) -> pa.Array:
 
 
 def _paired(left: pa.Array, right: pa.Array) -> tuple[ApproxCountDistinct, list[pa.StructArray], pa.Array]:
-    """Check two columns. Return their function, the rows in which neither is null, and a mask of the returned rows."""
+    """Return the function of two columns of states, the states of the rows in which neither is null, and these rows'
+    mask.
+
+    Raise ``TypeError`` or ``ValueError`` unless they are states of approx_count_distinct, with equal k and length.
+    """
     function = function_of(left)
     if not isinstance(function, ApproxCountDistinct):
         raise TypeError(f"states of {function.name} are not sets; set operations need states of approx_count_distinct")
@@ -156,7 +160,10 @@ def _sketches(pair: Sequence[pa.StructArray]) -> list[Sketches]:
 
 
 def _among(sketches: Sketches, other: Sketches, thetas: Whole, common: bool) -> Sketches:
-    """Keep the hashes below theta that the other sketch has (``common``), or those that it does not have."""
+    """Return sketches with the thetas ``thetas`` and a part of the hashes below them, row by row.
+
+    With ``common``, these are the hashes that the sketch in ``other`` also has; otherwise, those that it does not have.
+    """
     return Sketches(
         thetas, *_select_hashes(sketches.hashes, sketches.places, other.hashes, other.places, thetas, common)
     )
@@ -166,7 +173,7 @@ def _among(sketches: Sketches, other: Sketches, thetas: Whole, common: bool) -> 
 def _select_hashes(
     hashes: Whole, places: Whole, other_hashes: Whole, other_places: Whole, thetas: Whole, common: bool
 ) -> tuple[Whole, Whole]:
-    """Keep the hashes below theta that the other sketch in the row has (``common``), or those that it does not have."""
+    """Return the hashes that `_among` selects, and their offsets. ``places`` are the offsets of each row's hashes."""
     chosen, chosen_places = np.empty(len(hashes), np.int64), np.zeros(len(places), np.int64)
     at: Int = np.int64(0)
     for row in range(len(thetas)):

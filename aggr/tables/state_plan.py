@@ -1,4 +1,4 @@
-"""The plan: which columns of states a frame needs. Measures that can share a state share a column."""
+"""The plan: the columns of states that a frame needs. Measures that can be computed from one state share a column."""
 
 from __future__ import annotations
 
@@ -10,9 +10,11 @@ from aggr.measure import Measure
 
 @dataclass(frozen=True)
 class StateColumn:
-    """One column of states, named after the first measure that is computed from it. ``measure`` reduces and merges it.
+    """One column of states, with the name of the first measure that is computed from it.
 
-    ``readers`` are the measures that are computed from it, by name, unless the frame was read from a store.
+    ``measure`` reduces rows to the states and merges them. ``serves`` contains the names of all measures that are
+    computed from the states, and ``readers`` these measures by name. ``readers`` is empty if the frame was read from a
+    store.
     """
 
     name: str
@@ -21,8 +23,9 @@ class StateColumn:
     readers: Mapping[str, Measure] = field(default_factory=dict, compare=False)
 
     def read(self, names: Collection[str]) -> tuple[str, ...]:
-        """Return the columns among ``names`` that the measure reads. An error names all measures that are computed from
-        these states.
+        """Return the columns among ``names`` that the measure reads.
+
+        A ``ValueError`` names all measures that are computed from these states.
         """
         try:
             return self.measure.columns(names)
@@ -31,8 +34,9 @@ class StateColumn:
 
 
 def plan(measures: Mapping[str, Measure]) -> tuple[StateColumn, ...]:
-    """Select the smallest number of columns of states. For example, sum, avg, var, stdev and count of one column with
-    one condition need only one.
+    """Return the columns of states from which all measures can be computed. There are as few columns as possible.
+
+    For example, sum, avg, var, stdev and count of one column, with the same condition, need only one column of states.
 
     >>> import aggr
     >>> [c.serves for c in plan({"n": aggr.count("x"), "mean": aggr.avg("x"), "sd": aggr.stdev("x")})]
@@ -51,7 +55,7 @@ def plan(measures: Mapping[str, Measure]) -> tuple[StateColumn, ...]:
 
 
 def holder(columns: Sequence[StateColumn], measure: Measure) -> StateColumn | None:
-    """Return the column of states from which a measure can be computed, or None if there is none.
+    """Return the first of ``columns`` from which a measure can be computed, or None if it cannot be computed.
 
     >>> import aggr
     >>> columns = plan({"p": aggr.dds("x", [0.5])})
@@ -63,7 +67,7 @@ def holder(columns: Sequence[StateColumn], measure: Measure) -> StateColumn | No
 
 
 def holds(candidate: Measure, measure: Measure) -> bool:
-    """Return whether a measure can be computed from the states of another measure.
+    """Return whether ``measure`` can be computed from the states of ``candidate``.
 
     >>> import aggr
     >>> holds(aggr.var("x"), aggr.sum("x")), holds(aggr.sum("x"), aggr.var("x")), holds(aggr.var("y"), aggr.sum("x"))
@@ -77,6 +81,9 @@ def holds(candidate: Measure, measure: Measure) -> bool:
 
 
 def _rows_of(measure: Measure) -> tuple[object, ...]:
-    """Return a key that identifies the rows and values of a state: its columns and its condition."""
+    """Return the columns and the condition of a measure.
+
+    If they are equal, the states of two measures have equal inputs.
+    """
     inputs = {word: name for word, name in measure.named_inputs().items() if name is not None}
     return measure.column, measure.others, inputs, measure.where
