@@ -49,7 +49,7 @@ class AccessorMethod:
     parameter : str or None
         The name of the accessor's parameter after the states, or None if there is no such parameter.
     is_optional : bool
-        Whether the parameter has a default.
+        True if the parameter has a default, or if there is no parameter.
     """
 
     name: str

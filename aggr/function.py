@@ -147,7 +147,7 @@ class Function(ABC):
         Parameters
         ----------
         state_type : pa.StructType
-            As `state_type` returns it.
+            A type that the method `state_type` returns.
 
         Returns
         -------
@@ -180,7 +180,7 @@ class Function(ABC):
         raise NotImplementedError
 
     def check_input(self, dtype: pa.DataType) -> None:
-        """Raise an error for a type of input that the function does not take. By default, its rule decides.
+        """Raise an error for a type of input that the function does not take. By default, the rules in `takes` decide.
 
         Parameters
         ----------
@@ -415,7 +415,8 @@ class Function(ABC):
         Returns
         -------
         array of `result_type`, shape (rows,)
-            Null for a null state, for a state beyond an absorbing limit, and for a state without rows.
+            Null for a null state and for a state beyond an absorbing limit. Most functions also return null for a state
+            without rows; counts return 0.
 
         Raises
         ------

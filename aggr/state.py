@@ -59,15 +59,15 @@ class State(ABC):
     name : the word that is stored in each row, which is the name of the function that defines the state
     fields : name -> the field, which merges its part of the states
     parameters : name -> Arrow type, for the dataclass fields, which are stored in each row; other values raise an error
-    optional_parameters : name -> Arrow type, of dataclass fields that are in ``parameters`` unless they have their
-        default; states without them keep their layout, and are read as states of the default
-    optional_fields : names of the fields that only states with such parameters have
+    optional_parameters : name -> Arrow type, for dataclass fields that are among ``parameters``, and stored, only if
+        they do not have their default; a stored state without such a parameter is read as a state with the default
+    optional_fields : names of the fields that only states with optional parameters have
     versions : the layouts that can be read, ascending; the last one is written, and other versions raise an error
     counted_by : names of the fields that together count a state's rows, each row in exactly one field; rows can be
         subtracted from a state only if it has such fields and each field implements ``subtract``
     merges_by_field : whether each field is merged separately; False if `align` must convert several fields first
     rank : if a measure can be read from several states, a frame keeps the one with the highest rank, and the first
-        one of equal ranks; stored frames depend on it
+        one of equal ranks; it must not change, because stored frames depend on it
 
     Guarantee
     ---------
@@ -304,7 +304,7 @@ class State(ABC):
         if column.null_count:
             groups = groups.filter(column.is_valid().to_numpy(zero_copy_only=False))
             column = column.drop_null()
-        # merging a single state does not change it
+        # if each group has exactly one state, a merge only sorts the states by group
         is_single = len(groups) == groups.n and bool((groups.counts() == 1).all())
         if not is_checked:
             check_states(self, column, reading, is_named, in_full=is_single)

@@ -1,4 +1,4 @@
-"""Damage: the error for a column that cannot contain states."""
+"""Damaged states: the error for values that no state can have, and checks that raise it."""
 
 from __future__ import annotations
 

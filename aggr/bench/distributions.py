@@ -1,4 +1,4 @@
-"""Random values of chosen distributions, and tables of them for the columns of measures."""
+"""Random values of several distributions, and tables with such values in the columns that measures read."""
 
 from __future__ import annotations
 

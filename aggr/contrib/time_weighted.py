@@ -156,8 +156,8 @@ class DurationIn(SeriesFunction):
 
 
 def _area(series: Series, method: str, divisors: np.ndarray) -> np.ndarray:
-    """Return the area under each series in microseconds, divided by ``divisors``. NaN and infinities of duration 0 are
-    ignored.
+    """Return the area under each series (values times microseconds), divided by ``divisors``. NaN and infinities of
+    duration 0 are ignored.
     """
     special = np.zeros(len(divisors), np.int8)
     if method == "step":

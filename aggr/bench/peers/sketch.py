@@ -76,7 +76,7 @@ class SketchPeer(Peer):
         Returns
         -------
         dict
-            The allowed names, each with a value of the expected type.
+            The allowed names, each with the value in the expression or with its default.
 
         Raises
         ------
@@ -95,6 +95,6 @@ class SketchPeer(Peer):
         return parameters
 
     def sketch_name(self) -> str:
-        """Return the name in the expression."""
+        """Return the name of the sketch in the expression, such as ``kll``."""
         call = read_call(self.expression, name_alone=True)
         return self.expression if call is None else call.name
