@@ -1,7 +1,7 @@
 """Checked states: a store checks all states of a commit before it writes them.
 
 `tiltframe.TiltFrame.check_states` checks the columns, and the frame in the metadata of states. This module checks the
-rows: their levels and windows, and that the states of coarser levels equal the merged states of finer ones.
+rows: their levels and windows, and that the states of each coarser level equal the merged states of the finest level.
 """
 
 from __future__ import annotations
@@ -140,6 +140,6 @@ def _hashes(states: pa.Table, frame: TiltFrame) -> NDArray[np.uint64]:
 
 
 def _bytes_of(table: pa.Table) -> pa.Buffer:
-    """Serialize a table. Equal bytes mean equal tables, but equal tables may have different bytes."""
+    """Return a table as bytes. Tables with equal bytes are equal, but equal tables may have different bytes."""
     columns = [one_array(column) for column in table.columns]
     return pa.RecordBatch.from_arrays(columns, schema=table.schema).serialize()

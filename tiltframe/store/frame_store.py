@@ -1042,6 +1042,7 @@ class FrameStore:
         return {level.name: sum(map(len, mergeable(parts[level], level))) for level in parts}
 
     def _check_frame(self, frame: TiltFrame) -> None:
+        """Raise `OtherFrame` if the store has another frame than ``frame``; the message names the difference."""
         assert self._manifest is not None
         difference = frame.difference(self._manifest.frame)
         if difference:

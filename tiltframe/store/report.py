@@ -112,6 +112,7 @@ def inspect(backend: Backend, manifest: Manifest) -> Report:
 
 
 def _levels(backend: Backend, manifest: Manifest) -> list[LevelReport]:
+    """Return the report of each level, from the finest level to the coarsest."""
     snapshot, reports = snapshot_of(backend), []
     for level in manifest.frame.levels:
         parts = snapshot.of(level.name)

@@ -51,6 +51,8 @@ class _OpenPart(Part):
 
 
 class _SavedStream:
+    """The saved state of a stream into a store, with its pending commit."""
+
     def __init__(self, data: bytes) -> None:
         """Read the header of the data; raise ``ValueError`` if the data is not a saved state."""
         description, self._outgoing = read_extension(data)

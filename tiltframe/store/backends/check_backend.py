@@ -59,6 +59,8 @@ def check_backend(make_backend: Callable[[], Backend]) -> None:
 
 @dataclass
 class _Tried:
+    """A backend with a new store, and methods that write to it and compare its contents."""
+
     backend: Backend
     schema: pa.Schema
 
@@ -87,6 +89,7 @@ class _Tried:
         _expect(_same(self.rows(), states), why)
 
     def expect_conflict(self, why: str, transaction: Transaction) -> None:
+        """Check that a commit of the transaction raises `Conflict` and changes nothing."""
         before, rows = self.snapshot("w", "other"), self.rows()
         try:
             self.backend.commit(transaction)

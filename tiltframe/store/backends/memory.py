@@ -23,6 +23,8 @@ from windows import TimeWindow
 
 @dataclass
 class _Tables:
+    """The contents of a store in memory, which all backends of the same name share."""
+
     version: int = 0
     manifest: str = ""
     schema: pa.Schema | None = None

@@ -51,8 +51,9 @@ def append(
         Values to record with the states, such as the files from which the states were computed. They replace values
         that were recorded under the same names. The method `recorded` returns them.
     replacing : name -> plain data, optional
-        The values that the method ``recorded`` returned for the names in ``recorded``. If these values have changed
-        since, `CommitConflict` is raised. By default, no values may be recorded under these names yet.
+        The values that the store must have under the names in ``recorded``, as the method ``recorded`` returned them
+        earlier. If the store has other values, `CommitConflict` is raised. By default, the store must not have values
+        under these names.
     note : function of a text, optional
         A function that receives messages as text. One message is sent for each measure with ``beyond="null"`` that has
         groups beyond its limit, with the number of groups, and one for each measure with ``bad_values="skip"`` that has

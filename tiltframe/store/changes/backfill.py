@@ -198,6 +198,10 @@ def _spilling(batches: Batches) -> Add:
 
 
 def _of_function(rows: Rows, frame: TiltFrame, reading: ReadOptions) -> Add:
+    """Return a function that adds the rows that ``rows`` returns for a range. It raises ``ValueError`` if some of the
+    rows lie outside the range.
+    """
+
     def batches(span: Range) -> Iterator[pa.RecordBatch]:
         begin = dt.datetime.fromtimestamp(0, dt.UTC)
         data = rows(*(begin + dt.timedelta(microseconds=at) for at in span))

@@ -41,6 +41,7 @@ def compact_parts(
 def _compact_level(
     backend: Backend, manifest: Manifest, level: TimeWindow, *, before: int, progress: Progress
 ) -> tuple[int, int]:
+    """Merge the parts of one level. Return the number of merged parts, and the number of parts that replace them."""
     merged, written, is_current = 0, 0, False
     while not is_current:  # if another commit has removed a part of a group, the groups are listed again
         is_current = True

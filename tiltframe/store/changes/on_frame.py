@@ -16,7 +16,8 @@ Result = TypeVar("Result")
 def run_on_frame(
     backend: Backend, manifest: Manifest, attempt: Callable[[Attempt], Result], records: Iterable[str] = ()
 ) -> Result:
-    """Run a transaction like `run`; raise `OtherFrame` if the frame of the store is not that of `manifest`.
+    """Run a transaction like `run`; raise `OtherFrame` if the frame of the store has changed since ``manifest`` was
+    read.
 
     The snapshot of each attempt contains the records named in `records`, and the records `EXPIRED` and `KNOWN` of
     `tiltframe.store.log.records`.

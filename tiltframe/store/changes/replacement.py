@@ -73,7 +73,8 @@ class Replacement:
         return self.manifest.frame
 
     def write(self, states: pa.Table) -> str:
-        """Check states from `tiltframe.rollup`, and write those of the finest level; return a receipt.
+        """Check states from `tiltframe.rollup`, and write the states of the finest level; return a receipt for
+        `commit`.
 
         All states of one key and one window of the coarsest level must be in the same call. Raise the same errors as
         `tiltframe.FrameStore.replace`.
@@ -112,7 +113,7 @@ class Replacement:
 
 
 def checked_finest(states: pa.Table, frame: TiltFrame, span: Range) -> pa.Table:
-    """Check the states that are to replace a range, and return those of the finest level in stored types.
+    """Check the states that are to replace a range, and return the states of the finest level in stored types.
 
     Raise ``ValueError`` if the states do not belong to the frame, lie outside the range, or have results that cannot be
     computed. Nothing is written.

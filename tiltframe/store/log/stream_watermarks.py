@@ -18,7 +18,7 @@ from tiltframe.store.log.transaction import Transaction
 
 @dataclass(frozen=True)
 class StreamWatermark:
-    """The time before which a stream has closed its windows, which it records with a commit.
+    """The time before which a stream has closed its windows. The stream records this time with its commits.
 
     Parameters
     ----------

@@ -41,7 +41,7 @@ class Transaction:
     ranges : list of (level, range)
         Ranges of window starts. The readable parts in these ranges must not change before the commit.
     manifest : dict or None
-        The new manifest, as JSON.
+        The new manifest as plain data; None if the manifest does not change.
     schema : schema or None
         The schema that comes with a new manifest: all earlier columns, and optionally new ones.
 

@@ -140,7 +140,7 @@ def register_kind(kind: type[DerivedKey]) -> None:
 
 
 def key_kinds() -> Mapping[str, type[DerivedKey]]:
-    """Return all registered kinds of derived keys by their names, including those of entry points."""
+    """Return all registered kinds of derived keys, including the kinds of entry points, as name → class."""
     _load_others()
     return _KINDS
 

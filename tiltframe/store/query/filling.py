@@ -1,6 +1,6 @@
 """Filling: add windows without rows to the results of a query, and replace missing values.
 
-states ──▶ add the state of no rows for each missing window and key ──▶ results ──▶ null, zero, previous or linear
+states ──▶ add an empty state for each missing window and key ──▶ results ──▶ null, zero, previous or linear
 """
 
 from __future__ import annotations
@@ -162,6 +162,9 @@ def _previous(values: pa.Array, gaps: _Gaps) -> pa.Array:
 
 
 def _linear(values: pa.Array, gaps: _Gaps) -> pa.Array:
+    """Return the values of the rows to fill, interpolated over time between the nearest values of the same key. All
+    other rows, and rows before the first or after the last value of a key, are null.
+    """
     before, after = gaps.neighbours(values)
     valid = values.is_valid().to_numpy(zero_copy_only=False)
     inside = gaps.to_fill(values) & (before >= 0) & (after >= 0)

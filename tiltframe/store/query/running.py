@@ -1,4 +1,4 @@
-"""Running results: merge the state of each window with those of all earlier windows of its key in the range.
+"""Running results: merge the state of each window with the states of all earlier windows of its key in the range.
 
 counts of three windows     7    13     4
 running counts              7    20    24

@@ -9,9 +9,9 @@
 Any number of tasks may write files. A later commit of one process makes them visible atomically. A file that no commit
 has added is never read, and is removed by `vacuum`.
 
-Other programs may read the table, VACUUM and OPTIMIZE it. Conflicts are detected by this package, and delta-rs tries
-each commit once. The conflict detection of delta-rs (tested with 1.6.6, from two processes) is not used, because it
-rejects two commits that remove different files, and does not check records.
+Other programs may read the table, VACUUM and OPTIMIZE it. This package detects conflicts itself, and lets delta-rs try
+each commit only once. The conflict detection of delta-rs (tested with 1.6.6, from two processes) is not used, because
+it rejects two commits that remove different files, and does not check records.
 """
 
 from __future__ import annotations
@@ -88,8 +88,8 @@ class _Opened:
     parsed: Manifest | None = None
     parts: tuple[Part, ...] = ()
     records: tuple[RecordFile, ...] = ()
-    read: dict[str, Records] = field(default_factory=dict)  # the records in each file of records
-    verified: dict[str, str] = field(default_factory=dict)  # the verified digest of each file of the log
+    read: dict[str, Records] = field(default_factory=dict)  # the records in each file of records, by file name
+    verified: dict[str, str] = field(default_factory=dict)  # the digests of verified files of the log, by file name
 
 
 @dataclass(frozen=True)

@@ -59,7 +59,9 @@ class _OpenFiles:
         self._fragments: OrderedDict[FileVersion, ds.ParquetFileFragment] = OrderedDict()
 
     def limit(self, most_bytes: int) -> None:
-        """Set the limit in bytes. If the files exceed it, close those that were used least recently."""
+        """Set the maximum number of bytes of all footers. If they exceed it, close the files that were used least
+        recently.
+        """
         self._most_bytes = most_bytes
         self._close_oldest()
 
@@ -71,7 +73,7 @@ class _OpenFiles:
         return fragment
 
     def put(self, key: FileVersion, fragment: ds.ParquetFileFragment) -> None:
-        """Add an open file. If the files exceed the limit, close those that were used least recently."""
+        """Add an open file, and close the files that were used least recently if the footers exceed the limit."""
         before = self._fragments.pop(key, None)
         self._bytes += _footer_bytes(fragment) - (0 if before is None else _footer_bytes(before))
         self._fragments[key] = fragment
@@ -270,6 +272,9 @@ def _opened(name: str, folder: fs.FileSystem) -> ds.ParquetFileFragment:
 def _read(
     parts: Sequence[Part], folder: fs.FileSystem, schema: pa.Schema, span: Range | None, bounds: Sequence[KeyBound]
 ) -> pa.Table:
+    """Return the rows of parts whose windows start in ``span``, or all rows if ``span`` equals None. Raise
+    `DamagedStore` if a file does not have the number of rows that the log states.
+    """
     if not parts:
         return schema.empty_table()
     read_schema = stored_schema(schema)

@@ -81,5 +81,5 @@ def secrets(uri: str) -> set[str]:
 
 
 def _options(parts: SplitResult) -> list[tuple[str, str]]:
-    """Return the options of a URI. libpq does not decode a plus sign as a space."""
+    """Return the options of a URI as pairs of name and value. As in libpq, a plus sign does not stand for a space."""
     return parse_qsl(parts.query.replace("+", "%2B"), keep_blank_values=True)

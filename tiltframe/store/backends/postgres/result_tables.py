@@ -111,7 +111,7 @@ def replace(
 
 
 def _type_of_result(dtype: pa.DataType) -> str:
-    """Return PostgreSQL's type for a column of results."""
+    """Return PostgreSQL's type for a column of results. Types that PostgreSQL lacks are stored as JSON."""
     try:
         return sql_type(stored_type(dtype), "")
     except StoreError:

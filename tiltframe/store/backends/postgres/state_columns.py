@@ -119,6 +119,9 @@ def _leaf_types(name: str, dtype: pa.DataType) -> Iterator[tuple[str, pa.DataTyp
 
 
 def _leaves(name: str, column: pa.ChunkedArray | pa.Array) -> Iterator[pa.Array]:
+    """Yield the arrays of the innermost fields of a column, or the column itself if it is not a struct. Raise
+    `StoreError` if a struct that is not null has only null fields.
+    """
     values = one_array(column)
     if not pa.types.is_struct(values.type):
         yield values
