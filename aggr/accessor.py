@@ -32,7 +32,7 @@ from aggr.function import Function
 Method = TypeVar("Method", bound=Callable[..., pa.Array])
 
 _MARK = "_accessor_result_type"
-# SQL functions with these endings exist for every function: aggr_NAME_state, …
+# Every function has SQL functions with these endings, such as aggr_NAME_state, so no accessor may have these names.
 _RESERVED_NAMES = ("state", "merge", "finish", "list")
 
 

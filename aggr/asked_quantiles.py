@@ -1,4 +1,4 @@
-"""Quantiles as parameters: check their values, and name their results."""
+"""Quantiles as parameters: checks of their values, and the names of their results."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The numbers of groups and values that are missing in results, as states count them."""
+"""The numbers of groups and values that are missing in results. States contain these numbers."""
 
 from __future__ import annotations
 

@@ -11,5 +11,7 @@ class MissingExtra(ImportError):
     """
 
     def __init__(self, what: str, extra: str, error: ImportError) -> None:
-        """Write the message from the feature, its extra and the original error."""
+        """Create the error from ``what``, the feature that needs the extra, the extra's name, and the original
+        error.
+        """
         super().__init__(f"{what} needs the extra {extra}: pip install 'tiltframe[{extra}]' ({error})", name=error.name)

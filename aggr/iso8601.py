@@ -99,6 +99,8 @@ def _with_offset(times: pa.Array) -> pa.Array:
 
 
 def cast_extended(times: pa.Array) -> pa.Array:
-    """Parse texts in extended form that have a time of day and an offset; others become null."""
+    """Return the times of texts in extended form that have a time of day and an offset, in microseconds; other texts
+    become null.
+    """
     valid = pc.if_else(pc.match_substring_regex(times, _EXTENDED), times, pa.scalar(None, pa.string()))
     return valid.cast(pa.timestamp("us", "UTC")).cast(pa.timestamp("us"))

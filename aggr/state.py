@@ -80,7 +80,7 @@ class State(ABC):
     optional_fields: ClassVar[tuple[str, ...]] = ()
     versions: ClassVar[tuple[int, ...]] = (1,)
     merges_by_field: ClassVar[bool] = True
-    # states from whose columns this state can be read too; see `aggr.Function.reads`
+    # other states that contain the fields of this state, so that it can be read from them; see `aggr.Function.reads`
     reads: ClassVar[tuple[State, ...]] = ()
 
     # The attributes and methods that a state declares.

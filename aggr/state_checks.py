@@ -138,7 +138,7 @@ def checked(function: FunctionOfStates, states: pa.Array | pa.ChunkedArray) -> C
 
 
 def received(state: Layout, states: pa.Array | pa.ChunkedArray, reading: Reading) -> tuple[pa.Array, bool]:
-    """Return a column of states as one array, and whether the names in all rows have been verified.
+    """Return a column of states as one array, and whether all rows are known to have the name of ``state``.
 
     Raises ``TypeError`` if it is not an Arrow column, and `DamagedState` if offsets or indices are out of bounds.
     """

@@ -58,7 +58,7 @@ class Values:
 
     @property
     def present(self) -> Values:
-        """The values that are not null."""
+        """The rows whose value is not null."""
         # not cached, because an object that refers to itself is freed only by the garbage collector
         return self._valid if self.array.null_count else self
 

@@ -32,7 +32,7 @@ def warm(functions: Sequence[str] | None = None) -> list[str]:
                 with compile_at_once():
                     reduced.append((function, _states(function, _input(function, values))))
             except (TypeError, ValueError, OverflowError):
-                continue  # for example, hdr rejects negative numbers
+                continue  # The function rejects such values; hdr, for example, rejects negative numbers.
     for function, states in reduced:
         with compile_at_once():
             function.finish(states)

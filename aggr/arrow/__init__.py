@@ -1,1 +1,1 @@
-"""Plain helpers on Arrow columns."""
+"""Helpers for Arrow columns: types, bits, hashes, order and records."""

@@ -36,7 +36,9 @@ def _is_same_message(a: pa.Array, b: pa.Array) -> bool:
 
 @lru_cache(maxsize=1024)
 def _has_dictionary(dtype: pa.DataType) -> bool:
-    """Return whether a type has, or may have, a dictionary. Dictionaries are not part of a column's message."""
+    """Return whether a type is a dictionary, or contains one. The types inside an extension type are unknown, so it
+    counts as one. Dictionaries are not part of the message of a column.
+    """
     if pa.types.is_dictionary(dtype) or isinstance(dtype, pa.BaseExtensionType):
         return True
     return any(_has_dictionary(dtype.field(i).type) for i in range(dtype.num_fields))

@@ -124,8 +124,8 @@ def normalize_floats(values: pa.Array) -> pa.Array:
 
 
 def with_nulls(values: pa.Array, valid: pa.Array) -> pa.Array:
-    """Return an array with the values, in order, at the rows for which ``valid`` is true, and with nulls at the other
-    rows.
+    """Return as many rows as ``valid`` has. The rows that are true get the values, in their order, and the others are
+    null.
 
     >>> with_nulls(pa.array(["a", "b"]), pa.array([True, False, True])).to_pylist()
     ['a', None, 'b']

@@ -25,7 +25,8 @@ from aggr.compiling.jit import compiled
 
 Words = NDArray[np.uint64]
 
-NO_THRESHOLD = np.iinfo(np.int64).max  # the threshold of a sample of all rows; every hash of `hash64` is smaller
+# the threshold of a sample that contains all rows: every hash of `hash64` is smaller
+NO_THRESHOLD = np.iinfo(np.int64).max
 _LANES = 2
 # the hash of a null: 2^64 divided by the golden ratio, the increment of SplitMix64
 _NULL = np.uint64(0x9E3779B97F4A7C15)
@@ -78,7 +79,9 @@ def _combined(totals: Words, columns: Sequence[pa.Array]) -> Words:
 
 @compiled
 def _mixed(total: np.uint64, word: np.uint64, first: np.uint64, second: np.uint64) -> np.uint64:
-    """Mix a word into a hash; each bit of both affects all bits of the result."""
+    """Return a hash into which a word is mixed. Each bit of the hash and of the word affects all bits of the result.
+    ``first`` and ``second`` are multipliers.
+    """
     mixed = total * np.uint64(31) + word + np.uint64(1)
     mixed = (mixed ^ (mixed >> np.uint64(30))) * first
     mixed = (mixed ^ (mixed >> np.uint64(27))) * second

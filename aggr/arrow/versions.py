@@ -1,7 +1,7 @@
-"""Features of the installed pyarrow that its older supported versions lack, with what replaces them.
+"""Features of the installed pyarrow that older supported versions lack, and their replacements.
 
-Clusters bring their own pyarrow, from 14 on. No other module of `aggr`, `windows` and `tiltframe` asks for a version
-of pyarrow. A feature is detected by testing for it.
+Clusters bring their own pyarrow, from version 14 on. No other module of `aggr`, `windows` and `tiltframe` checks the
+version of pyarrow. This module tests whether a feature exists, rather than for a version.
 """
 
 from __future__ import annotations

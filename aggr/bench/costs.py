@@ -85,7 +85,7 @@ class MeasureCase:
         return self.measure.reduce(self.rows, Groups(self._ids(), self.group_count), self._times())
 
     def partial_states(self) -> pa.StructArray:
-        """Split the rows of each group into `PARTS` parts, and reduce each part to one state."""
+        """Split the rows of each group into `PARTS` parts. Return the states of all parts, group after group."""
         part = np.arange(len(self.rows)) % PARTS
         groups = Groups(self._ids() * PARTS + part, self.group_count * PARTS)
         return self.measure.reduce(self.rows, groups, self._times())

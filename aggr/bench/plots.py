@@ -70,7 +70,9 @@ def _draw_shuffled(report: Report, axes: Any) -> None:
 
 
 def _draw_lines(axes: Any, points: Sequence[tuple[str, int, float, bool]], label: str) -> None:
-    """Draw one line per name over the number of groups. Lines of peers are dashed."""
+    """Draw one line per name over the number of groups. A point is a name, a number of groups, a figure, and whether
+    the name is that of a peer, whose lines are dashed.
+    """
     for place, name in enumerate(dict.fromkeys(name for name, *_ in points)):
         line = sorted((groups, figure) for other, groups, figure, _ in points if other == name)
         is_peer = any(peer for other, *_, peer in points if other == name)

@@ -147,12 +147,12 @@ class Report:
     is_complete: bool = True
 
     def to_json(self) -> str:
-        """Write the figures as a JSON object."""
+        """Return the report as the text of a JSON object."""
         return json.dumps({"format": FORMAT, **asdict(self)}, indent=1, default=str)
 
     @classmethod
     def from_json(cls, text: str) -> Report:
-        """Restore figures that `to_json` wrote.
+        """Return the report that `to_json` has written.
 
         Raises
         ------

@@ -23,7 +23,8 @@ from aggr.measure import Measure
 
 ERROR_GROUPS = 5  # the number of groups whose errors are compared, for each distribution
 ERROR_ROWS = 20_000  # the number of rows in each group whose errors are compared
-FEWEST_ERROR_ROWS = 100  # the minimum number of rows in such a group; small data is divided into fewer groups
+# the minimum number of rows in a group whose errors are compared; small data is divided into fewer groups
+FEWEST_ERROR_ROWS = 100
 AUTO = "auto"
 
 
@@ -282,7 +283,7 @@ def _checked_plan(
         raise ValueError(f"more groups than rows: {shown(list(groups))} groups and {len(table):,} rows")
     peers: list[list[Peer]] = []
     for measure in measures:
-        # raises an error if the rows do not fit
+        # raises an error if the measure cannot be computed from the rows
         MeasureCase(measure, _with_groups(table.slice(0, 10), 1, seed), 1).answers()
         if against == AUTO:
             peers.append(counterparts(measure))

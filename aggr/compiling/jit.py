@@ -38,7 +38,9 @@ R = TypeVar("R")
 _LOOP = "__compiled_loop__"
 _FOLDERS: set[str] = set()
 _MACHINE_CODE: dict[Any, Callable[..., Any]] = {}  # the numba dispatcher of each loop that was compiled or loaded
-_PATIENCE = 2.0  # seconds per process, because a later process may need the code as well
+# The maximum seconds of interpreting per process. Afterwards loops are compiled, because a later process may need the
+# code as well.
+_PATIENCE = 2.0
 _LOAD_NUMBA = 0.6  # seconds that it takes to load numba and the code of a few loops
 _LOAD_CODE = 0.02  # seconds per loop whose code is on disk
 _COMPILE_BYTE = 3e-4  # seconds of compiling per byte of bytecode, of a loop and the loops that it calls
@@ -199,8 +201,9 @@ def _machine_code(loop: Any, inner: bool = False) -> Callable[..., Any]:
 
     called = {name: _machine_code(other, True) for name, other in _called(loop).items()}
     loop, original = FunctionType(loop.__code__, {**loop.__globals__, **called}, closure=loop.__closure__), loop
-    # Numba stores the code under this name. Numba checks whether the loop's file has changed. It does not check the
-    # files of other loops and of constants, which are part of the code as well, nor whether the code checks indices.
+    # Numba stores the code under this name, which contains a checksum of the loop, and whether indices are checked.
+    # Numba itself checks only whether the file of the loop has changed. It does not check the files of other loops and
+    # of constants, which are part of the code as well.
     bounds = "-bounds" * bool(getattr(numba.config, "BOUNDSCHECK", 0))
     update_wrapper(loop, original).__qualname__ += f"-{_fingerprint(original):08x}{bounds}{'-inner' * inner}"
     how: dict[str, Any] = {"nogil": True, "no_cpython_wrapper": inner, "no_cfunc_wrapper": True}

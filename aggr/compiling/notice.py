@@ -7,7 +7,7 @@ import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 
-_NOTICE_AFTER = 1.0  # seconds of compiling per process
+_NOTICE_AFTER = 1.0  # the seconds of waiting after which the function is called
 
 
 class _Notice:
@@ -39,7 +39,8 @@ def announce_compiling(announce: Callable[[], None] | None) -> None:
 
 @contextmanager
 def waiting_for_compiler() -> Iterator[None]:
-    """Count the time of the block as waiting for the compiler.
+    """Add the time that the block takes to the time of waiting for the compiler. After a second in total, the function
+    that `announce_compiling` has received is called.
 
     >>> with waiting_for_compiler():
     ...     pass

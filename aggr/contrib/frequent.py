@@ -1,7 +1,7 @@
 """frequent: the values that many rows have, among any number of distinct values, with a state of bounded size.
 
-cells         a CountMin sketch: each value is counted in one cell of every line; its least cell bounds its count
-candidates    the values with the least hashes over (value, event time); results list these
+cells         a CountMin sketch: each value is counted in one cell of every line; the smallest of them bounds its count
+candidates    the values with the smallest hashes of (value, event time); results list only these values
 
 The cells and the candidates depend only on the rows. Cells are sums. A candidate of all rows is also a candidate of the
 part that contains its smallest hash, because that part cannot have more values with smaller hashes than all rows have.

@@ -216,7 +216,7 @@ class Per(Function):
                 raise TypeError(f"where={measure.where!r} must be true or false; it is of type {kind}")
 
     def drop_null(self, values: Values) -> Values:
-        """Remove the rows whose key is null. Each measure removes the nulls of its own inputs."""
+        """Return the rows whose key is not null. Each measure removes the nulls of its own inputs."""
         if len(self.inputs) == 1:
             return values.present
         keys = values.array.field("key")

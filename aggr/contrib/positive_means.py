@@ -39,7 +39,7 @@ _ZERO = NEGATIVE  # the flag for a zero, whose logarithm is -inf
 
 @dataclass(frozen=True)
 class TermsState(State):
-    """An exact sum of one term per row, for numbers of at least 0."""
+    """The base class of states with an exact sum of one term per row. The numbers of the rows are at least 0."""
 
     counted_by: ClassVar[tuple[str, ...]] = ("count",)
 

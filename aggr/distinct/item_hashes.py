@@ -62,7 +62,9 @@ def words_by_group(values: Values, coupons: bool = False) -> tuple[Whole, int]:
 
 @compiled
 def item_hash(word: Int, kind: Int) -> Int:
-    """Return the hash of a word, or the word itself if it is a hash."""
+    """Return the hash of a word from `words_by_group`, or its coupon if ``kind`` contains 4. A word of the kind
+    `HASHES` is returned unchanged. Both zeros have the same hash, and so have all NaN.
+    """
     if kind == HASHES:
         return word
     if kind & DOUBLES:

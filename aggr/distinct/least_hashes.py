@@ -73,7 +73,7 @@ class Sketches:
 
     @property
     def are_empty(self) -> Flags:
-        """A mask of the sketches that certainly have no values, shape (n,)."""
+        """A mask of the sketches that have no hashes and do not exclude any, shape (n,). They have no values."""
         empty: Flags = (self.retained == 0) & (self.thetas == NO_THRESHOLD)
         return empty
 

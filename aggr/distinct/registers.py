@@ -122,7 +122,7 @@ class Registers(Field):
             raise DamagedState("contains coupons that are not in ascending order, or that no hash can produce")
 
     def estimates(self, column: pa.Array) -> Floats:
-        """Estimate the number of distinct values of each sketch, shape (n,)."""
+        """Return an estimate of the number of distinct values of each sketch, shape (n,)."""
         parts = self.parts(column)
         estimates = np.empty(len(parts.full))
         estimates[~parts.full] = -_APART * np.log1p(-parts.counts / _APART)
@@ -149,7 +149,7 @@ def _registers(words: Whole, kind: Int, starts: Whole, full: Flags, lg_k: Int) -
 
 
 def _of_registers(registers: Bytes) -> Floats:
-    """Estimate the distinct count of each row of registers by Ertl's improved raw estimate."""
+    """Return an estimate of the distinct count of each row of registers: Ertl's improved raw estimate."""
     n, size = registers.shape
     cells = np.arange(n)[:, np.newaxis] * (_MOST + 1) + registers
     counts = np.bincount(cells.ravel(), minlength=n * (_MOST + 1)).reshape(n, _MOST + 1)
@@ -163,7 +163,7 @@ def _of_registers(registers: Bytes) -> Floats:
 
 
 def _sigma(x: Floats) -> Floats:
-    """Compute ``x + x²·1 + x⁴·2 + x⁸·4 + …`` for x below 1."""
+    """Return Ertl's ``σ(x) = x + x²·1 + x⁴·2 + x⁸·4 + …`` for x below 1."""
     total, weight = x.copy(), 1.0
     for _ in range(64):
         x = x * x
@@ -173,7 +173,7 @@ def _sigma(x: Floats) -> Floats:
 
 
 def _tau(x: Floats) -> Floats:
-    """Compute ``(1 − x − Σ (1 − x^(2^-j))²·2^-j) / 3``, which is 0 for x = 0 and x = 1."""
+    """Return Ertl's ``τ(x) = (1 − x − Σ (1 − x^(2^-j))²·2^-j) / 3``, which is 0 for x = 0 and x = 1."""
     total, weight = 1.0 - x, 1.0
     at_ends = (x <= 0.0) | (x >= 1.0)
     for _ in range(64):

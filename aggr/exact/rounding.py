@@ -118,13 +118,13 @@ def root_of(top: int, exponent: int, bottom: int = 1) -> float:
 
 
 def whole_number(limbs: Limbs, i: int) -> int:
-    """Return number ``i`` as an integer; it must be whole."""
+    """Return the number at index ``i`` as an integer. It must be whole."""
     top, exponent = fraction(limbs, i)
     return top << exponent if exponent >= 0 else top >> -exponent
 
 
 def fraction(limbs: Limbs, i: int) -> tuple[int, int]:
-    """Return number ``i`` exactly, as the pair ``(top, exponent)`` of ``top · 2^exponent``."""
+    """Return the number at index ``i`` exactly, as the pair ``(top, exponent)`` of ``top · 2^exponent``."""
     top = 0
     for digit in limbs.digits[limbs.places[i] : limbs.places[i + 1]][::-1].tolist():
         top = (top << BITS) + digit

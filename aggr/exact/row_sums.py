@@ -108,7 +108,8 @@ def sum_powers(parts: Sequence[Numbers], degree: int) -> pa.StructArray:
     if degree not in (3, 4):
         raise ValueError(f"degree must be 3 or 4; got {degree}")
     arrays, groups = [part.array for part in parts], parts[0].groups
-    if len(parts) > 2 and len(groups) > _ROWS_OF_PARTS:  # no digit may exceed int64
+    # Rows are added in several passes, so that no digit exceeds int64.
+    if len(parts) > 2 and len(groups) > _ROWS_OF_PARTS:
         slices = [slice(at, at + _ROWS_OF_PARTS) for at in range(0, len(groups), _ROWS_OF_PARTS)]
         sums = [sum_powers([Numbers(a[rows], groups.slice(rows)) for a in arrays], degree) for rows in slices]
         return merge_exactly(pa.concat_arrays(sums), Groups.of(np.tile(np.arange(groups.n), len(sums)), groups.n))
@@ -137,7 +138,7 @@ def sum_monomials(factors: Sequence[Sequence[Numbers]]) -> pa.StructArray:
     groups = factors[0][0].groups
     size = max(len(parts) for parts in factors)
     most_rows = _ROWS_OF_PARTS if size <= 4 else _ROWS_OF_PARTS >> 4
-    if size > 1 and len(groups) > most_rows:  # no digit may exceed int64
+    if size > 1 and len(groups) > most_rows:  # Rows are added in several passes, so that no digit exceeds int64.
         slices = [slice(at, at + most_rows) for at in range(0, len(groups), most_rows)]
         sums = [
             sum_monomials([[Numbers(p.array[rows], groups.slice(rows)) for p in parts] for parts in factors])

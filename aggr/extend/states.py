@@ -1,7 +1,8 @@
 """States of the core that functions outside it share or extend, so that they use the same column of a frame, and the
 functions that read them.
 
-`Squared` is a function without a result over exact Σx and Σx². `EXTREME_POINTS` are the fields of `FOUR_POINTS`.
+`Squared` is a base class of functions over exact Σx and Σx²; it does not compute a result. `EXTREME_POINTS` are the
+fields of `FOUR_POINTS`.
 
 >>> from aggr.extend.states import LEAST_AND_GREATEST, Min
 >>> LEAST_AND_GREATEST in Min.reads
