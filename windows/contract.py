@@ -103,8 +103,8 @@ class TimeWindow(ABC):
         Returns
         -------
         rows : array of int64, shape (intervals,)
-            Ascending indices into ``times``. A time in several intervals has several entries, and a time outside all
-            intervals has none.
+            Ascending indices into ``times``. A time in several intervals occurs several times, and a time outside all
+            intervals does not occur.
         starts, ends : arrays of int64, shape (intervals,)
             Microseconds UTC, with ``starts <= times[rows] < ends``.
 
@@ -126,7 +126,7 @@ class TimeWindow(ABC):
         Returns
         -------
         Numbered or None
-            None if the kind of window does not number its windows; each state is then merged separately into each
+            None if the kind of window does not number its windows. Each state is then merged separately into each
             window that contains it. With numbers, the cost of merging does not grow with the number of windows that
             contain a time.
         """

@@ -48,7 +48,7 @@ class Clock:
         size : int
             The size of the windows in microseconds.
         shift : int
-            Windows begin when the clock shows ``shift`` plus a multiple of ``size``, in microseconds.
+            In microseconds: windows begin when the clock shows ``shift`` plus a multiple of ``size``.
         """
         moves = np.diff(self.offsets)
         ignored = (moves % size == 0) & ((moves < 0) | ((self.since[1:] + self.offsets[:-1] - shift) % size == 0))

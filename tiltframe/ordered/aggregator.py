@@ -49,7 +49,7 @@ class OrderedAggregator:
         raise NotImplementedError
 
     def results(self, emitted: pa.Table) -> pa.Table:
-        """Compute the results of states that `add` returned. If `add` returns results already, they are returned
+        """Return the results of states that `add` returned. If `add` returns results already, they are returned
         unchanged.
 
         Parameters

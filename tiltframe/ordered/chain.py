@@ -233,7 +233,7 @@ class OrderedRollup(OrderedAggregator):
 
 
 def ordered_rollup(data: Any, frame: OrderedFrame, reading: ReadOptions | None = None) -> pa.Table:
-    """Compute the states of all levels of a chain of ordered windows.
+    """Return the states of all levels of a chain of ordered windows.
 
     Parameters
     ----------
@@ -274,7 +274,7 @@ def ordered_rollup(data: Any, frame: OrderedFrame, reading: ReadOptions | None =
 
 
 def finish_ordered(states: Any, frame: OrderedFrame) -> pa.Table:
-    """Compute the results of states of a chain of ordered windows.
+    """Return the results of states of a chain of ordered windows.
 
     Parameters
     ----------

@@ -138,7 +138,7 @@ def with_ticks(
     is_last: bool = False,
     is_filled: bool = False,
 ) -> RowsAndTicks:
-    """Insert ticks between the sorted rows of each key, and evaluate the inputs of the windows.
+    """Return the sorted rows of each key with ticks between them, and the values of the inputs that the windows need.
 
     Parameters
     ----------
@@ -249,8 +249,8 @@ def _ticks_between_rows(
 
 
 def _evaluate(read: Condition | Weight, table: pa.Table) -> NDArray[Any]:
-    """Compute a condition or a weight for each row, as an array of bool or int64. Raise an error if weights are not
-    integers of at least 0.
+    """Return the value of a condition or a weight for each row, as an array of bool or int64. Raise an error if weights
+    are not integers of at least 0.
     """
     if isinstance(read, Condition):
         return sql.rows_where(read.text, table)

@@ -3,7 +3,7 @@
     states of earlier rows   rows of the batch         states for the next batch
     ├─────┤├──┤··············├──┤├───┤├─┤────▶ results   ├────────┤├────┤
 
-Between two batches, a few states per key are kept, but no rows. Each state has the rows between two neighbouring
+Between two batches, a few states per key are kept, but no rows. Each is the state of the rows between two neighbouring
 positions at which a later range may begin (`Carry.open_starts`). In the next batch, these states are placed before the
 rows. Therefore each row is reduced only once.
 """
@@ -220,8 +220,8 @@ class _Segments:
 
 
 def _merge_disjoint(function: Function, states: pa.StructArray, begins: Ints, stops: Ints) -> pa.StructArray:
-    """Merge the states of consecutive segments, for ranges that do not overlap. Range i has the segments from
-    ``begins[i]`` to ``stops[i]``, exclusively. Return one state per range.
+    """Return one state per range of segments, for ranges that do not overlap. Range i has the segments from
+    ``begins[i]`` to ``stops[i]``, exclusively, whose states are merged.
     """
     if not len(begins):
         return function.merge(states.slice(0, 0), Groups.of([], 0))

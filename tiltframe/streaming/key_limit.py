@@ -65,9 +65,8 @@ class KeyLimit:
         return beyond[groups.ids[len(groups) - panes.num_rows :]]
 
     def number_keys(self, indices: Sequence[pa.Table]) -> tuple[int, list[NDArray[np.intp]]]:
-        """Assign an integer to each different key, the same in all tables.
-
-        Return the number of different keys and, for each table, an array with the integer of each row's key.
+        """Return the number of different keys and, for each table, an array with the integer id of each row's key.
+        Equal keys have the same id in all tables.
         """
         if not indices:
             return 0, []

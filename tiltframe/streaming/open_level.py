@@ -72,10 +72,8 @@ class OpenLevel:
         )
 
     def with_cascaded_until(self, until: int) -> tuple[OpenLevel, WindowTable]:
-        """Find the windows to merge into the next coarser level: those that end at or before ``until`` and were not
-        merged before.
-
-        Return the level with the new ``cascaded_until``, and a table of the windows. ``until`` is in microseconds UTC.
+        """Return the level with the new ``cascaded_until``, and the windows to merge into the next coarser level: those
+        that end at or before ``until``, in microseconds UTC, and were not merged before.
         """
         end_times = self.windows.ends
         closing = self.windows.filter((end_times > self.cascaded_until) & (end_times <= until))
@@ -285,8 +283,8 @@ class OpenLevel:
         return replace(self, emitted=concat([self.emitted.filter(placed < 0), out]))
 
     def _is_latest(self, at: NDArray[np.intp], meets: Mask, rules: StreamRules) -> Mask:
-        """Return a mask of the windows to emit: whether each begins latest among the emitted windows of its key, both
-        those that are emitted now and those that were emitted before.
+        """Return a mask with one element per window to emit: whether no emitted window of the same key begins later.
+        Windows that are emitted now are compared, and windows that were emitted before.
 
         ``at`` has the indices of the windows in this level. ``meets`` is a mask of the windows that meet all other
         conditions of the policy.

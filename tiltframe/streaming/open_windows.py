@@ -143,8 +143,8 @@ class OpenWindows:
 
     @property
     def partial_frame(self) -> TiltFrame:
-        """The frame with which rows are reduced to states for `add`. It has the measures of the stream's frame and
-        those that the policies need.
+        """The frame with which rows are reduced to states for `add`. It has the measures of the stream's frame, further
+        measures that the emit policy needs, and one that counts rows.
 
         Rows may be reduced in another process, such as a task of Spark. To do so, call ``reduce_rows(rows,
         partial_frame)`` of `tiltframe.reducing`, and optionally ``merge_panes(states, partial_frame)`` of
@@ -362,7 +362,7 @@ class OpenWindows:
         return counted.groups
 
     def results(self, emitted: pa.Table) -> pa.Table:
-        """Compute the results of emitted states.
+        """Return the results of emitted states.
 
         Parameters
         ----------

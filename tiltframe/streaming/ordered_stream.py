@@ -155,7 +155,7 @@ class OrderedStream:
         return emitted
 
     def results(self, emitted: pa.Table) -> pa.Table:
-        """Compute the results of emitted rows. The states of a chain are converted to results; other rows already have
+        """Return the results of emitted rows. The states of a chain are converted to results; other rows already have
         results and are returned unchanged.
 
         Parameters

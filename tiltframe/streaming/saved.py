@@ -252,8 +252,8 @@ def check_version(state: Saved) -> None:
 
 
 def append_extension(data: bytes, notes: Mapping[str, Any], table: pa.Table | None = None) -> bytes:
-    """Append further data to the bytes of a saved stream: ``notes``, which can be written as JSON, and optionally a
-    table. `read_saved` ignores them; `read_extension` reads them.
+    """Return the bytes of a saved stream with further data appended: ``notes``, which can be written as JSON, and
+    optionally a table. `read_saved` ignores them; `read_extension` reads them.
     """
     more = Saved(notes, {} if table is None else {_EXTENSION: StoredTable.of(table)})
     return data + more.to_bytes()
@@ -311,8 +311,8 @@ class OtherSavedFrame(ValueError):
 
 
 def continued_frame(state: Saved, frame: TiltFrame) -> TiltFrame:
-    """Return ``frame`` with columns of states that include those of the saved windows, so that the stream can continue
-    with them.
+    """Return ``frame`` with the columns of states of the saved windows that its measures need, and further columns for
+    added measures.
 
     Between the saved frame and ``frame``, measures may be added or removed, and expressions over results may change.
     Raise `OtherSavedFrame` if there is another difference.

@@ -1,9 +1,9 @@
 """Determine which rows join a session that is still kept in memory.
 
 Rows are processed in the order of their arrival. A row is accepted if the session is still kept after the row has
-joined it. Therefore a row that would be too late alone is accepted if it joins a kept session, which may be in memory
-or consist of earlier rows of the batch. Later rows have no influence, so that the result does not depend on how rows
-are split into batches.
+joined it. Therefore a row that is too old itself is accepted if it joins a kept session, which may be in memory or
+consist of earlier rows of the batch. Later rows have no influence, so that the result does not depend on how rows are
+split into batches.
 """
 
 from __future__ import annotations
@@ -19,8 +19,8 @@ _HIGHEST, _LOWEST = np.iinfo(np.int64).max, np.iinfo(np.int64).min
 
 
 def rows_joining_kept_sessions(own: NDArray[np.bool_], keys: Keys, starts: Instants, length: int) -> NDArray[np.bool_]:
-    """Return a mask of the rows that are accepted: those that join a kept session, and those that are not too old
-    alone.
+    """Return a mask of the rows that are accepted: rows that are not too old themselves, and rows that join a kept
+    session.
 
     Parameters
     ----------

@@ -109,8 +109,8 @@ class StreamRules:
     def memory_frame(self) -> TiltFrame:
         """The frame whose states are in memory: the stream's frame, with further measures that the emit policy needs.
 
-        The policy's measures are named after their function and the policy, so that they differ from those of another
-        policy in saved windows.
+        The names of the policy's measures contain their function and the name of the policy. In saved windows, the
+        measures of another policy therefore have other names.
         """
         return _with_more(
             self.frame, {self._name_of(measure): measure for measure in self.emit.measures(self.frame).values()}

@@ -1,7 +1,8 @@
 """Tumbling windows: windows of one size that follow each other without gaps, aligned to the clock of a time zone.
 
-A window begins at the first instant at which the zone's clock shows a multiple of the size or a later time, such as a
-full hour, a midnight or the first of a month, plus the offset. If the clock changes, there are two cases:
+The start of a window on the zone's clock is a multiple of the size, such as a full hour, a midnight or the first of a
+month, plus the offset. The window begins at the first instant at which the clock shows this time or a later one. If the
+clock changes, there are two cases:
 
 - If it changes by a whole multiple of the size, windows keep their length. If the clock goes back an hour, the repeated
   hour is a separate window of ``1h``.

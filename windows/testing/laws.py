@@ -350,10 +350,10 @@ def check(
         An independent implementation: a function that returns the intervals that contain a time. All times are in
         microseconds UTC.
     source : (size, seed) -> array of int64, optional
-        A function that returns times. By default, the times are those of `times_of`, and times in years from 1700 to
-        2400.
+        A function that returns times. By default, the times are results of `times_of`, and further times in the years
+        from 1700 to 2400.
     rounds, seed : int
-        The number of random sets of times, and the seed of the first set.
+        The number of random sets of times, and the seed of the first set. The following sets have the following seeds.
 
     Raises
     ------
