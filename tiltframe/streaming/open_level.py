@@ -275,7 +275,7 @@ class OpenLevel:
 
     def _with_last_emissions(self, out: WindowTable, rules: StreamRules) -> OpenLevel:
         """Return the level after the windows ``out`` are stored as last emissions. They replace the last emissions of
-        the same windows, or of sessions that lie in them.
+        the same windows. A session also replaces the last emissions of sessions that lie in it.
         """
         if not len(out):
             return self
@@ -284,7 +284,7 @@ class OpenLevel:
 
     def _is_latest(self, at: NDArray[np.intp], meets: Mask, rules: StreamRules) -> Mask:
         """Return a mask with one element per window to emit: whether no emitted window of the same key begins later.
-        Windows that are emitted now are compared, and windows that were emitted before.
+        Windows that are emitted now count, and windows that were emitted before.
 
         ``at`` has the indices of the windows in this level. ``meets`` is a mask of the windows that meet all other
         conditions of the policy.

@@ -700,7 +700,7 @@ class OpenWindows:
         lowest int64.
 
         If the late policy closes windows by events (`Buffer`), a watermark has the effect of an event with the same
-        time. It does not close the windows that are in the buffer after such an event.
+        time: it closes only the windows before the buffer.
         """
         if watermark is None:
             return LOWEST

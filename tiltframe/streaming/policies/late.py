@@ -133,8 +133,8 @@ class LatePolicy(Policy):
         )
 
     def newest_at(self, level: TimeWindow, closed_until: int) -> int | None:
-        """Return the inverse of the method `closed_until`: a start of the newest window for which that method returns
-        the time ``closed_until``.
+        """Return a value of ``newest`` for which the method `closed_until` returns the time ``closed_until``. This is
+        the inverse of that method.
 
         Parameters
         ----------
