@@ -1,4 +1,4 @@
-"""Columns: the types of numpy's arrays, plain forms of Arrow's columns, their order, and numbers under a grouping.
+"""Columns: types of numpy's arrays, columns in a normal form, their order, and the numbers of groups.
 
 `compute` has the functions of ``pyarrow.compute``, which it imports at the first call.
 

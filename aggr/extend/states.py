@@ -1,5 +1,6 @@
-"""States of the core that functions outside it share or extend, so that they use the same column of a frame, and the
-functions that read them.
+"""States of the core that other functions share or extend, and the functions of the core that read them.
+
+Functions that share a state are computed from the same column of states of a frame.
 
 `Squared` is a base class of functions over exact Σx and Σx²; it does not compute a result. `EXTREME_POINTS` are the
 fields of `FOUR_POINTS`.

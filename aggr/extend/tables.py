@@ -1,6 +1,6 @@
 """Tables of states and of results: checks, keys, merging by key or over ranges of rows, and records as plain columns.
 
-They serve programs that store, send or combine states of any function.
+These names are for programs that store, send or combine states of any function.
 """
 
 from aggr.state_checks import FUNCTION, checked

@@ -1,1 +1,1 @@
-"""Groups of rows, and numbers that are reduced under one grouping."""
+"""Groups of rows, and sums, minima and maxima of the numbers in each group."""

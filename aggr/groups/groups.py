@@ -16,15 +16,17 @@ from aggr.arrow import compute as pc
 from aggr.arrow.normalize import normalize
 from aggr.compiling.jit import Int, compiled
 
-_MAX_COUNT = 2**31 - 1  # the maximum of rows or groups, which is the limit of 32-bit offsets in Arrow
+# the maximum number of rows and of groups: larger numbers do not fit the 32-bit offsets of Arrow
+_MAX_COUNT = 2**31 - 1
 _LITTLE = 1 << 13  # up to this number of rows, numpy is used instead of a compiled loop
-# with at least this many rows per group, loops process one group after the other; for fewer, the set-up costs more
+# with at least this many rows per group on average, loops process one group after the other; with fewer rows, the work
+# per group takes longer than this saves
 _MANY = 16
 
 
 @dataclass(frozen=True, eq=False)
 class Groups:
-    """Group numbers: row ``i`` belongs to group ``ids[i]``, and there are ``n`` groups.
+    """The group of each row: row ``i`` belongs to group ``ids[i]``, and there are ``n`` groups.
 
     Parameters
     ----------
@@ -57,7 +59,7 @@ class Groups:
         if len(self.ids) > _MAX_COUNT:
             raise ValueError(f"at most 2^31 - 1 rows can be grouped at once; got {len(self.ids)}")
         view = np.ascontiguousarray(self.ids, dtype=np.intp)[:]
-        # as unsigned numbers, negative ids are larger than all others
+        # read as unsigned numbers, negative ids are greater than ``n``
         if len(view) and int(view.view(np.uintp).max()) >= self.n:
             raise ValueError(f"group ids must lie in [0, {self.n}); got {self.ids.min()} … {self.ids.max()}")
         view.flags.writeable = False
@@ -126,7 +128,10 @@ class Groups:
 
     @classmethod
     def _trusted(cls, ids: NDArray[np.intp], n: int, counts: NDArray[np.int64] | None = None) -> Groups:
-        """Make groups without a check, from ids that are certain to lie in ``[0, n)``."""
+        """Return groups without a check. The caller guarantees that ``ids`` lie in ``[0, n)``.
+
+        ``counts`` are the numbers of rows of the groups, if the caller has computed them.
+        """
         groups = object.__new__(cls)
         object.__setattr__(groups, "ids", read_only(ids))
         object.__setattr__(groups, "n", n)
@@ -189,8 +194,9 @@ class Groups:
 
     @cached_property
     def offsets(self) -> NDArray[np.int64]:
-        """The offsets of the groups if they are stored end to end: 0, followed by the end of each group, shape (n +
-        1,).
+        """The offsets of the groups in an array of rows that are sorted by group, shape (n + 1,).
+
+        Group ``g`` is the slice from ``offsets[g]`` to ``offsets[g + 1]``.
         """
         return read_only(np.append(0, np.cumsum(self._counts)))
 
@@ -203,12 +209,12 @@ class Groups:
 
     @property
     def prefers_group_loops(self) -> bool:
-        """Whether groups have enough rows, on average, to process one group after the other."""
+        """Whether the groups have so many rows, on average, that loops should process one group after the other."""
         return len(self) >= _MANY * self.n
 
 
 def type_name(value: Any) -> str:
-    """Name the type of a value, for an error message.
+    """Return the name of the type of a value, for an error message.
 
     Parameters
     ----------
@@ -241,8 +247,9 @@ def check_groups(name: str, groups: Any) -> None:
 
 
 def check_lengths(rows: int, groups: Groups, what: str = "values") -> None:
-    """Raise ``ValueError`` unless there is one group id per row, because compiled loops use the same index for both
-    arrays.
+    """Raise ``ValueError`` unless there is one group id per row.
+
+    Compiled loops use one index for both arrays, and do not check it.
 
     Parameters
     ----------
@@ -262,7 +269,10 @@ def check_lengths(rows: int, groups: Groups, what: str = "values") -> None:
 
 
 def _number(what: str, value: Any) -> int:
-    """Return a number of rows or groups; raises ``TypeError`` or ``ValueError`` for other values."""
+    """Return ``value`` as an int. Raise ``TypeError`` or ``ValueError`` unless it is a whole number in [0, 2^31).
+
+    ``what`` is the subject of the message.
+    """
     if isinstance(value, bool | np.bool_) or not isinstance(value, int | np.integer):
         raise TypeError(f"{what} must be a whole number; got {_shown(value)}")
     if not 0 <= value <= _MAX_COUNT:
@@ -271,7 +281,7 @@ def _number(what: str, value: Any) -> int:
 
 
 def _shown(value: Any) -> str:
-    """Describe an invalid value in a few words."""
+    """Return the type of a value, with its dimensions or its text, for an error message."""
     if isinstance(value, np.ndarray):
         return f"{value.dtype}, {value.ndim}-D"
     text = repr(value)
@@ -279,13 +289,14 @@ def _shown(value: Any) -> str:
 
 
 def _counts(ids: NDArray[np.intp], n: int) -> NDArray[np.int64]:
-    """Count the rows of each group."""
+    """Return the number of rows of each group, shape (n,)."""
     return np.array([len(ids)]) if n == 1 else _counts_and_rows(ids, n)[0]
 
 
 def _counts_and_rows(ids: NDArray[np.intp], n: int) -> tuple[NDArray[np.int64], NDArray[np.intp]]:
-    """Return the number of rows of each group, and the group's last row, which is undefined for a
-    group without rows.
+    """Return the number of rows and the last row of each group, each of shape (n,).
+
+    The last row of a group without rows is undefined.
     """
     if len(ids) >= _LITTLE:
         return _counts_and_rows_of_many(ids, n)
@@ -298,7 +309,8 @@ def _counts_and_rows(ids: NDArray[np.intp], n: int) -> tuple[NDArray[np.int64], 
 def _counts_and_rows_of_many(ids: NDArray[np.intp], n: int) -> tuple[NDArray[np.int64], NDArray[np.intp]]:
     counts, row_of_group = np.zeros(n, np.int64), np.empty(n, np.intp)
     for i in range(len(ids)):
-        group: Int = np.uint64(ids[i])  # unsigned, because an index that may be negative is slower in compiled code
+        # the index is unsigned, because compiled code is slower if an index may be negative
+        group: Int = np.uint64(ids[i])
         counts[group] += 1
         row_of_group[group] = i
     return counts, row_of_group
@@ -306,7 +318,7 @@ def _counts_and_rows_of_many(ids: NDArray[np.intp], n: int) -> tuple[NDArray[np.
 
 @compiled
 def _by_group(ids: NDArray[np.intp], until: NDArray[np.int64]) -> NDArray[np.int32]:
-    """Return the rows sorted by group. Within a group their order is unchanged."""
+    """Return the row numbers sorted by group and then by row. ``until`` contains the offset of each group."""
     rows, place = np.empty(len(ids), np.int32), until.copy()
     for i in range(len(ids)):
         its: Int = np.uint64(ids[i])
@@ -361,7 +373,10 @@ def group_by(columns: Sequence[pa.Array], rows: int) -> tuple[Groups, NDArray[np
 
 
 def _codes(column: pa.Array) -> tuple[NDArray[np.int64], int]:
-    """Return ranks from 0 that are equal for equal values, and an upper bound of the ranks."""
+    """Return a code from 0 for each value of a column, and an upper bound of the codes, exclusive.
+
+    Codes have the order of the values, and equal values have equal codes. Null has the greatest code.
+    """
     if not pa.types.is_dictionary(column.type):
         column = normalize(column)
         is_integral = pa.types.is_integer(column.type) or pa.types.is_timestamp(column.type)
@@ -375,8 +390,9 @@ def _codes(column: pa.Array) -> tuple[NDArray[np.int64], int]:
 
 
 def _ranks(column: pa.DictionaryArray) -> tuple[NDArray[np.int64], int]:
-    """Return the rank of each value in a dictionary column, from the order of its dictionary, and an upper bound of the
-    ranks.
+    """Return the rank of each value of a dictionary column in its sorted dictionary, and an upper bound, exclusive.
+
+    Null has the greatest rank.
     """
     # The dictionary is encoded again, because it may contain a value several times.
     values = normalize(column.dictionary).dictionary_encode(null_encoding="encode")
@@ -384,7 +400,8 @@ def _ranks(column: pa.DictionaryArray) -> tuple[NDArray[np.int64], int]:
     rank = np.empty(len(order) + 1, np.int64)
     rank[order] = np.arange(len(order))
     rank[-1] = len(order)
-    if values.dictionary.null_count:  # null can occur both in the values and in the indices
+    # null can occur as a value of the dictionary and as an index; both get the same rank
+    if values.dictionary.null_count:
         rank[-1] = rank[pc.index(values.dictionary.is_null(), True).as_py()]
     places = np.append(rank[values.indices.to_numpy()], rank[-1])
     indices = column.indices
@@ -395,21 +412,21 @@ def _ranks(column: pa.DictionaryArray) -> tuple[NDArray[np.int64], int]:
 
 
 def _whole_codes(values: NDArray[np.int64]) -> tuple[NDArray[np.int64], int]:
-    """Return codes in the order of whole numbers, and an upper bound of the codes. Equal numbers have equal codes.
+    """Return a code for each whole number, in the order of the numbers, and an upper bound of the codes, exclusive.
 
     A code is the number of steps from the minimum, if all distances are multiples of a step that keeps codes small.
     Otherwise, it is the rank among the distinct numbers.
     """
     low, high = _value_range(values)
-    table_size = 4 * len(values)  # the bound up to which `_dense` uses a table
+    table_size = 4 * len(values)  # for codes below this bound, `_dense` uses a table
     if high - low < table_size:
         return values - low, high - low + 1
     heads = np.flatnonzero(values[1:] != values[:-1]) + 1
-    if 8 * len(heads) < len(values):  # there are few runs, for example if rows are ordered by time
+    if 8 * len(heads) < len(values):  # few rows differ from the previous row, for example if rows are ordered by time
         unique, places = np.unique(values[np.append(0, heads)], return_inverse=True)
         return np.repeat(places, np.diff(heads, prepend=0, append=len(values))), len(unique)
-    within = high - low < 2**63  # distances must fit int64
-    # the step is guessed from the first numbers, and then checked for all numbers
+    within = high - low < 2**63  # whether distances fit int64
+    # the step is computed from the first numbers, and `_steps` checks it for all numbers
     step = int(np.gcd.reduce(values[:256] - low)) if within else 1
     if step > 1 and (high - low) // step < table_size:
         steps, exact = _steps(values, low, step)
@@ -420,7 +437,7 @@ def _whole_codes(values: NDArray[np.int64]) -> tuple[NDArray[np.int64], int]:
 
 
 def _value_range(values: NDArray[np.int64]) -> tuple[int, int]:
-    """Return the smallest and the greatest number. For many numbers, a single pass is used."""
+    """Return the smallest and the greatest number. Both are found in one pass if there are many numbers."""
     if len(values) < _LITTLE:
         return int(values.min()), int(values.max())
     low, high = _value_range_of_many(values)
@@ -437,21 +454,22 @@ def _value_range_of_many(values: NDArray[np.int64]) -> tuple[Int, Int]:
 
 @compiled
 def _steps(values: NDArray[np.int64], low: int, step: int) -> tuple[NDArray[np.int64], bool]:
-    """Return the number of steps from the minimum to each number, and whether all distances are whole steps."""
+    """Return the distance of each number from ``low`` in steps, and whether all distances are multiples of ``step``."""
     steps, remainders = np.empty(len(values), np.int64), np.int64(0)
     for i in range(len(values)):
         distance = values[i] - low
-        steps[i] = np.int64(np.float64(distance) / step)  # a division of integers takes ten times as long
+        # divided as doubles, because the division of integers takes ten times as long
+        steps[i] = np.int64(np.float64(distance) / step)
         remainders |= distance - steps[i] * step
     return steps, remainders == 0
 
 
 def _dense(codes: NDArray[np.int64], bound: int) -> tuple[NDArray[np.intp], NDArray[np.int64], NDArray[np.intp]]:
-    """Renumber codes in ``[0, bound)`` without gaps, in the same order.
+    """Number the distinct codes from 0 without gaps, in their order. Codes must lie in ``[0, bound)``.
 
-    Also return how often each number occurs, and a row in which it occurs.
+    Return the number of each row's code and, for each number, its count of rows and one of these rows.
     """
-    if bound <= max(4 * len(codes), 1024):  # a table with a few bytes per row costs less than a sort
+    if bound <= max(4 * len(codes), 1024):  # a table of such a size takes less time than sorting the codes
         counts, row_of_number = _counts_and_rows(codes, bound)
         seen = counts > 0
         if seen.all():

@@ -1,4 +1,4 @@
-"""Numbers under one grouping: sums, minimum and maximum of each group, in one pass."""
+"""Numbers in groups: the sum, the minimum and the maximum of each group, and the range of exponents."""
 
 from __future__ import annotations
 
@@ -16,14 +16,15 @@ from aggr.groups.groups import Groups, check_lengths
 
 MIN_EXPONENT = -1074  # the exponent of the smallest positive double
 _EXPONENT = 0x7FF
-_NONE = 1 << 20  # the lowest exponent of a group without numbers, larger than every exponent
+_NONE = 1 << 20  # the lowest exponent of a group without nonzero numbers; it is larger than every exponent
 
 
 @compiled
 def exponent_range(bits: Whole, ids: Ids, n: int) -> tuple[Whole, Whole]:
-    """Return the lowest and the highest exponent of each group's nonzero numbers; lowest > highest if there are none.
+    """Return the lowest and the highest exponent of the nonzero doubles of each group, each of shape (n,).
 
-    ``bits`` are the bits of the numbers, shape (parts, rows).
+    ``bits`` are the bits of the doubles, shape (parts, rows), and ``ids`` the group of each row. If a group does not
+    have nonzero doubles, the lowest exponent is greater than the highest.
     """
     low, high = np.full(n, _NONE), np.full(n, -_NONE)
     for part in range(bits.shape[0]):
@@ -38,8 +39,10 @@ def exponent_range(bits: Whole, ids: Ids, n: int) -> tuple[Whole, Whole]:
 
 @compiled
 def sorted_exponents(bits: Whole, offsets: Whole) -> tuple[Whole, Whole]:
-    """Return the exponent range of numbers sorted by group. Exponents are counted from 1, as in the
-    bits of a double.
+    """Return the lowest and the highest exponent of the nonzero doubles of each group, each of shape (groups,).
+
+    ``bits`` are the bits of doubles that are sorted by group, and ``offsets`` the offsets of the groups. Exponents are
+    counted from 1, as in the bits of a double. A group without nonzero doubles has 1 and 1.
     """
     n = len(offsets) - 1
     low, high = np.empty(n, np.int64), np.empty(n, np.int64)
@@ -56,15 +59,15 @@ def sorted_exponents(bits: Whole, offsets: Whole) -> tuple[Whole, Whole]:
 
 
 _SURE = 1 << 62
-_INFINITY = np.int64(0x7FF << 52)  # the bits of infinity; the bits of NaN, without its sign, are a larger integer
+_INFINITY = np.int64(0x7FF << 52)  # the bits of infinity; those of NaN, without the sign, are a larger integer
 
 
 def sum_by_group(values: Whole, groups: Groups) -> Whole:
-    """Sum int64 numbers per group, shape (groups.n,); raises ``OverflowError`` if a sum exceeds int64."""
+    """Return the sum of the int64 numbers of each group, shape (groups.n,). Raise ``OverflowError`` beyond int64."""
     check_lengths(len(values), groups)
     total, sizes = _add(values, groups.ids, groups.n)
-    if (int(sizes) + 1) * len(values) >= _SURE:  # below this bound, no sum can overflow
-        # an approximation of the true sum
+    if (int(sizes) + 1) * len(values) >= _SURE:  # if the product is below this bound, sums cannot overflow
+        # the approximate sums, as doubles, which do not overflow
         near = np.bincount(groups.ids, values.astype(np.float64), minlength=groups.n)
         if (np.abs(near - total) > _SURE).any():
             raise OverflowError("a count exceeds int64, whose maximum is 2^63 - 1")
@@ -73,7 +76,10 @@ def sum_by_group(values: Whole, groups: Groups) -> Whole:
 
 @compiled
 def _add(values: Whole, ids: Ids, n: int) -> tuple[Whole, Int]:
-    """Sum each group; also return the bitwise OR of all magnitudes, which bounds them."""
+    """Return the sum of each group, and a bound of the values: each lies in ``[-bound - 1, bound]``.
+
+    The sums may have overflowed.
+    """
     total, sizes = np.zeros(n, np.int64), 0
     for i in range(len(values)):
         value = values[i]
@@ -83,7 +89,10 @@ def _add(values: Whole, ids: Ids, n: int) -> tuple[Whole, Int]:
 
 
 def row_of_extreme(keys: Whole, groups: Groups, greatest: bool) -> Ids:
-    """Return a row with the smallest or greatest key of each group, or -1 if the group has no rows."""
+    """Return a row that has the smallest key of each group, or the greatest with ``greatest``.
+
+    A group without rows has -1.
+    """
     check_lengths(len(keys), groups)
     edge = extreme_by_group(keys, groups, greatest)
     best = np.full(groups.n, -1, np.intp)
@@ -93,7 +102,10 @@ def row_of_extreme(keys: Whole, groups: Groups, greatest: bool) -> Ids:
 
 
 def extreme_by_group(keys: Whole, groups: Groups, greatest: bool) -> Whole:
-    """Return the smallest or greatest key of each group."""
+    """Return the smallest key of each group, or the greatest with ``greatest``.
+
+    It is undefined for a group without rows.
+    """
     low, high, _ = _value_ranges(keys, groups.ids, groups.n, False)
     return high if greatest else low
 
@@ -108,11 +120,10 @@ class Extremes(NamedTuple):
 
 @compiled
 def _value_ranges(numbers: Whole, ids: Ids, n: int, floats: bool) -> tuple[Whole, Whole, bool]:
-    """Return the minimum and maximum of each group, and whether any number is NaN. If a number is NaN, minimum and
-    maximum are undefined.
+    """Return the minimum and the maximum of each group, each of shape (n,), and whether any number is NaN.
 
-    For a group without rows, the minimum is greater than the maximum. With ``floats``, the input consists of the bits
-    of doubles, and the results are the integers of `_ordered`.
+    If a number is NaN, minima and maxima are undefined. For a group without rows, the minimum is greater than the
+    maximum. With ``floats``, ``numbers`` are the bits of doubles, and the results are the integers of `_ordered`.
     """
     group: Int
     low, high, nan = np.full(n, HIGHEST), np.full(n, LOWEST), False
@@ -127,7 +138,10 @@ def _value_ranges(numbers: Whole, ids: Ids, n: int, floats: bool) -> tuple[Whole
 
 @compiled
 def _ranges_of_sorted(numbers: Whole, offsets: Whole, floats: bool) -> tuple[Whole, Whole, bool]:
-    """Return the results of `_value_ranges` for numbers that are sorted by group."""
+    """Return the results of `_value_ranges` for numbers that are sorted by group.
+
+    ``offsets`` are those of the groups.
+    """
     n, size = len(offsets) - 1, np.int64(0)
     low, high = np.empty(n, np.int64), np.empty(n, np.int64)
     for group in range(n):
@@ -146,13 +160,16 @@ def _ranges_of_sorted(numbers: Whole, offsets: Whole, floats: bool) -> tuple[Who
 
 @compiled
 def _ordered(bits: Int) -> Int:
-    """Map the bits of doubles to integers of the same order, with -0.0 before 0.0. The map is its own inverse."""
+    """Return an integer for the bits of a double. The integers have the order of the doubles, with -0.0 before 0.0.
+
+    The function is its own inverse.
+    """
     return bits ^ ((bits >> 63) & HIGHEST)
 
 
 @compiled
 def sort_by_group(values: NDArray[Any], ids: Ids, offsets: Whole) -> NDArray[Any]:
-    """Return the values sorted by group. Within a group their order is unchanged."""
+    """Return the values sorted by group. Values of one group keep their order. ``offsets`` are those of the groups."""
     ordered, place = np.empty_like(values), offsets.copy()
     for i in range(len(ids)):
         its: Int = np.uint64(ids[i])
@@ -163,7 +180,7 @@ def sort_by_group(values: NDArray[Any], ids: Ids, offsets: Whole) -> NDArray[Any
 
 @dataclass(frozen=True, eq=False)
 class Numbers:
-    """64-bit numbers under one grouping. Derived arrays are computed once and cached.
+    """A column of 64-bit numbers with the groups of its rows. Arrays that are derived from it are computed once.
 
     The arrays are shared by all functions that read the column, so they are read-only.
 
@@ -199,7 +216,7 @@ class Numbers:
 
     @cached_property
     def sorted_by_group(self) -> NDArray[Any]:
-        """The numbers sorted by group and, within a group, by row. `Groups.offsets` has the start of each group.
+        """The numbers sorted by group and then by row, shape (rows,). The offsets of the groups are `Groups.offsets`.
 
         Loops over sorted numbers keep their sums in registers, and process several rows at a time.
         """
@@ -224,7 +241,10 @@ class Numbers:
 
     @cached_property
     def min_max(self) -> tuple[float, float]:
-        """The minimum and maximum of all numbers; NaN if any is NaN, and inf and -inf if there are no numbers."""
+        """The minimum and the maximum of all numbers.
+
+        Both are NaN if any is NaN; without numbers, they are inf and -inf.
+        """
         extremes = self.extremes
         if extremes is None or not len(self.array):
             return float(self.array.min(initial=np.inf)), float(self.array.max(initial=-np.inf))
@@ -233,12 +253,13 @@ class Numbers:
 
     @cached_property
     def exponents(self) -> tuple[Whole, Whole]:
-        """The lowest and the highest exponent of each group's nonzero doubles; lowest > highest if there are none."""
+        """The lowest and the highest exponent of the nonzero doubles of each group; see `exponent_range`."""
         return exponent_range(self.bits[np.newaxis], self.groups.ids, self.groups.n)
 
     @cached_property
     def sorted_exponents(self) -> tuple[Whole, Whole]:
-        """The result of `exponents`, computed from the sorted numbers. Exponents are counted from 1, as in the bits of
-        a double.
+        """The exponents as `exponents` has them, but computed from the sorted numbers and counted from 1.
+
+        This is the form in the bits of a double. A group without nonzero doubles has 1 and 1.
         """
         return sorted_exponents(self.sorted_by_group.view(np.int64), self.groups.offsets)

@@ -1,4 +1,4 @@
-"""Cases for laws: values of every type that a function takes, with groups and states."""
+"""Cases for laws: a function with values of a type that it takes, and their groups."""
 
 from __future__ import annotations
 
@@ -34,7 +34,11 @@ WRITES = "it writes into an array that other measures of the same column also us
 
 @dataclass(frozen=True)
 class Case:
-    """One case: a function, values, their groups, and the states of the values."""
+    """One case for laws: a function, values of one type, and their groups.
+
+    ``rng`` is the source of random numbers of the law. ``parameters`` are the values of parameters that `check`
+    received.
+    """
 
     function: Function
     values: pa.Array
@@ -44,11 +48,14 @@ class Case:
 
     @property
     def states(self) -> pa.StructArray:
-        """The states of the values."""
+        """The states to which the function reduces the values, one per group."""
         return self.function.reduce(self.values, self.groups)
 
     def parts(self, count: int) -> pa.StructArray:
-        """Split the rows at random into ``count`` parts, reduce each part, and return the states end to end."""
+        """Split the rows at random into ``count`` parts, and reduce each part to one state per group.
+
+        Return the states of all parts as one column, one part after the other.
+        """
         order = self.rng.permutation(len(self.values))
         cuts = np.sort(self.rng.integers(0, len(order) + 1, count - 1))
         pieces = [
@@ -58,13 +65,13 @@ class Case:
         return pa.concat_arrays(pieces)
 
     def merge(self, states: pa.StructArray) -> pa.StructArray:
-        """Merge parts; each part has one state per group."""
+        """Return the merged states of parts, one per group. ``states`` has the form that `parts` returns."""
         n = self.groups.n
         return self.function.merge(states, Groups(np.tile(np.arange(n), len(states) // n), n))
 
 
 def input_types(function: Function) -> list[pa.DataType]:
-    """List the types in `TYPES` that a function takes, or structs of them if it has several inputs.
+    """Return the types in `TYPES` that a function takes, or structs of them if it has several inputs.
 
     Parameters
     ----------
@@ -124,8 +131,10 @@ def draw_accepted(function: Function, kind: pa.DataType, size: int, seed: int) -
 
 
 def draw_ordinary(function: Function, kind: pa.DataType, size: int, seed: int) -> pa.Array | None:
-    """Draw distinct values without edge cases: of both signs, or positive, or edge cases if the function rejects the
-    others.
+    """Draw distinct values of both signs, or positive values if the function rejects negative ones.
+
+    If it also rejects these, return the values of `draw_accepted`, which have edge cases and may repeat, or None if the
+    function rejects them as well.
     """
     for signed in (True, False):
         if _accepts(function, ordinary_values(kind, size, seed, signed=signed)):
@@ -134,7 +143,7 @@ def draw_ordinary(function: Function, kind: pa.DataType, size: int, seed: int) -
 
 
 def draw_corners(function: Function, kind: pa.DataType) -> pa.Array | None:
-    """List each edge case of a type that the function accepts, or return None if there are none."""
+    """Return the edge cases of a type that the function accepts as single values, or None if it rejects all of them."""
     values = corner_values(kind)
     accepted = [row for row in range(len(values)) if _accepts(function, values.slice(row, 1))]
     return corner_values(kind).take(pa.array(accepted, pa.int64())) if accepted else None
@@ -148,7 +157,10 @@ def _sources(kind: pa.DataType) -> Iterator[Source]:
 
 
 def _accepts(function: Function, values: pa.Array) -> bool:
-    """Return whether a function can reduce and read values in one group."""
+    """Return whether a function can reduce values to a state of one group, and compute the result.
+
+    Raise `LawBroken` if it writes into the array of the values.
+    """
     try:
         function.finish(function.reduce(values, Groups.single(len(values))))
     except (ValueError, OverflowError) as error:
@@ -159,12 +171,15 @@ def _accepts(function: Function, values: pa.Array) -> bool:
 
 
 def is_write_into_shared(error: Exception) -> bool:
-    """Return whether an error is the one that numpy raises for writing into a read-only array."""
+    """Return whether an error is that of numpy for a write into a read-only array."""
     return isinstance(error, ValueError) and "read-only" in str(error)
 
 
 def same(actual: pa.Array, expected: pa.Array, where: str = "") -> None:
-    """Raise `LawBroken` unless two columns have the same bits. The message shows the first row that differs."""
+    """Raise `LawBroken` unless two columns have the same bits.
+
+    The message shows the first row that differs, after ``where``.
+    """
     if not same_bits(actual, expected):
         row = next(
             (
@@ -179,7 +194,7 @@ def same(actual: pa.Array, expected: pa.Array, where: str = "") -> None:
 
 
 def refuses(call: Callable[[], Any], what: str) -> None:
-    """Raise `LawBroken` unless a call raises ``ValueError``."""
+    """Raise `LawBroken` unless ``call`` raises ``ValueError``. ``what`` is the subject of the message."""
     try:
         call()
     except ValueError:

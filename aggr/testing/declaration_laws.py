@@ -26,7 +26,7 @@ def refusal(case: Case) -> None:
     states, n = case.states, case.groups.n
     for name, dtype in case.function.own_state.parameters.items():
         other = None if case.function.own_state.parameter(name) is not None else example_value(dtype)
-        if pa.types.is_null(dtype):  # null is the only possible value
+        if pa.types.is_null(dtype):  # a parameter of the null type has only one value
             continue
         spoilt = pa.repeat(pa.scalar(other, dtype), n)
         fields = {f.name: states.field(f.name) for f in states.type} | {name: spoilt}
@@ -72,8 +72,9 @@ def reading_parameters(case: Case) -> None:
 
 
 def copies(case: Case) -> None:
-    """A pickled copy of the function, such as Spark sends to its workers, is equal to it, with all values of
-    parameters.
+    """A deep copy of the function, and a pickled copy, such as Spark sends to its workers, are equal to the function.
+
+    Functions with other values of the parameters are also copied.
     """
     functions = [case.function]
     for parameter in fields(case.function):
@@ -113,7 +114,7 @@ def subtraction(case: Case) -> None:
     zero = case.function.zero(n, case.values.type)
     same(case.function.subtract(merged, zero), merged, "nothing taken out")
     same(case.function.subtract(merged, merged), zero, "everything taken out")
-    for group in range(n):  # subtraction may raise an error for some groups only
+    for group in range(n):  # one group at a time, because only some of the groups may raise `CannotSubtract`
         row = slice(group, group + 1)
         with suppress(CannotSubtract):
             same(case.function.subtract(merged[row], second_states[row]), first_states[row])

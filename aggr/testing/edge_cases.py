@@ -19,7 +19,8 @@ _FLOATS = [
 _SPECIAL = [math.nan, math.inf, -math.inf]
 _INTEGERS = [0, 1, -1, 2, 1000, 2**31, 2**53, 2**53 + 1, 2**63 - 1, 2**63, 2**64 - 1, -(2**63), -(2**63) + 1, 10**18]
 
-# Both forms of an accent, both cases of letters, and characters whose order by UTF-16 differs from that by code points.
+# Accents as one and as two code points, letters of both cases, and characters whose order in UTF-16 differs from the
+# order of code points.
 _TEXTS = ["", " ", "a", "A", "ab", "ä", "a\u0308", "é", "e\u0301", "ß", "SS", "ｚ", "😀", "z" * 40, "Z" * 40, "0", "00"]
 
 
@@ -32,8 +33,10 @@ def edge_cases(
     most: float | None = None,
     special: bool = True,
 ) -> pa.Array:
-    """Draw ``size`` values of a type: nulls, repeated values, limits, cancellation, denormals, large offsets, small
-    differences.
+    """Draw values of a type on which aggregates often fail.
+
+    They contain nulls, repeated values and limits of the type, and among floats denormals, numbers that cancel, and
+    small differences of large numbers.
 
     Parameters
     ----------
@@ -81,7 +84,7 @@ def edge_cases(
 
 
 def corner_values(dtype: pa.DataType) -> pa.Array:
-    """List each edge case of a type: limits, zeros of both signs, NaN, infinities, texts that look alike.
+    """Return each edge case of a type once: limits, zeros of both signs, NaN, infinities, texts that look alike.
 
     Parameters
     ----------
@@ -111,7 +114,7 @@ def corner_values(dtype: pa.DataType) -> pa.Array:
 def ordinary_values(
     dtype: pa.DataType, size: int, seed: int = 0, *, most: int | None = None, signed: bool = False
 ) -> pa.Array:
-    """Draw values without nulls, repeated values and limits, so that losing a row would change the result.
+    """Draw values without nulls, and without the limits of the type, so that a lost row changes the result.
 
     Parameters
     ----------
@@ -120,7 +123,7 @@ def ordinary_values(
     size, seed : int
         The same seed gives the same values.
     most : int, optional
-        Draw positive integers up to this number instead; values then repeat.
+        If it is passed, the numbers are drawn from the integers from 1 to ``most``, and may repeat.
     signed : bool
         Whether half of the numbers are negative, if the type has negative numbers.
 
@@ -148,7 +151,10 @@ def ordinary_values(
 
 
 def _numbers(dtype: pa.DataType, integers: np.ndarray[Any, Any], fractions: np.ndarray[Any, Any] | None) -> pa.Array:
-    """Convert integers to numbers of a type. Integers beyond the range of the type are clipped or wrapped."""
+    """Return integers as numbers of a type. Integers beyond the range of the type are clipped or wrapped.
+
+    ``fractions`` are added to floats.
+    """
     if pa.types.is_floating(dtype):
         return pa.array(integers.astype(float) if fractions is None else integers + fractions).cast(dtype)
     if pa.types.is_decimal(dtype):

@@ -1,6 +1,4 @@
-"""Running laws. Each law is a function of a case; the error names the first law that does not hold, and describes the
-failure.
-"""
+"""The harness that runs laws. A law is a function of a case, which raises `LawBroken` if the law does not hold."""
 
 from __future__ import annotations
 
@@ -11,17 +9,20 @@ C = TypeVar("C")
 
 
 class LawBroken(AssertionError):
-    """A function or a kind of window broke a law; the message names the law and describes the failure."""
+    """The error for a function or a kind of window that breaks a law. The message names the law and the failure."""
 
 
 def holds(condition: bool, otherwise: str) -> None:
-    """Raise `LawBroken` unless a condition is true."""
+    """Raise `LawBroken` with the message ``otherwise`` unless a condition is true."""
     if not condition:
         raise LawBroken(otherwise)
 
 
 def obey(subject: str, laws: Iterable[Callable[[C], None]], case: Callable[[], C], where: str = "") -> None:
-    """Check laws, each with a new case; raises `LawBroken`, which names the law."""
+    """Check laws. ``case`` returns a new case for each law.
+
+    Raise `LawBroken` for the first law that does not hold. The message names ``subject``, the law and ``where``.
+    """
     for law in laws:
         try:
             law(case())

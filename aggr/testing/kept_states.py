@@ -18,7 +18,7 @@ from aggr.testing.cases import draw_accepted, input_types, refuses, same
 from aggr.testing.harness import LawBroken
 
 _ROWS = 60
-_GROUPS = 36  # 30 groups with one row each, five with six rows each, and one without rows
+_GROUPS = 36  # 30 groups with one row each, 5 groups with six rows each, and one group without rows
 
 
 def keep_states(function: Function, path: str | Path, input_type: pa.DataType | None = None) -> None:
@@ -57,8 +57,10 @@ def keep_states(function: Function, path: str | Path, input_type: pa.DataType | 
 
 
 def check_kept_states(function: Function, path: str | Path) -> None:
-    """Check that kept states still give the same results. If the versions are equal, also check that their rows are
-    reduced to the same states.
+    """Check that a function computes the same results from kept states as the release that stored them.
+
+    If the states have the function's version, also check that the stored rows are reduced to the same states. States of
+    a version that the function does not read must raise an error.
 
     Parameters
     ----------

@@ -60,25 +60,27 @@ _OF_MANY_ROWS = (repeats, tower, identity, any_order, any_tree, single_rows, iso
 _FEW_ROWS = 60
 _MANY_ROWS = 4_000
 _MOST_ROWS = 70_000  # more than 2^16
-_GREATEST_BOUND = 10_000  # for parameters up to this value, more rows than the value are also tried
+# if a parameter is a number up to this limit, groups with more rows than the number are also tried
+_GREATEST_BOUND = 10_000
 _MANY_GROUPS = 66_000  # more than 2^16
-_ALONE = 8  # the number of groups that are also reduced separately
+_ALONE = 8  # the number of groups, drawn at random, that are also reduced separately
 
 
 @dataclass(frozen=True)
 class _Trial:
-    """The arguments of `check`."""
+    """The arguments of `check`, and a count of the comparisons with exact results."""
 
     function: Function
     oracle: Oracle | None
     source: Source | None
     seed: int
     parameters: Mapping[str, Sequence[Any]]
-    compared: list[int] = field(default_factory=lambda: [0])  # the number of groups that were compared with ``exact``
+    compared: list[int] = field(default_factory=lambda: [0])  # one number: the groups that were compared with ``exact``
 
     def draw(self, kind: pa.DataType, size: int, seed: int) -> pa.Array | None:
-        """Draw values from the author's source, or edge cases that the function accepts, or return None if it accepts
-        none.
+        """Draw values from ``source``; without it, draw edge cases that the function accepts.
+
+        Return None if it rejects all kinds of values.
         """
         if self.source is not None:
             return self.source(size, seed)
@@ -147,7 +149,7 @@ def check(
 
 
 def _check_all(trial: _Trial, rounds: int) -> None:
-    """Check all types that a function takes, many rows, many groups, and another process."""
+    """Check all laws with every type that the function takes, and with many rows, many groups and another process."""
     check_parameters(trial.function, trial.parameters)
     types = input_types(trial.function)
     if trial.source is not None:
@@ -168,7 +170,7 @@ def _check_all(trial: _Trial, rounds: int) -> None:
 
 
 def _check_type(trial: _Trial, kind: pa.DataType, rounds: int) -> bool:
-    """Check every law with one type; return whether the function accepted values of it."""
+    """Check every law with values of one type. Return whether the function accepted any of them."""
     accepted = False
     for number in range(rounds):
         rng = np.random.default_rng((trial.seed, number))
@@ -178,7 +180,8 @@ def _check_type(trial: _Trial, kind: pa.DataType, rounds: int) -> bool:
             continue
         accepted = accepted or number > 2
         n = int(rng.integers(1, 8))
-        groups = Groups(rng.integers(0, max(1, n - 1), size).astype(np.intp), n)  # the last group often has no rows
+        # in most cases, the last group has no rows
+        groups = Groups(rng.integers(0, max(1, n - 1), size).astype(np.intp), n)
         case = Case(trial.function, values, groups, rng=rng, parameters=trial.parameters)
         where = f" (seed {trial.seed}, round {number}, type {kind})"
         _obey(trial, case, laws=tuple(LAWS.values()), where=where, number=number)
@@ -187,7 +190,7 @@ def _check_type(trial: _Trial, kind: pa.DataType, rounds: int) -> bool:
 
 
 def _check_corners(trial: _Trial, kind: pa.DataType) -> None:
-    """Check groups of one row each, with all edge cases of the type."""
+    """Check each edge case of a type as a group of one row."""
     values = draw_corners(trial.function, kind) if trial.source is None else None
     if values is not None:
         case = Case(trial.function, values, Groups.each(len(values)), np.random.default_rng(trial.seed))
@@ -195,8 +198,9 @@ def _check_corners(trial: _Trial, kind: pa.DataType) -> None:
 
 
 def _check_many_rows(trial: _Trial, kind: pa.DataType) -> None:
-    """Check thousands of rows in one group and in several groups, and more rows than each parameter that may be a
-    limit.
+    """Check thousands of rows in one group and in three groups.
+
+    If a parameter is a number that may be a limit of rows, more rows than this number are also checked.
     """
     numbers = [getattr(trial.function, parameter.name) for parameter in fields(trial.function) if parameter.init]
     bounds = [bound for bound in numbers if type(bound) is int and _MANY_ROWS <= 2 * bound <= 2 * _GREATEST_BOUND]
@@ -212,7 +216,7 @@ def _check_many_rows(trial: _Trial, kind: pa.DataType) -> None:
 
 
 def _check_most_rows(trial: _Trial, kind: pa.DataType) -> None:
-    """Check more than 2^16 rows in one group, and in threads."""
+    """Check more than 2^16 rows in one group: any order of the rows, and several threads."""
     values = trial.source and trial.source(_MOST_ROWS, trial.seed)
     values = values if values is not None else draw_ordinary(trial.function, kind, _MOST_ROWS, trial.seed)
     if values is None:
@@ -224,7 +228,10 @@ def _check_most_rows(trial: _Trial, kind: pa.DataType) -> None:
 
 
 def _obey(trial: _Trial, case: Case, *, laws: Sequence[Callable[[Case], None]], where: str, number: int) -> None:
-    """Check laws, each with its own random numbers, and compare the results with exact results."""
+    """Check laws with a case, and compare its results with ``exact`` and with the oracle, if they exist.
+
+    Each law begins with the same random numbers, which depend on the seed and ``number``.
+    """
     fresh = partial(_with_new_draws, case, (trial.seed, number, 1))
     obey(trial.function.name, laws, fresh, where)
     trial.compared[0] += consult_declared(case, where)
@@ -237,7 +244,10 @@ def _with_new_draws(case: Case, seed: tuple[int, ...]) -> Case:
 
 
 def _check_many_groups(trial: _Trial, kind: pa.DataType) -> None:
-    """Check that states do not depend on the number of groups: some of many groups are also reduced separately."""
+    """Check that states and results do not depend on the number of groups.
+
+    Some of 66,000 groups are also reduced, merged and finished separately.
+    """
     function, name = trial.function, trial.function.name
     few = trial.draw(kind, _FEW_ROWS, trial.seed)
     if few is None:
@@ -264,15 +274,16 @@ def _check_many_groups(trial: _Trial, kind: pa.DataType) -> None:
 
 
 def _check_elsewhere(trial: _Trial, kinds: Sequence[pa.DataType]) -> None:
-    """Check that another process, with another seed of hashes and another time zone, reduces the same rows to the same
-    states and results.
+    """Check that another process reduces the same rows to the same states and computes the same results.
+
+    The process has another seed of hashes and another time zone.
     """
     function = trial.function
     if not is_importable(function):
         return
     drawn = [trial.draw(kind, 50, trial.seed + number) for kind in kinds for number in range(2)]
     if trial.source is None:
-        # edge cases that were drawn may all be null
+        # added because the edge cases above may all be null
         drawn += [draw_ordinary(function, kind, 50, trial.seed) for kind in kinds]
     columns = [values for values in drawn if values is not None]
     groups = Groups(np.arange(50) % 3, 3)

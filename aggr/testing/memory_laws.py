@@ -16,7 +16,7 @@ from aggr.testing.harness import LawBroken, holds
 from aggr.values import Values
 
 _THREADS = 4
-_REPEATS = 6  # how often each part of the rows is reduced
+_REPEATS = 6  # how often each set of rows is reduced
 _SHORT_INTERVAL = 1e-5  # seconds after which Python switches threads; the default is 5 ms
 
 
@@ -24,7 +24,8 @@ def neighbours(case: Case) -> None:
     """Reducing does not change the arrays that other measures share: values, doubles, groups and weights."""
     _check_untouched(case, case.function.grouped(case.values, case.groups))
     present = case.function.drop_null(case.function.grouped(case.values, case.groups))
-    _check_untouched(case, present)  # also without nulls, because the function receives a copy of a column with nulls
+    # checked without nulls too: from a column with nulls, the function receives a copy, so its writes are not detected
+    _check_untouched(case, present)
     if case.function.takes_weights:
         weights = pa.array(case.rng.integers(1, 2**10, len(case.values)))
         _check_untouched(case, case.function.drop_null(case.function.grouped(case.values, case.groups, weights)))

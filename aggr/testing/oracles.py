@@ -1,4 +1,4 @@
-"""Oracles: the exact result for one group's rows, computed independently, and the error that a function declares."""
+"""Oracles: functions that compute the exact result of one group independently, and the comparison with results."""
 
 from __future__ import annotations
 
@@ -80,14 +80,17 @@ def consult_declared(case: Case, where: str = "") -> int:
 
 
 def _rows_of(case: Case, group: int) -> pa.Array:
-    """Return the rows of a group that the function's `drop_null` does not remove."""
+    """Return the rows of a group without those that the function skips as null."""
     rows = case.values.filter(pa.array(case.groups.ids == group))
     return case.function.drop_null(case.function.grouped(rows, Groups.single(len(rows)))).array
 
 
 def _agree(result: Any, expected: Any, error: float) -> bool:
-    """Compare by ``==``, except that NaN equals NaN and zeros of different signs differ, also inside lists, tuples,
-    structs and maps.
+    """Return whether a result equals the expected value.
+
+    Numbers may differ by ``error``, a share of the expected number. Floats are compared by their ``repr``, so that NaN
+    equals NaN and zeros of different signs differ; other values by ``==``. The elements of lists, tuples, structs and
+    maps are compared in the same way.
     """
     if isinstance(result, dict) and isinstance(expected, dict):
         return result.keys() == expected.keys() and all(_agree(result[key], expected[key], error) for key in result)

@@ -1,5 +1,4 @@
-"""Another process: states that another interpreter, with another seed of hashes and another time zone, reduces from the
-same rows.
+"""Another process: a second interpreter, with another seed of hashes and another time zone, that reduces the same rows.
 
 The states in a store are written by many processes. Python hashes text with a different seed in each process, so a
 function that uses ``hash`` has different states in each process.
@@ -20,8 +19,8 @@ import pyarrow as pa
 from aggr.function import Function
 from aggr.groups.groups import Groups
 
-_SEED = "20240501"  # any seed of hashes that differs from the one of this process
-# Two time zones. The other process has the first one that differs from the zone of this process.
+_SEED = "20240501"  # the seed of hashes of the other process, which differs from the seed of this process
+# the other process has the first of these time zones that is not the zone of this process
 _ZONES = "Pacific/Apia", "America/Caracas"
 _PROGRAM = """
 import pickle, sys
@@ -70,12 +69,15 @@ def digests_elsewhere(function: Function, columns: Sequence[pa.Array], groups: G
 
 
 def is_importable(function: Function) -> bool:
-    """Return whether another process can import a function, which is not possible if a notebook's cell defines it."""
+    """Return whether another process can import the class of a function.
+
+    It cannot if the class is defined in a cell of a notebook, in ``__main__`` or inside a function.
+    """
     kind = type(function)
     module = sys.modules.get(kind.__module__)
     file = getattr(module, "__file__", None)
     try:
         is_in_module = attrgetter(kind.__qualname__)(module) is kind
-    except AttributeError:  # for example, a class that is defined in a function
+    except AttributeError:  # for example, if the class is defined inside a function
         is_in_module = False
     return is_in_module and kind.__module__ != "__main__" and file is not None and Path(file).exists()

@@ -37,7 +37,7 @@ def variants(function: Function, name: str, parameters: Parameters) -> list[tupl
     own = [(value, replace(function, **{name: value})) for value in parameters.get(name, ())]
     guessed = []
     for value in _guesses(function, name):
-        with suppress(Exception):  # a guess may be invalid
+        with suppress(Exception):  # the function may reject a guess
             guessed.append((value, replace(function, **{name: value})))
     return [(value, other) for value, other in own + guessed if other != function]
 
@@ -54,8 +54,9 @@ def check_parameters(function: Function, parameters: Parameters) -> None:
     Raises
     ------
     ValueError
-        Numbers and flags are guessed. Words, tuples and all other values must come from the author, because a guess
-        that is equivalent to the function's own value would test nothing.
+        If there is no value to try, or ``parameters`` has an unknown name. Numbers, flags and values of
+        ``typing.Literal`` are guessed. Other values, such as words and tuples, must come from the author, because a
+        guess may be equivalent to the function's own value, and would test nothing.
     """
     names = [parameter.name for parameter in fields(function) if parameter.init]
     for unknown in sorted(set(parameters) - set(names)):
@@ -86,9 +87,9 @@ def _guesses(function: Function, name: str) -> list[Any]:
 
 
 def _words(function: Function, name: str) -> list[Any]:
-    """List the values of a parameter that is annotated with ``typing.Literal``."""
+    """Return the values of a parameter that is annotated with ``typing.Literal``, or [] for other annotations."""
     try:
         hint = typing.get_type_hints(type(function)).get(name)
-    except (NameError, TypeError):  # an annotation that only a type checker can evaluate
+    except (NameError, TypeError):  # the annotation uses names that exist only for a type checker
         return []
     return list(typing.get_args(hint)) if typing.get_origin(hint) is typing.Literal else []

@@ -23,7 +23,7 @@ def tower(case: Case) -> None:
 
 
 def identity(case: Case) -> None:
-    """Merging with identity states, or merging a state alone, does not change it."""
+    """Merging a state alone, or with an identity state, gives the same state. The state of no rows is the identity."""
     states, zero = case.states, case.function.zero(case.groups.n, case.values.type)
     same(case.merge(states), states)
     same(case.merge(pa.concat_arrays([states, zero])), states)
@@ -117,9 +117,7 @@ def exact_type(case: Case) -> None:
 
 
 def travel(case: Case) -> None:
-    """States are unchanged after a round trip through Arrow IPC, Parquet and pickle, and in slices
-    of larger columns.
-    """
+    """States that were written and read again by Arrow IPC, Parquet or pickle, and slices of columns, are unchanged."""
     states = case.states
     table = pa.table({"state": states})
     sink, file = io.BytesIO(), io.BytesIO()
