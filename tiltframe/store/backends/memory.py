@@ -39,8 +39,8 @@ _STORES: WeakValueDictionary[str, _Tables] = WeakValueDictionary()
 
 @dataclass(frozen=True)
 class MemoryBackend:
-    """Tables in the memory of this process. A backend is pickled by its name, so a copy in another process does not see
-    the tables.
+    """Tables in the memory of this process. Only the name of a backend is pickled, so a copy in another process does
+    not see the tables.
 
     Parameters
     ----------

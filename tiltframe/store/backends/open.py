@@ -28,7 +28,7 @@ _FILES = ("file",)  # schemes for local folders
 
 
 def checked_uri(uri: str | os.PathLike[str]) -> str:
-    """Return the address of a store as text; raise ``ValueError`` if it is invalid."""
+    """Check the address of a store, and return it as text. Raise ``ValueError`` if the address is invalid."""
     text = os.fspath(uri) if isinstance(uri, str | os.PathLike) else uri
     if not isinstance(text, str) or not is_name(text):
         raise ValueError(
@@ -73,7 +73,7 @@ def _lacks_slashes_or_colon(text: str) -> bool:
 
 
 def check_options(options: Mapping[str, str] | None) -> dict[str, str]:
-    """Return the options of an object store; raise ``ValueError`` if they are invalid."""
+    """Check the options of an object store, and return them as a dict. Raise ``ValueError`` if they are invalid."""
     if options is None:
         return {}
     for name, value in checked_mapping(options, "storage_options", "name -> value, both text").items():

@@ -219,7 +219,8 @@ class Backend(Protocol):
 
         Parameters
         ----------
-        parts : parts of any levels that `write` has returned
+        parts : sequence of Part
+            Parts of any levels, which `write` has returned.
         """
 
     def commit(self, transaction: Transaction) -> int:
@@ -287,7 +288,8 @@ class Backend(Protocol):
         Returns
         -------
         Vacuumed
-            The number of removed files, rows or parts, and the time until which the remaining ones are kept.
+            The number of removed files, rows or parts, with the number of those that were too recent to remove, and the
+            time from which on they could be removed.
         """
 
     def verify(self) -> list[str]:

@@ -249,7 +249,7 @@ def read_receipts(receipts: Iterable[str]) -> tuple[list[Part], list[Digest]]:
 
 
 def read_excluded(receipts: Iterable[str], frame: TiltFrame) -> Exclusions:
-    """Return the groups beyond limits and the refused values in the receipts of one commit."""
+    """Return the numbers of groups beyond limits and of refused values in the receipts of one commit."""
     return Exclusions(frame, (json.loads(receipt)[EXCLUDED] for receipt in receipts))
 
 

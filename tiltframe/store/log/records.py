@@ -20,7 +20,7 @@ from tiltframe.store.log.run import Log
 from tiltframe.store.log.snapshot import Snapshot
 
 OWN = "tiltframe:"  # the prefix of the names of the store's own records
-KNOWN = f"{OWN}known"  # the record that a change of the frame, or a replacement of past windows, writes
+KNOWN = f"{OWN}known"  # written by changes of the frame that add columns of states, and by replacements
 EXPIRED = f"{OWN}expired"  # every expiry and replacement writes this record, so that concurrent ones conflict
 WATERMARKS = f"{OWN}watermarks"  # every stream that has a watermark writes this record; see `stream_watermarks`
 
@@ -36,7 +36,7 @@ def snapshot_of(backend: Log, recorded: Iterable[str] = ()) -> Snapshot:
 
 
 def expired_before(snapshot: Snapshot) -> dict[str, int]:
-    """Return, for each level, the time before which its windows have expired, in microseconds UTC. A level without
+    """Return the time before which the windows of each level have expired, as level → microseconds UTC. A level without
     expired windows has no entry.
     """
     expired: dict[str, int] = json.loads(snapshot.text(EXPIRED) or "{}")
@@ -51,8 +51,8 @@ def available_from(snapshot: Snapshot, level: str) -> int:
 
 
 def known_from(snapshot: Snapshot) -> dict[str, int]:
-    """Return, for each column of states that was added later, the time from which on all rows have this column, in
-    microseconds UTC. A column that all rows of the store have has no entry.
+    """Return the time from which on all rows have a column of states that was added later, as column → microseconds
+    UTC. Columns that all rows of the store have are left out.
     """
     starts: dict[str, int] = json.loads(snapshot.text(KNOWN) or "{}")
     return starts

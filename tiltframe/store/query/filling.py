@@ -94,7 +94,7 @@ def fill_values(results: pa.Table, with_events: pa.Table, plan: QueryPlan, fill:
 
 def finish_to_edges(states: pa.Table, plan: QueryPlan, *, fill: str | bool, known_from: int, now: int) -> pa.Table:
     """Return the results of the windows in the range of a query with ``edges``. ``states`` also contains windows
-    outside the range. Their points are used, but they have no rows in the results.
+    outside the range: their points count in windows inside the range, but no results are computed for them.
     """
     begun = instants_of(states)
     is_requested = (begun >= plan.within[0]) & (begun < plan.within[1])

@@ -179,8 +179,8 @@ def _repeated(rows: pa.Table, counts: Positions) -> list[pa.ChunkedArray]:
 
 
 def _can_be_repeated(dtype: pa.DataType) -> bool:
-    """Return whether Arrow can decode runs of values of a type. It cannot for nested types, and it rejects date64
-    values that contain a time of day.
+    """Return whether Arrow can decode runs of values of a type. Arrow cannot decode runs of nested types, and rejects
+    date64 values that contain a time of day.
     """
     if pa.types.is_date64(dtype):
         return False

@@ -1,4 +1,4 @@
-"""Warnings about results that are missing: of windows that have expired, and of measures that were added later."""
+"""Warnings about missing results: results of windows that have expired, or of measures that were added later."""
 
 from __future__ import annotations
 
@@ -7,7 +7,9 @@ from collections.abc import Iterable
 
 
 class Expired(UserWarning):
-    """A warning: some windows in the range of a query were removed from the level that it reads (see retention)."""
+    """A warning: some windows in the range of a query have expired on the level that the query reads, because of its
+    retention.
+    """
 
 
 class NotKnown(UserWarning):

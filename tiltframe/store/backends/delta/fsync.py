@@ -8,8 +8,8 @@ import os
 
 
 def sync_written(folder: str, name: str) -> None:
-    """Wait until a new data file is on the disk, with its name in its own folder and the name of that folder in the
-    store's folder.
+    """Wait until three things are on the disk: a new data file, its entry in its folder, and the entry of this folder
+    in the folder of the store.
     """
     path = os.path.join(folder, name)
     _sync(path, os.path.dirname(path), folder)

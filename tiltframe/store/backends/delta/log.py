@@ -79,7 +79,9 @@ def partition_of(file: Part | RecordFile) -> dict[str, str | None]:
 
 
 def manifest_in(text: str | None, uri: str) -> Mapping[str, Any]:
-    """Return the manifest in the metadata of the log; raise `DamagedStore` if it is not a manifest."""
+    """Parse a manifest, which is stored as JSON in the metadata of the log, and return it. Raise `DamagedStore` if
+    ``text`` is not a manifest.
+    """
     try:
         manifest: dict[str, Any] = json.loads(text or "")
     except ValueError:

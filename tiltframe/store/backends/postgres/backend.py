@@ -60,7 +60,7 @@ _PART_FIELDS = "part bigint, level text, first_start bigint, last_start bigint, 
 class PostgresBackend:
     """The tables of one store in a PostgreSQL database. See `tiltframe.store.backends.protocol.Backend`."""
 
-    uri: str = field(repr=False)  # a URI for libpq, with ``@/?#%`` in names as percent codes
+    uri: str = field(repr=False)  # a URI for libpq, in which ``@/?#%`` in names are percent-encoded
     name: str = ""  # the name of the store; optional if the database contains only one store
     durable: bool = (
         False  # whether a commit waits for the disk, even if the configuration of the server does not require this

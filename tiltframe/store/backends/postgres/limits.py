@@ -53,7 +53,9 @@ def check_columns(columns: pa.Schema) -> None:
 
 
 def check_values(columns: pa.Table) -> None:
-    """Raise `StoreError` if PostgreSQL cannot store a key or state, such as text with NUL or times before 4714 BC."""
+    """Raise `StoreError` if PostgreSQL cannot store a key or state, such as text with a NUL character or a time before
+    4714 BC.
+    """
     for field, column in zip(columns.schema, columns.columns, strict=True):
         for values in _leaves(one_array(column)):
             dtype = values.type

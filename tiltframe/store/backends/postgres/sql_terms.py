@@ -68,8 +68,8 @@ def column_of(*path: str) -> str:
 
 
 def in_order(value: str, dtype: pa.DataType, down: bool) -> str:
-    """Return the SQL terms of an ORDER BY that sorts values like `aggr.arrow.sort_keys`: -0.0 comes before 0.0, which
-    are equal for PostgreSQL. ``down`` sorts in descending order.
+    """Return the SQL terms of an ORDER BY that sorts values like `aggr.arrow.sort_keys`: -0.0 comes before 0.0,
+    although PostgreSQL treats both as equal. ``down`` sorts in descending order.
     """
     sign = f", float8send({value}){'' if down else ' DESC'}" if pa.types.is_floating(dtype) else ""
     return value + (" DESC" if down else "") + sign

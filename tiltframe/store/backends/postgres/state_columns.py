@@ -38,8 +38,8 @@ _SQL_TYPES = {
 
 
 def column_name(name: str) -> str:
-    """Return the name of a column. A name that is too long for PostgreSQL is shortened and ends in a hash that makes it
-    unique.
+    """Return the name of the column for a key or for a field of a state, such as ``latency.count``. A name that is too
+    long for PostgreSQL is shortened and ends in a hash that makes it unique.
 
     >>> column_name("latency.count")
     'latency.count'
