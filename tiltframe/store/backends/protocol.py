@@ -288,8 +288,8 @@ class Backend(Protocol):
         Returns
         -------
         Vacuumed
-            The number of removed files, rows or parts, with the number of those that were too recent to remove, and the
-            time from which on they could be removed.
+            The number of removed files, rows or parts, with the number that were too recent to remove, and the time
+            from which on they could be removed.
         """
 
     def verify(self) -> list[str]:

@@ -200,7 +200,7 @@ def check_whole(span: Range, frame: TiltFrame) -> Range:
 def _check_held(manifest: Manifest, snapshot: Snapshot, span: Range, anew: bool) -> None:
     """Raise ``ValueError`` if the coarser windows of a range cannot be derived, because some of their finer windows
     have expired. If the finest windows in the range are replaced by new ones, only the finer windows outside the range
-    must still be there.
+    must not have expired.
     """
     levels = manifest.frame.levels
     for fine, coarse in pairwise(levels):

@@ -121,7 +121,9 @@ class Answer:
 
     @property
     def cost(self) -> Cost:
-        """The estimated numbers of rows that are read and of windows in the results, without reading states."""
+        """The estimated number of rows that are read, and the estimated number of windows in the results. States are
+        not read for this estimate.
+        """
         rows = sum(reading.rows for reading in self.readings)
         windows = sum(reading.windows for reading in self.readings)
         return Cost(round(rows), round(windows))

@@ -46,8 +46,8 @@ class Writer(Protocol):
 def write_merged(
     backend: Backend, writer: Writer, manifest: Manifest, *, level: TimeWindow, part_ranges: PartRanges
 ) -> list[Part]:
-    """Merge the states in ranges of parts of ``level`` or of finer levels, write them as parts of ``level``, and return
-    these parts. Only some windows are read at a time.
+    """Merge the states in ranges of parts, write the merged states as parts of ``level``, and return the new parts. The
+    parts to merge belong to ``level`` or to a finer level. Only some windows are read at a time.
     """
     columns, parts = manifest.schema.names[1:], list[Part]()
     for pieces in by_windows(part_ranges, level):

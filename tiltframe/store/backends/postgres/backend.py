@@ -263,8 +263,9 @@ class PostgresBackend:
 
     @contextmanager
     def _store(self, snapshot: bool = False, lock: bool = False) -> Iterator[tuple[Session, StoredLayout]]:
-        """Open a transaction, and yield its session and the store. With ``snapshot``, the transaction only reads, at
-        one moment; with ``lock``, other commits to the store wait. Raise `MissingStore` if the store does not exist.
+        """Open a transaction, and yield its session and the store. With ``snapshot``, the transaction is read-only and
+        sees the database at one moment. With ``lock``, other commits to the store wait for it. Raise `MissingStore` if
+        the store does not exist.
         """
         with session(self.uri, snapshot) as db:
             store = find(db, self.name, lock)

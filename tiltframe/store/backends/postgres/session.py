@@ -59,7 +59,7 @@ class Session:
 @contextmanager
 def session(uri: str, snapshot: bool = False) -> Iterator[Session]:
     """Open a transaction. It is committed at the end of the block, and rolled back if the block raises an error. With
-    ``snapshot``, the transaction only reads, and all its queries see the database at the time of the first query.
+    ``snapshot``, the transaction is read-only, and all its queries see the database at the time of the first query.
 
     Raise `StoreError` for errors of the database, and `Conflict` if the database asks for a retry.
     """
