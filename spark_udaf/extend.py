@@ -1,4 +1,5 @@
-"""Names for extensions of spark_udaf: engines that implement Spark's API, and columns of values that functions compute.
+"""Names for extensions of spark_udaf: engines that implement Spark's API, and functions of Columns that are computed
+from Arrow arrays.
 
 >>> from spark_udaf.extend import Engine, Feature
 >>> Engine("Spark", runs=lambda spark: True).has(Feature.STREAMS)

@@ -1,4 +1,5 @@
-"""Columns of states: accessors of results, and set operations, without a shuffle.
+"""Functions of columns of states. They read results from states, or combine states of distinct counts as sets, without
+a shuffle.
 
 In a job::
 

@@ -78,8 +78,8 @@ def aggregate(
         Measures such as `aggr.count` and `aggr.dds`. ``first`` and ``last`` need ``by=``, their column of times, or the
         argument ``time``.
     window : str or TimeWindow, optional
-        Group by window as well: ``session(30m)``, ``hopping(1h, 10m)``, ``1d``. `windows.read_window` reads text, in
-        UTC.
+        A window by which rows are grouped as well, such as ``session(30m)``, ``hopping(1h, 10m)`` or ``1d``. Text is
+        read by `windows.read_window`, in UTC.
     time : str, optional
         The column of event times; required with ``window``.
     scan : "auto", optional
@@ -95,7 +95,8 @@ def aggregate(
     Raises
     ------
     ValueError, TypeError
-        If the DataFrame does not fit. The error is raised before any job starts.
+        If arguments are invalid, a column is missing, or a measure does not accept the type of its column. The error is
+        raised before any job starts.
 
     Examples
     --------
@@ -200,7 +201,7 @@ def plan_results(states: TwoPhases, measures: Mapping[str, Measure]) -> TwoPhase
 
 
 def merge(states: DataFrame | ParquetScan, by: Sequence[str]) -> DataFrame:
-    """Merge states into coarser groups, without the rows.
+    """Merge states into the states of coarser groups. Rows are not read.
 
     The levels of a frame contain the same rows. Select the states of one level, ``.where("level = '1h'")``, or add
     ``level`` to ``by``. The job fails if a group contains several levels.
@@ -219,8 +220,8 @@ def merge(states: DataFrame | ParquetScan, by: Sequence[str]) -> DataFrame:
     Raises
     ------
     ValueError, TypeError
-        If there are no states, a column of ``by`` is missing, or states of several kinds were united; before any job
-        starts.
+        If there are no states, a column of ``by`` is missing, or a union has put states of different measures into one
+        column. The error is raised before any job starts.
 
     Guarantee
     ---------
@@ -248,7 +249,7 @@ def merge(states: DataFrame | ParquetScan, by: Sequence[str]) -> DataFrame:
         return as_states(partial_states(batches, combine, combine, MOST_BYTES))
 
     def second(table: pa.Table) -> pa.Table:
-        if not keys and not table.num_rows:  # a null state is the identity, whatever its parameters
+        if not keys and not table.num_rows:  # merging a null state changes nothing, whatever the parameters are
             return pa.table({name: pa.nulls(1, schema.field(name).type) for name in state_columns})
         table = combine(table)  # partitions may have states of different parameters
         if apart is keys:
@@ -385,8 +386,9 @@ def finish(
 ) -> DataFrame:
     """Compute the results of states: the same rows, with a result for each measure.
 
-    The direct result of `rollup`, `aggregate` or `merge` is finished in the tasks that merge it, so that states do not
-    pass to Python again. Otherwise, for example after ``cache()``, a checkpoint or a filter, the states are read.
+    If ``states`` is the direct result of `rollup`, `aggregate` or `merge`, the tasks that merge the states also compute
+    the results, so that states are not sent to Python again. Otherwise, for example after ``cache()``, a checkpoint or
+    a filter, the states are read.
 
     Parameters
     ----------
@@ -415,8 +417,8 @@ def finish(
     Raises
     ------
     ValueError, TypeError
-        If these are not states of the measures, if their metadata is missing and ``trust`` is not set, or if states of
-        several kinds were united; before any job starts.
+        If these are not states of the measures, if their metadata is missing and ``trust`` is not set, or if a union
+        has put states of different measures into one column. The error is raised before any job starts.
     """
     is_trusted = checked_truth(trust, "trust")
     planned = plan_of(states)

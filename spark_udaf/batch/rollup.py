@@ -1,6 +1,6 @@
 """rollup: tilt frames on Spark, as a two-phase plan with one shuffle for all levels.
 
-The shuffle combines states by keys and coarsest window. Every finer window nests in one coarsest window, so that a
+The shuffle combines states by keys and coarsest window. Every finer window lies inside one coarsest window, so that a
 shard computes all levels independently. If windows overlap, or their ends depend on rows, the shuffle combines states
 by keys only. If only one task reads the rows of a window, the task computes the window before the shuffle.
 """
@@ -88,7 +88,8 @@ def rollup(
     Raises
     ------
     ValueError, TypeError
-        If the DataFrame does not fit the frame; before any job starts.
+        If a column of the frame is missing, or a measure does not accept the type of its column. The error is raised
+        before any job starts.
 
     Examples
     --------

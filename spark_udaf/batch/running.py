@@ -63,7 +63,7 @@ def running(
     keys : column names
         Each key has separate windows, and is computed in one task. Null is a legal key.
     order : column names
-        The order of rows of equal times.
+        The columns by which rows of equal times are ordered.
     ticks : ticks
         Times at which every key has an additional result, as in `tiltframe.running`.
     emit : "rows", "ticks" or "final"
@@ -79,7 +79,8 @@ def running(
     Raises
     ------
     ValueError, TypeError
-        If the DataFrame does not fit; before any job starts.
+        If a column is missing, or a measure does not accept the type of its column. The error is raised before any job
+        starts.
 
     Guarantee
     ---------
@@ -130,7 +131,8 @@ def ordered_rollup(df: DataFrame, frame: OrderedFrame) -> DataFrame:
     Raises
     ------
     ValueError, TypeError
-        If the DataFrame does not fit; before any job starts.
+        If a column is missing, or a measure does not accept the type of its column. The error is raised before any job
+        starts.
 
     Guarantee
     ---------

@@ -32,7 +32,7 @@ class SparkPeer(Peer):
     package = "pyspark"
 
     def check(self) -> None:
-        """Raise an error if Spark cannot start."""
+        """Raise ``ValueError`` if Java, which Spark needs, is not installed."""
         if not has_java():
             raise ValueError(f"{self} needs Java: install Java 17, or leave the peer out")
 

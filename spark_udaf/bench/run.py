@@ -104,8 +104,8 @@ def bench(
     data : DataFrame, path of Parquet files, or None
         The rows. By default, random values of the distribution are written to files.
     keys : sequence of str
-        Columns of ``data`` by which rows are grouped. By default, each row has a random key, for which the rows are
-        copied.
+        Columns of ``data`` by which rows are grouped. By default, the rows are copied, and each row of the copy has a
+        random key.
     time : str, optional
         The column of ``data`` with event times, for `su.rollup`. Without it, `su.aggregate` is measured instead.
     levels : sequence of str
@@ -113,7 +113,7 @@ def bench(
     rows : int
         The number of random rows, at least 1. Ignored if ``data`` is passed.
     groups : sequence of int
-        The numbers of random keys. Ignored if ``keys`` is passed.
+        Numbers of different random keys. All jobs run for each number. Ignored if ``keys`` is passed.
     skewed : bool
         Whether to measure skewed random keys as well: half of the rows have the same key.
     distribution : str
@@ -292,7 +292,8 @@ def _checked_ways(measure: Measure, against: str | Sequence[str], empty: DataFra
     left_out: list[str] = []
     rows = Rows(empty, None)
     for name, build in ways_of(measure, grouping):
-        if name.endswith(OF_FILES):  # not checked: its plan is that of the way that reads a DataFrame, which is checked
+        # This way is not checked, because the way that reads a DataFrame has the same plan, and is checked.
+        if name.endswith(OF_FILES):
             own[name] = build
             continue
         try:

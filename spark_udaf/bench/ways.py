@@ -40,7 +40,7 @@ class Grouping:
     levels : sequence of str
         The levels of the tilt frame. Other ways group by the windows of the finest one as well.
     is_one_window : bool
-        Whether all rows are in one window of the finest level. Ways other than `su.rollup` then need not group by it.
+        Whether all rows are in one window of the finest level. Ways other than `su.rollup` then group by keys alone.
     """
 
     keys: tuple[str, ...]
@@ -115,7 +115,9 @@ def ways_of(measure: Measure, grouping: Grouping) -> Iterator[tuple[str, Build]]
 
 
 def with_time(measure: Measure, time: str | None) -> Measure:
-    """Return a measure with the name of the column of event times, which otherwise only a tilt frame provides."""
+    """Return a measure that names its column of event times. In a tilt frame, a measure without this name uses the time
+    of the frame.
+    """
     further = [
         time if text is None and role == EVENT_TIME else text
         for text, role in zip(measure.others, measure.function.inputs[1:], strict=False)

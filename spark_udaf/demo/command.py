@@ -35,7 +35,7 @@ _COLUMNS = {
     **dict.fromkeys(("origin", "carrier"), pa.string()),
 }
 QUANTILES = [0.5, 0.9, 0.99]
-# A JVM that compiles with one of its two compilers alone, and collects in one thread, needs a third less processor time
+# A JVM that uses only one of its two compilers, and collects garbage in one thread, needs a third less processor time
 # for a job of a few seconds.
 SETTINGS = {
     "spark.sql.shuffle.partitions": "4",

@@ -48,7 +48,8 @@ def from_hdr_v2(texts: Column | str, digits: int = 3, unit: float | None = None)
     Returns
     -------
     Column of states
-        Null for null. Damaged texts, other digits and another ratio fail the job with an error that names them.
+        Null for null. A damaged text, or a histogram with other digits or another ratio, fails the job with an error
+        that names the problem.
 
     Raises
     ------

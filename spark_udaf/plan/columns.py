@@ -102,7 +102,7 @@ def check_collation(field: StructField) -> None:
 
 
 def compares_text(function: Function) -> bool:
-    """Return whether a function compares or keeps texts of one of its inputs."""
+    """Return whether a function compares texts, or stores them in its states."""
     return function.name != "count" and any(function.input_use(role) != Use.NUMBER for role in function.inputs)
 
 

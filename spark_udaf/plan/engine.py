@@ -46,7 +46,7 @@ def _unknown_cores() -> None:
 
 @dataclass(frozen=True)
 class Engine:
-    """An engine of Spark's API.
+    """An engine that implements Spark's API.
 
     Parameters
     ----------

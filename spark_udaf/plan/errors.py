@@ -25,8 +25,8 @@ def task_sentence(text: str) -> tuple[str, str] | None:
 
 @contextmanager
 def raise_task_error() -> Iterator[None]:
-    """If a job in the block fails because a task has raised an error of a store or measure, raise this error. Other
-    errors are not changed.
+    """Within the block, if a job fails because a task has raised an error of a store or measure, raise this error.
+    Other errors are not changed.
     """
     try:
         yield

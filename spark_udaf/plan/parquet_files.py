@@ -127,7 +127,9 @@ def paths_of(one_or_several: Any) -> list[str]:
 
 
 def expression_of(filters: Filters | None) -> pc.Expression | None:
-    """Return filters as an expression; raises ``ValueError`` if they cannot be read."""
+    """Return filters as an expression of pyarrow, or None without filters. Raise ``ValueError`` if they
+    cannot be read.
+    """
     if filters is None or isinstance(filters, pc.Expression):
         return filters
     try:

@@ -31,7 +31,7 @@ class Content(IntEnum):
 
 
 def read_message(message: pa.Buffer | bytes, schema: pa.Schema) -> pa.RecordBatch:
-    """Return the rows of a message as a batch of this schema."""
+    """Return the rows of a message as a batch of ``schema``."""
     return pa.ipc.read_record_batch(pa.py_buffer(message), schema)
 
 

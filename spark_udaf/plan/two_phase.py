@@ -82,7 +82,7 @@ class Source(Protocol):
         schema: pa.Schema,
     ) -> DataFrame:
         """Return a DataFrame with the batches of ``schema`` that ``function`` returns for the batches of each
-        partition. Only the columns ``columns`` are read; ``keys`` are those that are keys.
+        partition. Only the columns ``columns`` are read. ``keys`` are the key columns among them.
 
         The function also receives the index of the partition, or 0 if the number of partitions is unknown.
         """
@@ -90,7 +90,7 @@ class Source(Protocol):
 
 @dataclass(frozen=True)
 class Rows:
-    """The rows of a DataFrame."""
+    """A DataFrame, as the source of rows."""
 
     df: DataFrame
 
@@ -194,7 +194,7 @@ class TwoPhases:
         If it has a column ``shards``, the first row of each table of results lists the shards from which the table was
         merged. The list is empty in the other rows.
     unreduced : RawRows, optional
-        The shuffle of rows that were not reduced. None means that only states are shuffled.
+        The functions for rows that are shuffled in the place of states. None means that only states are shuffled.
     finishes : whether ``reduce`` may return results
     read : function of a table of merged states that returns a table of the result
     one_group : whether all rows are one group, which has a result even without rows

@@ -18,7 +18,8 @@ if TYPE_CHECKING:
 
 
 def check_unions(states: DataFrame | ParquetScan) -> None:
-    """Raise ``ValueError`` if a union in the plan of a DataFrame has states of several descriptions in one column.
+    """Raise ``ValueError`` if the sides of a union in the plan of a DataFrame describe different states in the same
+    column.
 
     Sides without a description are not compared. Spark Connect does not provide plans, so unions are not checked there.
     """

@@ -59,8 +59,8 @@ def join(
     Raises
     ------
     ValueError, TypeError, StoreError
-        If the columns and the arguments do not fit the store; before any job starts. Later: if a range or windows in a
-        column cannot be read.
+        Before any job starts: if the columns of ``df`` or the arguments do not match the frame of the store. Later: if
+        a range or windows in a column cannot be read.
 
     Guarantee
     ---------

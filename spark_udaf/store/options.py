@@ -97,7 +97,7 @@ def warns(options: Mapping[str, str]) -> bool:
 
 def _store(path: str, name: str | None, storage: Mapping[str, str]) -> FrameStore:
     """Return the store at a path or URI. Spark converts the path of a table to a URI with one slash, such as
-    ``file:/a``.
+    ``file:/a``, which is also accepted.
     """
     if path.startswith("file:/") and not path.startswith("file://"):
         path = "file://" + path.removeprefix("file:")

@@ -124,7 +124,7 @@ def read(
     tiltframe.store.Expired
         If a level no longer contains the complete range. Windows that have expired in part are ``partial``.
     tiltframe.store.NotKnown
-        If a measure was added to the store later.
+        If a measure was added to the store after rows of the range were written.
 
     Guarantee
     ---------

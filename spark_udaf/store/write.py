@@ -259,8 +259,8 @@ def rollup_into(
     Raises
     ------
     ValueError, TypeError, StoreError
-        Before any job starts: if the rows do not fit the store's frame, or the types of their states differ from the
-        store. Later: if a task cannot read its rows or write; if the commit exists with other rows.
+        Before any job starts: if the rows lack a column of the store's frame, or the types of their states differ from
+        the store. Later: if a task cannot read its rows or write; if the commit exists with other rows.
     OverflowError
         If the result of a state could not be computed.
 
@@ -313,7 +313,8 @@ def _roll_up_into(
         return _receipt(change.write_rolled_up(joined(levels, change.frame)))
 
     def plan() -> TwoPhases:
-        # a task before the shuffle may be repeated after some of its output was read, so it must not write
+        # A task before the shuffle may run again after some of its output was read, so it must not write into the
+        # store.
         return plan_rollup(source, schema, change.frame, then=then, result=RECEIPTS, finishes=False)
 
     receipts = _receipts(plan)
@@ -360,8 +361,8 @@ def backfill(
     Parameters
     ----------
     rows : DataFrame
-        Rows with the time, a TIMESTAMP, keys and columns of the store's frame. Each range reads it with a filter on the
-        time.
+        Rows with the time, a TIMESTAMP, keys and columns of the store's frame. For each range, the DataFrame is read
+        with a filter on the time.
     store : FrameStore
         A store that is accessible to the driver and the tasks. Other writers may use it at the same time.
     writer : str

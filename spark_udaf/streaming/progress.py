@@ -81,7 +81,7 @@ class IntoProgress:
     waiting_parts: Mapping[str, int]
 
     def as_dict(self) -> dict[str, Any]:
-        """Return the figures as plain data, for JSON."""
+        """Return the figures as a dict, which can be written as JSON."""
         return asdict(self)
 
 

@@ -47,9 +47,9 @@ from spark_udaf.plan.shards import shard_numbers
 from spark_udaf.versions.same_version import TaskFunction
 from tiltframe.event_time import INSTANT, event_times
 
-# A function that converts batches and the number of a task to messages.
+# A function that receives the batches of a task and the index of the task, and returns batches of messages.
 Reduce: TypeAlias = Callable[[Batches, int], Batches]
-# A function that selects the columns to read from the existing columns.
+# A function that receives the names of all columns, and returns the names of the columns to read.
 Read: TypeAlias = Callable[[Sequence[str]], Sequence[str]]
 _FILE = (
     "path string, modificationTime timestamp, length bigint, content binary"  # the schema of Spark's source binaryFile
@@ -86,7 +86,7 @@ class Arriving:
     def share(self, lengths: Mapping[str, int], share: int, shares: int) -> list[Piece]:
         """Return the pieces that the task with the index ``share`` of ``shares`` tasks reads.
 
-        ``lengths`` are the bytes of the files by their paths.
+        ``lengths`` maps the path of each file to its size in bytes.
         """
         lengths_by_place = {self.place_of(path): length for path, length in lengths.items()}
         fragments = list(self.dataset(lengths).get_fragments(filter=self.filters))
@@ -251,8 +251,8 @@ def scan_parquet_stream(
     spark : SparkSession
         Classic or Connect.
     folder : path or URI
-        A folder that is accessible to Spark, the driver and every worker; ``s3://`` is Spark's ``s3a://``. Files must
-        be complete when they appear in it.
+        A folder that is accessible to Spark, the driver and every worker; ``s3://`` is passed to Spark as ``s3a://``.
+        Files must be complete when they appear in it.
     watermark : duration, optional
         The delay of the watermark behind the latest event time, such as ``10s``, like ``df.withWatermark``. Without
         it, there is no watermark.

@@ -127,8 +127,8 @@ class Job:
 
 @dataclass(frozen=True)
 class ShardJob(Job):
-    """The work of a stream's shards, which pass these arguments to `tiltframe.streaming.OpenWindows`. Spark pickles it
-    for its tasks.
+    """The work of the shards of a stream. The attributes ``frame`` to ``beyond`` are arguments of
+    `tiltframe.streaming.OpenWindows`. Spark pickles the job for its tasks.
     """
 
     input_schema: pa.Schema  # the schema of the rows of the stream
@@ -200,7 +200,7 @@ class ShardJob(Job):
 
     def loaded(self, state: Saved) -> OpenWindows:
         """Return the windows of a shard from its saved state. Raise ``ValueError`` if the frame of the saved state
-        differs.
+        differs from the frame of the job.
         """
         bounds = {"max_keys": self.max_keys, "beyond": self.beyond}
         try:
@@ -298,7 +298,9 @@ class ShardJob(Job):
 
 
 def names_of(levels: Sequence[str]) -> list[str]:
-    """Return the names of a stream's metrics. Metrics are summed over the shards, except for the watermark."""
+    """Return the names of a stream's metrics. Metrics are summed over the shards, except for the watermark, of which
+    the maximum is taken.
+    """
     return [*_SUMS, WATERMARK, *(f"{kind} {level}" for kind in _BY_LEVEL for level in levels)]
 
 

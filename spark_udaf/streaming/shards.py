@@ -28,7 +28,8 @@ from tiltframe.streaming.saved import Saved, read_head
 from tiltframe.streaming.stored import StoredTable
 
 _PIECE_BYTES = 1 << 22  # The maximum size of one value in Spark's state.
-_SMALL_BYTES = 1 << 18  # Smaller blocks are stored together in one value, because a call costs more than their bytes.
+# Smaller blocks are stored together in one value, because a call of the store costs more than their bytes.
+_SMALL_BYTES = 1 << 18
 _PLACE = StructType([StructField("block", StringType()), StructField("piece", IntegerType())])
 _PIECE = StructType([StructField("piece", BinaryType())])
 _SHARD_STATE = StructType().add("shards", "integer").add("timer", "long").add("head", "binary").add("small", "binary")
@@ -169,7 +170,7 @@ def output_schema(levels: Sequence[str]) -> StructType:
 
 
 def _micros(millis: int) -> int | None:
-    """Convert Spark's milliseconds to microseconds. Return None for 0, which means that the watermark is unknown, and
+    """Return Spark's milliseconds as microseconds. Return None for 0, which means that the watermark is unknown, and
     for earlier times.
     """
     return millis * 1000 if millis > 0 else None

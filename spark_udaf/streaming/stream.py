@@ -294,7 +294,7 @@ class StreamRows:
         return int(metadata[_WATERMARK]) * 1000 if _WATERMARK in metadata else None
 
     def input_schema(self, read: Read) -> pa.Schema:
-        """Return the schema of the rows; columns that are not read may have any type."""
+        """Return the schema of the rows. ``read`` selects the columns to read; other columns may have any type."""
         return arrow_schema(self.df, read(self.df.columns))
 
     def map(
@@ -324,7 +324,8 @@ StreamSource: TypeAlias = StreamRows | ParquetStream
 def stream_source(rows: DataFrame | ParquetStream, instead: str) -> StreamSource:
     """Return a streaming DataFrame or a stream of files as a source.
 
-    Raises ``TypeError`` for other values; ``instead`` names the function for an ordinary DataFrame.
+    Raise ``TypeError`` for other values. For the message, ``instead`` says which function accepts an ordinary
+    DataFrame.
     """
     if isinstance(rows, ParquetStream):
         return rows

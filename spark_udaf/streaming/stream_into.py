@@ -77,8 +77,8 @@ def stream_into(
     Warns
     -----
     UserWarning
-        If the store has rows of this stream from another checkpoint: rows that are read again count again, under
-        another writer. The message names the former writer.
+        If the store has rows of this stream from another checkpoint. Rows that the new query reads again are counted
+        again, under another writer. The message names the former writer.
 
     Raises
     ------

@@ -35,7 +35,7 @@ from spark_udaf.versions.features import has_collations
 
 @dataclass(frozen=True, eq=False)
 class Call:
-    """The call of a function with its Columns."""
+    """A call of an aggregate function, with the Columns of its arguments."""
 
     function: Function
     columns: tuple[Column, ...]  # one for each input of the function; empty if rows are counted

@@ -309,7 +309,8 @@ class Pivoted:
 
 
 def group_by(df: DataFrame, *keys: Column | str, excluded: Observation | None = None) -> Grouped:
-    """Group rows by keys for aggregation in their partitions: fast for many rows or many groups.
+    """Group rows by keys. Each partition reduces its rows before the shuffle, which is fast for many rows or many
+    groups.
 
     Parameters
     ----------
@@ -322,7 +323,7 @@ def group_by(df: DataFrame, *keys: Column | str, excluded: Observation | None = 
     Returns
     -------
     Grouped
-        Its method ``agg`` accepts functions.
+        An object whose method ``agg`` returns the results of each group.
 
     Raises
     ------
