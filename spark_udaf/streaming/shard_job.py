@@ -298,8 +298,8 @@ class ShardJob(Job):
 
 
 def names_of(levels: Sequence[str]) -> list[str]:
-    """Return the names of a stream's metrics. Metrics are summed over the shards, except for the watermark, of which
-    the maximum is taken.
+    """Return the names of a stream's metrics. Metrics are summed over the shards, except for the watermark, whose
+    maximum is taken.
     """
     return [*_SUMS, WATERMARK, *(f"{kind} {level}" for kind in _BY_LEVEL for level in levels)]
 

@@ -115,7 +115,7 @@ class Grouped:
         Raises
         ------
         ValueError
-            After ``rollup`` or ``cube``, as in Spark.
+            If it is called after ``rollup`` or ``cube``, as in Spark.
 
         Examples
         --------
@@ -141,7 +141,7 @@ class Grouped:
     def agg(
         self, *calls: Column | Measure, having: Column | str | None = None, **measures: Column | Measure
     ) -> DataFrame:
-        """Aggregate each group.
+        """Return the results of calls for each group.
 
         Parameters
         ----------
@@ -152,7 +152,8 @@ class Grouped:
         having : Column or SQL condition, optional
             A condition on keys and results; other groups are removed.
         measures : the same by name
-            ``p=aggr.dds("latency_ms / 1000", [0.99])``; the name of the result.
+            Calls as keyword arguments, whose keywords are the names of the results, such as ``p=aggr.dds("latency_ms /
+            1000", [0.99])``.
 
         Returns
         -------
@@ -229,11 +230,11 @@ class Grouped:
         return rollup_sets(len(self.keys)) if self.totals == "rollup" else cube_sets(len(self.keys))
 
     def _spark_groups(self) -> Any:
-        """Return Spark's own groups of the same rows."""
+        """Return an object of Spark with the same groups, for Spark's own aggregates."""
         return getattr(self.df, self.totals or "groupBy")(*map(_in_spark, self.keys))
 
     def _joined(self, answers: DataFrame, built_in: Mapping[str, Column]) -> DataFrame:
-        """Join results with the results of Spark's own aggregates for the same groups."""
+        """Return the results in ``answers``, joined with the results of Spark's own aggregates for the same groups."""
         sets = [F.grouping_id()] if self.totals is not None else []
         names = answers.columns[: len(answers.columns) - len(sets)]  # the number of the grouping set is the last column
         keys, results = names[: len(self.keys)], names[len(self.keys) :]
@@ -412,7 +413,7 @@ class _Columns:
         return _Key(field.name, tuple(self._add(*part) for part in parts), tuple(inside))
 
     def measure(self, call: Call | Measure) -> Measure:
-        """Return the measure of a call whose inputs are evaluated columns."""
+        """Return the measure of a call. Its inputs are the names of columns that Spark evaluates."""
         if isinstance(call, Measure):
             column, weight, *further_columns = (
                 None if text is None else self._text(text) for text in (call.column, call.weight, *call.others)

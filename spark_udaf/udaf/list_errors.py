@@ -33,8 +33,8 @@ _labels: dict[str, tuple[int, int]] = {}
 
 
 def number_of_call(label: str, limit: int) -> int:
-    """Return a number for a call whose lists have at most ``limit`` values. An error finds the call's label by this
-    number.
+    """Return a number for a call whose lists have at most ``limit`` values. The message of an error finds the label by
+    this number.
     """
     if label in _labels:
         _, number = _labels.pop(label)
@@ -60,7 +60,7 @@ def _digits(number: int) -> str:
 
 
 def sentence(plans: Iterator[str], group_of: Callable[[str], LargestGroup | None] = lambda mark: None) -> str:
-    """Return a message that names the call whose list is too long, and how to avoid it.
+    """Return a message that names the call whose list is too long, and functions that avoid such lists.
 
     Parameters
     ----------

@@ -4,7 +4,7 @@ aggregate.
     SELECT k, aggr_dds(x) FILTER (WHERE y > 0), max(x) FROM t GROUP BY k
     SELECT k, aggr_dds_list(collect_list(x) FILTER (WHERE y > 0)), max(x) FROM t GROUP BY k
 
-Only the calls change. The rest of the query is unchanged.
+Other parts of the query are not changed.
 """
 
 from __future__ import annotations
@@ -30,7 +30,7 @@ _NAMED = re.compile(r"\s*(\w+)\s*=>(.*)", re.DOTALL)  # weight => n
 
 @dataclass(frozen=True)
 class _Call:
-    """A call in the text of a query."""
+    """A call in the text of a query, which begins at the position ``start`` and ends before ``end``."""
 
     name: str
     function: Function

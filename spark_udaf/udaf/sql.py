@@ -70,13 +70,13 @@ def register(spark: SparkSession, *names: str, types: Sequence[str] = _TYPES) ->
     Returns
     -------
     list of str
-        The names of the functions, sorted. For a function ``f``: ``aggr_f(x, parameters…)``,
-        ``aggr_f_state(x, parameters…)`` with the shape parameters of the state, ``aggr_f_merge(state)``,
-        ``aggr_f_finish(state)``, and the accessors of the state, such as ``aggr_f_quantile(state, q)``. The first
-        three have a form for lists, ``aggr_f_list(collect_list(x), parameters…)``, with lists of structs for several
-        inputs, or values and weights. Functions of several inputs accept them in their order; for first and last, the
-        event time is second. Functions with weights accept ``weight => w``. Quantiles are a map from their names, and
-        the numbers of a record, except its count, are double.
+        The names of the functions, sorted. For a function ``f``: ``aggr_f(x, parameters…)``, ``aggr_f_state(x,
+        parameters…)`` with the parameters that determine the state, ``aggr_f_merge(state)``, ``aggr_f_finish(state)``,
+        and the accessors of the state, such as ``aggr_f_quantile(state, q)``. The first three have a form for lists,
+        ``aggr_f_list(collect_list(x), parameters…)``, with lists of structs for several inputs, or values and weights.
+        Functions of several inputs accept them in their order; for first and last, the event time is second. Functions
+        with weights accept ``weight => w``. Quantiles are a map from their names, and the numbers of a record, except
+        its count, are double.
 
     Raises
     ------
@@ -256,7 +256,7 @@ def _family(name: str, function: Function, dtype: pa.DataType | None) -> dict[st
         with error_label(f"{name}_merge"):
             column, parameters = _column(positional)
             _constants([], parameters, named)
-            if column.null_count == len(column):  # a null state is the identity for all parameters
+            if column.null_count == len(column):  # without a state, the parameters are unknown
                 return pa.scalar(None, column.type)
             return _own(function, column).merge(column, Groups.single(len(column)))[0]
 

@@ -92,8 +92,8 @@ def iterating_function(
 
 
 def arrow_udf(function: Callable[..., Any], dtype: DataType | str, is_aggregate: bool) -> Callable[..., Column]:
-    """Return an Arrow UDF of PySpark, which must have ``arrow_udf``. PySpark uses it as an aggregate if
-    ``is_aggregate`` is true, which the annotations of the wrapped function contain.
+    """Return an Arrow UDF of PySpark, which must have ``arrow_udf``. It aggregates a group if ``is_aggregate`` is true.
+    PySpark derives this from the annotations of a function, which are set here.
     """
     from pyspark.sql.pandas import functions
 

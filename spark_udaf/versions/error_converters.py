@@ -15,7 +15,8 @@ _NAME = "convert_exception"
 def replace_converters(wrap: Callable[[Converter], Converter]) -> None:
     """Replace each function whose module is imported by ``wrap(function)``, which may return the function itself."""
     for name in _MODULES:
-        module = sys.modules.get(name)  # Importing Spark Connect takes as long as registering all functions.
+        # The modules are not imported here, because importing Spark Connect takes as long as registering all functions.
+        module = sys.modules.get(name)
         convert = getattr(module, _NAME, None)
         if module is not None and convert is not None:
             setattr(module, _NAME, wrap(convert))

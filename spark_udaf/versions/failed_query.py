@@ -141,7 +141,7 @@ def _key_text(keys: list[str], row: Row) -> str:
 
 
 def _nodes(tree: Any, name: str) -> Iterator[Any]:
-    """Yield the nodes of a plan or an expression that have a name."""
+    """Yield the nodes of a plan or an expression that have the name ``name``."""
     if tree.nodeName() == name:
         yield tree
     for child in _sequence(tree.children()):

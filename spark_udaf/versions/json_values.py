@@ -31,7 +31,9 @@ _NOT_FINITE = {float("inf"): "Infinity", float("-inf"): "-Infinity"}
 
 
 def to_json(column: Column) -> Column:
-    """Return a Column with the values of a Column as JSON text. Its type must be one that Spark writes as JSON."""
+    """Return a Column with the values of a Column as JSON text. Spark must be able to write the type of the values as
+    JSON.
+    """
     return F.to_json(F.struct(column.alias("v")), _OPTIONS)
 
 

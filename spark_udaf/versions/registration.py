@@ -88,7 +88,8 @@ _compiled_methods: WeakKeyDictionary[Any, Future[Any]] = WeakKeyDictionary()
 
 
 def compile_ahead(spark: SparkSession) -> None:
-    """Start to compile the Java method in another thread, while functions are prepared. Further calls have no effect.
+    """Start to compile the Java method that registers functions. This happens in another thread, while functions are
+    prepared. Further calls have no effect.
 
     The first compilation of a JVM takes tenths of a second. Do nothing on Spark Connect.
     """
