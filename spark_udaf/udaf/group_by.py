@@ -152,8 +152,8 @@ class Grouped:
         having : Column or SQL condition, optional
             A condition on keys and results; other groups are removed.
         measures : the same by name
-            Calls as keyword arguments, whose keywords are the names of the results, such as ``p=aggr.dds("latency_ms /
-            1000", [0.99])``.
+            Calls as keyword arguments, whose keywords are the names of the results, such as
+            ``p=aggr.dds("latency_ms / 1000", [0.99])``.
 
         Returns
         -------

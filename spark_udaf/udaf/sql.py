@@ -70,13 +70,13 @@ def register(spark: SparkSession, *names: str, types: Sequence[str] = _TYPES) ->
     Returns
     -------
     list of str
-        The names of the functions, sorted. For a function ``f``: ``aggr_f(x, parameters…)``, ``aggr_f_state(x,
-        parameters…)`` with the parameters that determine the state, ``aggr_f_merge(state)``, ``aggr_f_finish(state)``,
-        and the accessors of the state, such as ``aggr_f_quantile(state, q)``. The first three have a form for lists,
-        ``aggr_f_list(collect_list(x), parameters…)``, with lists of structs for several inputs, or values and weights.
-        Functions of several inputs accept them in their order; for first and last, the event time is second. Functions
-        with weights accept ``weight => w``. Quantiles are a map from their names, and the numbers of a record, except
-        its count, are double.
+        The names of the functions, sorted. For a function ``f``: ``aggr_f(x, parameters…)``,
+        ``aggr_f_state(x, parameters…)`` with the parameters that determine the state, ``aggr_f_merge(state)``,
+        ``aggr_f_finish(state)``, and the accessors of the state, such as ``aggr_f_quantile(state, q)``. The first
+        three have a form for lists, ``aggr_f_list(collect_list(x), parameters…)``, with lists of structs for several
+        inputs, or values and weights. Functions of several inputs accept them in their order; for first and last, the
+        event time is second. Functions with weights accept ``weight => w``. Quantiles are a map from their names, and
+        the numbers of a record, except its count, are double.
 
     Raises
     ------
