@@ -92,7 +92,7 @@ def read_value(text: str) -> Any:
         text = quote + inside.replace("\n", r"\n").replace("\r", r"\r") + quote
     try:
         with warnings.catch_warnings():
-            warnings.simplefilter("ignore")  # Python warns about a backslash that escapes nothing
+            warnings.simplefilter("ignore")  # otherwise Python warns about a backslash that does not escape a letter
             return ast.literal_eval(text)
     except (ValueError, TypeError, SyntaxError, MemoryError, RecursionError):
         return _WORDS.get(text, text)

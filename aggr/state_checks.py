@@ -219,6 +219,9 @@ def _check_names(state: Layout, names: pa.Array, reading: Reading) -> None:
 
 
 def _check_versions(state: Layout, versions: pa.Array, reader: str) -> None:
+    """Raise `DamagedState` for versions that no release has written, and ``ValueError`` for versions that this release
+    cannot read.
+    """
     if not pa.types.is_integer(versions.type) or versions.null_count:
         raise DamagedState(f"a damaged state of {reader}: it has no version")
     numbers = versions.to_numpy()

@@ -53,6 +53,9 @@ def digest(column: pa.Array | pa.ChunkedArray) -> str:
 
 
 def _pieces(column: pa.Array) -> Iterator[bytes]:
+    """Yield bytes that determine a column: the type, length and validity of each part, the lengths of lists and texts,
+    and the bytes of the values. Nulls and the padding of buffers are left out.
+    """
     dtype = column.type
     if pa.types.is_map(dtype):
         if column.offset:  # Arrow cannot construct masked lists from the offsets of a slice

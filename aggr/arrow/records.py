@@ -127,6 +127,9 @@ def look_up(column: pa.Array | pa.ChunkedArray, keys: pa.Array) -> pa.Array:
 
 
 def _common_field_type(dtype: pa.DataType) -> pa.DataType:
+    """Return the type to which all fields of a struct can be converted: one of their types, int64, float64, a decimal
+    or text.
+    """
     kinds = list(dict.fromkeys(normalized_type(field.type) for field in dtype if not pa.types.is_null(field.type)))
     if len(kinds) <= 1:
         return kinds[0] if kinds else pa.float64()
@@ -161,6 +164,7 @@ def _fields_as(records: pa.StructArray, value_type: pa.DataType) -> list[pa.Arra
 
 
 def _entries_of_structs(records: pa.StructArray, value_type: pa.DataType) -> Entries:
+    """Return the entries of a column of structs. A field that is null is left out."""
     names = pa.array([field.name for field in records.type], pa.string())
     fields = _fields_as(records, value_type)
     is_there = np.zeros((len(records), len(fields)), np.bool_)
@@ -173,6 +177,7 @@ def _entries_of_structs(records: pa.StructArray, value_type: pa.DataType) -> Ent
 
 
 def _look_up_fields(records: pa.StructArray, keys: pa.Array) -> pa.Array:
+    """Return the field of each struct that its key in ``keys`` names; null if there is no such field."""
     value_type = entry_types(records.type)[1]
     fields = _fields_as(records, value_type)
     if not fields:

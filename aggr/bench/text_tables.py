@@ -38,6 +38,7 @@ def as_text(report: Report, earlier: Report | None = None) -> str:
 
 
 def _timings(report: Report) -> str:
+    """Return a table of the times of a report: one line per measure or peer and number of groups."""
     lines = [["measure", "by", "groups", "reduce", "merge", "finish", "rows to results", "ratio"]]
     by_row = {(t.measure, t.by, t.groups, t.stage): t.ns for t in report.timings}
     for measure, by, groups in dict.fromkeys((t.measure, t.by, t.groups) for t in report.timings):

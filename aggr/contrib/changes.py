@@ -107,6 +107,9 @@ def _exact_sums(values: pa.Array, terms: Sequence[tuple[Ids, Ids, float]], n: in
 
 @compiled
 def _float_increases(values: Floats, first: Whole, until: Whole, counter: bool) -> Floats:
+    """Return the last value of each group minus its first; the points of a group are
+    ``values[first[group]:until[group]]``. For a counter, the value before each fall is added.
+    """
     increases = np.zeros(len(first))
     for group in range(len(first)):
         begin, end = first[group], until[group]

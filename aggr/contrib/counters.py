@@ -93,7 +93,7 @@ class Increase(SeriesFunction):
         return pa.array(increases * (factor / (length / SECOND) if self.per_second else factor), mask=~has_result)
 
     def _add_shares(self, increases: Floats, series: Series, points: Whole) -> None:
-        """Add to ``increases`` the share of the growth across an edge of the window.
+        """Add to ``increases`` the share of the growth across an edge of each window.
 
         ``points`` is the index of a point of each group, or -1. The growth from this point to the next one is
         multiplied by the share of the time between them that lies in the window.

@@ -263,6 +263,7 @@ class DecayedSum(Function):
         return pa.array(results, mask=~present)
 
     def _read(self, states: pa.StructArray) -> Floats:
+        """Return one result per state, for states with at least one row."""
         newest = microseconds(states.field("newest"))
         if self._result_time is not None and len(newest) and newest.max() > self._result_time:
             late = pa.scalar(int(newest.max()), pa.timestamp("us")).as_py().isoformat()

@@ -232,6 +232,9 @@ class Per(Function):
         return pa.StructArray.from_arrays([pa.array(self._map.shares(maps)), lists], names=["share", "entries"])
 
     def _first(self, results: pa.StructArray, owners: Groups, top: int) -> tuple[pa.StructArray, Groups]:
+        """Return the ``top`` entries of each map with the greatest results ``by``, in descending order, and the states
+        to which they belong. Null results come last.
+        """
         by = results.field(self.by or next(iter(self._measures)))
         if not has_order(by.type):
             raise ValueError(

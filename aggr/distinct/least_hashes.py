@@ -230,6 +230,7 @@ def _drain(table: Whole, used: Int, smallest: Whole, at: Int, k: Int, theta: Int
 
 @compiled
 def _all_sound(thetas: Whole, hashes: Whole, places: Whole, k: Int) -> bool:
+    """Return whether the hashes of each sketch are positive, ascend, are below its theta, and are at most ``k``."""
     for row in range(len(thetas)):
         before = np.int64(0)
         if places[row + 1] - places[row] > k:

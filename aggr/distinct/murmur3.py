@@ -86,6 +86,9 @@ def _turned(word: Any, bits: Int) -> Any:
 
 @compiled
 def _finished(h1: Any, h2: Any, size: Int, coupon: bool) -> Int:
+    """Return the hash, or with ``coupon`` the coupon, from the two halves ``h1`` and ``h2`` that were computed from
+    ``size`` bytes.
+    """
     h1, h2 = h1 ^ np.uint64(size), h2 ^ np.uint64(size)
     h1 += h2
     h2 += h1

@@ -155,6 +155,9 @@ def _combined(
     right_places: Whole,
     right_low: Whole,
 ) -> tuple[NDArray[np.int32], Whole, Whole]:
+    """Return the digits, places and lowest levels of ``factors · number + sign · left · right``. Each number is passed
+    as its `Limbs.parts`.
+    """
     n = len(factors)
     first, room = np.zeros(n, np.int64), np.zeros(n + 1, np.int64)
     for i in range(n):

@@ -169,6 +169,7 @@ def _integer_parts(integers: Whole) -> list[Floats]:
 
 
 def _decimal_parts(values: pa.Array) -> list[Floats]:
+    """Return doubles that add up exactly to the unscaled integers of decimals: arrays of shape (rows,)."""
     width = values.type.bit_width // 64  # the number of 64-bit words of a decimal; its lowest word is first
     start = 8 * width * values.offset
     words = np.frombuffer(values.buffers()[1] or b"", np.int64, width * len(values), start).reshape(-1, width)

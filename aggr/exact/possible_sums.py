@@ -65,6 +65,9 @@ def _all_possible(
     squared: bool,
     fractions: bool,
 ) -> bool:
+    """Return the result of `all_possible` for the arrays of `digits_of`. If ``squared`` is False, the sums of squares
+    are ignored.
+    """
     for i in range(len(counts)):
         size, square_size = places[i + 1] - places[i], square_places[i + 1] - square_places[i]
         if special[i] < 0 or special[i] > _FLAGS or (special[i] and not fractions):

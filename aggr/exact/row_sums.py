@@ -1,6 +1,6 @@
 """Exact sums of rows, of their squares and of products. The digits of each double are added in a `superaccumulator`.
 
-    x = ± m · 2^e, with m below 2^53        e = 32 · level + shift        m · 2^shift: the digits of three levels
+    x = ± m · 2^e, with m below 2^53        e = 32 · level + shift        m · 2^shift has the digits of three levels
 
 A product of two doubles is a product of two integers, which has 106 bits, and thus the digits of five levels. Nothing
 is rounded.
@@ -185,6 +185,9 @@ def _power_range(powers: Whole, ids: Ids, n: int) -> tuple[Whole, Whole]:
 
 @compiled
 def _add(bits: Whole, ids: Ids, origin: Whole) -> Whole:
+    """Add the numbers of each group; return the digits of all sums, before carries. ``bits`` has the bits of doubles,
+    shape (parts, rows), and ``origin`` is described in `origins`.
+    """
     digits = np.zeros(origin[-1], np.int64)
     for part in range(bits.shape[0]):
         for i in range(bits.shape[1]):
