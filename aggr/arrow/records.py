@@ -128,7 +128,7 @@ def look_up(column: pa.Array | pa.ChunkedArray, keys: pa.Array) -> pa.Array:
 
 def _common_field_type(dtype: pa.DataType) -> pa.DataType:
     """Return the type to which all fields of a struct can be converted: one of their types, int64, float64, a decimal
-    or text.
+    or text. Raises ``TypeError`` if only text remains, and a field is nested.
     """
     kinds = list(dict.fromkeys(normalized_type(field.type) for field in dtype if not pa.types.is_null(field.type)))
     if len(kinds) <= 1:
