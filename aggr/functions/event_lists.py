@@ -144,8 +144,9 @@ class Series:
 
     @cached_property
     def outside(self) -> tuple[Flags, Flags]:
-        """Two masks of groups, shape (n,): the first point lies before the window, the last point lies after the
-        window.
+        """Two masks of groups, each of shape (n,).
+
+        In the first, the first point of a group lies before its window. In the second, the last point lies after it.
         """
         if self.window is None:
             return (none := np.zeros(len(self.lengths), np.bool_)), none
@@ -165,8 +166,9 @@ class Series:
     def crossing(self) -> tuple[Whole, Whole]:
         """For each group, the index of the last point before its window, and of the last point inside it, shape (n,).
 
-        The line from these points to the next point crosses the start or the end of the window. The index is -1 if
-        a line does not cross it. A line that crosses both is listed only for the start.
+        The line from these points to the next point crosses the start or the end of the window. An index is -1 if
+        the group does not have a point before its window, or after it. A line that crosses both is listed only for the
+        start.
         """
         before, after = self.outside
         after = after & ~(before & (self.lengths == 2))

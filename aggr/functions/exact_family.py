@@ -72,8 +72,9 @@ class Sums:
         return self._read[name]
 
     def cross(self, product: str, left: str, right: str) -> ExactNumbers:
-        """Compute ``n·Σab − Σa·Σb`` of each state. The fields ``product``, ``left`` and ``right`` contain Σab, Σa and
-        Σb.
+        """Compute ``n·Σab − Σa·Σb`` of each state.
+
+        The fields ``product``, ``left`` and ``right`` contain Σab, Σa and Σb.
         """
         return cross(self.counts, self[product], self[left], self[right])
 

@@ -313,8 +313,9 @@ class HdrState(BucketState):
         return BucketRanges(part.rows().astype(np.int64), below * unit, high * unit, part.counts)
 
     def values_of(self, units: Whole, mask: Flags) -> pa.Array:
-        """Return the values of numbers of units, null where ``mask`` is true: 3 units of 0.1 are 0.3, not
-        0.30000000000000004.
+        """Return the values of numbers of units, and null for the entries that ``mask`` selects.
+
+        The values are correctly rounded: 3 units of 0.1 are 0.3, not 0.30000000000000004.
         """
         if self.unit is None:
             return pa.array(units, mask=mask)

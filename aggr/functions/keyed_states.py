@@ -68,8 +68,9 @@ class KeyedStates(Field):
     instead: str = "or keep a sample of the keys by beyond='sample'"
 
     def group(self, keys: pa.Array, owners: Groups) -> KeyGroups:
-        """Group rows by their group, which is in ``owners``, and by their key. ``keys`` has one key per row, without
-        nulls.
+        """Group rows by their owner and by their key.
+
+        ``owners`` contains the group of each row, and ``keys`` its key, which must not be null.
         """
         return self._group(normalize_floats(keys), owners, np.full(owners.n, NO_THRESHOLD))
 
@@ -97,8 +98,9 @@ class KeyedStates(Field):
         return self.pack(keyed, [states.states for states in merged])
 
     def finish(self, column: pa.StructArray) -> tuple[pa.StructArray, Groups]:
-        """Return the results for all keys of all maps, as one column of structs, and the row of ``column``
-        of each key.
+        """Return the results for all keys of all maps, as one column of structs, and the map of each key.
+
+        A struct contains the key and the result of each function. Maps are numbered by their rows in ``column``.
         """
         entries, owners = entries_of(column.field("entries"), Groups.each(len(column)))
         results = {name: function.finish(mark_as_checked(entries.field(name))) for name, function in self.functions}

@@ -38,8 +38,9 @@ def stored_reaction(bad_values: str) -> Mapping[str, pa.DataType]:
 
 
 def count_field(bad_values: str) -> Mapping[str, Field]:
-    """Return the fields that ``bad_values`` adds to a state, as name → field: the count of refused values if it is
-    "skip".
+    """Return the fields that ``bad_values`` adds to a state, as name → field.
+
+    "skip" adds the count of refused values, and "error" adds none.
     """
     return {REFUSED: COUNT} if bad_values == SKIP else {}
 

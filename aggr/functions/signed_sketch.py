@@ -37,8 +37,9 @@ COUNTS = ("zero", "nan", "positive_infinity", "negative_infinity")
 
 @dataclass(frozen=True)
 class SketchState(BucketState):
-    """Buckets for positive and for negative numbers, separate counts of zeros, NaN and infinities, and exact sum, min
-    and max.
+    """The state of a sketch: buckets for positive and for negative numbers, and the exact sum, minimum and maximum.
+
+    Zeros, NaN and infinities are counted separately.
     """
 
     @property
@@ -71,8 +72,9 @@ class SketchState(BucketState):
 
     @abstractmethod
     def edges(self, keys: Whole, rows: Whole, states: pa.StructArray) -> tuple[Floats, Floats]:
-        """Return the lower and the upper edges of buckets: bucket i has the key ``keys[i]`` in the state
-        ``rows[i]``.
+        """Return the lower and the upper edges of buckets.
+
+        Bucket i has the key ``keys[i]`` in the state ``rows[i]``.
         """
 
     @property

@@ -202,8 +202,9 @@ class Groups:
 
     @cached_property
     def rows_by_group(self) -> NDArray[np.int32]:
-        """The row numbers sorted by group. The rows of group ``g`` are in the slice from ``offsets[g]`` to ``offsets[g
-        + 1]``.
+        """The row numbers sorted by group and then by row, shape (rows,).
+
+        The rows of group ``g`` are in the slice from ``offsets[g]`` to ``offsets[g + 1]``.
         """
         return read_only(_by_group(self.ids, self.offsets))
 

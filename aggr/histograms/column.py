@@ -70,7 +70,7 @@ class Histograms(NamedTuple):
         return np.repeat(np.arange(len(self.sizes)), self.sizes)
 
     def dense(self, widest: int = FAR) -> Iterator[tuple[int, Whole]]:
-        """Yield, for each histogram, its lowest key and an array with the counts of all keys from the lowest to the
+        """Yield the lowest key of each histogram, with an array of the counts of all keys from the lowest to the
         highest.
 
         Raise ``ValueError`` if the array of a histogram would have more than ``widest`` counts.
@@ -189,8 +189,7 @@ def within(low: Int, high: Int, total: Int, size: Int, max_keys: Int, lowest_key
 def is_sound(
     low: Int, high: Int, total: Int, data: Bytes, at: Int, end: Int, ranks: Whole, row: Int, keys: Whole
 ) -> bool:
-    """Return whether the bytes ``data[at:end]`` encode counts for the keys from ``low`` to ``high`` with this
-    ``total``.
+    """Return whether the bytes ``data[at:end]`` encode counts of the keys from ``low`` to ``high``, of sum ``total``.
 
     The keys at the ranks ``ranks[:, row]`` are written to ``keys[:, row]``. Eight bytes are read at a time, unless one
     of them belongs to a longer number, or the next rank is among their values.
@@ -236,10 +235,10 @@ def is_sound(
 
 @compiled
 def long_enough(number: Int, last_byte: Int, after: Int) -> bool:
-    """Return whether a number of several bytes is valid: it is complete, its last byte is not 0, and it is at least
-    -FAR.
+    """Return whether a number of several bytes is valid.
 
-    ``after`` is the offset after the number, or -1 if it is incomplete.
+    It must be complete, its last byte must not be 0, and a gap must be at most `FAR` keys. ``after`` is the offset
+    after the number, or -1 if it is incomplete.
     """
     return bool(after >= 0 and last_byte != 0 and number >= -FAR)
 

@@ -50,8 +50,9 @@ class LogarithmicMapping:
 
     @property
     def key_range(self) -> tuple[int, int]:
-        """A range that includes the keys of all positive doubles, also if other libraries round logarithms
-        differently.
+        """The lowest and the highest key that a positive double may have.
+
+        Keys that other libraries compute, whose logarithms are rounded differently, are within this range.
         """
         low, high = (math.log(edge) * self._multiplier / math.log(2.0) for edge in (5e-324, sys.float_info.max))
         return math.floor(low) - 1, math.ceil(high) + 1

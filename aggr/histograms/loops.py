@@ -22,12 +22,13 @@ EMPTY, LINE = 1 << 10, 1 << 20
 _BLOCK = 8  # the number of cells that are checked together for a count
 # The mark of ``cell`` is the bit ``ONE << (cell & PLACE)`` of the word ``marks[cell >> WORD_OF]``.
 ONE, WORD_OF, PLACE = np.uint64(1), np.uint64(6), np.uint64(63)
-DENSE = 3  # with more cells per key, each used cell is marked by a bit
+DENSE = 3  # with more than this number of cells per key, each used cell is marked by a bit
 FEW = 1 << 12  # a group may always have this number of cells: 32 KiB, the size of the first-level cache
 
 Rows = NDArray[np.int32]
 Line = tuple[Whole, Whole]  # arrays for the keys of a group and their counts
-Written = tuple[Whole, Whole, Whole, Bytes, Whole]  # lowest keys, highest keys, totals, encoded counts, their offsets
+# lowest keys, highest keys, totals, encoded counts and their offsets
+Written = tuple[Whole, Whole, Whole, Bytes, Whole]
 
 
 @compiled
@@ -87,7 +88,7 @@ def room(cells: Int) -> Line:
 
 @compiled
 def write_cells(cells: NDArray[np.integer], line: Line, data: Bytes, at: Int) -> Int:
-    """Encode the counts in ``cells``, from the byte offset ``at`` of ``data`` on, and set the cells to 0.
+    """Encode the counts in ``cells`` at the byte offset ``at`` of ``data``, and set the cells to 0.
 
     The first and the last cell must not be 0. ``line`` is memory for the keys and counts. Return the offset after the
     encoded counts.
@@ -108,7 +109,7 @@ def write_cells(cells: NDArray[np.integer], line: Line, data: Bytes, at: Int) ->
 
 @compiled
 def write_marked(cells: NDArray[np.integer], marks: NDArray[np.uint64], span: Int, data: Bytes, at: Int) -> Int:
-    """Encode the counts in the marked ones of the first ``span`` cells, from the byte offset ``at`` of ``data`` on.
+    """Encode the counts in the marked cells among the first ``span`` cells, at the byte offset ``at`` of ``data``.
 
     Set the cells and the marks to 0. Return the offset after the encoded counts. If most cells are 0, this takes half
     the time of `write_cells`, which examines all cells.
@@ -152,7 +153,7 @@ def _list_cell(cells: NDArray[np.integer], cell: Int, keys: Whole, counts: Whole
 
 @compiled
 def write_keys(keys: Whole, counts: Whole, size: Int, data: Bytes, at: Int) -> Int:
-    """Encode the counts of the first ``size`` entries of ``keys``, from the byte offset ``at`` of ``data`` on.
+    """Encode the counts of the first ``size`` entries of ``keys`` at the byte offset ``at`` of ``data``.
 
     The keys must ascend, and there must be at least one. Return the offset after the encoded counts.
     """

@@ -21,8 +21,9 @@ Lists = tuple[Whole, Whole, Whole, Whole, Whole, Whole]
 
 @compiled
 def lists_of(max_bytes: Int) -> Lists:
-    """Allocate arrays for two histograms, whose encoded counts take at most ``max_bytes`` together, and for
-    their sum.
+    """Allocate arrays for the keys and counts of two histograms and of their sum.
+
+    The encoded counts of both histograms take at most ``max_bytes`` together.
     """
     n = max_bytes + 1
     keys, counts, more_keys = np.empty(n, np.int64), np.empty(n, np.int64), np.empty(n, np.int64)
@@ -42,8 +43,7 @@ def add_two(
     data: Bytes,
     at: Int,
 ) -> Int:
-    """Encode the sum of the histograms in the rows ``first`` and ``second``, from the byte offset ``at`` of ``data``
-    on.
+    """Encode the sum of the histograms in the rows ``first`` and ``second`` at the byte offset ``at`` of ``data``.
 
     Neither may be empty. ``lists`` is memory of at least the size of their bytes. Return the offset after the sum, or
     -1 if one of the histograms is damaged.

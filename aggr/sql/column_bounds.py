@@ -218,6 +218,6 @@ _READ: Mapping[type[exp.Expr], Callable[[list[Any]], Bound]] = {
     exp.EQ: Bound.of_values,
     **dict.fromkeys((exp.LT, exp.LTE), lambda values: Bound(high=values[0])),
     **dict.fromkeys((exp.GT, exp.GTE), lambda values: Bound(low=values[0])),
-    # a lambda, because for `Bound.of_values` itself `_bounded` skips NULL, which <=> can be equal to
+    # a lambda, so that `_bounded` does not return a bound for ``x <=> NULL``, which is true if x is null
     exp.NullSafeEQ: lambda values: Bound.of_values(values),
 }

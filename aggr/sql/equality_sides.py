@@ -13,8 +13,10 @@ from aggr.sql.parse import parsed, written
 
 
 class Side(NamedTuple):
-    """One side of an equality: its text without qualifiers, the qualifiers, and whether it consists only of
-    a column.
+    """One side of an equality.
+
+    ``text`` does not contain the qualifiers, which are in ``qualifiers``. ``is_column`` is whether the side consists
+    only of a column.
     """
 
     text: str

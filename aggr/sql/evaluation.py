@@ -1,5 +1,5 @@
-"""Evaluation: select the rows that match a condition, compute the values of expressions, and convert conditions to
-expressions of Arrow.
+"""Evaluation: masks of the rows for which a condition is true, values of expressions, and conditions as Arrow
+expressions.
 """
 
 from __future__ import annotations

@@ -233,7 +233,8 @@ reads(exp.Literal, this=RAW, is_string=RAW)(lambda text, quoted: constant(pa.sca
 _COLUMN = Argument(lambda compiler, node, name: compiler.column(node))
 reads(exp.Column, this=_COLUMN, table=SKIP, db=SKIP, catalog=SKIP)(lambda term: term)
 _READ_WITHIN = {exp.Identifier: "this quoted", exp.Var: "this", exp.DataType: "this expressions nested"}
-for _part, _names in {**_READ_WITHIN, exp.DataTypeParam: "this"}.items():  # the parent node reads them
+# nodes that the rule of the parent node reads
+for _part, _names in {**_READ_WITHIN, exp.DataTypeParam: "this"}.items():
     TABLE[_part] = Rule((), _part.key, dict.fromkeys(_names.split(), SKIP), null)
 
 COMPARISONS = (exp.EQ, exp.NEQ, exp.LT, exp.LTE, exp.GT, exp.GTE, exp.NullSafeEQ, exp.NullSafeNEQ)

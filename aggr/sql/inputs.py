@@ -17,7 +17,7 @@ from aggr.arguments import nearest, shown
 from aggr.arrow.normalize import one_array
 from aggr.sql.number_columns import Use, column_read, columns_of_use
 
-_WORDS = re.compile(r"\w+(\.\w+)*")  # names such as http.status; such a text is never a longer expression
+_WORDS = re.compile(r"\w+(\.\w+)*")  # a text of this form is a name or a number, never a longer expression
 
 
 def is_column(text: str, names: Collection[str]) -> bool:

@@ -87,7 +87,7 @@ class Term:
 
     @property
     def sample(self) -> Value:
-        """The constant, or for other terms an empty array of the type, from which a kernel's result type is found."""
+        """The constant, or for other terms an empty array of the type. Kernels of samples show their result types."""
         return self.literal if self.literal is not None else pa.array([], self.type)
 
 
@@ -121,8 +121,9 @@ def apply(kernel: Kernel, *terms: Term, kind: pa.DataType | None = None) -> Term
 
 
 def balanced(kernel: Kernel, terms: Iterable[Term]) -> Term:
-    """Return a term that combines boolean terms by an associative kernel of two values, in a tree of
-    logarithmic depth.
+    """Return a term that combines boolean terms by an associative kernel of two values.
+
+    The calls of the kernel form a tree of logarithmic depth.
     """
     parts = tuple(terms)
     if len(parts) == 1:

@@ -213,8 +213,9 @@ for _kind in (exp.Left, exp.Right):
     position=maybe(RAW, "BOTH"),
 )
 def trim(text: Value, characters: str, position: str) -> Value:
-    """Return texts without the characters in ``characters`` at the ends that ``position`` names: BOTH, LEADING,
-    TRAILING.
+    """Return texts without the characters of ``characters`` at their ends.
+
+    ``position`` selects the ends: BOTH, LEADING or TRAILING.
     """
     cut = {"BOTH": pc.utf8_trim, "LEADING": pc.utf8_ltrim, "TRAILING": pc.utf8_rtrim}[str(position)]
     return cut(text, characters) if characters else text

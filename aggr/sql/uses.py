@@ -97,7 +97,7 @@ def uses_among(text: str | None, names: Collection[str], what: str = CONDITION) 
 
 
 def use_of(column: exp.Expr) -> Use:
-    """Return how the expression around a column uses it, or `Use.VALUE` if the result has its values."""
+    """Return how the expression around a column uses it: `Use.VALUE` if its values become values of the result."""
     node = column
     while (parent := node.parent) is not None:
         if isinstance(parent, _ARITHMETIC):
@@ -141,8 +141,9 @@ def _literals(node: exp.Expr) -> set[bool]:
 
 
 def _argument_use(node: exp.Expr, argument: str) -> Use:
-    """Return how the function of a node uses an argument: as text or numbers if it requires them, otherwise
-    `Use.ANY`.
+    """Return how the function of a node uses an argument.
+
+    It is `Use.TEXT` or `Use.NUMBER` if the function requires text or numbers, and otherwise `Use.ANY`.
     """
     rule = TABLE.get(type(node))
     take = rule.arguments[argument].take if rule is not None and argument in rule.arguments else None

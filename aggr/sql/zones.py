@@ -36,7 +36,5 @@ def localized(term: Term, zone: str) -> Term:
 
 
 def from_local(local: Value, zone: str) -> Value:
-    """Return, for each time in ``local``, the first instant at which the clock of the zone shows this time or a later
-    one.
-    """
+    """Return the first instant at which the clock of ``zone`` shows each time in ``local``, or a later time."""
     return pc.assume_timezone(local, zone, ambiguous="earliest", nonexistent="latest")

@@ -55,7 +55,7 @@ def reduce_by(
     contains them after the keys.
     """
     groups, row_of_group = group_by(list(keys.values()), rows.num_rows)
-    # measures of the same values share these, and the quantities that are cached in them
+    # measures that read the same values share a `Values`, and the quantities that it caches
     values: dict[object, Values] = {}
     reduced = {}
     for column in states:

@@ -69,9 +69,7 @@ class ColumnUses:
         return any(pa.types.is_null(schema.field(name).type) for name in read)
 
     def key_paths(self, names: Collection[str]) -> list[tuple[str, str]]:
-        """Return the column and the path of each key that is a column, a field, or the elements of a list; see
-        `key_paths`.
-        """
+        """Return the column and the path of each key, as `aggr.tables.keys.key_paths` does."""
         return key_paths(self.keys, names)
 
     def keys_may_read(self) -> tuple[str, ...]:

@@ -87,9 +87,7 @@ def adaptive_states(
     spread, unseen = groups is not None, 0
 
     def states_or_rows(table: pa.Table) -> tuple[bool, int, pa.Table]:
-        """Return whether the rows were reduced, their number, and the table of their states, or of the rows
-        themselves.
-        """
+        """Return whether the rows of a table were reduced, the number of rows, and the table of states or of rows."""
         nonlocal spread, unseen
         if spread and groups is not None:
             if unseen:

@@ -230,8 +230,9 @@ class _Level(NamedTuple):
 
 
 def _levels(segments: Places) -> list[_Level]:
-    """Return the levels of a scan: pairs of adjacent states, pairs of pairs, and so on, until each segment is one
-    state.
+    """Return the levels of a scan: pairs of adjacent states, pairs of pairs, and so on.
+
+    After the last level, each segment is a single state.
     """
     levels: list[_Level] = []
     while True:

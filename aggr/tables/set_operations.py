@@ -137,8 +137,7 @@ def _chosen(left: pa.Array, right: pa.Array, common: bool) -> pa.Array:
 
 
 def _paired(left: pa.Array, right: pa.Array) -> tuple[ApproxCountDistinct, list[pa.StructArray], pa.Array]:
-    """Return the function of two columns of states, the states of the rows in which neither is null, and these rows'
-    mask.
+    """Return the function of two columns of states, the states in the rows without null, and a mask of these rows.
 
     Raise ``TypeError`` or ``ValueError`` unless they are states of approx_count_distinct, with equal k and length.
     """
