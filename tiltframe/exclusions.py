@@ -54,7 +54,7 @@ class Exclusions:
     """
 
     def __init__(self, frame: TiltFrame, records: Iterable[Mapping[str, Any]] = ()) -> None:
-        """Set the counts to the sums of those in the records; without records, to 0."""
+        """Set the counts to the sums of the counts in the records, or to 0."""
         self._frame = frame
         self._states = excluded_states(frame.states)
         self._groups: Counter[tuple[str, str]] = Counter()

@@ -31,9 +31,9 @@ def near_in_time(
     """Yield all rows, with rows of similar times close together.
 
     Batches are yielded unchanged until the times of two consecutive batches overlap, as `_overlap` defines it.
-    ``few_rows`` is then called with the second batch. If it returns true, the rows of these two and of all later
-    batches are partitioned: up to ``held_bytes`` bytes are buffered, and then yielded as one batch per range of time.
-    If it returns false, all further batches are yielded unchanged. A batch for which `_span_of` returns None is never
+    ``few_rows`` is then called with the second batch. If it returns true, the rows of both batches and of all later
+    ones are partitioned: up to ``held_bytes`` bytes are buffered, and then yielded as one batch per range of time. If
+    it returns false, all further batches are yielded unchanged. A batch for which `_span_of` returns None is never
     partitioned.
     """
     batches = iter(batches)

@@ -61,7 +61,7 @@ def rollup(data: Any, frame: TiltFrame, reading: ReadOptions | None = None) -> p
     -----
     BeyondLimit
         For each measure with ``beyond="null"`` that has groups with more values than its limit. The warning has the
-        number of these groups.
+        number of such groups.
     RefusedValues
         For each measure with ``bad_values="skip"`` that has skipped values. The warning has their number.
 

@@ -1,4 +1,4 @@
-"""Tabular inputs: read rows as Arrow batches of one schema from any of these objects:
+"""Tabular inputs: read rows as Arrow batches of one schema. The rows may be in any of the following objects:
 
     of pyarrow: Table, RecordBatch, RecordBatchReader, dataset, scanner
     of other packages: DataFrames of polars and pandas, DuckDB relations, and other objects with Arrow's C stream
@@ -136,7 +136,7 @@ def rows_of(
     Raises
     ------
     ValueError
-        If ``data`` is not one of these objects, or a file cannot be read.
+        If ``data`` is another object, or a file cannot be read.
 
     >>> schema, batches, _ = rows_of(pa.table({"ts": [0], "a": [1]}), "data", lambda names: ["ts", "a"], "ts")
     >>> [batch.num_rows for batch in batches]

@@ -95,8 +95,8 @@ class Capacity:
         files are not in the order of time, a state is sent once for each task that has rows of it.
     commits_per_day, files_per_day : float
         The number of commits, as passed to `explain`, and of the files that they write into a folder store. A commit
-        writes one file for each level and bucket of time; with Spark, one for each 64 MiB of states in it. Compaction
-        writes one more. The number of files is 0 if a store does not support windows of these kinds.
+        writes one file for each level and bucket of time; with Spark, it writes one for each 64 MiB of their states.
+        Compaction writes one more. The number of files is 0 if a store cannot contain the windows of the frame.
     core_seconds_per_day : float
         The time to reduce the rows, to merge the states and to commit them, on one core. It is measured with the sample
         on this machine. It does not include the time to read the rows and the overhead of an engine.

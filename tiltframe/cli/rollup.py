@@ -190,8 +190,8 @@ def append_new(
     max_bytes: int,
     jobs: int,
 ) -> None:
-    """Add the rows of those files that the store does not contain. For the other files, only record the path.
-    ``writable`` opens the store for writing.
+    """Add the rows of new files, which are the files whose rows the store does not contain. For the other files, only
+    record the path. ``writable`` opens the store for writing.
     """
     for known_file in filed:
         _check_addable(known_file, store)

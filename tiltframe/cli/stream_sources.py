@@ -1,5 +1,5 @@
-"""Sources of rows for `tiltframe stream`: JSON lines from standard input or a pipe, and files that arrive in a folder,
-each of which is read once.
+"""Sources of rows for `tiltframe stream`: JSON lines from standard input or a pipe, and files that arrive in a folder.
+Each file is read once.
 """
 
 from __future__ import annotations

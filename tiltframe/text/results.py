@@ -45,7 +45,7 @@ def _has_map(dtype: pa.DataType) -> bool:
 
 
 def _with_dictionaries(value: Any, dtype: pa.DataType) -> Any:
-    """Return a value of the Arrow type ``dtype`` in which maps are dictionaries. Arrow returns them as lists of pairs."""
+    """Return a value of the Arrow type ``dtype`` with maps as dictionaries. Arrow returns maps as lists of pairs."""
     if value is None or not pa.types.is_nested(dtype):
         return value
     if pa.types.is_map(dtype):

@@ -22,7 +22,7 @@ _MOST_CHARACTERS = 1_000_000
 # the maximum number of characters outside strings; parsing and evaluation are recursive, so that this limits their
 # depth
 _MOST_CODE = 2_000
-# the maximum number of operators, each of which may be nested; the time of parsing grows with the square of the nesting
+# the maximum number of operators and parentheses; the time of parsing grows with the square of the nesting
 _MOST_LEVELS = 500
 _MOST_REGEX_STEPS = (
     # the maximum number of steps of all regular expressions together; while the parser compiles them, all other threads
@@ -59,7 +59,7 @@ def read_expression(text: str) -> Expression:
 
 
 def _check_nesting(text: str) -> None:
-    """Raise `BadData` if an expression has too many operators and parentheses, all of which may be nested."""
+    """Raise `BadData` if an expression has too many operators and parentheses, because they may be nested."""
     levels = len(_LEVELS.findall(_STRINGS.sub("", text)))
     if levels > _MOST_LEVELS:
         raise BadData(
