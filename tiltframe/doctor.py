@@ -143,7 +143,9 @@ def _memory() -> Finding:
 
 
 def _cache() -> Finding:
-    """Return whether numba can store compiled loops in a folder, and the name of this folder."""
+    """Return the result of the check whether numba can store compiled loops in a folder, with the name of this
+    folder.
+    """
     import aggr.compiling.jit
     from aggr.compiling.code_folders import private_folder
 

@@ -1,4 +1,4 @@
-"""Times of a table: convert them to microseconds UTC and back. Rows are selected by index."""
+"""Times of a table: convert them to microseconds UTC and back. `take_rows` selects rows by index."""
 
 from __future__ import annotations
 

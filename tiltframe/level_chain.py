@@ -104,8 +104,6 @@ def climb_within(
 def _parted(states: pa.Table, level: TimeWindow, start: int, end: int) -> tuple[pa.Table, pa.Table]:
     """Split states into two tables: those whose window of ``level`` lies between ``start`` and ``end``, in microseconds
     UTC, and the others. A state that does not lie in a window of this level is in the first table.
-
-    A state that does not lie in a window of the level is in the first table.
     """
     found = level.assign(instants_of(states))
     within = np.ones(states.num_rows, np.bool_)

@@ -1,5 +1,5 @@
 """Overlapping windows as ranges of panes. Rows are reduced to states of panes, which are the longest windows that
-divide both the size and the hop. An overlapping window consists of consecutive panes.
+divide both the size and the hop of the overlapping windows. An overlapping window consists of consecutive panes.
 """
 
 from __future__ import annotations

@@ -1,8 +1,8 @@
 """Provenance: states are stored together with a description of their frame, in the metadata of the column ``level``.
 Before states are used with a frame, this description is compared with that of the frame.
 
-A state itself contains its function and parameters. It does not contain the column and the condition from which it was
-computed, and its windows. These are in the metadata of the field ``level``, as a JSON object. Filters, slices, unions,
+A state itself contains its function and parameters. It contains neither the column and the condition from which it was
+computed, nor its windows. They are in the metadata of the field ``level``, as a JSON object. Filters, slices, unions,
 IPC, Parquet and Spark's DataFrames preserve the metadata. If another program has removed it, only the names and types
 of columns are checked.
 """

@@ -261,7 +261,7 @@ def _rolled_up(rows: pa.Table, frame: TiltFrame) -> tuple[list[tuple[TimeWindow,
 
 def _commit_seconds(levels: Sequence[tuple[TimeWindow, pa.Table]], frame: TiltFrame) -> float:
     """Return the CPU time of a commit of the states, in seconds. It is the minimum of several commits, because the
-    first ones also open connections and files. Return 0 if a store does not support such windows.
+    first ones also open connections and files. Return 0 if a store cannot contain windows of these levels.
     """
     if not all(level.contiguous for level, _ in levels):
         return 0.0
@@ -287,7 +287,7 @@ def _files_per_commit(levels: Sequence[TimeWindow], states_bytes: float, commits
 
 
 def _compressed_bytes(states: pa.Table) -> int:
-    """Return the number of bytes of states in a message that Spark's shuffle has compressed."""
+    """Return the number of bytes of states as an Arrow message that is compressed in the way of Spark's shuffle."""
     (batch,) = states.combine_chunks().to_batches()
     message = batch.serialize()
     blocks = (message[start : start + _SHUFFLE_BLOCK] for start in range(0, message.size, _SHUFFLE_BLOCK))

@@ -47,7 +47,7 @@ class Losses:
         self.late += late_rows.num_rows
 
     def report(self) -> None:
-        """Print the counts if a minute has passed since the last call that checked them, and if they have changed."""
+        """Print the counts if they have changed since they were printed. They are compared at most once a minute."""
         if clock.monotonic() - self._last >= _EVERY:
             self._last = clock.monotonic()
             if self._counts() != self._reported:

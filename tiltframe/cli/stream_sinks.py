@@ -60,7 +60,9 @@ class Sink:
 
 @dataclass
 class Output(Sink):
-    """Writes emitted windows to standard output as JSON lines, when the batch that emitted them is complete."""
+    """A destination that writes emitted windows to standard output as JSON lines, when the batch that emitted them is
+    complete.
+    """
 
     windows: Any  # an OpenWindows or an OrderedStream
     _lines: list[str] = field(default_factory=list)
@@ -102,7 +104,7 @@ class Output(Sink):
 
 
 class OrderedOutput(Output):
-    """Write the results of ordered windows to standard output as JSON lines."""
+    """A destination that writes the results of ordered windows to standard output as JSON lines."""
 
     @property
     def read(self) -> OrderedQuery:
@@ -118,7 +120,9 @@ class OrderedOutput(Output):
 
 @dataclass
 class IntoStore(Sink):
-    """Commit closed windows to a store. The state is saved first, then its closed windows are committed."""
+    """A destination that commits closed windows to a store. The state is saved first, and then its closed windows are
+    committed.
+    """
 
     closed: ClosedWindows
     _last: float = field(default_factory=clock.monotonic)
@@ -131,7 +135,9 @@ class IntoStore(Sink):
 
     @property
     def excluded(self) -> Exclusions:
-        """The groups and values of the states that this process has committed."""
+        """The numbers of groups and values that are missing in the results of the states which this process has
+        committed.
+        """
         return self.closed.excluded
 
     @property

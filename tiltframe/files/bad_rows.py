@@ -126,8 +126,8 @@ def sound(
     """Return the rows of the good lines, or None if all lines are bad, and a list of the bad lines with their errors.
 
     A line is bad if ``read`` or ``check`` raises an error for it. ``read`` returns the rows of lines, and ``check``
-    receives these rows. ``check`` is slower, so it is called for all good lines together, and only if it fails for
-    halves of them.
+    receives these rows. ``check`` is slower, so it is called for all good lines together. Halves of them are checked
+    only if this fails.
     """
 
     def checked(lines: Sequence[Line]) -> Rows:

@@ -25,7 +25,7 @@ NO_NUMBER = ["", "NA", "N/A", "null", "NULL"]
 
 _INTEGER, _FINITE = r"[+-]?[0-9]+", r"[+-]?([0-9]+\.?[0-9]*|\.[0-9]+)([eE][+-]?[0-9]{1,4})?"
 _DECIMAL_DIGITS = 38
-# the maximum number of digits of a decimal number that is certain to survive the conversion to a double and back
+# a decimal number of at most this many digits has the same digits after it is converted to a double and back
 _MANY = 15
 _EXACT = 2.0**53
 _INFINITE = r"(?i)\s*[+-]?inf(inity)?\s*"
@@ -161,8 +161,8 @@ def _plain_exponent(number: str) -> str:
 def lost(text: str, kind: pa.DataType, where: str, reading: ReadOptions, name: str, exact: str | None) -> str:
     """Return the message for a text that the inferred type ``kind`` would change.
 
-    ``where`` is the name of the file, ``name`` that of the column, and ``exact`` that of a type which represents all
-    values of the column exactly, or None.
+    ``where`` is the name of the file, and ``name`` that of the column. ``exact`` is the name of a type that represents
+    all values of the column exactly, or None.
     """
     guessed = "float64" if kind == pa.float64() else str(kind)
     return (
@@ -175,9 +175,6 @@ def check_floats(batch: pa.RecordBatch | pa.Table, source: str, text: Callable[[
     """Raise ``ValueError`` if a whole number in JSON was rounded to a double, also in structs and lists. In a column of
     only whole numbers, those beyond int64 count as rounded. ``text`` returns the JSON text of the rows, and ``source``
     is the name of the file in messages.
-
-    In columns without fractions, whole numbers beyond int64 count as rounded. ``text`` returns the JSON text of the
-    rows, and ``source`` is its name in messages.
     """
     for name, column in zip(batch.schema.names, batch.columns, strict=True):
         _check_doubles(one_array(column), name, source=source, text=text, reading=reading)

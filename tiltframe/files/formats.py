@@ -43,9 +43,10 @@ _KINDS = {".parquet": "parquet", ".pq": "parquet", ".csv": "csv", ".tsv": "tsv"}
 _KINDS |= dict.fromkeys((".json", ".jsonl", ".ndjson"), "json")
 _COMPRESSED = (".gz", ".bz2", ".zst", ".lz4")
 
-_HEAD = 1 << 12  # a JSON file is an array if its first bytes, at most this many, begin with a bracket
-_PARQUET_ROWS = 1 << 16  # whether a text column of Parquet contains numbers is decided by this number of first rows
-_INFERRED_BYTES = 1 << 24  # types are inferred from this number of bytes at the beginning of a CSV or JSON file
+_HEAD = 1 << 12  # the number of first bytes of a JSON file that are read to find out whether it is an array
+# the number of first rows of a Parquet file from which it is decided whether a text column contains numbers
+_PARQUET_ROWS = 1 << 16
+_INFERRED_BYTES = 1 << 24  # the number of bytes at the beginning of a CSV or JSON file from which types are inferred
 
 
 def known_endings() -> str:
@@ -242,7 +243,9 @@ def _read_csv(
 
 
 def _check_empty(texts: pa.Array, name: str, file: Path, reading: ReadOptions) -> None:
-    """Raise `LateType` if a column has a value. Its type was inferred from the first rows, in which it was empty."""
+    """Raise `LateType` if a value of a column is not null. The column was empty in the first rows, from which its type
+    was inferred.
+    """
     values = pc.if_else(pc.is_in(texts, pa.array([*NO_NUMBER, *reading.null])), None, texts)
     if values.null_count == len(values):
         return

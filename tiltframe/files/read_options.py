@@ -1,5 +1,5 @@
 """Read options: what a file does not say about itself, such as the types of columns and the notation of numbers and
-times. A condition selects rows.
+times. They also contain a condition that selects rows.
 """
 
 from __future__ import annotations

@@ -98,9 +98,9 @@ def register_reader(reader: type[FileReader]) -> type[FileReader]:
     Raises
     ------
     TypeError
-        If it is not a subclass of `FileReader`, or lacks one of its methods.
+        If ``reader`` is not a subclass of `FileReader`, or lacks one of its methods.
     ValueError
-        If its name is not a word, or its name or an ending belongs to another format.
+        If the name of the reader is not a word, or if its name or one of its endings belongs to another format.
     """
     if not (isinstance(reader, type) and issubclass(reader, FileReader)):
         raise TypeError(f"register_reader takes a subclass of FileReader; got {shown(reader)}")

@@ -19,8 +19,8 @@ from tiltframe.files.time_format import fractional, has_clock, has_offset, read_
 
 
 def with_time(schema: pa.Schema, time: str, reading: ReadOptions) -> pa.Schema:
-    """Return the schema of the rows. If an expression of ``reading`` computes the time, the column ``time`` is added to
-    ``schema``, or replaced, by one of instants. Otherwise ``schema`` is returned unchanged.
+    """Return the schema of rows with their time. If an expression of ``reading`` computes the time, the column ``time``
+    of instants is added to ``schema``, or replaces the column of this name. Otherwise ``schema`` is returned unchanged.
     """
     if reading.time is None:
         return schema

@@ -44,7 +44,8 @@ def check_format(text: str) -> None:
 
 
 def has_offset(form: str) -> bool:
-    """Return whether a format contains an offset from UTC. Its times are instants; other times need a time zone.
+    """Return whether a format contains an offset from UTC. Times with an offset are instants; other times need a time
+    zone.
 
     >>> has_offset("%d.%m.%Y %H:%M"), has_offset("%FT%T%z")
     (False, True)

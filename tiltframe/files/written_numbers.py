@@ -51,8 +51,8 @@ def numbers_of(texts: Iterable[pa.Array], reading: ReadOptions, exactly: bool) -
     """Return the type in which all texts can be read as numbers: int64, float64, uint64 or a decimal. Return None if a
     text is not a number, or if all are null.
 
-    float64 is returned only if no whole number is rounded and, with ``exactly``, no fraction. In the place of float64,
-    the type may then be uint64 or a decimal; None if more than 38 digits would be needed.
+    float64 is returned only if it rounds no whole number and, with ``exactly``, no fraction. Otherwise the type is
+    uint64 or a decimal. If the numbers need more than 38 digits, return None.
     """
     parts = list(texts)
     for kind in _NUMBERS:

@@ -68,8 +68,6 @@ def app_of(
 ) -> Starlette:
     """Return the application. ``origins`` are the origins of web pages whose scripts may query it. It accepts events if
     ``writable`` is true. ``buckets`` are the bounds of classic histograms in the Prometheus API.
-
-    ``buckets`` are the bounds of classic histograms in the Prometheus API.
     """
     metrics = Metrics() if metrics is None else metrics
     budget, answers = Budget(limits, metrics), Answers(pool, limits, metrics)

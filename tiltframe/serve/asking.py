@@ -144,7 +144,7 @@ class Asking:
         return await self._about(request, "store", _description)
 
     async def key_values(self, request: Request) -> Response:
-        """Return the first `_KEY_VALUES` values of a key, sorted, and whether there are more."""
+        """Return a response with the first `_KEY_VALUES` values of a key, sorted, and whether there are more."""
         key, within = request.path_params["key"], request.query_params.get("within")
         if unknown := set(request.query_params) - {"within"}:
             raise Refused(400, f"values of a key can be selected only by within; got {shown(min(unknown))}")

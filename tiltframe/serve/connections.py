@@ -51,8 +51,8 @@ class BoundedConnection(H11Protocol):
         super().connection_lost(exc)
 
     def data_received(self, data: bytes) -> None:
-        """Process bytes of a request. Start a timer at the first byte, another one at the end of the headers, and stop
-        it at the end of the body.
+        """Process bytes of a request. A timer is started at the first byte of the request, replaced by another one at
+        the end of the headers, and stopped at the end of the body.
         """
         cycle = self.cycle
         super().data_received(data)
@@ -91,8 +91,8 @@ def bounded_connections(body_seconds: float) -> type[BoundedConnection]:
 
 
 def _open_files() -> int:
-    """Return the number of files that the process may open. Before, raise its soft limit to the number that is needed,
-    if the hard limit allows this.
+    """Return the number of files that the process may open. If it is too small for the connections, the soft limit is
+    raised before, as far as the hard limit allows.
     """
     soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
     needed_files = 4 * _MOST_CONNECTIONS

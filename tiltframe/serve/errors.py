@@ -20,7 +20,7 @@ _LONGEST = 300  # the maximum length of a message
 
 
 class Refused(HTTPException):
-    """A rejected request: its status, a message, and headers."""
+    """An error that rejects a request, with an HTTP status, a message and headers."""
 
 
 class PromQLError(ValueError):
@@ -31,21 +31,21 @@ class PromQLError(ValueError):
 
 
 class BadData(PromQLError):
-    """The request cannot be read."""
+    """An error: the request cannot be read."""
 
     kind = "bad_data"
     status = 400
 
 
 class Unanswerable(PromQLError):
-    """The request can be read, but its answer is not a merge of states, or exceeds a limit."""
+    """An error: the request can be read, but its answer is not a merge of states, or exceeds a limit."""
 
     kind = "execution"
     status = 422
 
 
 class OutOfTime(PromQLError):
-    """Computing the answer took longer than the limit."""
+    """An error: computing the answer took longer than the limit."""
 
     kind = "timeout"
     status = 503

@@ -16,7 +16,7 @@ from typing import Generic, TypeVar
 from tiltframe.serve.errors import OutOfTime
 
 T = TypeVar("T")
-_ARRIVAL_SECONDS = 1.0  # how long, in seconds, a thread waits at most for an exception that was raised in it
+_ARRIVAL_SECONDS = 1.0  # the maximum number of seconds that a thread waits for an exception which was raised in it
 
 
 class _Stopped(BaseException):

@@ -43,7 +43,7 @@ Scalar: TypeAlias = Floats  # shape (moments,)
 @dataclass(frozen=True)
 class Vector:
     """The values of series at moments. ``values`` and ``present``, the mask of existing values, have the shape (series,
-    moments). ``series`` has the labels of each series, which are different for different series.
+    moments). ``series`` has the labels of each series. No two series have the same labels.
     """
 
     series: Sequence[Mapping[str, str]]
@@ -190,7 +190,9 @@ class States:
         return Vector(self.series, values.reshape(present.shape), present)
 
     def _bucket_values(self) -> Vector:
-        """Return the number of values up to each bound, as one series per series and bound."""
+        """Return the numbers of values up to each bound. The result has one series for each combination of a series of
+        the states and a bound.
+        """
         values = np.full((len(self.series), len(self.bounds), self.moments), np.nan)
         row, moment = np.divmod(self.cells, self.moments)
         values[row, :, moment] = bucket_counts(self.states, self.reader, self.bounds) / self.per
