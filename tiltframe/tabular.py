@@ -136,7 +136,7 @@ def rows_of(
     Raises
     ------
     ValueError
-        If ``data`` is another object, or a file cannot be read.
+        If ``data`` is not such an object, or a file cannot be read.
 
     >>> schema, batches, _ = rows_of(pa.table({"ts": [0], "a": [1]}), "data", lambda names: ["ts", "a"], "ts")
     >>> [batch.num_rows for batch in batches]

@@ -85,7 +85,7 @@ def read_time_range(within: Within, timezone: str, now: int | None = None, open_
 
 
 def closed(within: Range, bounds: Range) -> Range:
-    """Return the range ``within``. If its start or end is open, it is replaced by that of ``bounds``."""
+    """Return the range ``within``. An open start or end is replaced by that of ``bounds``."""
     low, high = (end if at in EVER else at for at, end in zip(within, bounds, strict=True))
     return low, high
 
@@ -252,7 +252,7 @@ def read_moment(moment: object, timezone: str, now: int | None = None) -> int:
         if not _since(_FIRST) <= micros <= _since(_END):
             raise _beyond(original)
         return micros
-    if not isinstance(moment, dt.date) or moment != moment:  # only NaT is not equal to itself
+    if not isinstance(moment, dt.date) or moment != moment:  # NaT is a date that is not equal to itself
         of_type = "" if original is None else f", of type {type(original).__name__},"
         raise ValueError(
             f"cannot use {shown(original)}{of_type} as a time; pass a datetime, a date, ISO 8601 "

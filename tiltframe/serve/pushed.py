@@ -79,7 +79,7 @@ class Pushed:
 
     def _begin(self, name: str, per: str | None, since: int | None) -> SeenParts | None:
         """Return the parts of the store from which changes are computed: those of the version ``since``, or the current
-        ones if ``since`` is None. Return None if that version was forgotten.
+        ones if ``since`` is None. Return None if the parts of that version are no longer in memory.
         """
         view = self._stores.now(name)
         if per is not None:

@@ -17,9 +17,9 @@ _PASSWORD = re.compile(r"(://[^/@\s:]*:)[^/@\s]+(?=@)")
 
 
 class Redaction:
-    """A function that replaces secrets in texts: the values of parameters with names such as ``token`` or ``api_key``,
-    credentials in headers and addresses, and the server's token. Of the token, parts and percent-encoded texts are
-    found too.
+    """A callable that replaces secrets in texts: the values of parameters with names such as ``token`` or ``api_key``,
+    credentials in headers and addresses, and the server's token. Parts of the token and its percent-encoded forms are
+    replaced too.
 
     Parameters
     ----------
@@ -31,7 +31,7 @@ class Redaction:
     """
 
     def __init__(self, token: bytes | None = None) -> None:
-        """Create the function for a token, or for a server without a token."""
+        """Create the callable for a server with a token, or for one without."""
         text = "" if token is None else token.decode("ascii")
         self._parts = {text[i : i + _PART] for i in range(len(text) - _PART + 1)}
 

@@ -21,7 +21,7 @@ _SEND_AGAIN = "the write continues; send the same request with the same number a
 
 class WorkerPool:
     """Three groups of threads: for queries, for look-ups and for writes. Calls of different groups do not wait for each
-    other. The first two have `Limits.queries` threads each, and the third has 32.
+    other. The groups for queries and look-ups have `Limits.queries` threads each, and the group for writes has 32.
     """
 
     def __init__(self, limits: Limits) -> None:

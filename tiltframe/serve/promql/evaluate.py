@@ -298,7 +298,7 @@ def _aggregate(node: AggregateExpr, evaluation: Evaluation) -> States | Vector:
 
 def _aggregated_over(name: str, node: Expression, grouping: Grouping, evaluation: Evaluation) -> States | Vector:
     """Return the operand of an aggregation. If it is a range function and the aggregation merges its states, the states
-    are already merged by ``grouping``, which needs less memory.
+    are returned merged by ``grouping``.
     """
     node = _inside(node)
     if isinstance(node, Call) and node.args and isinstance(argument := _inside(node.args[-1]), MatrixSelector):

@@ -197,8 +197,8 @@ def ranked(name: str, vector: Vector, grouping: Grouping, k: float) -> Vector:
 
 
 def steps_before(moments: Instants, span: int, step: int) -> Instants:
-    """Return the multiples of ``step``, ascending, in the ranges ``(t - span, t]`` of all moments t. Those between two
-    ranges are included.
+    """Return the multiples of ``step``, ascending, in the ranges ``(t - span, t]`` of all moments t. Multiples that lie
+    between two ranges are included.
 
     >>> steps_before(np.array([100]), 30, 10)
     array([ 80,  90, 100])

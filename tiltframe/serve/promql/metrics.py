@@ -327,7 +327,8 @@ def _of_store(store_name: str, manifest: Manifest) -> tuple[partial[Metric], ...
 
 
 def legal(name: str) -> str:
-    """Return a name that PromQL allows: other characters are replaced by ``_``, and a first digit is preceded by it.
+    """Return a name in which characters that PromQL does not allow are replaced by ``_``. If the name begins with a
+    digit, ``_`` is put before it.
 
     >>> legal("2xx rate")
     '_2xx_rate'
@@ -364,7 +365,7 @@ def _metrics(store_name: str, manifest: Manifest, labels: Mapping[str, str]) -> 
 
 def _of_classic_histograms(store_name: str, manifest: Manifest, labels: Mapping[str, str]) -> Iterator[partial[Metric]]:
     """Yield the metrics of classic histograms that are not fields of results: buckets, and a count or sum. If a measure
-    has the same name, it is used in their place.
+    has the name of such a metric, the measure is used.
     """
     metric = partial(Metric, store_name=store_name, labels=labels)
     for measure, function in ((name, plan.function) for name, plan in manifest.frame.measures.items()):
@@ -377,8 +378,8 @@ def _of_classic_histograms(store_name: str, manifest: Manifest, labels: Mapping[
 
 
 def _once(names: Iterable[tuple[str, str]], store: str, what: str) -> dict[str, str]:
-    """Return a dict of names by their PromQL names. ``names`` has pairs of both. Raise ``ValueError`` if two names have
-    the same PromQL name; ``what`` says in the message what they are.
+    """Return a dict of PromQL name → name. ``names`` has pairs of a name and its PromQL name. Raise ``ValueError`` if
+    two names have the same PromQL name. In the message, ``what`` is the word for the names, such as "keys".
     """
     by_written: dict[str, str] = {}
     for name, written in names:

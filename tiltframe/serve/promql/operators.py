@@ -106,7 +106,7 @@ def united(operator: str, left: Vector, right: Vector, grouping: Grouping) -> Ve
     """Return the left values with a match on the right (``and``), the left values without a match (``unless``), or the
     values of both sides (``or``).
 
-    Many series may match one series, and many series may match many others.
+    A series may match any number of series of the other side.
     """
     ids, labels = grouping.groups([*left.series, *right.series])
     on_left, on_right = ids[: len(left.series)], ids[len(left.series) :]

@@ -36,7 +36,7 @@ _NEWER_SYNTAX = re.compile(
 )
 _LEVELS = re.compile(r"[(+\-*/%^<>]|==|!=|\b(?:and|or|unless|atan2)\b", re.IGNORECASE)
 _REGEXES = re.compile(r"""[=!]~\s*("(?:\\.|[^"\\])*"|'(?:\\.|[^'\\])*'|`[^`]*`)""")
-# A Unicode class counts like three in RE2: the parser compiles it to some hundred ranges of bytes.
+# A Unicode class is weighted like three classes of RE2, because the parser compiles it to some hundred ranges of bytes.
 _UNICODE_CLASS = re.compile(r"\\(?:[pP](?:\{[^}]*\}|.)|[wWdDsS])")
 # the years 5 to 9987, in seconds since 1970; windows exist for these years
 _EARLIEST, _LATEST = -62_000_000_000, 253_000_000_000

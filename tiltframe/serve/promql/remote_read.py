@@ -218,7 +218,7 @@ def _samples_of(metric: Metric, query: _ReadQuery, evaluation: Evaluation) -> tu
     """Return the series of a metric, with one sample per window, and the time of each sample in milliseconds, of shape
     (series, samples).
 
-    Samples of a counter are running totals, except for ``sum_over_time``, which adds the samples: they are the values
+    Samples of a counter are running totals. For ``sum_over_time``, which adds the samples itself, they are the values
     of windows.
     """
     is_total = metric.kind in (SUM, BUCKETS) and query.function != "sum_over_time"
@@ -256,8 +256,8 @@ def _at_events(states: States, query: _ReadQuery) -> tuple[Vector, NDArray[np.in
 
 
 def _bounds(metric: Metric) -> tuple[int, int]:
-    """Return the starts of the first and of the last window of all levels, in microseconds UTC. Prometheus may request
-    all of time, which is limited to them.
+    """Return the starts of the first and of the last window of all levels, in microseconds UTC. If Prometheus requests
+    all of time, the range is limited to them.
     """
     view = metric.view
     levels = [view.level(level.name) for level in view.frame.levels]

@@ -1,5 +1,5 @@
-"""Chunks of samples in the encoding in which Prometheus stores and streams them. A time is the change of the difference
-from the previous time, and a value is the XOR with the previous value.
+"""Chunks of samples in the encoding in which Prometheus stores and streams them. A time is encoded as the change of its
+difference from the previous time, and a value as its XOR with the previous value.
 
     chunk     number of samples, first time, first value, time difference, XOR, (change of the difference, XOR)…
     frame     length, CRC-32C, ChunkedReadResponse with the chunks of one series
