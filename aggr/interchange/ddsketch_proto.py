@@ -34,7 +34,10 @@ _WIDEST = 1 << 24  # the maximum number of adjacent keys in a message, whose cou
 
 
 def _library() -> tuple[Any, type[Exception]]:
-    """Return the module of message classes, and the class of decoding errors. Raise ``MissingExtra`` without them."""
+    """Return the module of message classes, and the class of decoding errors.
+
+    Raise ``MissingExtra`` if they are not installed.
+    """
     try:
         from ddsketch.pb import ddsketch_pb2
         from google.protobuf.message import DecodeError
@@ -187,9 +190,10 @@ def _stores(buckets: Histograms, shift: int, store: Callable[..., Any]) -> list[
 
 
 def _parsed(messages: list[bytes], rows: list[int], function: Dds) -> list[Any]:
-    """Return the parsed messages. Raise ``ValueError`` if a mapping is not that of ``function``.
+    """Return the parsed messages.
 
-    Errors name a message by its number in ``rows``.
+    Raise ``ValueError`` for a message that is damaged, or whose mapping is not that of ``function``. Errors name a
+    message by its number in ``rows``.
     """
     pb, undecodable = _library()
     sketches = []
@@ -224,10 +228,10 @@ def _check_mapping(mapping: Any, function: Dds, row: int) -> None:
 
 
 def _read_counts(counts: Floats, rows: Ids) -> Whole:
-    """Return counts, which messages store as doubles, as int64. Raise ``ValueError`` if they are not whole, or
-    negative.
+    """Return counts, which messages store as doubles, as int64.
 
-    ``rows`` contains the number of each count's message, for the error.
+    Raise ``ValueError`` for a count that is not whole, or is negative. ``rows`` contains the number of each count's
+    message, for the error.
     """
     bad = np.flatnonzero(~((counts >= 0) & (counts < 2.0**63) & (counts == np.floor(counts))))
     if len(bad):

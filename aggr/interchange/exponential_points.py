@@ -105,10 +105,10 @@ def _optional_column(points: list[Point], name: str, valid: Any) -> pa.Array:
 
 
 def _beyond(extremes: pa.Array, infinity: float, own: Whole, other: Whole) -> pa.Array:
-    """Return minima or maxima that take infinities into account.
+    """Return the minima, or the maxima, of all values, including infinities.
 
-    ``extremes`` are those of the finite values. ``own`` counts the values that equal ``infinity``, which is -inf for
-    minima and inf for maxima, and ``other`` counts the values of the opposite infinity.
+    ``extremes`` are the minima or maxima of the finite values. ``own`` counts the values that equal ``infinity``, which
+    is -inf for minima and inf for maxima, and ``other`` counts the values of the opposite infinity.
     """
     finite = extremes.is_valid().to_numpy(zero_copy_only=False)
     floats = np.where(own > 0, infinity, np.where(finite, extremes.fill_null(0.0).to_numpy(), -infinity))

@@ -178,7 +178,7 @@ def states_of_texts(texts: Sequence[str | bytes], function: Hdr, names: Sequence
 
 
 def _rooms(highest: Whole, layout: Layout) -> Whole:
-    """Return the length of the counts array of a histogram for each highest trackable value, which is in units."""
+    """Return the number of counts of a histogram for each highest trackable value, which is in units."""
     half = layout.half_magnitude
     return ((np.maximum(layout.index(highest), 1 << half) >> half) + 1) << half
 

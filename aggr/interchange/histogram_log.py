@@ -203,10 +203,10 @@ def _read(path: str) -> list[str]:
 
 @dataclass(frozen=True)
 class _Interval:
-    """One interval of a log. ``start`` and ``end`` are absolute times in microseconds. ``text`` is the encoded
-    histogram.
+    """One interval of a log.
 
-    ``name`` names the line in errors.
+    ``start`` and ``end`` are absolute times in microseconds, ``text`` is the encoded histogram, and ``name`` names the
+    line in errors.
     """
 
     start: int

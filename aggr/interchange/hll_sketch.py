@@ -24,7 +24,7 @@ _VERSION, _FAMILY, _EIGHT_BITS = 1, 7, 8  # the format's version, the family HLL
 _LIST, _SET, _REGISTERS = 0, 1, 2
 _EMPTY, _COMPACT, _OUT_OF_ORDER = 4, 8, 16
 _LISTED = 7  # up to this number, coupons are written as a list; more are written as a set
-_WIDE = 32  # the header has the sum of 2^-register for the registers below this value, and the sum for the others
+_WIDE = 32  # the header has two sums of 2^-register: for the registers below this value, and for the others
 
 
 def to_hll_sketch(states: pa.Array, function: Hll) -> pa.Array:

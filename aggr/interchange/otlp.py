@@ -26,7 +26,10 @@ from aggr.interchange.exponential_points import MOST, SIGNS, Point, Side, states
 
 
 def _library() -> tuple[Any, type[Exception]]:
-    """Return the class of a data point, and the class of decoding errors. Raise ``MissingExtra`` without them."""
+    """Return the class of a data point, and the class of decoding errors.
+
+    Raise ``MissingExtra`` if they are not installed.
+    """
     try:
         from google.protobuf.message import DecodeError
         from opentelemetry.proto.metrics.v1 import metrics_pb2

@@ -189,7 +189,7 @@ def _parsed(message: bytes, row: int) -> Point:
 
 
 def _read(message: Any, sign: str, row: int) -> tuple[Side, int]:
-    """Return the buckets of one sign of a message without that of infinities, and the number of infinities.
+    """Return the finite buckets of one sign of a message, and the number of infinities of this sign.
 
     ``row`` is the row of the message, for errors.
     """

@@ -29,7 +29,7 @@ from aggr.extend.tables import checked
 from aggr.histograms.leb128 import of_arrow, to_arrow, word_at
 
 _COMPACT = 3  # the number of the family of compact sketches
-_SEED_HASH = 0x93CC  # the hash that sketches with DataSketches' default seed, 9001, contain
+_SEED_HASH = 0x93CC  # the hash of DataSketches' default seed, 9001, which sketches contain
 # `_FLAGS` are the flags read-only, compact and ordered, which are set in all sketches that are written
 _BIG_ENDIAN, _EMPTY, _FLAGS = 1, 4, 2 | 8 | 16
 # the size of a long in bytes, and the mask of the number of longs in the first byte of the preamble

@@ -174,7 +174,7 @@ def _of_comparison(node: exp.Expr, compiler: Compiler) -> dict[str, Bound]:
 def _bounded(
     compiler: Compiler, node: exp.Expr, compared: Sequence[exp.Expr], bound: Callable[[list[Any]], Bound]
 ) -> dict[str, Bound]:
-    """Return the bound of the column ``node``, by its name, if it is compared with constants of its type.
+    """Return the bound of the column ``node``, which is compared with constants, by the name of the column.
 
     ``bound`` computes the bound from the constants. Return {} if ``node`` is not a column of a type with bounds, or if
     a term in ``compared`` is not a constant that the type can represent.

@@ -111,7 +111,7 @@ def is_(term: Term, operand: exp.Expr) -> Term:
 def operands(node: exp.Expr) -> list[exp.Expr]:
     """Return the operands of a chain of AND, or of OR, in order.
 
-    Operands that are such a chain are replaced by theirs.
+    An operand in parentheses that is such a chain itself is replaced by its operands.
     """
     parts, left = list[exp.Expr](), [node]
     while left:

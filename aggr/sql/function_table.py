@@ -121,7 +121,8 @@ class Compiler:
     def column(self, node: exp.Expr) -> Term:
         """Return the term of a column.
 
-        If the expression needs numbers, it is the term of its number column, if present.
+        If the expression needs numbers and the schema has a number column for it, this is the term of the number
+        column.
         """
         name = name_of(node)  # type: ignore[arg-type]
         if number_column(name) in self.schema.names:
@@ -146,7 +147,7 @@ def called(node: exp.Expr) -> str:
 
 
 def maybe(argument: Argument, default: Any) -> Argument:
-    """Return ``argument`` as the rule for an argument that may be left out, and is ``default`` then."""
+    """Return the rule ``argument`` for an argument that may be left out. Its value is ``default`` then."""
     return argument._replace(default=default)
 
 
@@ -188,7 +189,7 @@ def as_boolean(term: Term, what: str = "") -> Term:
 def written_text(compiler: Compiler, node: exp.Expr, what: str) -> str | None:
     """Return the text of a literal, or None for NULL.
 
-    Raise ``ValueError``, which begins with ``what``, for other nodes.
+    Raise ``ValueError`` for other nodes. ``what`` is the subject of the message.
     """
     term = compiler.term(node)
     if term.null:

@@ -36,7 +36,7 @@ class ToJson(exp.Expression, exp.Func):
 
 
 def _parts(compiler: Compiler, node: exp.Expr, name: str) -> list[tuple[str | None, Term]]:
-    """Return pairs of name and term for the arguments of to_json. A single argument does not get a name."""
+    """Return pairs of name and term for the arguments of to_json. The name of a single argument is None."""
     if len(node.expressions) == 1:
         return [(None, compiler.term(node.expressions[0]))]
     parts = list[tuple[str | None, Term]]()

@@ -87,7 +87,10 @@ class Term:
 
     @property
     def sample(self) -> Value:
-        """The constant, or for other terms an empty array of the type. Kernels of samples show their result types."""
+        """The constant, or for other terms an empty array of the type.
+
+        A kernel that is called with samples returns a value of its result type.
+        """
         return self.literal if self.literal is not None else pa.array([], self.type)
 
 

@@ -153,7 +153,7 @@ computes(exp.RegexpLike, names="rlike regexp_like", called="RLIKE", this=TEXT, e
 def regexp_replace(text: Value, regex: str, replacement: str) -> Value:
     """Return texts in which ``replacement`` replaces all matches of ``regex``.
 
-    ``$1`` in it is the first group, as in Spark.
+    ``$1`` in the replacement stands for the first group, as in Spark.
     """
     put = _of_re2(replacement)
     try:

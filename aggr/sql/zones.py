@@ -26,9 +26,9 @@ def in_zone(kind: pa.DataType, zone: str) -> pa.DataType:
 
 
 def localized(term: Term, zone: str) -> Term:
-    """Return a term whose times without a zone are read as local times of ``zone``. With UTC, it is unchanged.
+    """Return a term whose times without a zone are interpreted as local times of ``zone``.
 
-    A date plus an interval, for example, gives such times.
+    Such times result from dates, for example from a date plus an interval. With UTC, the term is unchanged.
     """
     if zone == UTC or not pa.types.is_timestamp(term.type) or term.type.tz is not None:
         return term
