@@ -271,7 +271,9 @@ def _cases_of(
 
 
 def _cases(counts: Sequence[int], skewed: bool) -> list[tuple[int, str]]:
-    """List pairs of a number of groups and ``even`` or ``skewed`` keys. Skewed keys need more than one group."""
+    """Return pairs of a number of groups and ``even`` or ``skewed``, the kind of keys. Skewed keys need more than one
+    group.
+    """
     return [(count, keys) for count in counts for keys in ((EVEN, SKEWED) if skewed and count > 1 else (EVEN,))]
 
 

@@ -179,7 +179,8 @@ def map_columns(
 
 
 def unsliced_batches(table: pa.Table, most_rows: int) -> Batches:
-    """Cut a table into batches of at most ``most_rows`` rows that begin at the start of their buffers.
+    """Yield the rows of a table in batches of at most ``most_rows`` rows. Each batch begins at the start of its
+    buffers.
 
     An engine that receives batches within the process, such as Sail, may misread batches with an offset.
     """

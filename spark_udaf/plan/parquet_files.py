@@ -85,10 +85,10 @@ def dataset_of(
     schema: pa.Schema | None = None,
     base: str | None = None,
 ) -> ds.FileSystemDataset:
-    """Open files as one dataset, with the passed schema, or with the union of the schemas of all files.
+    """Return one dataset of files. Its schema is ``schema``, or by default the union of the schemas of all files.
 
-    Names of folders above ``base`` are ignored. Raises ``pyarrow.ArrowInvalid`` or ``pyarrow.ArrowTypeError`` if the
-    files are not Parquet files of compatible schemas.
+    Only names of folders below ``base`` become columns. Raise ``pyarrow.ArrowInvalid`` or ``pyarrow.ArrowTypeError`` if
+    the files are not Parquet files of compatible schemas.
     """
     options = ds.FileSystemFactoryOptions(partition_base_dir=base, partitioning=_partitioning(partitioning))
     factory = ds.FileSystemDatasetFactory(filesystem, list(files), ds.ParquetFileFormat(**_LAYOUT), options)

@@ -208,7 +208,7 @@ def _in_microseconds(field: pa.Field) -> pa.Field:
 
 
 def _condition(node: Any, schema: pa.Schema) -> pc.Expression:
-    """Convert a condition of Spark to an Arrow expression with the same result (true, false or null) for every row.
+    """Return a condition of Spark as an Arrow expression with the same result (true, false or null) for every row.
     Raise `NotPlain` if this is not supported.
     """
     kind, parts = _kind(node), list(_listed(node.children()))
@@ -252,7 +252,7 @@ def _compared(compare: Any, name: str, value: Any, schema: pa.Schema) -> pc.Expr
 
 
 def _scalar(value: Any, kind: pa.DataType, name: str) -> pa.Scalar:
-    """Convert a value of the JVM to an Arrow scalar of the type ``kind`` of the column ``name``. Raise `NotPlain` for
+    """Return a value of the JVM as an Arrow scalar of the type ``kind`` of the column ``name``. Raise `NotPlain` for
     null, NaN and other types.
     """
     if value is None or (isinstance(value, float) and math.isnan(value)):

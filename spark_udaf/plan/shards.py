@@ -58,7 +58,7 @@ def shard_numbers(shards: int, partitions: int) -> NDArray[np.int32]:
 
 
 def _spark_hash(numbers: NDArray[Any]) -> NDArray[np.int32]:
-    """Hash whole numbers of 32 bits as Spark does: MurmurHash3, x86, 32 bits, seed 42 (Appleby)."""
+    """Return the hash that Spark computes of whole numbers of 32 bits: MurmurHash3, x86, 32 bits, seed 42 (Appleby)."""
 
     def rotated(words: NDArray[np.uint32], by: int) -> NDArray[np.uint32]:
         return (words << np.uint32(by)) | (words >> np.uint32(32 - by))
@@ -74,7 +74,7 @@ def _spark_hash(numbers: NDArray[Any]) -> NDArray[np.int32]:
 
 
 def _mixed(words: Words) -> Words:
-    """Mix the bits of each word, so that each input bit affects all output bits (the finalizer of SplitMix64)."""
+    """Return one mixed word per word, in which each input bit affects all output bits (the finalizer of SplitMix64)."""
     words = (words ^ (words >> np.uint64(30))) * np.uint64(0xBF58476D1CE4E5B9)
     words = (words ^ (words >> np.uint64(27))) * np.uint64(0x94D049BB133111EB)
     return words ^ (words >> np.uint64(31))

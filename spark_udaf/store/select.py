@@ -18,8 +18,8 @@ _CLAUSES = {"expressions", "from_", "where", "group", "having", "order", "limit"
 
 
 def parsed(query: str) -> exp.Select:
-    """Return the syntax tree of a query, which must be a single SELECT from one table; raise ``ValueError`` for other
-    queries. ``window(`` is parsed as a call; sqlglot would parse it as the clause WINDOW after GROUP BY.
+    """Return the syntax tree of a query, which must be a single SELECT from one table. Raise ``ValueError`` for other
+    queries. ``window(`` is parsed as a call, because sqlglot would parse it as the clause WINDOW after GROUP BY.
     """
     try:
         tokens = _SPARK.tokenize(query)

@@ -123,7 +123,7 @@ class UdafSpec:
             return self._read_states(self._reduced(values, weights, groups))
 
     def _exact(self, results: pa.Array) -> pa.Array:
-        """Cast results to the default type. Raise ``ValueError`` if a value would change."""
+        """Return results in the type `result`. Raise ``ValueError`` if a value would change."""
         try:
             return exact_cast(results, self.result)
         except ValueError as error:
@@ -257,7 +257,7 @@ def arrow_type(type: DataType | str) -> pa.DataType:
 
 @cache
 def input_kinds(function: Function) -> list[pa.DataType]:
-    """List the kinds of input that a function accepts, with one type for each kind."""
+    """Return one type for each kind of input that a function accepts, such as int64 for whole numbers."""
     kinds = []
     for dtype in _KINDS:
         try:

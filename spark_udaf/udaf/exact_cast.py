@@ -60,7 +60,10 @@ def _doubles_of_whole_numbers(values: pa.Array) -> pa.Array:
 
 
 def _doubles_of_decimals(decimals: pa.Array) -> pa.Array:
-    """Cast decimals. The decimal n / 10^s equals a double if 5^s divides n and the quotient has at most 53 bits."""
+    """Return decimals as doubles. Raise ``ValueError`` if this would change a value.
+
+    The decimal n / 10^s equals a double if 5^s divides n and the quotient has at most 53 bits.
+    """
     dtype = decimals.type
     is_null = decimals.is_null().to_numpy(zero_copy_only=False)
     scale = dtype.scale

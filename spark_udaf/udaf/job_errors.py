@@ -30,7 +30,7 @@ def explain_errors(explanation: Explanation) -> None:
 
 
 def explain_task_errors() -> None:
-    """Register the explanation of errors that this library raises in tasks: their message."""
+    """If a task fails with an error of this library, begin Spark's error with the message of this error."""
     explain_errors(_sentence_of_task)
 
 
@@ -59,7 +59,9 @@ def _explaining(convert: Callable[..., Any]) -> Callable[..., Any]:
 
 
 def _begin_with(error: Exception, sentence: str) -> None:
-    """Add a sentence at the beginning of an error. PySpark computes the text of some errors only when it is read."""
+    """Change an error so that its text begins with a sentence. PySpark computes the text of some errors only when it is
+    read.
+    """
     kind = type(error)
 
     def text_of(self: Exception) -> str:

@@ -192,7 +192,8 @@ def _list_call(call: _Call, arguments: Sequence[str], most_values: int) -> tuple
 
 
 def _split_inputs(arguments: Sequence[str], inputs: Sequence[str]) -> tuple[list[str], list[str]]:
-    """Split arguments into the function's inputs and parameters. Inputs after the first may be passed by keyword.
+    """Return two lists: the arguments that are inputs of the function, and those that are parameters. Inputs after the
+    first may be passed by keyword.
 
     >>> _split_inputs(["x", "concat(a, '=>', b)"], ("value", "time"))
     (['x', "concat(a, '=>', b)"], [])

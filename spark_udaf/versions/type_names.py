@@ -43,7 +43,7 @@ def parse_type_name(text: str) -> pa.DataType:
 
 
 def _split(text: str) -> list[str]:
-    """Split a text at the commas that are outside brackets."""
+    """Return the parts of a text between the commas that are outside brackets."""
     parts = [""]
     depth = 0
     for letter in text:
