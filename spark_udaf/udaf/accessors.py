@@ -199,7 +199,7 @@ def bounds(states: Column | str, sigmas: float = 2.0) -> Column:
 
 
 def read_accessor(states: Column | str, accessor: str, *arguments: Any, function: str | None = None) -> Column:
-    """Return the values of the accessor with a name, for example one that a user-defined function declares.
+    """Return the values of the accessor with this name, for example one that a user-defined function declares.
 
     Parameters
     ----------

@@ -30,7 +30,7 @@ def explain_errors(explanation: Explanation) -> None:
 
 
 def explain_task_errors() -> None:
-    """If a task fails with an error of this library, begin Spark's error with the message of this error."""
+    """From now on, begin Spark's error with the message of this library's error if a task fails with such an error."""
     explain_errors(_sentence_of_task)
 
 
