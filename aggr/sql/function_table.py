@@ -110,7 +110,7 @@ def read_as_value(column: exp.Expr) -> Use:
 
 @dataclass(frozen=True, eq=False)
 class Compiler:
-    """A compiler of nodes to terms over the columns of ``schema``. Times without a zone get the zone ``timezone``."""
+    """A compiler of nodes to terms over the columns of ``schema``. Times get the zone ``timezone``; see `in_zone`."""
 
     schema: pa.Schema
     timezone: str = UTC

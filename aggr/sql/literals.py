@@ -92,7 +92,7 @@ def _signed(text: str) -> pa.Scalar:
 def timestamp(text: str, zone: str | None = None) -> pa.Scalar:
     """Return the time that a text contains, as a timestamp in ``zone``.
 
-    The unit is nanoseconds if the text has more than six decimal places that are not 0, otherwise microseconds. A time
+    The unit is microseconds, or nanoseconds if the time is not a whole number of microseconds. A time
     without an offset is a local time of the zone.
 
     >>> str(timestamp("2024-05-01T12:30+01:30", "UTC"))

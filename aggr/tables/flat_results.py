@@ -20,7 +20,7 @@ _QUANTILES = "quantiles"
 
 
 def flattened(results: pa.Table) -> pa.Table:
-    """Return results with a column for each field of a record. It is null if the record is null.
+    """Return results with a column for each field of a record, which is null if the record is null.
 
     Other columns are unchanged. Raise ``ValueError`` if two columns would have the same name.
 

@@ -168,7 +168,7 @@ def key_columns(keys: Keys, names: Collection[str]) -> tuple[str, ...]:
 
 
 def key_paths(keys: Keys, names: Collection[str]) -> list[tuple[str, str]]:
-    """Return the column and the path of each key that is a column, a field of it, or the elements of such a list.
+    """Return the column and the path of each key that is a column, a field of a column, or ``each`` of one of them.
 
     >>> keys = {"host": "host", "day": "http.day", "tag": "each(tags)", "hour": "hour(at)"}
     >>> key_paths(keys, ["host", "http", "tags", "at"])

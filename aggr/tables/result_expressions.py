@@ -18,7 +18,9 @@ from aggr.tables.result_names import result_values
 
 
 def is_expression(text: object) -> bool:
-    """Return whether a value is text with an expression that reads columns. Calls of aggregate functions are not.
+    """Return whether a value is the text of an expression over results.
+
+    Such an expression reads columns, and does not contain an aggregate function.
 
     >>> is_expression("errors / n"), is_expression("count(x)"), is_expression(3)
     (True, False, False)

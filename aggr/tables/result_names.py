@@ -69,7 +69,7 @@ def check_having(having: str | None, schema: pa.Schema, timezone: str = "UTC") -
 
 
 def results_where(having: str, results: pa.Table, timezone: str = "UTC") -> Flags:
-    """Return a mask of the rows of results for which a condition is true. Times without a zone are in ``timezone``."""
+    """Return a mask of the rows of results for which a condition is true. Times are interpreted in ``timezone``."""
     return sql.rows_where(having, _columns_read(having, "having", results), timezone)
 
 
