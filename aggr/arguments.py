@@ -20,8 +20,8 @@ _MOST_LISTED = 120  # the maximum length of the list of names in a message, in c
 def shown(value: object) -> str:
     """Return a value as one short line for a message.
 
-    This is its repr, cut to 80 characters. If the repr is empty, has several lines or begins with "<", or contains an
-    address in memory, it is the name of the value's type.
+    The line is the repr, cut to 80 characters. If the repr is empty, has several lines, begins with "<" or contains an
+    address in memory, the line is the name of the value's type.
 
     >>> shown("1x"), shown(print), shown("x" * 1000) == repr("x" * 78)[:-1] + "…"
     ("'1x'", 'a builtin_function_or_method', True)

@@ -54,7 +54,7 @@ def digest(column: pa.Array | pa.ChunkedArray) -> str:
 
 def _pieces(column: pa.Array) -> Iterator[bytes]:
     """Yield bytes that determine a column: the type, length and validity of each part, the lengths of lists and texts,
-    and the bytes of the values. Nulls and the padding of buffers are left out.
+    and the bytes of the values. The bytes that nulls and padding have in memory are left out.
     """
     dtype = column.type
     if pa.types.is_map(dtype):

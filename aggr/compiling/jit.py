@@ -45,7 +45,7 @@ _LOAD_NUMBA = 0.6  # seconds that it takes to load numba and the code of a few l
 _LOAD_CODE = 0.02  # seconds per loop whose code is on disk
 _COMPILE_BYTE = 3e-4  # seconds of compiling per byte of bytecode, of a loop and the loops that it calls
 _PER_ELEMENT = 5e-6  # seconds of plain Python per element, for a loop that has not been measured yet
-_UNMEASURED = 1000  # the weight of `_PER_ELEMENT` in predictions, in measured elements
+_UNMEASURED = 1000  # in predictions, `_PER_ELEMENT` counts as much as the measurement of this many elements
 
 
 class _Interpreter:

@@ -23,8 +23,9 @@ _NEAR = 1.1
 class Increase(SeriesFunction):
     """Compute how much a counter grows from its first point to its last. If its value falls, it was reset to 0.
 
-    The growth between the last point of a window and the first point of the next is in neither. The increases of the
-    days of a month therefore do not add up to its increase, unless the query has ``edges``, which divides this growth.
+    The increase of a window does not include the growth from its last point to the first point of the next window. The
+    increases of the days of a month therefore do not add up to the increase of the month, unless the query has
+    ``edges``, which divides this growth between the windows.
 
     Parameters
     ----------

@@ -249,8 +249,8 @@ class Per(Function):
 
 
 def _checked_measures(measures_by_name: Any) -> Measures:
-    """Return a dict of measures, sorted by name, after checks. ``measures_by_name`` contains measures or their
-    descriptions, or is the JSON text that a state contains. None stands for a single count.
+    """Return checked measures as a dict, sorted by name. ``measures_by_name`` contains measures or their descriptions,
+    or is the JSON text that a state contains. None stands for a single count.
     """
     if measures_by_name is None:
         measures_by_name = {"n": Measure(Count(), None)}

@@ -25,8 +25,8 @@ class Points(SeriesFunction):
         The maximum number of points per group, for windows of any length. The state depends on this parameter and on
         ``keep``.
     keep : "all", "earliest" or "latest"
-        The values to keep if there are more than ``max``: "earliest" and "latest" keep ``max`` values, and "all" does
-        as ``beyond`` says.
+        The values to keep if there are more than ``max``: "earliest" and "latest" keep ``max`` values, and with "all"
+        the action is that of ``beyond``.
     beyond : "error" or "null"
         The action if a group has more than ``max`` values: raise an error, or return null. The result of such a group
         remains null in every merge, and its values are not stored. The state depends on this parameter.
