@@ -1,8 +1,9 @@
-"""Functions that are broken on purpose: each differs from its documented result on some input.
+"""Functions that are broken on purpose: each differs from its documented result for some input.
 
-They were written before the laws that catch them, from the ways in which functions go wrong: in numbers, in order, in
-shared memory, in what a state forgets, and in what differs between processes. A docstring gives the documented result
-and the fault. ``exact`` is the documented result, computed from the rows of one group, if only an oracle can tell.
+They were written before the laws that detect them. Their faults concern numbers, the order of rows, shared memory, data
+that is missing in a state, and differences between processes. A docstring gives the documented result and the fault. If
+only a comparison with exact results detects the fault, ``exact`` computes the documented result from the rows of one
+group.
 """
 
 from __future__ import annotations

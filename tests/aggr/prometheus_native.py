@@ -1,7 +1,8 @@
-"""Prometheus itself on our histograms: ``python -m tests.aggr.prometheus_native`` writes what it makes of them.
+"""Write the answers of Prometheus about native histograms of tiltframe: ``python -m tests.aggr.prometheus_native``.
 
-It needs Debian's package ``prometheus``. Prometheus scrapes a server that hands out `exponential` as protobuf; the
-file then has each message, what Prometheus answers about it, and the message it hands on itself by ``/federate``.
+It needs Debian's package ``prometheus``. Prometheus scrapes a server that returns states of `exponential` as protobuf.
+The written file has each message, Prometheus' answers to queries about it, and the message that Prometheus returns by
+``/federate``.
 """
 
 from __future__ import annotations

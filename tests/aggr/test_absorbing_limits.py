@@ -1,4 +1,4 @@
-"""beyond="null": a group with more values than its limit has no result, however its states are merged."""
+"""beyond="null": a group with more values than the limit has a null result, in every order of merges."""
 
 from __future__ import annotations
 

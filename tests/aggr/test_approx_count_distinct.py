@@ -1,4 +1,4 @@
-"""approx_count_distinct, its set operations and its bytes, against the package of Apache DataSketches."""
+"""approx_count_distinct, its set operations and its bytes, compared with the package of Apache DataSketches."""
 
 from __future__ import annotations
 

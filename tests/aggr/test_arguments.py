@@ -1,4 +1,4 @@
-"""Checks of arguments: what is taken, and how a message shows what was given."""
+"""Checks of arguments: the accepted values, and the value that a message shows."""
 
 from __future__ import annotations
 

@@ -1,4 +1,6 @@
-"""Every function on every Arrow type gives the answer of the plain type, or one sentence that refuses it."""
+"""Every function on every Arrow type returns the result for the corresponding plain type, or rejects the type in one
+sentence.
+"""
 
 from __future__ import annotations
 

@@ -1,4 +1,6 @@
-"""Bad inputs to functions, their calls and states: a clear sentence at once, a TypeError or a ValueError."""
+"""Bad inputs to functions, to their calls and to states raise a TypeError or a ValueError at once, with a clear
+message.
+"""
 
 from __future__ import annotations
 

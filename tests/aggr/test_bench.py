@@ -1,4 +1,4 @@
-"""`aggr.bench`: what it measures, against independent computations, and what it refuses."""
+"""`aggr.bench`: its figures, compared with independent computations, and the arguments that it rejects."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Equality of bits: the same answer, whichever way two columns are stored."""
+"""Equality of bits does not depend on how two columns are stored in memory."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Functions broken on purpose (`broken_functions`): the law by which ``check(f)`` catches each."""
+"""Functions broken on purpose (`broken_functions`): ``check(f)`` detects each by the expected law."""
 
 from __future__ import annotations
 

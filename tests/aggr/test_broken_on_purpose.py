@@ -1,4 +1,4 @@
-"""Functions broken on purpose: the law that catches each, by ``check(f)`` without a type."""
+"""Functions broken on purpose: ``check(f)`` without a type detects each by the expected law."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Buckets against naive counting: groups, folding, keys side by side and far apart, and states that are damaged."""
+"""Buckets compared with plain counting: groups, coarser buckets, adjacent and distant keys, and damaged states."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Tables of states by key: states that hardly meet are left as they are, and errors name the key."""
+"""Tables of states by key: states are merged only if their keys repeat often enough, and errors name the key."""
 
 from __future__ import annotations
 

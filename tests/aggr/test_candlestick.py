@@ -1,4 +1,6 @@
-"""candlestick and m4: a naive evaluation, and fractions, agree with them on ugly values; a frame and its levels."""
+"""candlestick and m4, compared with a naive evaluation and with fractions for special values; frames with several
+levels.
+"""
 
 from __future__ import annotations
 

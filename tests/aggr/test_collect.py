@@ -1,4 +1,4 @@
-"""collect, collect_set, count_distinct against DuckDB and naive evaluation; the other names of functions."""
+"""collect, collect_set and count_distinct, compared with DuckDB and a naive evaluation; aliases of functions."""
 
 from __future__ import annotations
 

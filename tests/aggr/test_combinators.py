@@ -1,4 +1,4 @@
-"""each_column, and calls of distinct values, which DuckDB agrees with."""
+"""each_column, and functions of distinct values, compared with DuckDB."""
 
 from __future__ import annotations
 

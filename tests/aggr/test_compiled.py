@@ -1,4 +1,6 @@
-"""compiled: the same answers as the plain Python it is written in, whatever the arrays and wherever it runs."""
+"""Compiled loops return the bits of the Python code that they are compiled from, for all arrays and in all
+processes.
+"""
 
 from __future__ import annotations
 

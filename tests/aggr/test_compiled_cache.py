@@ -1,4 +1,6 @@
-"""What is kept on disk of compiled loops is never stale, and workers are tuned only where that is wanted."""
+"""Stored code of compiled loops is compiled again after a change, and workers of Spark are tuned unless this is
+disabled.
+"""
 
 from __future__ import annotations
 

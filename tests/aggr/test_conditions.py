@@ -1,4 +1,4 @@
-"""Conditions: every part of the language by name, what is refused, and that long ones are no harder than short ones."""
+"""Conditions: every part of the language, the texts that are rejected, and the time for long conditions."""
 
 from __future__ import annotations
 

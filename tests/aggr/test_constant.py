@@ -1,4 +1,4 @@
-"""Constant columns are told by their bytes as they are row by row, wherever a slice of them begins."""
+"""Constant columns are detected from their bytes, also in slices, as a comparison of each row detects them."""
 
 from __future__ import annotations
 

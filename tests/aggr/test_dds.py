@@ -1,4 +1,4 @@
-"""dds against the true quantiles, and bucket for bucket against the ddsketch package."""
+"""dds: quantiles compared with true quantiles, and buckets with those of the package ddsketch."""
 
 from __future__ import annotations
 

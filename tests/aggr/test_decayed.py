@@ -1,4 +1,4 @@
-"""decayed_sum, decayed_avg and decayed_count: fractions agree with them, whatever the time that is asked for."""
+"""decayed_sum, decayed_avg and decayed_count, compared with fractions, for any time at which results are computed."""
 
 from __future__ import annotations
 

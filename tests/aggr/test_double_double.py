@@ -1,4 +1,4 @@
-"""Double-doubles: the rounded sum or product and the rest, as fractions find them."""
+"""Double-doubles: the rounded sum or product of two doubles and its error, compared with fractions."""
 
 from __future__ import annotations
 

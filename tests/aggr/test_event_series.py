@@ -1,6 +1,7 @@
-"""Readers of points: rates against Prometheus, areas against fractions, lttb and funnel against naive evaluation.
+"""Functions of series of points: rates compared with Prometheus, areas with fractions, lttb and funnel with a naive
+evaluation.
 
-``TRIALS=1000`` asks promtool of so many series again; it comes with the Debian package prometheus.
+``TRIALS=1000`` compares that many series with promtool, which is in the Debian package prometheus.
 """
 
 from __future__ import annotations

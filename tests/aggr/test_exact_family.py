@@ -1,4 +1,6 @@
-"""Covariance, correlation, regression, skewness, kurtosis: correctly rounded in any split, against fractions."""
+"""Covariance, correlation, regression, skewness and kurtosis are correctly rounded for every split of the rows, as
+fractions are.
+"""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Every function on every type of numbers and every magnitude: its documented guarantee, against fractions.
+"""Every function has its documented guarantee for every type and magnitude of numbers, compared with fractions.
 
 20,000 random triples of function, type and magnitude were tried with TRIALS=20000.
 """

@@ -1,4 +1,4 @@
-"""Powers of two: held against exact arithmetic, and the same in every place of an array."""
+"""Powers of two are correctly rounded, compared with exact arithmetic, at every position of an array."""
 
 from __future__ import annotations
 

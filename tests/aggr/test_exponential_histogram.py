@@ -1,4 +1,6 @@
-"""exponential: keys by integers, scale and buckets by OpenTelemetry's own SDK, quantiles by sorting."""
+"""exponential: keys compared with integer arithmetic, scale and buckets with OpenTelemetry's SDK, quantiles with sorted
+values.
+"""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Expressions read times on the clock of a zone: against DuckDB and zoneinfo, over changes of the clock."""
+"""Expressions with times of a zone, compared with DuckDB and zoneinfo, also where the clock changes."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Keys and inputs as expressions, and keys that are the elements of a list."""
+"""Keys and inputs that are expressions, and keys that are the elements of a list."""
 
 from __future__ import annotations
 

@@ -1,4 +1,6 @@
-"""Extending: declarations are checked, mistakes are named, and nothing that a plug-in does reaches other functions."""
+"""Functions of plug-ins: declarations are checked, errors name the cause, and a plug-in does not affect other
+functions.
+"""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Fields of structs and keys of maps as keys, inputs and conditions: as columns of the same values are."""
+"""Fields of structs and values of maps as keys, inputs and in conditions give the results of plain columns."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Finishing: one pass over a histogram's bytes answers as its buckets listed one by one do, to the bit."""
+"""Results that are read from the bytes of a histogram have the bits of results computed from its list of buckets."""
 
 from __future__ import annotations
 

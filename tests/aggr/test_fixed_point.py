@@ -1,4 +1,6 @@
-"""Sums of numbers near each other are those of fractions, and others are left to the loops that take any."""
+"""Sums of numbers of similar size, which are added in registers, equal those of fractions; other sums use the general
+loops.
+"""
 
 from __future__ import annotations
 

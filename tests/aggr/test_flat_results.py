@@ -1,4 +1,4 @@
-"""Flat results: the same names and values from every way of reading, and plain tables that stay true."""
+"""Flat results have the same names and values from every way of reading, and plain tables are updated."""
 
 from __future__ import annotations
 

@@ -1,6 +1,6 @@
-"""frequent: no value of twice the share is missed, counts lie within their bound, and misses are as often as is said.
+"""frequent: values of twice the share are always returned, and errors of counts are as rare as documented.
 
-The long form: ``TRIALS=1000``.
+With ``TRIALS=1000``, more random samples are tried.
 """
 
 from __future__ import annotations

@@ -1,10 +1,9 @@
-"""Damaged states and messages: an error that says so, or a state that is whole; never a crash, never a hang.
+"""Damaged states and messages raise an error that reports the damage, or give a valid state. They never cause a crash.
 
-States and messages of DDSketch have no checksum: nothing tells a flipped bit that makes another legal state from what
-was meant. What is held here: whatever is not refused merges and finishes as a state does, and merge and finish refuse
-the same.
+States and messages of DDSketch have no checksum, so a flipped bit that gives another valid state is not detected. Every
+state that is not rejected must merge and finish like any other, and merge and finish must reject the same states.
 
-By hand, with checked indices and a hundred times as many: ``make fuzz FUZZ=100``.
+``make fuzz FUZZ=100`` runs this file with checked indices and a hundred times as many states.
 """
 
 from __future__ import annotations

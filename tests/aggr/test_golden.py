@@ -1,4 +1,4 @@
-"""States that released versions wrote read, merge and finish the same, to the bit."""
+"""States that released versions have written can be read and merged, and their results have the same bits."""
 
 from __future__ import annotations
 

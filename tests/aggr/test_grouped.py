@@ -1,4 +1,4 @@
-"""Sums and extremes of groups are those that Python finds one group after the other."""
+"""Sums, minima and maxima of groups equal those that Python computes for one group after another."""
 
 from __future__ import annotations
 

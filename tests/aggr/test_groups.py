@@ -1,4 +1,4 @@
-"""Groups: what compiled loops trust is checked when it is made; a wrong id is an error, never a crash."""
+"""Groups check the ids that compiled loops rely on: a wrong id raises an error, and does not cause a crash."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""hdr, bucket for bucket against the hdrhistogram package."""
+"""hdr: buckets compared with those of the package hdrhistogram."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Histogram logs against the readers and writers of the hdrhistogram package, and coarse HdrHistograms in them."""
+"""Histogram logs, compared with the reader and the writer of the package hdrhistogram, also for coarse histograms."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""hll and its bytes, against the package of Apache DataSketches."""
+"""hll and its serialized bytes, compared with the package of Apache DataSketches."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""States to HdrHistogram V2 and DDSketch protobuf and back, against the packages that own the formats."""
+"""States as HdrHistogram V2 and as DDSketch protobuf, compared with the packages that define these formats."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Times as text: the reader of one and the reader of a column agree with each other and with Python's own."""
+"""Times as text: the parser of single texts, that of columns and Python's parser agree."""
 
 from __future__ import annotations
 

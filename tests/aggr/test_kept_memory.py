@@ -1,4 +1,4 @@
-"""Memory that is let go is kept for the next table: nothing is asked of the system a second time."""
+"""Freed memory is used for the next table, and is not requested from the operating system again."""
 
 from __future__ import annotations
 

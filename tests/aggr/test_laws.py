@@ -1,4 +1,4 @@
-"""Every registered function obeys every law, on every type it takes; broken ones are caught."""
+"""Every registered function obeys every law for every accepted type, and the laws detect broken functions."""
 
 from __future__ import annotations
 

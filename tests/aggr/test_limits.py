@@ -1,4 +1,4 @@
-"""Limits: counts up to 2^63 - 1, and sums of 10^9 numbers and more, against fractions; nothing wraps around."""
+"""Limits: counts up to 2^63 - 1 and sums of 10^9 or more numbers do not overflow, compared with fractions."""
 
 from __future__ import annotations
 

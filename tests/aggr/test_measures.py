@@ -1,4 +1,4 @@
-"""Measures, conditions, the registry, and measures as people type them."""
+"""Measures, conditions, the registry of functions, and measures as text."""
 
 from __future__ import annotations
 

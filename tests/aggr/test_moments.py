@@ -1,4 +1,4 @@
-"""sum, avg, var, stdev against fractions, NIST's data, and other engines' cases."""
+"""sum, avg, var and stdev, compared with fractions, NIST's data, and test cases of other engines."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What other tools call a function leads to the one that we have, by every way to name one; and the version is told."""
+"""Names that other tools use for a function find it in every way to name a function; the version of the package."""
 
 from __future__ import annotations
 

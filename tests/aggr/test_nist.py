@@ -1,4 +1,4 @@
-"""NIST's Statistical Reference Datasets: certified means and deviations to their 15 digits.
+"""NIST's Statistical Reference Datasets: means and deviations equal the certified values in all 15 digits.
 
 Data: https://www.itl.nist.gov/div898/strd/ (in the public domain): NumAcc1 to NumAcc4.
 """

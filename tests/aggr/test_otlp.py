@@ -1,4 +1,4 @@
-"""States of exponential as OTLP's messages and back, against OpenTelemetry's own messages."""
+"""States of exponential as messages of OTLP and back, compared with OpenTelemetry's own messages."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Parameters of any Arrow type shape a state: packed, checked, merged, finished, described and typed as any other."""
+"""Parameters of any Arrow type are packed, checked, merged, finished, described and typed like the built-in ones."""
 
 from __future__ import annotations
 

@@ -1,7 +1,7 @@
-"""Rows for which a condition holds, does not hold, and is unknown: their states merge to the state of all rows.
+"""The states of the rows for which a condition is true, false and unknown merge to the state of all rows.
 
-The method is ternary logic partitioning (Rigger and Su, 2020), on bits. ``TRIALS`` says how many conditions,
-``TILTFRAME_SEED`` which.
+The method is ternary logic partitioning (Rigger and Su, 2020), applied to bits. ``TRIALS`` is the number of conditions,
+and ``TILTFRAME_SEED`` is the seed from which they are drawn.
 """
 
 from __future__ import annotations

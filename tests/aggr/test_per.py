@@ -1,4 +1,4 @@
-"""per: the laws for maps of any functions, whole and as samples; DuckDB and naive Python agree with what is read."""
+"""per obeys the laws with any functions, below and beyond its limit; results compared with DuckDB and naive Python."""
 
 from __future__ import annotations
 

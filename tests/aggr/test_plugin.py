@@ -1,4 +1,4 @@
-"""A function from another distribution is everywhere: registry, calls, frames, the command line, Spark and SQL."""
+"""A function of another distribution can be used everywhere: registry, calls, frames, command line, Spark and SQL."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""geometric_mean and harmonic_mean, against logarithms of sixty digits and fractions."""
+"""geometric_mean and harmonic_mean, compared with logarithms of sixty digits and with fractions."""
 
 from __future__ import annotations
 

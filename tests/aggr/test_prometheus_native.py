@@ -1,4 +1,4 @@
-"""States of exponential as native histograms of Prometheus and back, against what Prometheus itself made of them."""
+"""States of exponential as native histograms of Prometheus and back, compared with answers of Prometheus."""
 
 from __future__ import annotations
 

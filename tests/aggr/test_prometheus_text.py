@@ -1,4 +1,6 @@
-"""Classic histograms of a scrape's text: by prometheus_client's own histograms, and what is refused."""
+"""Classic histograms in the text format of Prometheus, compared with those of prometheus_client; texts that are
+rejected.
+"""
 
 from __future__ import annotations
 

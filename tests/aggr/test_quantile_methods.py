@@ -1,4 +1,6 @@
-"""Methods of quantiles: numpy's own results, within the promised error of each sketch, chosen when a state is read."""
+"""Methods of quantiles: numpy's results within the promised error of each sketch. The method is chosen when a state is
+read.
+"""
 
 from __future__ import annotations
 

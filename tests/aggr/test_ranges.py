@@ -1,4 +1,4 @@
-"""States of ranges: the same bits as merging each range on its own, for every function."""
+"""States of ranges of rows have the bits of merging each range alone, for every function."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Regular expressions: choices of plain texts, and the bound on the size of their programs."""
+"""Regular expressions: alternatives of plain texts, and the limit on the size of the compiled program."""
 
 from __future__ import annotations
 

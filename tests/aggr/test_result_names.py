@@ -1,4 +1,6 @@
-"""Names of results: flat names and paths, in every condition and order of results, checked before anything starts."""
+"""Names of results: flat names and paths in conditions and orders, which are checked before a query or stream
+starts.
+"""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""retention: which keys of one window come again in another, against sets."""
+"""retention: the keys of one window that occur again in another one, compared with sets."""
 
 from __future__ import annotations
 

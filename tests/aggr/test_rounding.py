@@ -1,4 +1,4 @@
-"""Sums and means of few doubles: often halfway between two, and rounded to the even one without whole numbers."""
+"""Sums and means of few doubles, which often lie halfway between two doubles, are rounded to the even one."""
 
 from __future__ import annotations
 

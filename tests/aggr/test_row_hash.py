@@ -1,4 +1,4 @@
-"""Row hashes: equal for equal rows, however they lie in memory; different for all else that was tried."""
+"""Row hashes are equal for equal rows, however they are stored, and different for all other rows that were tried."""
 
 from __future__ import annotations
 

@@ -1,4 +1,6 @@
-"""Functions of several inputs: arg_min, arg_max, weighted_avg against naive evaluation, fractions and DuckDB."""
+"""Functions of several inputs: arg_min, arg_max and weighted_avg, compared with a naive evaluation, fractions and
+DuckDB.
+"""
 
 from __future__ import annotations
 

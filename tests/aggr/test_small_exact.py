@@ -1,4 +1,4 @@
-"""bool_and, bit_or, range, rms and others: DuckDB and fractions agree with them on whole columns of ugly values."""
+"""bool_and, bit_or, range, rms and others, compared with DuckDB and fractions for columns of special values."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Checked states: what is checked, what is not, and who may say that states need none."""
+"""Checked states: which states are checked, which are not, and which modules may mark states as checked."""
 
 from __future__ import annotations
 

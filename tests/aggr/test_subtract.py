@@ -1,4 +1,4 @@
-"""Subtraction: what is left has the bits of the rows that are left, or is refused by name and reason."""
+"""Subtraction gives the bits of the remaining rows, or is rejected with the name of the function and the reason."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Text that is read as numbers and dates, regular expressions that replace, and branches that are not taken."""
+"""try_cast of text to numbers and dates, regexp_replace, and branches of expressions that are not evaluated."""
 
 from __future__ import annotations
 

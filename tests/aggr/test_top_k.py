@@ -1,4 +1,6 @@
-"""top_k, bottom_k and histogram against DuckDB, naive evaluation and PostgreSQL's rule for the edges of buckets."""
+"""top_k, bottom_k and histogram, compared with DuckDB, a naive evaluation, and PostgreSQL's rule for the edges of
+buckets.
+"""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Keys and values of every type, through files and a store and back, held against what DuckDB groups."""
+"""Keys and values of every type, from files to a store and back, compared with the groups of DuckDB."""
 
 from __future__ import annotations
 

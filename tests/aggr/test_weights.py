@@ -1,4 +1,4 @@
-"""Weights: a row that stands for many gives the state of the rows repeated, to the bit."""
+"""Weights: a row with a weight gives the bits of a row that is repeated as often."""
 
 from __future__ import annotations
 

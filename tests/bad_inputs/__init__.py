@@ -1,1 +1,1 @@
-"""Bad inputs as data: for each surface a table of calls that must end in one clear sentence, and write nothing."""
+"""Bad inputs as data: a table of calls per interface. Each call must end in one clear message, and write nothing."""

@@ -1,4 +1,4 @@
-"""Bad inputs of aggr: weights, the method of quantiles, histogram logs, states that are there already."""
+"""Bad inputs of aggr: weights, methods of quantiles, histogram logs, and columns of states."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What a bad input must end in: one clear sentence, of a documented type, and nothing written."""
+"""Check the outcome of a bad input: one clear message, an error of a documented type, and no written files."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Bad inputs of the commands next to rollup and query: stream, evolve, warm, doctor, functions, and of kinds of files."""
+"""Bad inputs of commands other than rollup and query: stream, evolve, warm, doctor, functions; bad kinds of files."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Bad inputs of ``tiltframe rollup``: each option, the inputs, and what does not go together."""
+"""Bad inputs of ``tiltframe rollup``: each option, the inputs, and options that exclude each other."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Lines of the command line as data: a command, its options, one of them wrong."""
+"""Command lines as data: a command with its options. One option is wrong."""
 
 from __future__ import annotations
 

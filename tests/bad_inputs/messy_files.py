@@ -1,4 +1,4 @@
-"""Messy files: each kind of file in each state in which it cannot be read, and the commands that are given one."""
+"""Messy files: each kind of file in each condition in which it cannot be read, and the commands that read it."""
 
 from __future__ import annotations
 

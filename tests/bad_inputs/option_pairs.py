@@ -1,4 +1,4 @@
-"""Pairs of options: those that contradict each other, each that takes one value given twice, and two that are wrong."""
+"""Pairs of options: contradicting options, repeated options that accept one value, and two wrong options."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Bad inputs of ordered windows: what makes and reads them, running, chains, and where the other kind is needed."""
+"""Bad inputs of ordered windows: creating and parsing them, `running`, chains, and calls that need a time window."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Bad inputs of functions of aggr, of open windows and their policies, of descriptions, and of a store's evolution."""
+"""Bad inputs of functions of aggr, of open windows and policies, of descriptions, and of the evolution of a store."""
 
 from __future__ import annotations
 

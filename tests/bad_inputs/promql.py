@@ -1,4 +1,4 @@
-"""Bad requests to the Prometheus API: what is asked, the status, and a part of the sentence."""
+"""Bad requests to the Prometheus API: the request, the expected status, and a part of the expected message."""
 
 AT = {"time": "1774661400"}
 SPAN = {"start": "1774658000", "end": "1774661400", "step": "60"}

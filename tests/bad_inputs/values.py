@@ -1,4 +1,4 @@
-"""Wrong values by the type of the argument: what stands where text, a name, a number, a time or a list should."""
+"""Wrong values by the type of an argument: values in the place of text, a name, a number, a time or a list."""
 
 from __future__ import annotations
 

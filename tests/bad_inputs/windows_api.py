@@ -1,4 +1,4 @@
-"""Bad inputs of windows: what makes and reads them, and the methods of what is made."""
+"""Bad inputs of windows: creating and parsing them, and calls of their methods."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What bad inputs are tried on: a store, files of events, and folders of other things."""
+"""The files and folders that bad inputs are tried on: a store, files of events, and folders without a store."""
 
 from __future__ import annotations
 
