@@ -1,4 +1,4 @@
-"""The command line in this process: its exit status, and what it wrote to standard output and error."""
+"""Run a command in this process, and return its exit status and its texts on standard output and standard error."""
 
 from __future__ import annotations
 

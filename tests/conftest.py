@@ -1,4 +1,4 @@
-"""What tests share: the conformance cases, and naive group-wise evaluation."""
+"""Fixtures of several folders: the conformance cases, and a naive evaluation by group."""
 
 from __future__ import annotations
 

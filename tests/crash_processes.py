@@ -1,7 +1,7 @@
-"""Processes for tests of the store: forked from one that has imported everything and opened nothing.
+"""Processes for crash tests of stores, forked from a process that has imported everything and opened nothing.
 
-`CrashProcesses` starts such a process; it forks children, each of which runs a function of this module until it is
-killed, and notes what has been acknowledged, a line each, in a file.
+`CrashProcesses` starts this process. It forks children. Each child runs a function of this module until it is killed,
+and writes acknowledged commits to a file, one line per commit.
 """
 
 from __future__ import annotations

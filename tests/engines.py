@@ -1,4 +1,4 @@
-"""One engine a process: roll up a Parquet file on a kind of Spark, and print the digests of what comes out.
+"""Roll up a Parquet file on one kind of Spark, or on Sail, in this process, and print the digests of the results.
 
 python -m tests.engines connect|cluster|sail FILE [PARTITIONS…] [store FOLDER]      and what stores hold after jobs
 """

@@ -1,6 +1,6 @@
-"""The command line in processes forked from one that has imported it: real streams, without a second of imports.
+"""Run commands in processes forked from one that has imported the command line, which saves a second of imports.
 
-For tests of what commands read and write. Tests of signals, kills and the start itself need processes of their own.
+This is for tests of what commands read and write. Tests of signals, kills and the start need separate processes.
 """
 
 from __future__ import annotations

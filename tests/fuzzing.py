@@ -1,4 +1,4 @@
-"""How many damaged inputs the tests try: ``FUZZ=100`` makes it a hundred times as many, and pytest says how many."""
+"""The number of damaged inputs that tests try: ``FUZZ=100`` multiplies it by 100, and pytest prints the number."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Mutants: code that is changed at one place each, by the operators of Cosmic Ray."""
+"""Mutants: copies of the code with one change each, made by the operators of Cosmic Ray."""
 
 from __future__ import annotations
 

@@ -1,12 +1,13 @@
-"""Whether tests notice mutants: product code, changed at sampled places one at a time, before the tests of its file.
+"""Measure whether tests detect mutants: the code is changed at one sampled place at a time, and the tests of its file
+are run.
 
 python -m tests.mutation [--seed 0] [--mutants 150] [--out benchmarks/results/mutation.json]
-python -m tests.mutation --again [--out …]    tries the survivors again, with the tests of today
+python -m tests.mutation --again [--out …]    try the mutants that survived again, with the present tests
 
-The code is changed in a copy of the source, whose loops are compiled into a cache of its own. A mutant is killed if a
-test fails, if it cannot be imported or compiled, or if its tests take far longer than without it; one that no fast test
-kills is tried by more tests, slow ones among them, and otherwise survives. `tests/mutation.toml` has the parts of the
-code with their tests, and says of survivors that no test can kill why.
+The code is changed in a copy of the source, whose compiled loops have a separate cache. A mutant is killed if a test
+fails, if it cannot be imported or compiled, or if the tests take far longer than without the change. If no fast test
+kills a mutant, more tests are run, including slow ones. A mutant that these do not kill survives. `tests/mutation.toml`
+lists the tests of each part of the code, and gives the reason for each survivor that no test can kill.
 """
 
 from __future__ import annotations

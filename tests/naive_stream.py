@@ -1,4 +1,4 @@
-"""A naive evaluator of streams, row by row in plain Python, as docs/streams.md says: nothing of the package is used."""
+"""A naive evaluator of streams: it follows docs/streams.md row by row in plain Python, without code of the package."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Random conditions over a table of every type, written so that DuckDB and Spark mean the same by them."""
+"""Random conditions over a table with every type, in SQL that has the same meaning in DuckDB and Spark."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Functions whose results have every nested shape: maps, nested lists, and structs that contain them."""
+"""Functions whose results have all nested shapes: maps, nested lists, and structs that contain them."""
 
 from __future__ import annotations
 

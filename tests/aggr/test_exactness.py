@@ -1,6 +1,6 @@
 """Every function has its documented guarantee for every type and magnitude of numbers, compared with fractions.
 
-20,000 random triples of function, type and magnitude were tried with TRIALS=20000.
+``TRIALS`` is the number of random triples of function, type and magnitude; 20,000 have been tried.
 """
 
 from __future__ import annotations

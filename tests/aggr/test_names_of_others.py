@@ -1,4 +1,4 @@
-"""Names that other tools use for a function find it in every way to name a function; the version of the package."""
+"""Names of functions in other tools raise an error that suggests tiltframe's function; the version of the package."""
 
 from __future__ import annotations
 

@@ -1,6 +1,6 @@
-"""Every bad input ends in one clear sentence, and nothing has been written.
+"""Every bad input ends in one clear message, and nothing is written.
 
-The inputs are data, in `tests.bad_inputs`: one table for each surface.
+The inputs are the tables in `tests.bad_inputs`, one per interface.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""Everything is checked before anything is done: a mistake in any option leaves a store as it was, byte for byte."""
+"""All options are checked before anything is done: a mistake in any option leaves every byte of a store unchanged."""
 
 from __future__ import annotations
 

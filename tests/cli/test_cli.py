@@ -1,4 +1,4 @@
-"""The command line as a person uses it: real files, a real process, real mistakes."""
+"""The command line in real processes, with real files and typical mistakes of users."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""tiltframe evolve: measures and levels added and dropped by the command, and its mistakes."""
+"""tiltframe evolve: adding and dropping measures and levels, and wrong arguments."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What the command line says of itself: help with examples that can be run, and completion for the shells."""
+"""The help of the command line, whose examples can be run, and completion in shells."""
 
 from __future__ import annotations
 

@@ -1,4 +1,6 @@
-"""tiltframe stream --ordered: results of rows in order, from a saved state too, late rows and bad ones apart."""
+"""tiltframe stream --ordered: results of ordered rows, also from a saved state; late rows and bad rows are written
+separately.
+"""
 
 from __future__ import annotations
 

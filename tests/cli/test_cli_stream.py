@@ -1,4 +1,4 @@
-"""tiltframe stream as a process: lines in, windows out, stopped and gone on with."""
+"""tiltframe stream as a process that reads lines and writes windows, is stopped, and continues."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Every command gives the same on standard output, whichever of its three streams are terminals: real ones (ptys)."""
+"""Every command writes the same to standard output, whether its streams are terminals (ptys) or not."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Windows of any kind by their names, on the command line."""
+"""Windows of all kinds as text in options of the command line."""
 
 from __future__ import annotations
 

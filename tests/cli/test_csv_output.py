@@ -1,4 +1,4 @@
-"""Results as CSV: every cell is read back by others, lists and records of them as well."""
+"""Results as CSV: other programs can read every cell, also lists and structs."""
 
 from __future__ import annotations
 

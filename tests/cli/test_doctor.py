@@ -1,4 +1,4 @@
-"""The doctor says what is wrong, and what to do."""
+"""tiltframe doctor reports problems, and what to do about them."""
 
 from __future__ import annotations
 

@@ -1,4 +1,6 @@
-"""The first answers of the start page and of the README wait for no compiler, on a machine without compiled code."""
+"""The first examples of the start page and of the README run without loading the compiler, if no compiled code is
+stored.
+"""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Ctrl-C at any moment of a command: exit status 130, one sentence, and a store that holds all or nothing of it."""
+"""Ctrl-C at any time during a command: exit status 130, one message, and a store with all of the changes or none."""
 
 from __future__ import annotations
 

@@ -1,6 +1,6 @@
-"""Messy files, and options that contradict each other: each ends in one clear sentence, and writes nothing.
+"""Messy files and contradicting options: each ends in one clear message, and nothing is written.
 
-``TRIALS`` says how many of all are tried, ``TILTFRAME_SEED`` which.
+``TRIALS`` is the number of cases that are tried, and ``TILTFRAME_SEED`` is the seed from which they are drawn.
 """
 
 from __future__ import annotations

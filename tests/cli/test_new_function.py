@@ -1,4 +1,6 @@
-"""tiltframe new-function: the package that it writes passes its tests, benchmarks, installs, and is found."""
+"""tiltframe new-function: the package that it writes passes its tests and benchmarks, can be installed, and
+is found.
+"""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Messages name options while a command runs, and parameters of Python after it."""
+"""Error messages name the options of a running command, and otherwise the parameters in Python."""
 
 from __future__ import annotations
 

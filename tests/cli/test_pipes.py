@@ -1,4 +1,4 @@
-"""A reader that goes ends a command quietly: ``| head -1``; a disk that is full ends it in one sentence."""
+"""A command ends without a message if its reader ends (``| head -1``), and with one message if the disk is full."""
 
 from __future__ import annotations
 

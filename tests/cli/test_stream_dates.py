@@ -1,4 +1,4 @@
-"""tiltframe stream: dates of files are days in the zone of the windows, for the watermark as for the windows."""
+"""tiltframe stream: dates in files are days in the zone of the windows, also for the watermark."""
 
 from __future__ import annotations
 

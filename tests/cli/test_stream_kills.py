@@ -1,4 +1,4 @@
-"""A stream into a store that is killed, stopped, drained and started twice: nothing is lost or counted twice."""
+"""A stream into a store that is killed, stopped, drained or started twice does not lose rows, or count them twice."""
 
 from __future__ import annotations
 

@@ -1,4 +1,6 @@
-"""tiltframe stream as a service: wrong clocks, late rows, two processes of one stream, signals, closed pipes."""
+"""tiltframe stream as a service: events with wrong times, late rows, two processes of one stream, signals, closed
+pipes.
+"""
 
 from __future__ import annotations
 

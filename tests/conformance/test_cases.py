@@ -1,4 +1,4 @@
-"""Each conformance case has a unique name and names its source; the README gives the number of cases of each file."""
+"""Each conformance case has a unique name and gives its source. The README gives the number of cases per file."""
 
 from __future__ import annotations
 

@@ -1,7 +1,7 @@
-"""Statements of the documents of five engines: in Python, on the command line and over HTTP.
+"""Statements from the documentation of five engines, tested in Python, on the command line and over HTTP.
 
-docs/coming-from has further statements. Here are those that other doors answer, or that once differed.
-tests/spark/test_engine_statements.py has those of Spark.
+The pages in docs/coming-from test further statements. This file has the statements about other interfaces, and those
+that were wrong once. tests/spark/test_engine_statements.py has the statements about Spark.
 """
 
 from __future__ import annotations

@@ -1,4 +1,5 @@
-"""NIST's Statistical Reference Datasets: certified lines to their 15 digits, and every pair of columns by fractions.
+"""NIST's Statistical Reference Datasets: regression lines equal the certified values in 15 digits, and all pairs of
+columns equal fractions.
 
 Data: https://www.itl.nist.gov/div898/strd/ (in the public domain): Norris, Longley, Filip.
 """

@@ -1,4 +1,4 @@
-"""aggr/calls.pyi and spark_udaf/functions.pyi: what editors show of functions that are made from the registry.
+"""aggr/calls.pyi and spark_udaf/functions.pyi have the signatures of all registered functions, which editors show.
 
 python -m tests.contrib.test_function_signatures        writes them again
 """

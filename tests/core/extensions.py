@@ -1,6 +1,6 @@
-"""The extensions of this tree: their folders, and which tests are theirs.
+"""The folders of the extensions in this tree, and the extensions' tests.
 
-The core does not know this list. It is read by the export of the core and by the tests of its imports.
+The core does not use this list. It is read by the export of the core, and by the tests of its imports.
 """
 
 from __future__ import annotations

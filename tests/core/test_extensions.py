@@ -1,4 +1,6 @@
-"""The core does not know its extensions, and they use its public names; each exception is counted with a reason."""
+"""The core does not name its extensions, and extensions use public names of the core. Exceptions are counted, with
+reasons.
+"""
 
 from __future__ import annotations
 

@@ -1,4 +1,5 @@
-"""Try each extra alone, in an empty environment: imports, help of every command, its section of docs/installing.md.
+"""Install each extra alone in an empty environment, and try it: imports, the help of every command, and its section of
+docs/installing.md.
 
 python -m tests.docs.extras [EXTRA…]    those of docs/installing.md, or these; "installing" is the one without an extra
 

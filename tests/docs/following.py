@@ -1,4 +1,4 @@
-"""Follow pages in this environment, for tests. Everything that a page installs is already installed."""
+"""Follow pages in this environment, in which everything that a page installs is already installed."""
 
 from __future__ import annotations
 

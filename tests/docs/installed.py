@@ -1,6 +1,7 @@
-"""Look at tiltframe as it is installed here: every module is imported, every command is asked for help and completed.
+"""Test the installation of tiltframe in this environment: import every module, and call the help and completion of
+every command.
 
-A module may be missing a package of an extra that is not here, and nothing else; it says so by an ImportError.
+An import may only fail because a package of an extra is not installed. It must raise an ImportError that says so.
 """
 
 from __future__ import annotations

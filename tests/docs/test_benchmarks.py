@@ -1,4 +1,6 @@
-"""The benchmarks run, check their answers, and write what they promise; how fast is for `make bench`."""
+"""The benchmarks run, check their results and write their files. Their speed is not tested; `make bench`
+measures it.
+"""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The sdist and the wheel: what they hold, what they say, and that they work away from this repository."""
+"""The sdist and the wheel: their files, their metadata, and that they work outside this repository."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Every public function and method says what it takes, what it returns and what it raises."""
+"""The docstring of every public function and method describes parameters, returned values and errors."""
 
 from __future__ import annotations
 

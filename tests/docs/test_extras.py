@@ -1,4 +1,4 @@
-"""Extras: what is not installed is one sentence that names the extra, and the rest works without it."""
+"""Extras: using a package that is not installed raises an error that names the extra, and everything else works."""
 
 from __future__ import annotations
 

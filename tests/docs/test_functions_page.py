@@ -1,4 +1,4 @@
-"""docs/functions.md: every function, written from the registry, with what its states weigh and an example.
+"""docs/functions.md describes every function: it is written from the registry, with the sizes of states and an example.
 
 python -m tests.docs.test_functions_page        writes it again
 """

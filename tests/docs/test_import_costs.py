@@ -1,4 +1,4 @@
-"""Imports load no more than they need: heavy libraries come with the first call that uses them."""
+"""Importing a package does not load heavy libraries. They are loaded by the first call that needs them."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The house: imports run downwards only, folder by folder, without circles; three of the four packages need no JVM."""
+"""Modules import only from lower layers, without cycles between folders, and three of the four packages need no JVM."""
 
 from __future__ import annotations
 

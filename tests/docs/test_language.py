@@ -1,7 +1,7 @@
-"""The language of the project: private names, private phrases and long positional calls, counted by package.
+"""Limits for findings about the language of the project: private names, private phrases and long positional calls.
 
-Each package has a ceiling of findings per 1,000 lines. Ceilings only fall: lower one when a package has improved.
-Run this file to list the findings of some files: python -m tests.docs.test_language aggr/measure.py
+Each package has a limit of findings per 1,000 lines. A limit may only become lower, when a package has improved. To
+list the findings of files: python -m tests.docs.test_language aggr/measure.py
 """
 
 from __future__ import annotations

@@ -1,4 +1,6 @@
-"""The documentation: pages are followed word for word, and say what the results files and the packages say."""
+"""The documentation: pages are followed word for word, and their numbers agree with the files of results and
+the code.
+"""
 
 from __future__ import annotations
 

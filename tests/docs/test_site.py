@@ -1,4 +1,6 @@
-"""The site in a browser: no text is cut at common widths of windows, pages are small, and results have summaries."""
+"""The site in a browser: text is not cut at common widths of windows, pages are small, and search results have
+summaries.
+"""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""With CI=true a test or file that is skipped fails, except for the reasons that `conftest.py` lists."""
+"""With CI=true, a skipped test or file fails, except for the reasons that `conftest.py` lists."""
 
 from __future__ import annotations
 

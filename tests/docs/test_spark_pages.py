@@ -1,4 +1,4 @@
-"""Pages for users of Spark are followed word for word, with the installed version of PySpark."""
+"""The pages for users of Spark are followed word for word with the installed version of PySpark."""
 
 from __future__ import annotations
 

@@ -1,4 +1,6 @@
-"""Bad rows are left out and kept, with line and reason; without that, what came before the first is saved."""
+"""Bad rows are skipped and written to a file with their line and reason; otherwise, rows before the first bad row are
+saved.
+"""
 
 from __future__ import annotations
 

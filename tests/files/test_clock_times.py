@@ -1,4 +1,4 @@
-"""Clock times without a zone: read on a clock that is stated, alike at every door; dates are their own days."""
+"""Times without a zone are read in a stated zone, in the same way by every interface. Dates stay days."""
 
 from __future__ import annotations
 

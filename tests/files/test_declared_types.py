@@ -1,4 +1,4 @@
-"""Types of text files: what is told, what is refused rather than guessed at a loss, and how values come back."""
+"""Types of text files: declared types, types that are rejected because values would lose digits, and stored values."""
 
 from __future__ import annotations
 

@@ -1,4 +1,6 @@
-"""Keys in text files that look like times are text, at every door, unless an option or the store types them."""
+"""Keys in text files that look like times are text in every interface, unless an option or the store gives another
+type.
+"""
 
 from __future__ import annotations
 

@@ -1,4 +1,6 @@
-"""Types that show only after the rows by which they are inferred, and advice that works on the rows."""
+"""Values that do not have the type inferred from the rows before them, and the advice in the error messages, which
+works.
+"""
 
 from __future__ import annotations
 

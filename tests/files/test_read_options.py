@@ -1,4 +1,4 @@
-"""Read options: files as people have them, read as pandas, datetime and fractions read them."""
+"""Options for reading files with other conventions, compared with pandas, datetime and fractions."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Readers of further formats: their files are inputs like Parquet, and mistakes in a reader are named."""
+"""Readers of other file formats: their files are inputs like Parquet files, and errors in a reader name the reader."""
 
 from __future__ import annotations
 

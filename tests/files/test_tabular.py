@@ -1,4 +1,4 @@
-"""Inputs of every kind give the states that the same rows give as an Arrow table."""
+"""All kinds of inputs give the states of an Arrow table with the same rows."""
 
 from __future__ import annotations
 

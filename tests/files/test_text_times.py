@@ -1,4 +1,4 @@
-"""Event times in text and in nanoseconds: what is read, held against Python's own reader, and what is refused."""
+"""Event times as text and in nanoseconds: accepted forms, compared with Python's parser, and rejected ones."""
 
 from __future__ import annotations
 

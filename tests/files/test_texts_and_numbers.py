@@ -1,4 +1,4 @@
-"""Texts that look like numbers: kept as they are written, computed with as numbers, alike at every door."""
+"""Texts that look like numbers are stored as text and computed with as numbers, in the same way by every interface."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Whole numbers in the time column: milliseconds, unless they look like seconds or dates; one rule at every door."""
+"""Whole numbers in the time column are milliseconds, unless they look like seconds or dates, in every interface."""
 
 from __future__ import annotations
 

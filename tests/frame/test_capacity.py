@@ -1,4 +1,4 @@
-"""What `tiltframe.explain` predicts from a sample is what the rows then take: states counted, files weighed."""
+"""`tiltframe.explain`: states and bytes predicted from a sample agree with those that the rows produce."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Tilt frames: their checks, their plan, and rollups against a naive evaluation."""
+"""Tilt frames: their checks, their plan, and rollups compared with a naive evaluation."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What time windows give by what they are already: intervals (start, end], and aggregates of aggregates."""
+"""Recipes with time windows: windows that contain their end, (start, end], and aggregates of aggregates."""
 
 from __future__ import annotations
 

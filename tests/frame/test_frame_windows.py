@@ -1,4 +1,4 @@
-"""Frames of sessions, hopping windows, windows with offsets and the whole, against naive evaluators."""
+"""Frames of sessions, hopping windows, windows with offsets and all of time, compared with naive evaluators."""
 
 from __future__ import annotations
 

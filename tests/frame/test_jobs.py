@@ -1,4 +1,4 @@
-"""Rollups in several threads: the same states and parts as in one thread, and no trace of failed work."""
+"""Rollups in several threads: the same states and parts as in one thread, and no parts of a failed rollup."""
 
 from __future__ import annotations
 

@@ -1,4 +1,6 @@
-"""Batches in no order are given out in parts of the time: the same rows, and the same states."""
+"""Unordered batches are split into batches of shorter time ranges, which have the same rows and give the same
+states.
+"""
 
 from __future__ import annotations
 

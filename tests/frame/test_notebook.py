@@ -1,4 +1,4 @@
-"""What is shown in notebooks: HTML of frames, results, states, reports and stores; plots; DataFrames."""
+"""Representations in notebooks: HTML of frames, results, states, reports and stores; plots; DataFrames."""
 
 from __future__ import annotations
 

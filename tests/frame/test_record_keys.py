@@ -1,4 +1,4 @@
-"""Records as keys and values: each(fields) and fields[class], compared with records that were exploded by hand."""
+"""Records as keys and values: each(fields) and fields[class], compared with a table with one row per field."""
 
 import random
 

@@ -1,4 +1,4 @@
-"""Names and keys that would be something else than they look."""
+"""Rejected names and keys: names that differ only by case, constant keys, periods of pandas, and fractions of keys."""
 
 from __future__ import annotations
 

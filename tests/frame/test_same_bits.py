@@ -1,4 +1,6 @@
-"""The bits that all versions of Spark are compared with are those of local code, with any versions of its libraries."""
+"""Local code gives the stored bits with which all versions of Spark are compared, with any versions of its
+libraries.
+"""
 
 from __future__ import annotations
 

@@ -1,4 +1,6 @@
-"""States beyond a budget go through runs on disk: the same store, bit for bit, and nothing is left where it fails."""
+"""States beyond a memory limit are written to runs on disk: the store has the same bits, and a failure leaves
+no files.
+"""
 
 from __future__ import annotations
 

@@ -1,6 +1,7 @@
-"""What Prometheus says of random counters: ``python -m tests.golden.prometheus_rates`` writes it anew, by ``promtool``.
+"""Write the rates that Prometheus computes for random counters: ``python -m tests.golden.prometheus_rates``.
 
-``apt-get install prometheus`` brings promtool; ``promtool test rules`` evaluates expressions over given series.
+It uses ``promtool test rules``, which evaluates expressions over listed series. ``apt-get install prometheus`` installs
+promtool.
 """
 
 from __future__ import annotations

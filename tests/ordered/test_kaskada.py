@@ -1,4 +1,4 @@
-"""What Kaskada's own tests expect of running aggregates, and of windows since and sliding."""
+"""Expected results from Kaskada's own tests, for running aggregates and the windows since and sliding."""
 
 from __future__ import annotations
 

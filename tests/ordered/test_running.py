@@ -1,4 +1,4 @@
-"""Running results against naive evaluators: disorder, ties, nulls, ticks around clock changes, batches."""
+"""Running results, compared with naive evaluators: unordered rows, ties, nulls, ticks at clock changes, batches."""
 
 from __future__ import annotations
 

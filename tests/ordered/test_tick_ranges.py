@@ -1,4 +1,4 @@
-"""Ticks of a range: the last period of a batch has a result, and every key has ticks for the whole range."""
+"""Ticks over a given range: the last period of a batch has a result, and every key has ticks in the complete range."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What Tremor's own tests expect of windows that begin with the first event, and of chains of them."""
+"""Expected results from Tremor's own tests, for windows that begin with the first event and for chains of windows."""
 
 from __future__ import annotations
 
