@@ -1,6 +1,6 @@
 """Roll up a Parquet file on one kind of Spark, or on Sail, in this process, and print the digests of the results.
 
-python -m tests.engines connect|cluster|sail FILE [PARTITIONS…] [store FOLDER]      and what stores hold after jobs
+python -m tests.engines connect|cluster|sail FILE [PARTITIONS…] [store FOLDER]      also digests of stores after jobs
 """
 
 from __future__ import annotations

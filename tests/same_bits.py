@@ -1,4 +1,4 @@
-"""Digests of results and states for stored rows, which must be equal on every engine and every version of Spark.
+"""Digests of results and states for stored rows. They must be equal on every engine and every version of Spark.
 
 python -m tests.same_bits write                                 write the rows, and the digests of local code
 python -m tests.same_bits classic|connect|cluster|sail FOLDER   print the digests of an engine; stores are in FOLDER

@@ -1,4 +1,4 @@
-"""Archive the classes of Spark that tests load, which saves a third of the processor time of a new JVM.
+"""Archive the classes of Spark that tests load, which saves a third of the CPU time to start a JVM.
 
 python -m tests.spark_classes FILE
 

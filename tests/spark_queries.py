@@ -1,4 +1,4 @@
-"""Real queries, step by step: rows that arrive in a folder, a clock that the test sets, and what is emitted since."""
+"""Run a real streaming query step by step: write rows to a folder, set the clock, and return the rows emitted since."""
 
 from __future__ import annotations
 

@@ -1,4 +1,6 @@
-"""tiltframe stream with several inputs, drained, and seen from outside: real processes, pipes and files."""
+"""tiltframe stream with several inputs, with a drained state, and as other programs observe it: real processes, pipes
+and files.
+"""
 
 from __future__ import annotations
 

@@ -1,6 +1,6 @@
 """aggr/calls.pyi and spark_udaf/functions.pyi have the signatures of all registered functions, which editors show.
 
-python -m tests.contrib.test_function_signatures        writes them again
+python -m tests.contrib.test_function_signatures        writes these files
 """
 
 from __future__ import annotations

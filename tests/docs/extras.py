@@ -1,10 +1,10 @@
 """Install each extra alone in an empty environment, and try it: imports, the help of every command, and its section of
 docs/installing.md.
 
-python -m tests.docs.extras [EXTRA…]    those of docs/installing.md, or these; "installing" is the one without an extra
+python -m tests.docs.extras [EXTRA…]    by default, all in docs/installing.md; "installing": its section without extra
 
-Wheels of all that they need are collected once, in build/wheels; no environment asks an index. The section without an
-extra installs the source itself, and the others its wheel, which is built once, as `make dist` builds it.
+Wheels of all dependencies are downloaded once, to build/wheels, so that the environments need no package index. The
+section without an extra installs the source. The others install its wheel, which is built once, as by `make dist`.
 """
 
 from __future__ import annotations

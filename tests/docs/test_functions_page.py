@@ -1,6 +1,6 @@
 """docs/functions.md describes every function: it is written from the registry, with the sizes of states and an example.
 
-python -m tests.docs.test_functions_page        writes it again
+python -m tests.docs.test_functions_page        writes the page
 """
 
 from __future__ import annotations

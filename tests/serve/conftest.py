@@ -1,4 +1,4 @@
-"""One server for tests that only ask: a folder and a database."""
+"""Fixtures of the tests that only query a server: one server with a store in a folder and a store in a database."""
 
 from __future__ import annotations
 

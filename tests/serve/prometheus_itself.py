@@ -1,10 +1,12 @@
-"""Prometheus itself on the same events: ``python -m tests.serve.prometheus_itself`` writes what it answers to a file.
+"""Write the answers of Prometheus about the events of the tests: ``python -m tests.serve.prometheus_itself``.
 
-It needs Debian's package ``prometheus``, which has ``promtool`` as well. Counters are sampled at the end of each window
-of ten seconds, as if scraped then; series begin with a sample of 0, so that Prometheus has nothing to extrapolate.
-The script then asks this server and Prometheus by ``promtool``, and fails unless both print the same. A second
-Prometheus, which has no samples of its own, reads them of this server by remote read, has to answer the same again, and
-alerts on a store of the last hours; what it asked the server is written down, too.
+It needs Debian's package ``prometheus``, which also contains ``promtool``. Counters are sampled at the end of each
+window of ten seconds, as if Prometheus had scraped them then. Series begin with a sample of 0, so that Prometheus does
+not extrapolate.
+
+The script queries this server and Prometheus by ``promtool``, and fails unless both print the same. A second
+Prometheus, which has no samples of its own, reads them from this server by remote read. It must give the same answers,
+and alert on a store of the last hours. Its requests to this server are also written.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""What the tests of the Prometheus API ask: stores of known rows, behind a real server."""
+"""Fixtures of the tests of the Prometheus API: stores of known rows, and a real server of them."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""A real server in a process of its own, and a client that sends what it is told to."""
+"""A real server in its own process, and a client for its requests."""
 
 from __future__ import annotations
 

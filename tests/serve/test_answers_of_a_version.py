@@ -1,4 +1,6 @@
-"""An answer is of the version and moment of its tag, a header takes any name, and kept answers are counted."""
+"""Cached answers: their tags change with the store and the time, names in any script are allowed, and their memory is
+limited.
+"""
 
 from __future__ import annotations
 

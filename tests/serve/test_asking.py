@@ -1,4 +1,6 @@
-"""Answers over HTTP are those of the store, in every form; what does not change is not sent again."""
+"""Answers over HTTP equal the results of the store in every format, and are not sent again unless the store has
+changed.
+"""
 
 from __future__ import annotations
 

@@ -1,6 +1,7 @@
-"""Bad requests: each has the right status and one sentence as JSON, soon; none has a traceback, or what is not its own.
+"""Bad requests: each answer has the right status and one message as JSON, arrives soon, and contains no traceback or
+internal data.
 
-TRIALS says how many are tried (300 unless given); the seed is printed, and SEED chooses it.
+TRIALS is the number of requests (by default 300). The seed is printed, and SEED sets it.
 """
 
 from __future__ import annotations

@@ -1,4 +1,6 @@
-"""Classic histograms of sketches, x_bucket, x_sum and x_count: here, and by Prometheus itself through remote read."""
+"""Sketches as classic histograms (x_bucket, x_sum and x_count): from this server, and from Prometheus through remote
+read.
+"""
 
 from __future__ import annotations
 

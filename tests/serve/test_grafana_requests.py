@@ -1,4 +1,4 @@
-"""Requests of Grafana's data source and of Prometheus' page: each has an answer in Prometheus' envelope."""
+"""Requests of Grafana's data source and of Prometheus' page: each answer has the format of Prometheus' API."""
 
 from __future__ import annotations
 

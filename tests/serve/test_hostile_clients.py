@@ -1,4 +1,4 @@
-"""Hostile clients do not delay others; secrets are not logged; work ends with its request."""
+"""Hostile clients do not delay others, secrets are not logged, and the work for a request ends with the request."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What the how-tos say of other programs is followed with them: nginx, systemd, Node, promtool."""
+"""The how-tos about other programs are followed with these programs: nginx, systemd, Node and promtool."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Joins over HTTP: the same rows as in Python, and limits."""
+"""Joins over HTTP return the rows of a join in Python, and have limits."""
 
 from __future__ import annotations
 

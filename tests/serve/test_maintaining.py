@@ -1,4 +1,4 @@
-"""A server that maintains its stores, and what it reports about itself."""
+"""A server that maintains its stores, and its reports about the maintenance."""
 
 from __future__ import annotations
 

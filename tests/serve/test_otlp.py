@@ -1,4 +1,6 @@
-"""OTLP/HTTP metrics are rows of the store: sent by OpenTelemetry's exporter, once each, or refused by a sentence."""
+"""Metrics in OTLP/HTTP: those that OpenTelemetry's exporter sends become rows of the store once, or are rejected with a
+message.
+"""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The page: its files need nothing but the server; in a real browser it shows what the store answers."""
+"""The page of the server: it loads no files from elsewhere, and shows the answers of the store in a real browser."""
 
 from __future__ import annotations
 

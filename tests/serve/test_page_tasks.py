@@ -1,4 +1,4 @@
-"""Twelve tasks of an on-call engineer, each done on the page by a script in at most five actions."""
+"""Twelve tasks of an on-call engineer on the page, each done by a script in at most five actions."""
 
 from __future__ import annotations
 

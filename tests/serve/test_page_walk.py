@@ -1,6 +1,8 @@
-"""A walk through the page in a real browser, by mouse and by keyboard, in the light and the dark; axe-core goes along.
+"""All views of the page in a real browser, by mouse and by keyboard, in the light and the dark theme, checked by
+axe-core.
 
-The store has forty days until now, so that the newest windows are not over. With SCREENSHOTS=FOLDER each view is saved.
+The store has events of the last forty days until now, so that the newest windows are open. With SCREENSHOTS=FOLDER, a
+picture of each view is saved.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""The Prometheus HTTP API: real clients, Prometheus' own answers, what is decided, and bad requests."""
+"""The Prometheus HTTP API: real clients, Prometheus' own answers, documented differences, and bad requests."""
 
 from __future__ import annotations
 

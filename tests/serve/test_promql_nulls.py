@@ -1,4 +1,4 @@
-"""A window without a value is not a sample: every PromQL operator, against a naive evaluator of the rows themselves."""
+"""Windows without a value are not samples: all operators of PromQL, compared with a naive evaluation of the rows."""
 
 from __future__ import annotations
 

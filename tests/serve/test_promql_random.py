@@ -1,4 +1,4 @@
-"""Random PromQL: every answer equals what `store.query` gives for the same windows."""
+"""Random PromQL: every answer equals the results of `store.query` for the same windows."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""PromQL of values as Prometheus has it: sums and means, NaN, names, matching at entry moment, texts and times."""
+"""Values of PromQL as in Prometheus: sums and means, NaN, names, vector matching, texts and times."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Pushed changes: their rows, resuming after a version, and the end of a connection."""
+"""Pushed changes: their rows, continuing after a version, and the end of a connection."""
 
 from __future__ import annotations
 

@@ -1,4 +1,6 @@
-"""Remote read: what Prometheus has asked (`make prometheus` writes it down) is answered by the samples of the rows."""
+"""Remote read: requests that Prometheus has sent (`make prometheus` writes them) are answered with the samples of the
+rows.
+"""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Prometheus scrapes the server's own metrics, with its token; promtool finds nothing to say of them."""
+"""Prometheus scrapes the server's own metrics with its token, and promtool does not report a problem in them."""
 
 from __future__ import annotations
 

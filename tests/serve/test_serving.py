@@ -1,4 +1,4 @@
-"""The server: what is checked before it listens, who is answered, what it says, how it ends."""
+"""The server: checks before it listens, access, answers, and its end."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""HTML of results in a browser: a click on a head sorts the rows by the values of its column."""
+"""HTML tables of results in a browser: a click on the head of a column sorts the rows by its values."""
 
 from __future__ import annotations
 

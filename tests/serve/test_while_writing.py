@@ -1,4 +1,4 @@
-"""While another process commits, compacts and expires nothing, every answer is that of one version of the store."""
+"""Every answer is from one version of the store, while another process commits and compacts."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Events over HTTP are rows of the store, once each, whatever is sent again, lost, or sent at the same time."""
+"""Events over HTTP become rows of the store once, even if they are sent again, lost, or sent at the same time."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""A driver of Spark that is disturbed: its tasks kill their executor or wait for their twin, or it is killed itself.
+"""A driver of Spark with disturbances: tasks kill their executor or wait for a second attempt, or the driver is killed.
 
 python -m tests.spark.disturbances executors MASTER FILE FOLDER RUN…    "run", name and digests of each
 python -m tests.spark.disturbances driver KIND FILE FOLDER [POINT]      a rollup into a store, killed at a point

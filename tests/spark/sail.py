@@ -1,4 +1,4 @@
-"""Sail gives the bits that local code gives: what `tests.engines` asks of every engine, and what is refused by name.
+"""Sail gives the bits of local code for the jobs of `tests.engines`, and features without support are rejected by name.
 
 python tests/spark/sail.py    in an environment with the extras sail, delta and sketches, and without Java
 """

@@ -1,4 +1,4 @@
-"""States by key on Spark: aggregate, merge, finish, accessors, files read in the workers, and hard shapes of data."""
+"""States by key on Spark: aggregate, merge, finish, accessors, files that workers read, and data of unusual shape."""
 
 from __future__ import annotations
 

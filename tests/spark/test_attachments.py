@@ -1,4 +1,6 @@
-"""What PySpark's instances carry of ours is found again: if a PySpark lost it, plans would only become slower."""
+"""Objects of PySpark still have the attributes that this library has attached: plans of DataFrames and calls of
+columns.
+"""
 
 from __future__ import annotations
 

@@ -1,4 +1,6 @@
-"""`tiltframe bench --spark`: every way is measured, bytes are those of Spark's metrics, and mistakes come early."""
+"""`tiltframe bench --spark`: all interfaces are measured, bytes equal Spark's metrics, and mistakes are
+reported early.
+"""
 
 from __future__ import annotations
 

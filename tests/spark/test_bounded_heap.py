@@ -1,4 +1,4 @@
-"""A group that is larger than the heap of the JVM: answered, or refused by one sentence, and the session goes on."""
+"""A group that is larger than the heap of the JVM has a result or raises one clear error, and the session continues."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Calls of `su.sql` are checked on the driver: their errors are raised before Spark starts a job."""
+"""Calls of `su.sql` are checked on the driver, so errors are raised before Spark starts a job."""
 
 from __future__ import annotations
 

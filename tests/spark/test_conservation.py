@@ -1,4 +1,4 @@
-"""What an engine loses or repeats between tasks is noticed: losses planted into a shuffle in this process."""
+"""Lost and repeated messages between tasks are detected: they are simulated in a shuffle in this process."""
 
 from __future__ import annotations
 

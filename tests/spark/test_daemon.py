@@ -1,4 +1,4 @@
-"""Workers of the daemon `spark_udaf.daemon` start with the library loaded."""
+"""Workers of the daemon `spark_udaf.daemon` have loaded the library when they start."""
 
 from __future__ import annotations
 

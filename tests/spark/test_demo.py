@@ -1,4 +1,4 @@
-"""The demo and its data: facts of the flights, known from the data itself."""
+"""The demo and its data: known facts about the flights."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Distinct counts next to Spark's own sketches: each reads the other's; and set operations of states."""
+"""Distinct counts and Spark's own sketches: each can read the other's; set operations of states."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Random DataFrames through agg(), su.sql, su.group_by, su.aggregate and totals: the answers of Spark's aggregates."""
+"""Random DataFrames in agg(), su.sql, su.group_by, su.aggregate and totals give the results of Spark's aggregates."""
 
 from __future__ import annotations
 

@@ -1,4 +1,6 @@
-"""Statements of the documents of Kaskada, Siddhi, Tektite, Timeplus and Tremor on Spark: batches, streams and SQL."""
+"""Statements from the documentation of Kaskada, Siddhi, Tektite, Timeplus and Tremor, tested on Spark: batches, streams
+and SQL.
+"""
 
 from __future__ import annotations
 

@@ -1,4 +1,6 @@
-"""Engines of Spark's API: which one runs a session, and what it refuses by name. No engine is started."""
+"""Engines with Spark's API: which engine runs a session, and the features that it rejects by name. No engine is
+started.
+"""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Results as doubles: every value is the same number, or it is refused."""
+"""Results as doubles: a number that a double cannot represent is rejected."""
 
 from __future__ import annotations
 

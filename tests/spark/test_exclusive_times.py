@@ -1,4 +1,6 @@
-"""Exclusive times: what one task alone reads is climbed with before the shuffle, and the bits are the same."""
+"""Windows whose rows are read by a single task are merged into coarser levels before the shuffle, with the
+same bits.
+"""
 
 from __future__ import annotations
 

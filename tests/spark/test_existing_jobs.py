@@ -1,4 +1,4 @@
-"""Jobs as people have them: Spark's own form and ours, which differs in a line or two, give the same rows."""
+"""Typical Spark jobs in Spark's own form and in ours, which differs in one or two lines, give the same rows."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Answers by the two-phase plan: group_by, finish where states are merged, rows that travel, shards spread evenly."""
+"""Results in two phases: group_by, results computed where states are merged, shuffled rows, and even shards."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""su.group_by next to Spark's groupBy: random keys, inputs and conditions give the same rows, or both are refused."""
+"""su.group_by and Spark's groupBy: random keys, inputs and conditions give the same rows, or both reject them."""
 
 from __future__ import annotations
 

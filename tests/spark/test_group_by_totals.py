@@ -1,4 +1,4 @@
-"""rollup, cube, pivot and Spark's own aggregates in `su.group_by`: the rows of Spark's own grouping."""
+"""rollup, cube, pivot and Spark's own aggregates in `su.group_by` give the rows of Spark's groupBy."""
 
 from __future__ import annotations
 

@@ -1,4 +1,6 @@
-"""Which states a column holds is known after tables, folders, views and unions; other states are refused."""
+"""Columns of states remain known through tables, folders, views and unions, and states of other measures are
+rejected.
+"""
 
 from __future__ import annotations
 

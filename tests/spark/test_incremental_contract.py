@@ -1,7 +1,8 @@
-"""Functions as incremental aggregators (zero, reduce, merge, finish, a buffer schema), which Spark plans for Python.
+"""Functions as incremental aggregators (zero, reduce, merge, finish and a buffer schema), an interface that Spark plans
+for Python.
 
-No release of Spark can be installed yet. Its buffers are rows of a Spark schema, so that states pass through Python
-values here between all calls.
+No release of Spark has this interface yet. Its buffers are rows with a Spark schema, so here states are converted to
+Python values between all calls.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""SQL over lists: many groups a call, FILTER, DISTINCT and Spark's own aggregates in one query."""
+"""SQL over lists of values: many groups per call, FILTER, DISTINCT and Spark's own aggregates in one query."""
 
 from __future__ import annotations
 

@@ -1,6 +1,7 @@
-"""Executors killed in each stage, tasks run twice, drivers killed at each point of a commit: the same bits, once.
+"""Executors killed in each stage, tasks run twice, and drivers killed at each point of a commit give the same bits,
+counted once.
 
-A few moments of each; with TRIALS in the environment all of them, in some minutes.
+By default, a few points are tested; with TRIALS in the environment, all of them, which takes some minutes.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""Maps, frequent values and rows in order on Spark: the local bits and results, by frames and by groups."""
+"""Maps, frequent values and ordered values on Spark have the local bits and results, in frames and by groups."""
 
 from __future__ import annotations
 

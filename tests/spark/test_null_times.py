@@ -1,4 +1,4 @@
-"""Rows without a time fail a job of Spark, or are left out where that is asked for."""
+"""Rows without a time fail a Spark job, or are skipped if this is requested."""
 
 from __future__ import annotations
 

@@ -1,4 +1,6 @@
-"""DataFrames that are plain scans of files: a scan reads the rows that Spark reads; all else is refused by name."""
+"""DataFrames that only read files: a scan of the same files has the same rows, and other DataFrames are rejected by
+name.
+"""
 
 from __future__ import annotations
 

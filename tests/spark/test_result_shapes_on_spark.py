@@ -1,4 +1,4 @@
-"""Results of every nested shape on Spark: states and results, in agg, in SQL, from lists and from a store."""
+"""Results of all nested shapes on Spark: states and results, in agg, in SQL, from lists and from a store."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""su.sql next to Spark: random queries of a table are answered from a store as Spark answers, or refused by name."""
+"""su.sql and Spark: random queries of a table have the same answers from a store, or are rejected by name."""
 
 from __future__ import annotations
 

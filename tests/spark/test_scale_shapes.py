@@ -1,4 +1,4 @@
-"""The shapes of days that are measured: what Spark's tasks write of each is what local code does."""
+"""The uneven days of `benchmarks.scale_shapes`: the tasks of Spark write the states of local code."""
 
 from __future__ import annotations
 

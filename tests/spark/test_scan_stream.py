@@ -1,4 +1,4 @@
-"""su.scan_parquet_stream: files that the tasks read as they arrive, and the same rows through Spark's reader."""
+"""su.scan_parquet_stream: its tasks read new files, and give the rows of Spark's own reader."""
 
 from __future__ import annotations
 

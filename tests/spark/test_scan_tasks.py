@@ -1,4 +1,4 @@
-"""Tasks of a scan: one for each core, of about as many rows each, all row groups once."""
+"""Tasks of a scan: one task per core, with about equal numbers of rows; every row group is read once."""
 
 from __future__ import annotations
 

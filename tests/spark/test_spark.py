@@ -1,4 +1,4 @@
-"""The same data through local tables and every kind of Spark gives the same bits."""
+"""The same rows give the same bits in local tables and on every kind of Spark."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Backfills by Spark: range by range, each once, killed at any moment."""
+"""Backfills on Spark, which may be killed at any time: each range is counted once."""
 
 from __future__ import annotations
 

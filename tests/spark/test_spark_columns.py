@@ -1,4 +1,4 @@
-"""Columns on Spark: any name, any type next to those that are read, names of ours, levels that hold the same rows."""
+"""Columns on Spark: any names, other columns of any type, reserved names, and levels that contain the same rows."""
 
 from __future__ import annotations
 

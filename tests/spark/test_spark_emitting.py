@@ -1,7 +1,7 @@
-"""su.stream: windows as Spark emits them, by real queries.
+"""su.stream: the windows that real queries on Spark emit.
 
-A query takes seconds, so the suite runs a few; STREAM_CASES=all runs every policy and every case of streams.json.
-tests/streaming/test_stream_shards.py plays all of these without a JVM.
+A query takes seconds, so only a few cases are tested by default. STREAM_CASES=all tests every policy and every case of
+streams.json. tests/streaming/test_stream_shards.py tests all of them without a JVM.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""Groups beyond limits and refused values on Spark: observed in jobs, and reported by commits."""
+"""Groups beyond limits and refused values on Spark: jobs report their numbers, and commits record them."""
 
 from __future__ import annotations
 

@@ -1,4 +1,6 @@
-"""Ctrl-C while Spark works: exit status 130, one sentence, no traces of Java or Python, and no process left."""
+"""Ctrl-C during a Spark job: exit status 130, one message, no tracebacks of Java or Python, and no remaining
+process.
+"""
 
 from __future__ import annotations
 

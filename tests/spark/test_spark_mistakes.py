@@ -1,4 +1,4 @@
-"""Bad arguments on Spark, a hundred of them: each is told in one sentence of ours, before any job where it can be."""
+"""About a hundred bad arguments on Spark: each raises one clear error, if possible before a job starts."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Ordered windows of a stream of Spark: what real queries emit, killed and restarted, is what a batch job computes."""
+"""Ordered windows of streams on Spark: real queries, also killed and restarted, emit the results of a batch job."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Running results on Spark: the same bits as locally, whatever the partitions; keys streamed in batches."""
+"""Running results on Spark have the local bits for all partitions; keys are sent to workers in batches."""
 
 from __future__ import annotations
 

@@ -1,4 +1,6 @@
-"""Rows, groups and nulls as Spark's own aggregates count them: single rows, no rows, collations, null states, names."""
+"""Rows, groups and nulls are counted as by Spark's own aggregates: single rows, no rows, collations, null states,
+names.
+"""
 
 from __future__ import annotations
 

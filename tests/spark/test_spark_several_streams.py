@@ -1,4 +1,4 @@
-"""Several streams in one query of Spark: chained and united, each with numbers of its own; rows of a wrong clock."""
+"""Several streams in one query of Spark: chains and unions with separate commit numbers, and rows with wrong times."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Spark and the frame store: jobs write what a local rollup would, and tables read what a query gives."""
+"""Spark and frame stores: jobs write the states of a local rollup, and tables have the results of queries."""
 
 from __future__ import annotations
 

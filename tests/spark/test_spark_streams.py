@@ -1,4 +1,4 @@
-"""A stream into a store: a micro-batch is a commit, and one that is run again counts once."""
+"""A stream into a store: each micro-batch is a commit, and is counted once if it runs again."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Tables of Spark's catalog that would be stores are refused, in one sentence, whatever they say; views are read."""
+"""Tables with this library's data source are rejected with one clear message. Views are allowed."""
 
 from __future__ import annotations
 

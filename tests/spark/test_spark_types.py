@@ -1,4 +1,4 @@
-"""Every type of Spark's as key, time and value, through a rollup and a store and back, against Spark's own groupBy."""
+"""Every type of Spark as key, time and value, through a rollup and a store, compared with Spark's own groupBy."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Sessions, hopping windows and offsets on Spark against Spark's own ``session_window`` and ``window``."""
+"""Sessions, hopping windows and offsets on Spark, compared with Spark's ``session_window`` and ``window``."""
 
 from __future__ import annotations
 

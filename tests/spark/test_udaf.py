@@ -1,4 +1,4 @@
-"""Aggregate functions in Spark jobs and in SQL: the answers of the local engine, for every function and type."""
+"""Aggregate functions in Spark jobs and in SQL give the local results for every function and type."""
 
 from __future__ import annotations
 

@@ -1,6 +1,6 @@
-"""What every version of Spark must do alike; `make test-spark-versions` runs this file on 3.5, 4.0 and 4.1.
+"""Tests that every supported version of Spark must pass: `make test-spark-versions` runs this file on 3.5, 4.0 and 4.1.
 
-`TESTS` at the end lists the tests that back each row of the table in docs/how-to/clusters.md.
+`TESTS` at the end lists the tests for each row of the table in docs/how-to/clusters.md.
 """
 
 from __future__ import annotations
