@@ -98,7 +98,8 @@ class Traffic:
     spill_bytes : int or None
         The bytes that Spark wrote to disk because they did not fit into memory.
     worker_bytes : int or None
-        The peak of resident memory of the largest Python worker, including its libraries. None if the job needs none.
+        The peak of resident memory of the largest Python worker, including its libraries. None if the job needs no
+        Python workers.
     """
 
     measure: str

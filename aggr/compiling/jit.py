@@ -66,7 +66,7 @@ class _Interpreter:
         """Return whether a loop with these arguments should be interpreted.
 
         Numba is loaded to find out whether the code of the loop is on disk. It is not loaded as long as all interpreted
-        loops of the process, including this one, take less time than loading numba.
+        loops of the process, including this one, are predicted to take less time than loading numba.
         """
         if self.most <= 0 or self.forbidden:
             return False

@@ -62,7 +62,7 @@ from aggr.extend.lists import check_neighbours, checked_entries, entries_of, lis
 # the half-lives per span; weights of consecutive spans differ by a factor of 2^32, one digit of an exact sum
 _HALVINGS = 32
 _SPANS = 4
-_LATER = 200  # after this many spans, every sum has decayed to 0
+_LATER = 200  # this many spans after the newest row, every sum has decayed to 0
 _LONGEST = 100 * 366 * DAY
 _SPAN_TYPE = pa.struct(
     [("span", pa.int64()), ("special", pa.int8()), ("weights", EXACT_TYPE), ("products", EXACT_TYPE)]
@@ -187,10 +187,11 @@ class DecayedState(State):
 class DecayedSum(Function):
     """Sum a column with weights that halve with each half-life after the event time of a row.
 
-    The result can be computed for the time of the newest row or any later time. A row counts if it is less than 96
-    half-lives older than the newest row, and is ignored if it is at least 128 half-lives older. In between, it depends
-    on the spans, intervals of 32 half-lives. The weight of an ignored row is below 2^-96 of the newest row's weight.
-    NaN gives NaN, and so does inf with -inf. Times are counted in microseconds.
+    The result can be computed for the time of the newest row or any later time. Time is
+    divided into spans of 32 half-lives, and only the rows in the last four spans count. Every row that is less than 96
+    half-lives older than the newest row counts; every row that is at least 128 half-lives older is ignored. The weight
+    of an ignored row is below 2^-96 of the newest row's weight. NaN gives NaN, and so does inf with -inf. Times are
+    counted in microseconds.
 
     Parameters
     ----------

@@ -1,4 +1,4 @@
-"""mode, entropy: results that are computed from the number of rows of each value."""
+"""mode, entropy: results that are computed from the distinct values and the number of rows of each."""
 
 from __future__ import annotations
 

@@ -1,6 +1,6 @@
 """frequent: the values that many rows have, among any number of distinct values, with a state of bounded size.
 
-cells         a CountMin sketch: each value is counted in one cell of every line; the smallest of them bounds its count
+cells         a CountMin sketch: each value is counted in one cell per line; the smallest count is its upper bound
 candidates    the values with the smallest hashes of (value, event time); results list only these values
 
 The cells and the candidates depend only on the rows. Cells are sums. A candidate of all rows is also a candidate of the

@@ -113,8 +113,8 @@ class _PositiveMean(Function):
 class GeometricMean(_PositiveMean):
     """Compute the geometric mean of a column of numbers of at least 0: the n-th root of the product of its n values.
 
-    The result is 0 if there is a zero, and infinite if there is an infinity. It is NaN if there are both, a negative
-    number or NaN.
+    The result is 0 if there is a zero, and infinite if there is an infinity. It is NaN if there are both, or if there
+    is a negative number or NaN.
 
     Examples
     --------

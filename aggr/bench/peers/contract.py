@@ -56,7 +56,7 @@ class Peer(ABC):
         Parameters
         ----------
         rows : pa.Table
-            Rows with the columns of the measure and ``bench_group``, which has whole numbers of at least 0.
+            Rows with the columns of the measure and ``bench_group``, the number of the group of each row, from 0.
         group_count : int
 
         Returns
