@@ -1,4 +1,4 @@
-"""Questions to a store beyond one level and one range: several levels, points, conditions on results, zones."""
+"""Queries beyond one level and one range: several levels, single times, conditions on results, and zones."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What the protocol of a store's backend promises: every backend keeps it, and broken ones are refused by name."""
+"""The guarantees of the backend protocol: every backend gives them, and broken backends are rejected by name."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Backfills: the past range by range, each once, killed at any moment, next to those who write what comes."""
+"""Backfills of the past in ranges, killed at any time, next to writers of new rows: each range is counted once."""
 
 from __future__ import annotations
 

@@ -1,4 +1,6 @@
-"""Groups beyond an absorbing limit: null in queries of a store, whichever commit or merge noticed it, and reported."""
+"""Groups beyond an absorbing limit are null in queries of a store, in whichever commit or merge they exceed it, and are
+reported.
+"""
 
 from __future__ import annotations
 

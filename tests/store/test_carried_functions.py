@@ -1,4 +1,4 @@
-"""A store that travels to another process takes the functions of its frame along."""
+"""A store that is pickled to another process takes the functions of its frame with it."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Changes: the windows whose states differ, against a comparison of all states; and a watcher that is killed."""
+"""Changes are the windows whose states differ, compared with all states of two versions; a watcher that is killed."""
 
 from __future__ import annotations
 

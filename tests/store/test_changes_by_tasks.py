@@ -1,4 +1,4 @@
-"""Replacements and retractions whose states several processes write: the same store as by one table."""
+"""Replacements and retractions with states from several processes give the same store as those with one table."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Queries of closed windows alone: partial windows are left out before the latest one is selected."""
+"""Queries of closed windows only: partial windows are removed before the latest window is selected."""
 
 from __future__ import annotations
 

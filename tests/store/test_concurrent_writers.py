@@ -1,4 +1,6 @@
-"""Two writers at once on a store with a history: each backend refuses what would be counted twice, or lost."""
+"""Two concurrent writers of a store with a history: each backend rejects commits that would lose rows or count them
+twice.
+"""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Copies: the same bits and records in another place, at once, killed at any moment, and brought up to date."""
+"""Copies have the same bits and records in another place. They may be killed at any time, and updated later."""
 
 from __future__ import annotations
 

@@ -1,5 +1,5 @@
-"""A kind of derived keys that another distribution adds: in Python, as JSON, on the command line, with the bits of rows
-that had the key from the start.
+"""Derived keys of a kind that another distribution adds: in Python, as JSON and on the command line. The results have
+the bits of rows with this key.
 """
 
 from __future__ import annotations

@@ -1,7 +1,7 @@
-"""Frames that grow: a store becomes one of another frame, and nothing that it holds is lost.
+"""Evolution: a store gets another frame, and keeps its data.
 
-Expected values come from the rows, evaluated naively: a result is that of all rows of its window and key, or null where
-one of them came before its measure.
+Expected results come from a naive evaluation of the rows. A result is that of all rows of its window and key. It is
+null if one of the rows was written before the measure was added.
 """
 
 from __future__ import annotations

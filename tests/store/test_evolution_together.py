@@ -1,4 +1,6 @@
-"""A store that evolves while processes write, read, compact and expire, and are killed: nothing lost, nothing half."""
+"""A store evolves while processes that are killed write, read, compact and expire: all commits are complete, and none
+is lost.
+"""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Groups beyond limits and refused values inside maps, in replacements and in streams, as a rollup reports them."""
+"""Groups beyond limits and refused values, in maps, replacements and streams, are reported as by a rollup."""
 
 from __future__ import annotations
 

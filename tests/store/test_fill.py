@@ -1,4 +1,4 @@
-"""Fills: values that a query gives to windows without events, against pandas, key by key."""
+"""Fills: the values that a query gives to windows without events, compared with pandas for each key."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Group commits: several writers in one transaction leave the store as separate appends would, in one version."""
+"""Group commits: several writers in one transaction give the store of separate appends, in one version."""
 
 from __future__ import annotations
 

@@ -1,11 +1,11 @@
-"""A store against interleavings: all its operations in pairs and at random, readers and crashes.
+"""Interleaved operations of a store: all pairs of operations, random operations, readers and crashes.
 
-The log is that of `tiltframe.store.testing.MemoryBackend`, rows are *tokens* (which commit, which finest window), and
-every call of the backend is a point at which a scheduler decides who goes on. After every commit each level must hold
-exactly the tokens that were appended and neither replaced nor retracted, as far as it still holds their windows; a
-reader of any level sees a state of the log. Stores begin with a history: rows that were appended, replaced and expired.
+The stores use `tiltframe.store.testing.MemoryBackend`. Their rows are *tokens*, a commit and a window of the finest
+level. At every call of the backend, a scheduler chooses the operation that continues. After every commit, each level
+must have exactly the tokens that were appended, without those that were replaced, retracted or expired. A reader of any
+level must see one version of the log. Stores begin with a history of appended, replaced and expired rows.
 
-Longer, by hand:  python -m tests.store.test_interleavings 600 7     # seconds, first seed
+A longer run:  python -m tests.store.test_interleavings 600 7     # seconds, first seed
 """
 
 from __future__ import annotations

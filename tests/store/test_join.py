@@ -1,4 +1,4 @@
-"""Joins of rows with a store: Siddhi's statements, and the same answers as one query per row."""
+"""Joins of rows with a store: statements of Siddhi, and the same results as one query per row."""
 
 from __future__ import annotations
 

@@ -1,4 +1,6 @@
-"""Keys that a table gives at the query, against DuckDB's joins of the rows, and the bits of rows that had them."""
+"""Keys from a lookup table in a query, compared with joins of the rows in DuckDB; the bits are those of rows with this
+key.
+"""
 
 from __future__ import annotations
 

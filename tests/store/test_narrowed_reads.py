@@ -1,4 +1,4 @@
-"""Narrowed reads: conditions on keys reach row groups and PostgreSQL's WHERE, and change nothing of the answer."""
+"""Conditions on keys skip row groups of files and are part of PostgreSQL's WHERE. The results do not change."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Addresses of PostgreSQL mean what libpq takes them for, and are shown without passwords."""
+"""Addresses of PostgreSQL have the meaning that libpq gives them, and are shown without passwords."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""PostgreSQL's own limits: what it cannot keep is refused by our sentence, before anything is written."""
+"""PostgreSQL's own limits: data that it cannot store is rejected with our message before anything is written."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Planned queries: what is read part by part, in any process, is what the store answers to the whole query."""
+"""Planned queries: their parts, read in any processes, have together the results of the complete query."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""PostgreSQL: states come back bit for bit, and nobody sees what was not committed."""
+"""PostgreSQL: states are read with the same bits, and uncommitted data is not visible."""
 
 from __future__ import annotations
 

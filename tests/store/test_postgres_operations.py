@@ -1,4 +1,4 @@
-"""PostgreSQL's own tools on a store: rights of readers, and pg_dump into another database."""
+"""Operations of PostgreSQL on a store: rights for readers, and pg_dump into another database."""
 
 from __future__ import annotations
 

@@ -1,7 +1,7 @@
-"""Measures of points up to the edges of windows, against the whole series of each key cut by fractions.
+"""Measures of points up to the edges of windows, compared with fractions over the complete series of each key.
 
-What is drawn: points of some keys with gaps, several at a time and in several commits, per, within, keys, fill, latest
-and how far apart points may be. ``TRIALS`` says how often.
+Random choices: the points of some keys with gaps, several points per time and several commits, the arguments per,
+within, keys, fill and latest, and the longest distance between points. ``TRIALS`` is the number of trials.
 """
 
 from __future__ import annotations

@@ -1,4 +1,6 @@
-"""A query as a value: checked when it is made, to JSON and back, and the same whoever hands it on."""
+"""Queries as objects: they are checked when they are created, converted to JSON and back, and give the same results in
+every interface.
+"""
 
 from __future__ import annotations
 

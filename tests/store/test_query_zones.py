@@ -1,4 +1,6 @@
-"""Windows of another zone than the store's: those of the zone's own clock, merged from levels that make them up."""
+"""Queries in another zone than the store's: windows follow the clock of this zone, and are merged from levels
+that fit.
+"""
 
 from __future__ import annotations
 

@@ -1,7 +1,7 @@
-"""Random queries against a naive evaluator, which knows rows, dictionaries and the clock of a zone, and no states.
+"""Random queries, compared with a naive evaluator of the rows, which uses dictionaries and the clock of a zone.
 
-What is drawn: levels and zone of the store, rows, then per, within, where, keys, measures with a ratio, having, order,
-limit, zone and latest.
+Random choices: the levels and the zone of the store, its rows, and the arguments per, within, where, keys, measures
+(with a ratio), having, order, limit, zone and latest.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""Values that hdr skips: counted in states, reported by each door, and recorded with the commit."""
+"""Values that hdr skips are counted in states, reported by each interface, and recorded with the commit."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Rolling up again: what is in a store after each thing that can happen to a file, held against a plain count."""
+"""Repeated rollups: the store after each kind of change to files, compared with a plain count of rows."""
 
 from __future__ import annotations
 

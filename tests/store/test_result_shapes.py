@@ -1,4 +1,6 @@
-"""Results of every nested shape reach all places: comparison by bits, JSON, CSV, stores, views of PostgreSQL, plots."""
+"""Results of all nested shapes in every output: comparison of bits, JSON, CSV, stores, views of PostgreSQL
+and plots.
+"""
 
 from __future__ import annotations
 

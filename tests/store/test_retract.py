@@ -1,4 +1,4 @@
-"""Retraction: a store that rows were taken out of has the bits of one that never had them, or is as it was."""
+"""Retraction: the store has the bits of a store that never had the rows, or is unchanged."""
 
 from __future__ import annotations
 

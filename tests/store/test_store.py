@@ -1,4 +1,4 @@
-"""The frame store: what comes back is what the rows gave, whatever has happened to the store meanwhile."""
+"""The frame store: queries give the results of the rows, after every operation on the store."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""A store that has lost something says so, and `check` finds everything that is damaged."""
+"""A store with missing data raises an error, and `check` reports all damage."""
 
 from __future__ import annotations
 

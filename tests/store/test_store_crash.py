@@ -1,4 +1,4 @@
-"""Kill -9 at any moment, of whatever writes to a store: it opens, with every acknowledged commit, whole and once."""
+"""Kill -9 of any writer at any time: the store can be opened, and has every acknowledged commit completely and once."""
 
 from __future__ import annotations
 

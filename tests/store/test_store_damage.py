@@ -1,4 +1,4 @@
-"""Bad input to a store in a folder: one clear sentence, nothing lost, nothing half, and never a wrong answer."""
+"""Bad input to a store in a folder: one clear message, no lost or partial data, and no wrong result."""
 
 from __future__ import annotations
 

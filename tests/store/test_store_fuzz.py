@@ -1,4 +1,6 @@
-"""Damage of every kind to every file of a small store: told in one sentence, or without effect; no wrong answer."""
+"""Every kind of damage to every file of a small store is reported in one message or has no effect. No result
+is wrong.
+"""
 
 from __future__ import annotations
 

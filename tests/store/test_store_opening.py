@@ -1,4 +1,4 @@
-"""What it costs to open a store and to ask it: which files of the log, and which records, are read."""
+"""The costs of opening and querying a store: the files of the log and the records that are read."""
 
 from __future__ import annotations
 

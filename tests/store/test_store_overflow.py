@@ -1,4 +1,4 @@
-"""Sums beyond int64: refused where one commit brings them, told where several do, and always readable as decimals."""
+"""Sums beyond int64: rejected if one commit causes them, reported if several do, and always readable as decimals."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Places of a store: folders that cannot be one, forked processes, a disk that is full after the commit, many files."""
+"""Places of stores: invalid folders, forked processes, a disk that becomes full after the commit, and many files."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""A store takes states only for what they are, and a commit's number only for the rows it was given to."""
+"""A store accepts only states of its own frame, and a commit number only with the rows of its first use."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Eight writers, four readers, a compaction, an expiry and replacements of another range at once, as processes."""
+"""Eight writers, four readers, a compaction, an expiry and replacements of another range, in concurrent processes."""
 
 from __future__ import annotations
 

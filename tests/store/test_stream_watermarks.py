@@ -1,4 +1,4 @@
-"""Queries of closed windows of stores that streams write into: the watermark of each stream counts."""
+"""Queries of closed windows in stores with streams: the watermark of each stream is used."""
 
 from __future__ import annotations
 

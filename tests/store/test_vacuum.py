@@ -1,4 +1,6 @@
-"""Vacuum: what was replaced or retracted leaves the disk at once if asked, and the rest is reported."""
+"""Vacuum: files of replaced or retracted rows are deleted, at once for an age of zero, and remaining files are
+reported.
+"""
 
 from __future__ import annotations
 

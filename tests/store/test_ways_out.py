@@ -1,7 +1,7 @@
-"""Equal rows, equal bits, by every way out: random frames over nasty values, read by each of them.
+"""Equal rows give equal bits in every output: random frames over special values, read in each way.
 
-A trial is a random frame over CASES data sets, told apart by the key ``case``. Expected is what `finish` gives for each
-data set alone; the values themselves are held against other sources function by function (`tests/test_laws.py`).
+A trial is a random frame over CASES data sets, which differ in the key ``case``. The expected results are those of
+`finish` for each data set alone. Other tests, such as `tests/aggr/test_laws.py`, check these results.
 """
 
 from __future__ import annotations

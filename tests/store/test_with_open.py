@@ -1,4 +1,4 @@
-"""A store read with what a stream into it still holds: all rows that the saved state has seen, each once."""
+"""A store read together with the saved state of a stream: all rows of the stream are counted once."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Ranges as people write them, against datetime and zoneinfo."""
+"""Ranges of time in all accepted forms, compared with datetime and zoneinfo."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""A measure that is added to a stream is null in windows that had rows before it, and complete in all others."""
+"""A measure that is added to a stream is null in windows with earlier rows, and complete in all others."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Emission only if a result changes, defaults of frames over all time, and keys that expire by their span."""
+"""Emission only of changed results, default policies of frames over all of time, and keys that expire by their span."""
 
 from __future__ import annotations
 

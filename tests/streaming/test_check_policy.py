@@ -1,4 +1,4 @@
-"""Every policy obeys the laws of policies, and policies broken on purpose are caught."""
+"""Every policy obeys the laws of policies, and the laws detect broken policies."""
 
 from __future__ import annotations
 

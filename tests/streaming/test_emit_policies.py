@@ -1,4 +1,6 @@
-"""Emit and late policies one by one, on a made-up clock: what is emitted, when, how often, and what is not."""
+"""Each emit and late policy with an artificial clock: which windows are emitted, when and how often, and
+which are not.
+"""
 
 from __future__ import annotations
 

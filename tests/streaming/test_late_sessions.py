@@ -1,4 +1,6 @@
-"""Sessions and late rows: with a lateness of at least the gap, a stream is the batch over rows that were not late."""
+"""Sessions with late rows: if the lateness is at least the gap, a stream equals a batch job over the rows that are not
+late.
+"""
 
 from __future__ import annotations
 

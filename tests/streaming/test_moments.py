@@ -1,4 +1,4 @@
-"""The times that a stream is told: datetimes and microseconds; others are refused."""
+"""Times that are passed to a stream: datetimes with a zone and microseconds are accepted, and others rejected."""
 
 from __future__ import annotations
 

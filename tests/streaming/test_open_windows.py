@@ -1,4 +1,4 @@
-"""Open windows against the results of other engines, step by step: `streams.json` and `siddhi.json`."""
+"""Open windows, compared with the results of other engines step by step: `streams.json` and `siddhi.json`."""
 
 from __future__ import annotations
 

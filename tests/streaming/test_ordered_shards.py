@@ -1,4 +1,6 @@
-"""Ordered windows in shards as Spark calls them, without Spark: batches, partitions and restarts change no result."""
+"""Ordered windows in shards, called as by Spark but without Spark: batches, partitions and restarts do not change
+results.
+"""
 
 from __future__ import annotations
 

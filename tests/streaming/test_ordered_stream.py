@@ -1,4 +1,6 @@
-"""Ordered windows of a stream against the naive evaluator of `tests.ordered.test_running`, in any disorder."""
+"""Ordered windows of a stream, compared with the naive evaluator of `tests.ordered.test_running`, for rows in any
+order.
+"""
 
 from __future__ import annotations
 

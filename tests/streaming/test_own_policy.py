@@ -1,4 +1,6 @@
-"""A policy of one's own, as docs/streams.md has it: one file, an entry point, a measure and a column of its own."""
+"""A custom policy, as in docs/streams.md: one file with an entry point, an additional measure and an
+additional column.
+"""
 
 from __future__ import annotations
 

@@ -1,4 +1,5 @@
-"""Random streams against the batch job: records, windows under a second, ticks, changed results, several sources.
+"""Random streams, compared with the batch job: records, windows under a second, ticks, changed results, several
+sources.
 
 ``TILTFRAME_CASES=2500 pytest tests/streaming/test_random_streams.py`` runs 5,000 streams.
 """

@@ -1,4 +1,4 @@
-"""The watermark of several sources: against a naive evaluation, and the documented rules of Flink."""
+"""The watermark of several sources, compared with a naive evaluation and the documented rules of Flink."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""At the end of a bounded input every window is emitted as it then stands, once, under every policy and level."""
+"""At the end of a bounded input, every window is emitted once with its final result, for every policy and level."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Open windows against a naive evaluator, on random streams of every emit policy: each emission, and each count."""
+"""Open windows, compared with a naive evaluator: each emission and count of random streams with every emit policy."""
 
 from __future__ import annotations
 

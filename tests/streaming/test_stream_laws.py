@@ -1,4 +1,4 @@
-"""Stream = batch: whatever the events, disorder, batches, shards and restarts, the states are those of a rollup."""
+"""A stream has the states of a rollup of its rows, for all events, orders, batches, shards and restarts."""
 
 from __future__ import annotations
 

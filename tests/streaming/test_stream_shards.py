@@ -1,4 +1,4 @@
-"""Shards of open windows as Spark calls them, without Spark: by the tester that PySpark has for stateful processors."""
+"""Shards of open windows, called as by Spark but without Spark, by PySpark's tester for stateful processors."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Windows broken on purpose: the law by which ``check(window)`` catches each."""
+"""Windows broken on purpose: ``check(window)`` detects each by the expected law."""
 
 from __future__ import annotations
 

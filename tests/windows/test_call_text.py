@@ -1,4 +1,6 @@
-"""The grammar of calls, by random texts: what is written reads back; what cannot be read is one short sentence."""
+"""The grammar of calls, with random texts: written calls can be read again, and unreadable texts raise one short
+message.
+"""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Hopping windows against a naive evaluator: walk the zone's clock, list the panes, count them off."""
+"""Hopping windows, compared with a naive evaluator that follows the clock of the zone and counts panes."""
 
 from __future__ import annotations
 

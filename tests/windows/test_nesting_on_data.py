@@ -1,4 +1,6 @@
-"""Windows that cross an edge of a coarser level in a year that frames do not look at: refused where rows show it."""
+"""Windows that cross an edge of a coarser level, in years that a frame does not check, are rejected when rows have
+them.
+"""
 
 from __future__ import annotations
 

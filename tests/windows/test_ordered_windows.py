@@ -1,4 +1,4 @@
-"""Ordered windows: the public laws, a naive evaluator for each, their text, and what is refused."""
+"""Ordered windows: the public laws, a naive evaluator for each kind, their text, and rejected arguments."""
 
 from __future__ import annotations
 

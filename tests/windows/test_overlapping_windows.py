@@ -1,4 +1,4 @@
-"""Windows that overlap much: merged by ranges of panes, and never listed beyond a bound."""
+"""Windows with a large overlap are merged as ranges of panes, and a limit applies where they are listed."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Trials of the two how-tos: a window of one's own wherever windows go, a backend of one's own under a store."""
+"""The two how-tos for extensions: a custom window in every place for windows, and a store with a custom backend."""
 
 from __future__ import annotations
 

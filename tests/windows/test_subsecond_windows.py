@@ -1,4 +1,4 @@
-"""Windows under a second, zones with a fixed offset, and ranges of levels: numbers worked out by hand."""
+"""Windows under a second, zones with a fixed offset, and ranges of levels, compared with manually computed numbers."""
 
 from __future__ import annotations
 

@@ -1,4 +1,6 @@
-"""The window of docs/adding-a-window.md in a file with an entry point, in processes that know nothing else of it."""
+"""The window of docs/adding-a-window.md in a file with an entry point, used by processes that do not import
+the file.
+"""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The laws of time windows: every kind of window obeys them, and broken ones do not."""
+"""The laws of time windows: every kind of window obeys them, and they detect broken windows."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Windows against a naive evaluator: walk the zone's clock minute by minute."""
+"""Windows, compared with a naive evaluator that follows the clock of the zone minute by minute."""
 
 from __future__ import annotations
 
