@@ -42,8 +42,8 @@ def accuracy(rows: int) -> list[Errors]:
 
 
 def _errors(values: Floats) -> dict[tuple[str, str], list[float]]:
-    """Return the relative errors of each sketch for one sample, one error per quantile. A key is the name of a sketch
-    with the name of its library.
+    """Return the relative errors of each sketch for one sample, one error per quantile. The keys are pairs of the name
+    of a sketch and the name of its library.
     """
     ordered = np.sort(values)
     true = samples.true_quantiles(ordered, EXTREME_QUANTILES)

@@ -24,7 +24,7 @@ WARM, COMMITS, ROUNDS = 10, 40, 3
 
 
 def states(commit: int) -> pa.Table:
-    """Return the states of 200 rows, which lie in the minute number ``commit``."""
+    """Return the states of 200 rows in the minute that begins ``commit`` minutes after the start of 1970."""
     times = [commit * 60_000 + 300 * i for i in range(200)]
     return rollup(pa.table({"ts": times, "x": [float(i % 97) for i in range(200)], "k": ["a", "b"] * 100}), FRAME)
 

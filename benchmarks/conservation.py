@@ -91,7 +91,7 @@ def shares(jobs: dict[str, Callable[[], None]], folder: Path, rounds: int) -> di
             seconds = time.perf_counter() - begun
             notes = list(folder.iterdir())
             share = sum(float(line) for note in notes for line in note.read_text().split()) / (CORES * seconds)
-            assert notes, name  # the timed functions ran
+            assert notes, name  # the timed functions have been called
             for note in notes:
                 note.unlink()
             if number:  # the first round is not measured, because it starts workers and compiles loops
@@ -103,7 +103,7 @@ def shares(jobs: dict[str, Callable[[], None]], folder: Path, rounds: int) -> di
 @click.option("--quick", is_flag=True, help="A tenth of the rows, fewer rounds.")
 @click.option("--out", type=click.Path(path_type=Path, dir_okay=False), help="Write the figures to this JSON file.")
 def main(quick: bool, out: Path | None) -> None:
-    """Measure the cost. Exit with status 1 if it exceeds the limit."""
+    """Measure the cost for each kind of files. Exit with status 1 if a share exceeds the limit."""
     rows, rounds = (2_000_000, 1) if quick else (20_000_000, 3)
     with tempfile.TemporaryDirectory() as folder_name, session() as spark:
         place, notes = Path(folder_name), Path(folder_name) / "notes"

@@ -1,4 +1,4 @@
-"""Reading a Parquet file and aggregating it by window and key, compared with DuckDB, each on one core."""
+"""The time to read a Parquet file and to aggregate it by window and key, compared with DuckDB. Both use one core."""
 
 from __future__ import annotations
 

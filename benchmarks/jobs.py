@@ -39,8 +39,8 @@ def frame(levels: list[str], data: Shape) -> TiltFrame:
 
 
 def write_rows(folder: Path, rows: int, groups: int, data: Shape, in_order: bool = True) -> None:
-    """Write `FILES` Parquet files with the columns ts, host and latency_ms (lognormal doubles). The rows fall into
-    ``groups`` groups of a host and a window of the finest level. They are in the order of time if ``in_order`` is true.
+    """Write `FILES` Parquet files with the columns ts, host and latency_ms (lognormal doubles). ``groups`` is the
+    number of pairs of a host and a window of the finest level. Rows are in the order of time if ``in_order`` is true.
     Otherwise each file has rows of all times.
     """
     folder.mkdir(parents=True)

@@ -31,8 +31,8 @@ Lines = Iterator[str]
 
 @dataclass(frozen=True)
 class Claim:
-    """A claim of the report: its title, the module that measures it with its options, the file of its figures, the
-    function that writes these as Markdown, and optionally a plot.
+    """A claim of the report: its title, the command that measures it, the file of its figures, the function that writes
+    the figures as Markdown, and optionally a plot.
     """
 
     title: str
@@ -58,7 +58,7 @@ class Claim:
 
 
 def table(head: Sequence[str], rows: Iterator[Sequence[str]]) -> Lines:
-    """Return a table in Markdown."""
+    """Return the lines of a table in Markdown. ``head`` has the names of the columns."""
     yield f"| {' | '.join(head)} |"
     yield "|---" * len(head) + "|"
     yield from (f"| {' | '.join(row)} |" for row in rows)

@@ -48,8 +48,8 @@ def relative_errors(estimates: Sequence[float], true: Sequence[float]) -> list[f
 
 
 def rank_errors(estimates: Sequence[float], ordered: Floats, quantiles: Sequence[float]) -> list[float]:
-    """Return the distance of the rank of each estimate in the sorted values ``ordered`` from the requested rank, as a
-    fraction of all ranks. An estimate that occurs several times has all its ranks.
+    """Return the error of the rank of each estimate among the sorted values ``ordered``, as a fraction of all ranks. It
+    is the distance from the requested rank to the nearest rank of the estimate, which may occur several times.
     """
     low = np.searchsorted(ordered, estimates, side="left") / len(ordered)
     high = np.searchsorted(ordered, estimates, side="right") / len(ordered)

@@ -70,7 +70,7 @@ QUICK = Extent(days=14, hosts=100, minutes=0.2)
 
 
 def rows(first: int, hours: int, hosts: int, seed: int) -> pa.Table:
-    """Return one event per host in each of ``hours`` hours, beginning with the hour number ``first`` after `BEGIN`."""
+    """Return one event per host in each of ``hours`` hours. The first hour begins ``first`` hours after `BEGIN`."""
     rng = np.random.default_rng(seed)
     count = hours * hosts
     starts = BEGIN + np.repeat(np.arange(first, first + hours), hosts) * HOUR

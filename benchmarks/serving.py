@@ -94,8 +94,8 @@ def send(connection: http.client.HTTPConnection, path: str, body: str | None = N
 
 
 def write(port: int, number: int, per_second: float, observed: Observed) -> None:
-    """Send ``per_second`` requests with events per second as the writer ``number``, and record them in ``observed``,
-    until the measurement ends.
+    """Send requests with events, ``per_second`` in each second, as the writer ``number``. Record their times in
+    ``observed`` until the measurement ends.
     """
     rng = np.random.default_rng(number)
     connection = http.client.HTTPConnection("127.0.0.1", port, timeout=60)
@@ -125,8 +125,8 @@ def write(port: int, number: int, per_second: float, observed: Observed) -> None
 
 
 def read(port: int, number: int, observed: Observed) -> None:
-    """Request one panel after another as the reader ``number``, and record the requests in ``observed``, until the
-    measurement ends.
+    """Request one panel after another as the reader ``number``. Record the times in ``observed`` until the measurement
+    ends.
     """
     connection = http.client.HTTPConnection("127.0.0.1", port, timeout=60)
     panel_number = number

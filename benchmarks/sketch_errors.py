@@ -27,7 +27,7 @@ from aggr.bench.report import OURS, Report
 from aggr.measure import Measure
 
 QUANTILES = (0.01, 0.5, 0.99, 0.999)
-GROUPS = 5  # the groups of values whose errors are compared
+GROUPS = 5  # the number of groups of values whose errors are compared
 ROWS = 100_000  # the largest number of values of a data set
 SIZE = 10_000  # the number of values of a sketch whose bytes are reported
 SPARK = "spark:percentile_approx({x}, array({q}))"
@@ -171,7 +171,7 @@ def main(quick: bool, out: Path | None) -> None:
     for name, values in data_sets(rows):
         table = pa.table({"x": values})
         first, *more = measures(values)
-        # The other packages do not depend on the sketch, so they are measured only with the first one.
+        # Figures of other packages do not depend on tiltframe's sketch, so they are measured only with the first one.
         for sketches, packages in ([first], peers(values)), (more, ()):
             report = bench(sketches, against=packages, data=table, groups=(1,), rounds=1, memory=False)
             click.echo(f"{name}\n{as_text(report)}\n")

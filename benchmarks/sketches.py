@@ -93,7 +93,7 @@ class Ours(Sketch):
         return self.function.merge(pa.concat_arrays(sketches), Groups.single(len(sketches)))
 
     def size(self, sketch: pa.StructArray) -> int:
-        """Return the bytes of the Arrow buffers, including offsets and null bits."""
+        """Return the number of bytes of the Arrow buffers, including offsets and null bits."""
         return int(sketch.nbytes)
 
     def quantiles(self, sketch: pa.StructArray, quantiles: Sequence[float]) -> list[float]:

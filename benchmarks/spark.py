@@ -47,7 +47,7 @@ class Extent:
     """The numbers of rows, groups and keys, and the number of rounds."""
 
     rows: int
-    groups: int  # the number of groups of a key and a window of the finest level
+    groups: int  # the number of pairs of a key and a window of the finest level
     rounds: int
     keys: tuple[int, int]
     growth: growth.Extent

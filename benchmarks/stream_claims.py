@@ -44,7 +44,9 @@ START = 1_714_521_600 * MICROS  # 2024-05-01 in microseconds since 1970
 
 
 def events(second: int, per_second: int, keys: int = KEYS) -> pa.Table:
-    """Return a table of ``per_second`` events with random keys in the second number ``second`` after `START`."""
+    """Return a table of ``per_second`` events with random keys, in the second that begins ``second`` seconds after
+    `START`.
+    """
     rng = np.random.default_rng(second)
     times = START + second * MICROS + np.sort(rng.integers(0, MICROS, per_second))
     ts = pa.array(times).cast(pa.timestamp("us", "UTC"))
@@ -227,8 +229,8 @@ def retention_while_querying(days: int) -> tuple[dict[str, Any], list[MustHold]]
 
 
 def records(rows: int) -> tuple[dict[str, Any], list[MustHold]]:
-    """Compare a rollup of records, in which `each` field is a key, with a rollup of a table with one row per field.
-    Raise ``AssertionError`` if their states differ.
+    """Compare a rollup of records whose keys are their fields (`each`) with a rollup of a table with one row per field.
+    Raise ``AssertionError`` if the states differ.
     """
     rng = np.random.default_rng(0)
     ts = pa.array(START + np.sort(rng.integers(0, 60 * MICROS, rows))).cast(pa.timestamp("us", "UTC"))
