@@ -1,4 +1,4 @@
-"""Export the core without its extensions, and run its tests there.
+"""Copy the core without its extensions to a folder, and run its tests there.
 
 python -m tests.core.export [PYTEST ARGUMENT…]    by default, the fast tests of `FAST`
 """

@@ -1,13 +1,13 @@
 """Follow pages of the documentation word for word: save their files, run their commands and their Python, in order.
 
-python tests/docs/pages.py PAGE…          in the environment that runs this, in one process; installs are passed over
+python tests/docs/pages.py PAGE…          in this environment, in one process; commands that install are skipped
 python tests/docs/pages.py --fresh PAGE…  each in a new, empty environment, from a copy of this source
 
-Of a block of shell commands, lines that begin with ``$`` are run, and what follows each is what it must print, where
-anything follows; ``...`` stands for any text. A block whose first line is ``# name`` alone is a file of that name;
-TOML and YAML without a name are parts of files, and are read alone.
-Commands that install the source (``pip install '.[cli]'``) are run in a copy of it, all others in a new folder; a page
-that has none of them needs the extra ``all``.
+In a block of shell commands, lines that begin with ``$`` are run. If lines follow a command, it must print them;
+``...`` stands for any text. A block whose first line is only ``# name`` is written to a file of that name. TOML and
+YAML without a name are parts of files, and are not run.
+Commands that install the source (``pip install '.[cli]'``) are run in a copy of it, all others in a new folder. For a
+page without such a command, the extra ``all`` is installed.
 A block after ``PySpark 4.1 or newer:`` or ``before PySpark 4.1:`` at the end of a text is skipped on other versions.
 """
 

@@ -1,6 +1,6 @@
 """Write golden states of this release: ``python tests/golden/make.py v2``. Files of released versions never change.
 
-A case of a function whose states have the version of an earlier folder is not written again.
+A case is not written if an earlier folder has states of its function with the same version.
 """
 
 from __future__ import annotations

@@ -1,4 +1,6 @@
-"""A reader of Prometheus' streamed chunks, bit by bit, after ``chunkenc/xor.go`` and ``storage/remote/chunked.go``."""
+"""A bit by bit reader of Prometheus' streamed chunks, written after ``chunkenc/xor.go`` and
+``storage/remote/chunked.go``.
+"""
 
 from __future__ import annotations
 

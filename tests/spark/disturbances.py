@@ -3,9 +3,9 @@
 python -m tests.spark.disturbances executors MASTER FILE FOLDER RUN…    "run", name and digests of each
 python -m tests.spark.disturbances driver KIND FILE FOLDER [POINT]      a rollup into a store, killed at a point
 
-A run is ``states|store,STAGE,kill|twin,AT``: it rolls up to states or into a store, and disturbs the first attempt of
-the first task of a stage, 0 or 1, when it has given AT batches (end: all of them). ``states`` and ``store`` alone are
-not disturbed.
+A run is ``states|store,STAGE,kill|twin,AT``: a rollup to states or into a store. The first attempt of the first task of
+the stage, 0 or 1, is disturbed after it has yielded AT batches, or all of them if AT is ``end``. The runs ``states``
+and ``store`` are not disturbed.
 """
 
 from __future__ import annotations
