@@ -81,14 +81,14 @@ class Sums:
 
 @dataclass(frozen=True, eq=False)
 class SumsState(State):
-    """A state of exact sums of inputs and of their products.
+    """A state that consists of a count, and of exact sums of inputs or of products of inputs.
 
     Parameters
     ----------
     name : str
         See `State`.
-    sums : field -> the product of up to four inputs that is summed in it
-        ``"x"``, ``"x·y"``, ``"x·x·x"``.
+    sums : field -> the input, or the product of up to four inputs, whose sum the field stores
+        Products are written as ``"x·y"`` or ``"x·x·x"``.
     units : input -> the field that stores one unit of it
     special : field -> the product of inputs whose NaN and infinities the field records
     takes : InputTypes

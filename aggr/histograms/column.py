@@ -189,7 +189,7 @@ def within(low: Int, high: Int, total: Int, size: Int, max_keys: Int, lowest_key
 def is_sound(
     low: Int, high: Int, total: Int, data: Bytes, at: Int, end: Int, ranks: Whole, row: Int, keys: Whole
 ) -> bool:
-    """Return whether the bytes ``data[at:end]`` encode counts of the keys from ``low`` to ``high``, of sum ``total``.
+    """Return whether ``data[at:end]`` encodes counts of the keys from ``low`` to ``high`` that add up to ``total``.
 
     The keys at the ranks ``ranks[:, row]`` are written to ``keys[:, row]``. Eight bytes are read at a time, unless one
     of them belongs to a longer number, or the next rank is among their values.

@@ -96,10 +96,8 @@ class LogarithmicMapping:
         if len(values) < _CACHED_ROWS or self.relative_accuracy < 2.0**-_STEP_BITS * 4:
             return None
         low, high = (int(np.float64(edge).view(np.int64)) >> 52 for edge in span)
-        low, high = (
-            low - low % 8,
-            high - high % 8 + 8,
-        )  # The exponents are rounded to multiples of 8, so that batches with similar values share a table.
+        # The exponents are rounded to multiples of 8, so that batches with similar values share a table.
+        low, high = low - low % 8, high - high % 8 + 8
         return _step_table(self, low, high) if high - low <= _MOST_EXPONENTS else None
 
     def _keys(self, values: Floats) -> Floats:

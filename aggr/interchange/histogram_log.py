@@ -157,7 +157,7 @@ def _replace(path: str, text: str) -> None:
 
 
 def _mode(path: str) -> int:
-    """Return the permissions of the file at ``path``. If it does not exist, return those of a new file."""
+    """Return the permissions of the file at ``path``, or those that a new file gets if it does not exist."""
     try:
         return stat.S_IMODE(os.stat(path).st_mode)
     except FileNotFoundError:

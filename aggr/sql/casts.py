@@ -63,8 +63,8 @@ def cast(term: Term, kind: pa.DataType, attempt: bool = False) -> Term:
     """Return the term for a cast to the type ``kind``.
 
     Values that cannot be cast raise an error when the term is evaluated. A cast whose result differs between engines
-    raises ``ValueError`` here. With ``attempt``, as in TRY_CAST, the result is null for a text that is not a value of
-    the type, and for a whole number beyond its range. Other casts with ``attempt`` raise ``ValueError`` here.
+    raises ``ValueError`` immediately. With ``attempt``, as in TRY_CAST, the result is null for a text that is not a
+    value of the type, and for a whole number beyond its range. Other casts with ``attempt`` raise ``ValueError``.
     """
     old = term.type
     from_text, to_text = pa.types.is_string(old), pa.types.is_string(kind)

@@ -22,9 +22,8 @@ _PARTS: dict[str, Kernel] = {
     "DOW": partial(pc.day_of_week, week_start=7),
     "ISODOW": partial(pc.day_of_week, count_from_zero=False),
 }
-OF_A_FUNCTION = (
-    "of_a_function"  # the mark of a node AT TIME ZONE that stands for a zone in a call, as in hour(ts, 'UTC')
-)
+# the mark of a node AT TIME ZONE that was created for a zone in a call, such as hour(ts, 'UTC')
+OF_A_FUNCTION = "of_a_function"
 _CLOCK_UNITS = ("HOUR", "MINUTE", "SECOND")
 _TRUNCATED = ("YEAR", "QUARTER", "MONTH", "WEEK", "DAY", *_CLOCK_UNITS)
 _PER_SECOND = {"s": 1, "ms": 10**3, "us": 10**6, "ns": 10**9}

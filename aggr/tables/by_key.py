@@ -318,7 +318,7 @@ def check_rows(
 ) -> None:
     """Raise ``ValueError`` or ``TypeError`` unless rows of a schema can be reduced.
 
-    The schema must have valid keys, the inputs of all measures, of types that they accept, and the columns ``more``.
+    The schema must have valid keys, inputs of all measures, whose types the measures accept, and the columns ``more``.
     """
     _check_there(more, schema.names)
     for name in [*more, *columns_read(keys, states, schema.names)]:
