@@ -89,7 +89,8 @@ class SumsState(State):
         See `State`.
     sums : field -> the input, or the product of up to four inputs, whose sum the field stores
         Products are written as ``"x·y"`` or ``"x·x·x"``.
-    units : input -> the field that stores one unit of it
+    units : input -> the field that stores one unit of the input
+        The unit is 1, or for example 0.01 for decimals with two decimal places. It has the type of the input.
     special : field -> the product of inputs whose NaN and infinities the field records
     takes : InputTypes
         The rule for the types of the inputs.
