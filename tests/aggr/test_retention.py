@@ -1,4 +1,4 @@
-"""retention: the keys of one window that occur again in another one, compared with sets."""
+"""retention: the share of the keys of one window that occur again in another one, compared with sets."""
 
 from __future__ import annotations
 

@@ -1,6 +1,4 @@
-"""The window of docs/adding-a-window.md in a file with an entry point, used by processes that do not import
-the file.
-"""
+"""The window of docs/adding-a-window.md in a file of its own, which other processes find by its entry point."""
 
 from __future__ import annotations
 
