@@ -156,7 +156,7 @@ def file_digest(file: Path) -> str:
 
 
 def _recorded(store: FrameStore, names: Iterable[str]) -> dict[str, Any]:
-    """Return the records of a store that have one of ``names``, by name. Names may repeat, because files may be equal
+    """Return the records of a store whose names are in ``names``, by name. Names may repeat, because files may be equal
     or linked.
     """
     return store.recorded(list(dict.fromkeys(names)))

@@ -58,7 +58,9 @@ def format_of(out: Path | None) -> str:
 
 
 class Form(click.Choice[str]):
-    """The type of the option for the output format. For a spreadsheet, its error advises CSV."""
+    """The type of the option for the output format. For the name of a spreadsheet format, its error message advises
+    CSV.
+    """
 
     def __init__(self) -> None:
         """Accept all output formats."""

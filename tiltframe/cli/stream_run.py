@@ -84,8 +84,8 @@ def _opened(
     notes: Mapping[str, Any],
     store: FrameStore | None,
 ) -> dict[str, Rows]:
-    """Open the inputs, and return them by name. A pipe gives lines; a folder or file gives files, without those that
-    were read according to the ``notes`` of a saved state.
+    """Open the inputs, and return them by name. From a pipe, lines are read. From a folder, files are read, except
+    those that the ``notes`` of a saved state list as read.
     """
     opened: dict[str, Rows] = {}
     reading, common = settings.reading, {"bad": settings.bad, "ahead": settings.ahead}

@@ -54,7 +54,7 @@ PAUSE = 0.2  # seconds to wait for rows before an empty batch is yielded
 # the maximum number of bytes of a batch of lines; if no more lines are available, a batch is shorter
 _GATHERED = 1 << 20
 _STANDARD_INPUT = "standard input"
-_QUIET = 1.0  # a file that was modified in the last seconds, this many, may be incomplete and is not read yet
+_QUIET = 1.0  # seconds; a file that was modified within this time may be incomplete, and is read later
 
 
 @dataclass(frozen=True)

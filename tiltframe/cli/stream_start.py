@@ -87,7 +87,8 @@ def _windows(data: bytes | None, frame: TiltFrame, settings: Settings) -> OpenWi
 
 def _closed(data: bytes | None, store: FrameStore, stream_name: str, settings: Settings) -> ClosedWindows:
     """Return the windows of a stream into a store. They are restored from the saved state ``data``, whose last commit
-    is repeated in case it is missing, or otherwise from the store. If the store does not know the stream, they are new.
+    is repeated in case it is missing. Without ``data``, they are restored from the rows of the stream that the store
+    contains, if it has any.
     """
     late = "true_window" if settings.late is None else settings.late
     policies: dict[str, Any] = {"emit": settings.emit or "after_close", "late": late, "max_keys": settings.max_keys}

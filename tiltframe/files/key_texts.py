@@ -35,8 +35,8 @@ def with_key_texts(schema: pa.Schema, time: str, uses: ColumnUses, reading: Read
 
 
 def _with_text(dtype: pa.DataType, path: Sequence[str]) -> pa.DataType:
-    """Return the type ``dtype``, in which the date or time at ``path`` is replaced by text. ``path`` consists of the
-    names of nested fields. If there is a list at the path, the type of its elements is replaced.
+    """Return the type ``dtype``, in which the date or time at ``path`` is replaced by text. ``path`` has the names of
+    nested fields, from the outside to the inside. In a list, the type of the elements is replaced.
     """
     if pa.types.is_list(dtype):
         return pa.list_(_with_text(dtype.value_type, path))

@@ -92,8 +92,9 @@ def read_format(texts: pa.Array, form: str) -> pa.Array:
 
 
 def fractional(numbers: pa.Array, unit: str) -> pa.Array:
-    """Convert numbers of units since 1970-01-01 UTC, which may have fractions, to timestamps in microseconds, rounded
-    down. ``unit`` is ``s``, ``ms``, ``us`` or ``ns``.
+    """Convert numbers of seconds, milliseconds, microseconds or nanoseconds since 1970-01-01 UTC to timestamps in
+    microseconds. The numbers may have fractions, and the result is rounded down. ``unit`` is ``s``, ``ms``, ``us`` or
+    ``ns``.
 
     >>> fractional(pa.array([0.25, 1714521600.123456, -0.5]), "s").cast(pa.int64()).to_pylist()
     [250000, 1714521600123456, -500000]

@@ -100,8 +100,8 @@ def _type_of(values: Sequence[Any]) -> pa.DataType:
 
 
 def _fitted(value: Any, field: pa.Field, place: int, problems: dict[int, str]) -> Any:
-    """Return a value in the type of its column. If it cannot be converted exactly, add a message to ``problems`` at the
-    number of its row, ``place``, and return None.
+    """Return a value in the type of its column. If it cannot be converted exactly, add a message to ``problems`` under
+    ``place``, the index of its row, and return None.
     """
     if value is None or _TYPES[type(value)] == field.type:
         return value

@@ -230,8 +230,8 @@ def _presence(states: States) -> Vector:
 
 
 def _over_time(node: Call, evaluation: Evaluation, grouping: Grouping) -> States | Vector:
-    """Return the value of a range function. With a ``grouping``, which is that of the surrounding aggregation, series
-    of the same group are merged.
+    """Return the value of a range function. Series of the same group of ``grouping`` are merged. It is the grouping of
+    the surrounding aggregation, or `ALL`, which only removes the name of the metric.
     """
     name, argument = node.func.name, _inside(node.args[-1])
     if isinstance(argument, SubqueryExpr):
