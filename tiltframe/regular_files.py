@@ -66,9 +66,10 @@ def _sync_folder(folder: Path) -> None:
 @contextmanager
 def replaced(file: Path, durable: bool = False) -> Iterator[BinaryIO]:
     """Yield a temporary file that is open for writing, and rename it to ``file`` at the end of the block. If the block
-    raises an error, ``file`` keeps its old content. With ``durable``, wait until the new content is on the disk
-    (``fsync``).
+    raises an error, ``file`` keeps its old content. If ``file`` is a symbolic link, the file that it names is replaced.
+    With ``durable``, wait until the new content is on the disk (``fsync``).
     """
+    file = Path(os.path.realpath(file))
     temporary = file.with_name(f".{file.name}.{os.getpid()}")
     try:
         with temporary.open("wb") as out:

@@ -1076,7 +1076,7 @@ class SharedScratch(Documented):
     def reduce_values(self, values):
         size = len(values.array)
         _SCRATCH[:size] = values.array.to_numpy()
-        time.sleep(1e-4)  # another thread runs here, as it may while numpy or Arrow compute
+        time.sleep(1e-3)  # another thread runs here, as it may while numpy or Arrow compute
         return {"largest": GREATEST.merge(pa.array(_SCRATCH[:size].copy()), values.groups)}
 
 

@@ -212,6 +212,16 @@ def test_the_ending_of_the_output_file_is_its_format_unless_another_is_named(sto
     assert "─────".encode() in texts["a.txt"]
 
 
+@pytest.mark.parametrize("name", ["link.csv", "link.txt"])
+def test_a_result_is_written_to_the_file_that_a_link_names(name, store, tmp_path, capfd):
+    link, target = tmp_path / name, tmp_path / f"target.{name}"
+    target.write_text("old")
+    link.symlink_to(target)
+    assert call(capfd, "query", store, "--per", "1m", "--out", link)[0] == 0
+    assert link.is_symlink()
+    assert "2024-05-01" in target.read_text()
+
+
 @pytest.mark.parametrize(
     ("arguments", "requests"),
     [

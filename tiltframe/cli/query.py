@@ -6,7 +6,7 @@ import re
 import sys
 import time
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import Any, BinaryIO
 
@@ -172,6 +172,8 @@ def _check_out(out: Path) -> None:
     """Raise ``ValueError`` if a file cannot be written. This is checked before the query runs."""
     try:
         out.parent.stat()
+        with suppress(FileNotFoundError):  # it will be a new file
+            out.stat()
     except OSError as error:
         raise ValueError(f"cannot write {shown(str(out))}: {because(error)}") from None
 
