@@ -308,7 +308,7 @@ QUESTIONS = {
     "no window": ({"per": "soon"}, "cannot read 'soon' as a window"),
     "hops of no level": ({"per": "hopping(1h, 7s)"}, "hopping.*not consist of whole windows"),
     "an unknown measure": ({"per": "1h", "measures": ["q"]}, "no measure 'q'; it has n, s, p"),
-    "a measure nobody kept": ({"per": "1h", "measures": {"q": aggr.avg("y")}}, r"no states for avg\('y'\)"),
+    "a measure nobody kept": ({"per": "1h", "measures": {"q": aggr.avg("y")}}, r"no states of avg\('y'\)"),
     "an unknown key": ({"per": "1h", "keys": ["x"]}, "no key 'x'; it has host, route"),
     "a condition on a measure": ({"per": "1h", "where": "n > 1"}, "can use only the keys of the frame"),
     "start after end": ({"per": "1h", "within": ("2024-05-02", "2024-05-01")}, "end must come after its start"),
