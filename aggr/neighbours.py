@@ -1,5 +1,5 @@
-"""Neighbours: the windows and keys of states, so that each state can be read with the points before and after its
-window.
+"""The window and the key of each state. From these, functions such as `time_weighted_avg` find the states of the
+windows before and after, and use their points.
 """
 
 from __future__ import annotations

@@ -57,7 +57,7 @@ def draw_scale(figures: Any) -> Figure:
 
 
 def _none(_label: str) -> bool:
-    """Return False: in these plots the colours distinguish the cases, and all rows have the same colours."""
+    """Return False for every row, as the argument ``is_ours`` of a bar chart whose colours distinguish the cases."""
     return False
 
 

@@ -101,8 +101,9 @@ def java_finding(version_output: str, program: str) -> Finding:
 
 
 def _workers() -> Finding:
-    """Return the result of the check of Spark's Python workers. They run the Python of PYSPARK_PYTHON, which must have
-    the same version as this Python, pyarrow and this package.
+    """Return the result of the check of Spark's Python workers. They run the Python of PYSPARK_PYTHON. It must have the
+    same version as this Python (major and minor number), and be able to import pyarrow and aggr. If the variable is not
+    set, nothing is run, and the check passes.
     """
     python = os.environ.get("PYSPARK_PYTHON")
     if python is None:

@@ -61,7 +61,7 @@ class ExponentialState(SketchState):
     max_buckets: int
 
     name = "exponential"
-    versions = (1, 2)  # version 1 added decimals as their nearest doubles
+    versions = (1, 2)  # in version 1, ``sum`` of decimals was the sum of their nearest doubles; now it is exact
     merges_by_field = False
     parameters: ClassVar[Mapping[str, pa.DataType]] = {"scale": pa.int8(), "max_buckets": pa.int32()}
 

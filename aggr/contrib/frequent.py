@@ -55,8 +55,8 @@ class Candidates(Field):
     max_values: int
 
     def keep_candidates(self, values: pa.Array, hashes: Whole, groups: Groups) -> pa.ListArray:
-        """Return a list for each group: its ``max_values`` values with the smallest hashes. Rows with great hashes are
-        usually skipped in a first pass.
+        """Return a list for each group: its ``max_values`` different values with the smallest hashes, and these hashes.
+        A first pass reads only rows with small hashes. If a group then has too few values, all rows are read.
         """
         shares = np.minimum(_NEAR * self.max_values / np.maximum(groups.counts(), 1), 1.0)
         near = hashes >> 1 < (shares * 2.0**62).astype(np.int64)[groups.ids]

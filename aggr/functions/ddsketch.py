@@ -40,7 +40,7 @@ class DdsState(SketchState):
     max_bins: int | None
 
     name = "dds"
-    versions = (1, 2)  # in version 1, ``sum`` added the nearest doubles of decimals
+    versions = (1, 2)  # in version 1, ``sum`` of decimals was the sum of their nearest doubles; now it is exact
     parameters: ClassVar[Mapping[str, pa.DataType]] = {"relative_accuracy": pa.float64(), "max_bins": pa.int32()}
 
     @property

@@ -31,7 +31,8 @@ _LAYOUT = {"coerce_int96_timestamp_unit": "us"}  # Spark's timestamps have micro
 @dataclass(frozen=True)
 class Piece:
     """A part of a file that a task reads. ``groups`` are the indices of the row groups to read, or None for all of
-    them. ``folders`` is a condition with the values of the columns that are names of folders, such as ``day = 5``.
+    them. ``folders`` is a condition on partition columns, whose values are in the names of folders: ``day = 5`` for a
+    file in the folder ``day=5``.
     """
 
     path: str

@@ -27,7 +27,7 @@ class Content(IntEnum):
     STATES = 1  # partial states, to be merged with others
     RESULTS = 2  # Complete results of the plan.
     RECEIPT = 3  # A message without rows: the number of messages of a task, see `spark_udaf.plan.conservation`.
-    EMPTY = 4  # A message without rows: the shard has a result even if it receives no rows.
+    EMPTY = 4  # A message without rows, for a group without keys, which has a result even if there are no rows.
 
 
 def read_message(message: pa.Buffer | bytes, schema: pa.Schema) -> pa.RecordBatch:

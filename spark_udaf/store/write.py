@@ -408,9 +408,8 @@ def backfill(
 
     def add(_: object, time_range: Range, by: str, number: int, recorded: Mapping[str, Any] | None) -> bool:
         low, high = (F.lit(_EPOCH + dt.timedelta(microseconds=at)) for at in time_range)
-        chosen = ((F.col(time) >= low) & (F.col(time) < high)) | F.col(
-            time
-        ).isNull()  # Rows without a time cause an error of the job.
+        # Rows without a time are in every range, so that the rollup raises an error instead of skipping them.
+        chosen = ((F.col(time) >= low) & (F.col(time) < high)) | F.col(time).isNull()
         return rollup_into(rows.where(chosen), store, by, number, recorded=recorded, scan=scan)
 
     newest_first = checked_truth(newest_first, "newest_first")

@@ -323,7 +323,7 @@ class OpenWindows:
         if not self._levels:
             self._clock = clock.after_check(self.emit, time, due, False)
             return _COLUMNS_BEFORE_ROWS.empty_table()
-        # events have closed the windows of a level that end at or before ``behind``
+        # With ``follows``, windows of a level that end at or before ``behind`` are closed by events.
         behind, follows = LOWEST, self.late.closes_by_events
         if follows and clock.newest is not None:
             behind = self.late.closed_until(self.frame.levels[0], clock.newest)

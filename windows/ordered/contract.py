@@ -167,7 +167,7 @@ class OrderedWindow(ABC):
 
     @abstractmethod
     def ranges(self, rows: Rows, carry: Carry) -> tuple[Ranges, Carry]:
-        """Return the outputs that a batch of rows triggers, and the state for the next batch.
+        """Return the ranges of rows that a batch completes, and the carry for the next batch.
 
         Parameters
         ----------

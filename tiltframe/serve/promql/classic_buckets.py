@@ -111,7 +111,9 @@ def more_bounds(texts: Iterable[str], bounds: Bounds, function: Function) -> Bou
 
 
 def is_sketch(function: Function) -> bool:
-    """Return whether a function can count up to any bound, and compute any quantile."""
+    """Return whether the states of a function have buckets. From these, the number of values up to any bound and any
+    quantile can be computed.
+    """
     return isinstance(function.own_state, BucketState)
 
 

@@ -40,7 +40,7 @@ _XOR = 1  # the value of Chunk.Encoding for chunks that are encoded by XOR
 # the maximum number of chunks in a frame, so that a frame has less than 1 MiB, as in Prometheus
 _CHUNKS_PER_FRAME = 300
 _MOST_SAMPLES = 5_000_000  # the maximum number of samples in a response; each takes 22 bytes
-_CELLS_AT_ONCE = 200_000  # the number of cells that are encoded at once
+_CELLS_AT_ONCE = 200_000  # the maximum number of values that are encoded at once, but at least one series
 # functions of PromQL that treat each decrease of a counter as a reset
 _OF_COUNTERS = ("rate", "irate", "increase", "resets")
 # functions of PromQL that need only the values at the ends of a range; "" stands for none

@@ -146,7 +146,7 @@ def _check_empty(tried: _Tried) -> None:
 
 def _check_commit(tried: _Tried) -> None:
     states = _states(range(3))
-    # stores pass states that have a column with the name of their level
+    # like stores, pass states with a further column ``level``, which has the name of their level
     more = states.add_column(0, LEVEL, pa.repeat(pa.scalar(FINE.name), states.num_rows))
     fine, coarse = tried.backend.write(FINE, more), tried.backend.write(COARSE, _between(states, 0, 1))
     before, note = tried.snapshot("w", "note"), '{"a": "\'\u00fc"}'

@@ -22,7 +22,7 @@ class KeyBound:
     """The values that a condition allows for a key, in the type in which the key is stored. Null is not allowed."""
 
     key: str
-    dtype: pa.DataType  # the bounds are whole numbers, decimals, text, dates or times in microseconds
+    dtype: pa.DataType  # of the stored key: a whole number, decimal, text, date or time in microseconds
     low: pa.Scalar | None  # the smallest and the largest value, both included
     high: pa.Scalar | None
     values: pa.Array | None  # all possible values, if there are at most 100

@@ -96,7 +96,9 @@ def copy_store(source: Backend, target: Backend, name: str, progress: Progress =
 def _finish(
     transaction: Transaction, manifest: Manifest, source: Snapshot, *, origin: str, fresh: Sequence[_Copied]
 ) -> None:
-    """Make the copied parts readable in place of outdated ones, and copy all records of the source."""
+    """Add the copied parts, ``fresh``, to the target, remove all its other parts in the same transaction, and copy all
+    records of the source.
+    """
     names = {part.name for copied in fresh for part in copied.parts}
     for level in manifest.frame.levels:
         parts = transaction.reads(level.name, EVER)
