@@ -202,11 +202,12 @@ def test_csv_and_parquet_and_table_output(store, tmp_path, capfd):
 
 def test_the_ending_of_the_output_file_is_its_format_unless_another_is_named(store, tmp_path, capfd):
     texts = {}
-    for name, *options in (["a.csv"], ["a.jsonl"], ["a.PARQUET"], ["a.txt"], ["b.csv", "--format", "json"]):
+    for name, *options in (["a.csv"], ["a.jsonl"], ["a.PARQUET"], ["a.pq"], ["a.txt"], ["b.csv", "--format", "json"]):
         assert call(capfd, "query", store, "--per", "1m", *options, "--out", tmp_path / name)[0] == 0
         texts[name] = (tmp_path / name).read_bytes()
     assert texts["a.csv"].replace(b'"', b"").startswith(b"window_start,window_end,host")
-    assert pq.read_table(tmp_path / "a.PARQUET").column("requests").to_pylist() == [1, 1, 1]
+    for name in ("a.PARQUET", "a.pq"):
+        assert pq.read_table(tmp_path / name).column("requests").to_pylist() == [1, 1, 1]
     assert [json.loads(line)["requests"] for line in texts["a.jsonl"].splitlines()] == [1, 1, 1]
     assert texts["b.csv"] == texts["a.jsonl"]
     assert "─────".encode() in texts["a.txt"]

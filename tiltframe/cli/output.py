@@ -35,7 +35,14 @@ from windows import read_window
 
 _GAPS_SHOWN = 5
 FORMATS = ("table", "csv", "json", "parquet")
-_ENDINGS = {".csv": "csv", ".json": "json", ".jsonl": "json", ".ndjson": "json", ".parquet": "parquet"}
+_ENDINGS = {
+    ".csv": "csv",
+    ".json": "json",
+    ".jsonl": "json",
+    ".ndjson": "json",
+    ".parquet": "parquet",
+    ".pq": "parquet",
+}
 _SPREADSHEETS = ("xlsx", "xls", "excel")
 
 
