@@ -299,27 +299,31 @@ def mutants(figures: Any) -> Lines:
     tests detect, before and after tests were added for the others.
     """
     files = figures["files"].values()
-    places, seed = sum(mutated_file[by] for mutated_file in files for by in ("fast", "more", "none")), figures["seed"]
-    yield f"{places} places in {len(files)} files, drawn by the seed {seed}, were changed one at a time. The fast"
-    yield "tests of the file notice most changes, more tests some others. Survivors were looked at: a new test kills"
-    yield "them, or none can, for they do the same, or it takes more time alone; the file of figures says why. Scores"
-    yield "count only mutants that a test can kill; another seed draws others."
+    places = sum(mutated_file[by] for mutated_file in files for by in ("test", "test-all", "none"))
+    yield f"{places} places in {len(files)} files, drawn by the seed {figures['seed']}, were changed one at a time."
+    yield "The tests of the file were run as by `make test`, and if all passed, as by `make test-all`. Survivors"
+    yield "were looked at: a new test kills them, or no test can, because results are the same, or only the time"
+    yield "differs; the file of figures has the reasons. Scores count only mutants that a test can kill; another"
+    yield "seed draws others."
     yield ""
     rows = []
     for part in [*dict.fromkeys(mutated_file["part"] for mutated_file in files), "all"]:
         files_of_part = [mutated_file for mutated_file in files if part in (mutated_file["part"], "all")]
-        fast, more, none = (sum(mutated_file[by] for mutated_file in files_of_part) for by in ("fast", "more", "none"))
+        test, test_all, none = (
+            sum(mutated_file[by] for mutated_file in files_of_part) for by in ("test", "test-all", "none")
+        )
         now = Counter(
             survivor["now"].partition(":")[0]
             for mutated_file in files_of_part
             for survivor in mutated_file["survivors"]
         )
-        killed, total = fast + more, fast + more + none
+        killed, total = test + test_all, test + test_all + none
         able = total - now["equivalent"] - now["speed"]
-        counts = [total, fast, more, *(now[what] for what in ("killed", "equivalent", "speed", ""))]
+        counts = [total, test, test_all, *(now[what] for what in ("killed", "equivalent", "speed", ""))]
         scores = (f"{count / able:.1%}" for count in (killed, killed + now["killed"]))
         rows.append([part, *map(str, counts), *scores])
-    head = "mutants, killed by fast tests, by more, by new, equivalent, speed alone, alive, score before, score now"
+    killers = "killed by make test, by make test-all, by new"
+    head = f"mutants, {killers}, equivalent, speed alone, alive, score before, score now"
     yield from table(["", *head.split(", ")], iter(rows))
 
 

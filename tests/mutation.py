@@ -1,13 +1,15 @@
-"""Measure whether tests detect mutants: the code is changed at one sampled place at a time, and the tests of its file
-are run.
+"""Measure whether tests detect mutants, which are changes of the code at one sampled place, and how many of them the
+tests of ``make test`` alone detect.
 
-python -m tests.mutation [--seed 0] [--mutants 150] [--out benchmarks/results/mutation.json]
+python -m tests.mutation [--seed 0] [--mutants 150] [--only FILE …] [--out benchmarks/results/mutation.json]
 python -m tests.mutation --again [--out …]    try the mutants that survived again, with the present tests
 
 The code is changed in a copy of the source, whose compiled loops have a separate cache. A mutant is killed if a test
-fails, if it cannot be imported or compiled, or if the tests take far longer than without the change. If no fast test
-kills a mutant, more tests are run, including slow ones. A mutant that these do not kill survives. `tests/mutation.toml`
-lists the tests of each part of the code, and gives the reason for each survivor that no test can kill.
+fails, if it cannot be imported or compiled, or if the tests take far longer than without the change. For each part of
+the code, `tests/mutation.toml` lists the tests. They run first as in ``make test``, with one parameter each and without
+long tests. If all pass, they run as in ``make test-all``, with all parameters. A mutant that these do not kill
+survives; the file gives the reason for each survivor that no test can kill. Tests that start Spark or PostgreSQL are
+left out.
 """
 
 from __future__ import annotations
@@ -21,7 +23,7 @@ import sys
 import tempfile
 import time
 import tomllib
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Sequence
 from itertools import islice, zip_longest
 from pathlib import Path
 from typing import Any
@@ -34,9 +36,12 @@ from tests.mutants import Mutant, drawn, found_again
 
 VERDICTS = tomllib.loads((ROOT / "tests" / "mutation.toml").read_text())
 PART = {file: code["part"] for code in VERDICTS["code"] for file in code["files"]}
-TESTS = {file: (code["tests"], code.get("then", [])) for code in VERDICTS["code"] for file in code["files"]}
+TESTS = {file: code["tests"] for code in VERDICTS["code"] for file in code["files"]}
 SEEDS = dict.fromkeys(("TILTFRAME_SEED", "SEED"), "0")  # without a mutant no draw fails
-FEWER = {"TILTFRAME_CONDITIONS": "500", "TILTFRAME_TRIALS": "15", "TRIALS": "2"}  # of fast tests
+SELECTIONS = {  # the arguments of pytest by which these two commands select tests
+    "test": ["-m", "not spark and not long", "--few", "1"],
+    "test-all": ["-m", "not spark"],
+}
 ONE_STAMP = """
 import numba.core.caching
 # the names of loops tell one from another: those that a mutant leaves alone are not compiled again for it
@@ -53,58 +58,66 @@ class Copy:
             conftest.write(ONE_STAMP)
         self.environment = os.environ | SEEDS | {"PYTHONPATH": str(self.root), "NUMBA_CACHE_DIR": str(folder / "numba")}
         self.code = {file: (self.root / file).read_text() for file in PART}
-        self.limits: dict[tuple[str, bool], float] = {}  # seconds that the tests of a file may take
+        self.limits: dict[tuple[str, str], float] = {}  # seconds that the tests of a file may take
 
-    def failure(self, files: list[str], more: bool, limit: float | None = None) -> str:
-        """Run the fast tests of files, or all, and the examples in them; return what they say if not all pass."""
-        tests, then = TESTS[files[0]]
-        places = [f"tests/{test}.py" for test in (*tests, *(then if more else ()))]
-        marks = f"not spark and not long{'' if more else ' and not slow'}"
-        command = [sys.executable, "-m", "pytest", "-x", "-q", "-p", "no:cacheprovider", "--hypothesis-seed=0", "-m"]
-        command += [marks, "-k", "not postgres", *files, *places]
-        out = {"stdout": subprocess.PIPE, "stderr": subprocess.STDOUT, "text": True}
-        environment = self.environment | ({} if more else FEWER)
-        run = subprocess.Popen(command, cwd=self.root, env=environment, start_new_session=True, **out)
+    def failure(self, files: list[str], command: str, limit: float | None = None) -> str:
+        """Run the tests and the examples of files, as a key of `SELECTIONS` selects them. Return their output if a test
+        fails or if they take longer than ``limit`` seconds, otherwise an empty text.
+        """
+        tests = [f"tests/{test}.py" for test in TESTS[files[0]]]
+        arguments = ["-x", "-q", "-p", "no:cacheprovider", "--hypothesis-seed=0", "-k", "not postgres"]
+        run = subprocess.Popen(
+            [sys.executable, "-m", "pytest", *arguments, *SELECTIONS[command], *files, *tests],
+            cwd=self.root,
+            env=self.environment,
+            start_new_session=True,
+            stdout=subprocess.PIPE,
+            stderr=subprocess.STDOUT,
+            text=True,
+        )
         try:
             output = run.communicate(timeout=limit)[0]
         except subprocess.TimeoutExpired:
             os.killpg(run.pid, signal.SIGKILL)
             run.communicate()
-            return "the time is over"
+            return f"the tests took longer than {limit:.0f} s"
         return output if run.returncode else ""
 
-    def limit(self, file: str, more: bool) -> float:
-        """Return how long the tests of a file may take, by how long they take without a mutant."""
-        if (file, more) not in self.limits:
+    def limit(self, file: str, command: str) -> float:
+        """Return how many seconds the tests of a file may take: half a minute more than four times as long as without
+        a mutant.
+        """
+        if (file, command) not in self.limits:
             alike = [other for other in TESTS if TESTS[other] == TESTS[file]]
             begun = time.monotonic()
-            if failure := self.failure(alike, more):
+            if failure := self.failure(alike, command):
                 raise SystemExit(f"without a mutant, tests of {file} fail:\n{failure}")
-            self.limits |= dict.fromkeys(
-                ((test_file, more) for test_file in alike), 30 + 4 * (time.monotonic() - begun)
-            )
-        return self.limits[file, more]
+            limit = 30 + 4 * (time.monotonic() - begun)
+            self.limits |= {(other, command): limit for other in alike}
+        return self.limits[file, command]
 
     def killed_by(self, file: str, mutant: Mutant) -> str:
-        """Try a mutant of a file, and say which tests kill it: fast, more or none."""
-        for more in (False, True):
-            limit = self.limit(file, more)
+        """Run the tests on a mutant of a file, and return the first key of `SELECTIONS` whose tests kill it, or
+        ``"none"``.
+        """
+        for command in SELECTIONS:
+            limit = self.limit(file, command)
             try:
                 self._put(file, mutant.code)
-                if self.failure([file], more, limit):
-                    return "more" if more else "fast"
+                if self.failure([file], command, limit):
+                    return command
             finally:
                 self._put(file, self.code[file])
         return "none"
 
     def _put(self, file: str, code: str) -> None:
         (self.root / file).write_text(code)
-        cache = (self.root / file).parent / "__pycache__"  # it knows code by its second and its size
-        shutil.rmtree(cache, ignore_errors=True)
+        # Python recognizes changed code by its time in seconds and its size, which may both be equal.
+        shutil.rmtree((self.root / file).parent / "__pycache__", ignore_errors=True)
 
 
 def judged(file: str, survivor: dict[str, Any]) -> str:
-    """Say why no test can kill a survivor, as it is told; nothing if it is not."""
+    """Return the reason in `tests/mutation.toml` why no test can kill a survivor, or an empty text if there is none."""
     change = (file, survivor["before"], survivor["after"])
     verdict = {
         (verdict["file"], verdict["before"], verdict["after"]): verdict for verdict in VERDICTS.get("survivors", ())
@@ -113,7 +126,7 @@ def judged(file: str, survivor: dict[str, Any]) -> str:
 
 
 def tried_again(copy: Copy, figures: dict[str, Any]) -> Iterator[str]:
-    """Try those that survived again, and tell of each."""
+    """Try the survivors in ``figures`` again, and yield a line for each."""
     alive = [
         (file, survivor)
         for file, results_of_file in figures["files"].items()
@@ -126,16 +139,19 @@ def tried_again(copy: Copy, figures: dict[str, Any]) -> Iterator[str]:
         yield f"{file}:{survivor['line']}: {survivor['after']}: {survivor['now'] or 'survives'}"
 
 
-def of_all(copy: Copy, seed: int) -> Iterator[tuple[str, Mutant]]:
-    """Draw mutants of all files, one of each in turn."""
-    rounds = zip_longest(*(drawn(copy.code[file], f"{seed} {file}") for file in PART))
+def in_turn(copy: Copy, seed: int, files: Sequence[str]) -> Iterator[tuple[str, Mutant]]:
+    """Draw mutants of ``files``, one of each in turn."""
+    rounds = zip_longest(*(drawn(copy.code[file], f"{seed} {file}") for file in files))
     return (
-        (file, mutant) for round_of_files in rounds for file, mutant in zip(PART, round_of_files, strict=True) if mutant
+        (file, mutant)
+        for round_of_files in rounds
+        for file, mutant in zip(files, round_of_files, strict=True)
+        if mutant
     )
 
 
 def tried(copy: Copy, figures: dict[str, Any], mutants: Iterable[tuple[str, Mutant]]) -> Iterator[str]:
-    """Try mutants, and tell of each."""
+    """Try mutants, count them in ``figures``, and yield a line for each."""
     for file, mutant in mutants:
         begun, results_of_file = time.monotonic(), figures["files"][file]
         by = copy.killed_by(file, mutant)
@@ -149,18 +165,25 @@ def tried(copy: Copy, figures: dict[str, Any], mutants: Iterable[tuple[str, Muta
 @click.command()
 @click.option("--seed", default=0, show_default=True, help="Which mutants are drawn.")
 @click.option("--mutants", default=150, show_default=True, help="How many, an equal share of each file.")
+@click.option("--only", type=click.Choice(list(PART)), multiple=True, help="A file to change; by default all files.")
 @click.option("--again", is_flag=True, help="Try the survivors again.")
 @click.option("--out", type=click.Path(path_type=Path), default=ROOT / "benchmarks" / "results" / "mutation.json")
-def main(seed: int, mutants: int, again: bool, out: Path) -> None:
-    """Try mutants, and write what came of them; exit status 1 if one survives of which nothing is told."""
+def main(seed: int, mutants: int, only: tuple[str, ...], again: bool, out: Path) -> None:
+    """Try mutants, and write the numbers of those that were killed and the survivors. The exit status is 1 if there is
+    a survivor without a reason.
+    """
+    files = only or tuple(PART)
     now = circumstances(("numba", "cosmic-ray"))
-    nothing = {file: {"part": PART[file], "fast": 0, "more": 0, "none": 0, "survivors": []} for file in PART}
+    counts = dict.fromkeys((*SELECTIONS, "none"), 0)
+    nothing = {file: {"part": PART[file], **counts, "survivors": []} for file in files}
     figures = (
         json.loads(out.read_text()) | {"again at": now["commit"]} if again else now | {"seed": seed, "files": nothing}
     )
     with tempfile.TemporaryDirectory(prefix="mutation") as folder:
         copy = Copy(Path(folder))
-        trials = tried_again(copy, figures) if again else tried(copy, figures, islice(of_all(copy, seed), mutants))
+        trials = (
+            tried_again(copy, figures) if again else tried(copy, figures, islice(in_turn(copy, seed, files), mutants))
+        )
         for line in trials:
             click.echo(line)
             out.write_text(json.dumps(figures, indent=1) + "\n")

@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
-from functools import cache
+from functools import lru_cache
 
 from pyspark.sql import DataFrame, SparkSession
 
 from aggr import Function
 from aggr.arguments import checked_truth, is_name, shown
+from aggr.registry import functions as registered_functions
 from spark_udaf.store.rewritten_sql import store_sql
 from spark_udaf.udaf.bounded_lists import most_values
 from spark_udaf.udaf.checked_calls import check_calls
@@ -81,7 +82,7 @@ def sql(
     if not hasattr(first, "createDataFrame") or isinstance(first, type) or not is_name(second):
         raise TypeError(f"write su.sql(spark, query), or su.sql(query, store); got {shown(first)} and {shown(second)}")
     explain_task_errors()
-    functions, makers = _functions()
+    functions, makers = _functions(registered_functions())
     check_calls(first, str(second), functions, makers)
     text, called = with_lists(str(second), functions, most_values(first))
     for family in {id(makers[name]): makers[name] for name in called if name in makers}.values():
@@ -98,10 +99,11 @@ def sql(
     return answer
 
 
-@cache
-def _functions() -> tuple[dict[str, Function], dict[str, Family]]:
-    """Return two dicts. The keys of the first are the names of the SQL functions that aggregate rows, and its values
-    are functions of `aggr`. The keys of the second are the names of all SQL functions, and its values are families.
+@lru_cache(maxsize=1)
+def _functions(registered: tuple[type[Function], ...]) -> tuple[dict[str, Function], dict[str, Family]]:
+    """Return two dicts for the ``registered`` functions. The keys of the first are the names of the SQL functions that
+    aggregate rows, and its values are functions of `aggr`. The keys of the second are the names of all SQL functions,
+    and its values are families.
 
     A family consists of the SQL functions that are made from one aggr function.
     """

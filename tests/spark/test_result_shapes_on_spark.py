@@ -76,3 +76,18 @@ def test_every_way_returns_every_shape(shape, spark, df, tmp_path):
     for way, results in ways.items():
         got = {row["k"]: in_order(plain(row["result"], dtype)) for row in results.select("k", "result").collect()}
         assert got == exact, way
+
+
+def test_sql_knows_functions_that_were_registered_after_an_earlier_query(spark, df):
+    import spark_udaf as su
+
+    function = FUNCTIONS["map_of_lists"]
+    query = f"SELECT k, aggr_{function.name}(x) AS result FROM shaped_rows GROUP BY k"
+    aggr.unregister(function.name)
+    try:
+        su.sql(spark, "SELECT aggr_avg(x) FROM shaped_rows")
+    finally:
+        aggr.register(function)
+    dtype = SHAPES["map_of_lists"][0]
+    got = {row["k"]: in_order(plain(row["result"], dtype)) for row in su.sql(spark, query).collect()}
+    assert got == {k: in_order(expected("map_of_lists", values)) for k, values in ROWS.items()}
