@@ -417,14 +417,13 @@ class TiltFrame:
 
         Raises
         ------
-        KeyError
-            If the frame does not have this result.
         ValueError
-            If the result cannot be computed.
+            If the frame does not have this result, or if it cannot be computed.
         """
         if name in self.expressions:
             return self._results_schema(states).field(name).type
-        return self.measures[name].function.result_type(states.field(self.state_of(name)).type)
+        state = self.state_of(name)
+        return self.measures[name].function.result_type(states.field(state).type)
 
     def state_of(self, measure: str) -> str:
         """Return the name of the column of states from which a measure is computed.

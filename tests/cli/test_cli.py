@@ -213,6 +213,16 @@ def test_the_ending_of_the_output_file_is_its_format_unless_another_is_named(sto
     assert "─────".encode() in texts["a.txt"]
 
 
+@pytest.mark.parametrize("name", ["a.tsv", "a.csv.gz", "a.parquet.zst"])
+def test_an_ending_that_can_only_be_read_is_refused_unless_a_format_is_named(name, store, tmp_path, capfd):
+    out = tmp_path / name
+    status, _, error = call(capfd, "query", store, "--per", "1m", "--out", out)
+    assert (status, out.exists()) == (2, False)
+    assert f"end in {out.suffix} are only read; write --out" in " ".join(error.split())
+    assert call(capfd, "query", store, "--per", "1m", "--format", "csv", "--out", out)[0] == 0
+    assert "window_start" in out.read_text()
+
+
 @pytest.mark.parametrize("name", ["link.csv", "link.txt"])
 def test_a_result_is_written_to_the_file_that_a_link_names(name, store, tmp_path, capfd):
     link, target = tmp_path / name, tmp_path / f"target.{name}"

@@ -27,6 +27,7 @@ from aggr.arguments import shown
 from aggr.arrow import compute as pc
 from aggr.arrow.normalize import is_number
 from aggr.tables.flat_results import flattened, leaves
+from tiltframe.files.formats import COMPRESSED, kind_of
 from tiltframe.names import END, LEVEL, PARTIAL, START
 from tiltframe.store import Report
 from tiltframe.text.cells import cell_text, cells_of
@@ -35,33 +36,32 @@ from windows import read_window
 
 _GAPS_SHOWN = 5
 FORMATS = ("table", "csv", "json", "parquet")
-_ENDINGS = {
-    ".csv": "csv",
-    ".json": "json",
-    ".jsonl": "json",
-    ".ndjson": "json",
-    ".parquet": "parquet",
-    ".pq": "parquet",
-}
 _SPREADSHEETS = ("xlsx", "xls", "excel")
 
 
 def format_of(out: Path | None) -> str:
-    """Return the output format for the ending of a file's name. Return "table" for other endings, and for None, which
+    """Return the output format for the ending of a file's name. Return "table" for unknown endings, and for None, which
     means the screen.
 
-    Raise ``ValueError`` for the ending of a spreadsheet.
+    Raise ``ValueError`` for the endings of spreadsheets, of compressed files and of other formats that are only read.
 
     >>> format_of(Path("hours.csv")), format_of(Path("hours.txt")), format_of(None)
     ('csv', 'table', 'table')
     """
-    ending = "" if out is None else out.suffix.lower()
+    if out is None:
+        return "table"
+    ending, kind = out.suffix.lower(), kind_of(out)
     if ending.removeprefix(".") in _SPREADSHEETS:
         raise ValueError(
             f"cannot write {out}: spreadsheets are not supported; write CSV, which Excel can open: "
-            f"--out {shown(str(out and out.with_suffix('.csv')))}"
+            f"--out {shown(str(out.with_suffix('.csv')))}"
         )
-    return _ENDINGS.get(ending, "table")
+    if ending in COMPRESSED or kind not in (None, *FORMATS):
+        raise ValueError(
+            f"cannot write {out}: files whose names end in {ending} are only read; write --out "
+            f"{shown(str(out.with_suffix('.csv')))}, or choose the format by --format ({', '.join(FORMATS)})"
+        )
+    return kind or "table"
 
 
 class Form(click.Choice[str]):

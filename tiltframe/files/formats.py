@@ -41,7 +41,7 @@ from tiltframe.files.readers import read_batches, read_schema, reader_of, reader
 
 _KINDS = {".parquet": "parquet", ".pq": "parquet", ".csv": "csv", ".tsv": "tsv"}
 _KINDS |= dict.fromkeys((".json", ".jsonl", ".ndjson"), "json")
-_COMPRESSED = (".gz", ".bz2", ".zst", ".lz4")
+COMPRESSED = (".gz", ".bz2", ".zst", ".lz4")
 
 _HEAD = 1 << 12  # the number of first bytes of a JSON file that are read to find out whether it is an array
 # the number of first rows of a Parquet file from which it is decided whether a text column contains numbers
@@ -52,7 +52,7 @@ _INFERRED_BYTES = 1 << 24  # the number of bytes at the beginning of a CSV or JS
 def known_endings() -> str:
     """Return the endings of the file names that can be read, as text for messages."""
     further_endings = [ending for reader in readers().values() for ending in reader.endings]
-    return f"{', '.join([*_KINDS, *further_endings])}, those of text also with {', '.join(_COMPRESSED)}"
+    return f"{', '.join([*_KINDS, *further_endings])}, those of text also with {', '.join(COMPRESSED)}"
 
 
 def kind_of(path: Path) -> str | None:
@@ -61,7 +61,7 @@ def kind_of(path: Path) -> str | None:
     if reader is not None:
         return reader.name
     name = path.name.lower()
-    ending = next((end for end in _COMPRESSED if name.endswith(end)), "")
+    ending = next((end for end in COMPRESSED if name.endswith(end)), "")
     kind = next((kind for end, kind in _KINDS.items() if name.removesuffix(ending).endswith(end)), None)
     return None if ending and kind == "parquet" else kind
 
