@@ -169,8 +169,8 @@ def tried(copy: Copy, figures: dict[str, Any], mutants: Iterable[tuple[str, Muta
 @click.option("--again", is_flag=True, help="Try the survivors again.")
 @click.option("--out", type=click.Path(path_type=Path), default=ROOT / "benchmarks" / "results" / "mutation.json")
 def main(seed: int, mutants: int, only: tuple[str, ...], again: bool, out: Path) -> None:
-    """Try mutants, and write the numbers of those that were killed and the survivors. The exit status is 1 if there is
-    a survivor without a reason.
+    """Try mutants, and write how many were killed, and the survivors. The exit status is 1 if there is a survivor
+    without a reason.
     """
     files = only or tuple(PART)
     now = circumstances(("numba", "cosmic-ray"))
