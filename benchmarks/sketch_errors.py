@@ -27,7 +27,6 @@ from aggr.bench.report import OURS, Report
 from aggr.measure import Measure
 
 QUANTILES = (0.01, 0.5, 0.99, 0.999)
-GROUPS = 5  # the number of groups of values whose errors are compared
 ROWS = 100_000  # the largest number of values of a data set
 SIZE = 10_000  # the number of values of a sketch whose bytes are reported
 SPARK = "spark:percentile_approx({x}, array({q}))"

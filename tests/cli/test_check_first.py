@@ -134,8 +134,16 @@ def test_a_mistake_in_any_argument_changes_nothing(case, where, desk):
 def test_what_is_right_is_done(desk, capfd):
     assert call(capfd, "rollup", "new.jsonl", *FRAME, "--store", "st", "--retention", "10s=2d")[0] == 0
     assert FrameStore("st").retention == {"10s": "2d"}
-    assert call(capfd, "rollup", "new.jsonl", *FRAME, "--store", "st", "--retention", "10s=3d")[0] == 0  # nothing new
-    assert FrameStore("st").retention == {"10s": "3d"}
+    nothing_new = ["rollup", "new.jsonl", *FRAME, "--store", "st", "--retention"]
+    for argument, said in (
+        ("10s=3d", "10s 3d"),
+        ("10s=none", "for ever at every level"),
+        ("10s=3d,1m=9d", "10s 3d, 1m 9d"),
+    ):
+        status, _, error = call(capfd, *nothing_new, argument)
+        assert (status, error.splitlines()[-1]) == (0, f"st: the retention is now {said}")
+        assert "retention" not in call(capfd, *nothing_new, argument)[2]
+    assert FrameStore("st").retention == {"10s": "3d", "1m": "9d"}
     assert call(capfd, "expire", "st", "--retention", "10s=4d,1m=none", "--now", "2024-06-01", "--clean", "2d")[0] == 0
     assert FrameStore("st").retention == {"10s": "4d"}
     assert call(capfd, "compact", "st", "--before", "2024-06-01", "--clean", "0s")[0] in (0, 2)

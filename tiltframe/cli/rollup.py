@@ -119,9 +119,14 @@ def rollup(
 
     def writable() -> FrameStore:
         """Open the store again and return it. This writes the retention, so it is called after all checks have
-        passed.
+        passed. If it changes the retention of an existing store, print the new one.
         """
-        return FrameStore(uri, frame, name=name, retention=retained, durable=durable)
+        before = FrameStore(uri, frame, name=name)
+        changed = FrameStore(uri, frame, name=name, retention=retained, durable=durable)
+        if before.schema is not None and changed.retention != before.retention:
+            levels = ", ".join(f"{level} {age}" for level, age in changed.retention.items())
+            click.echo(f"{changed.display_uri}: the retention is now {levels or 'for ever at every level'}", err=True)
+        return changed
 
     with with_standard_input(inputs, input_format) as (paths, piped):
         uses = frame.column_uses(reading.where)

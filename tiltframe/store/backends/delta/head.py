@@ -60,10 +60,12 @@ class Head:
             if verified.get(name) == checksum:
                 continue
             path = Path(table, LOG, name)
-            if path.exists():  # Delta Lake deletes entries whose content is in a checkpoint.
-                if _digest(path) != checksum:
-                    yield name
+            if not path.exists():  # Delta Lake deletes entries whose content is in a checkpoint.
+                continue
+            if _digest(path) == checksum:
                 verified[name] = checksum
+            else:
+                yield name
 
 
 def note_head(table: str, version: int) -> None:
