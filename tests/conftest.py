@@ -98,6 +98,7 @@ def postgres_server():
         uri = running.get_uri()
         with dbapi.connect(uri, autocommit=True) as connection, connection.cursor() as cursor:
             cursor.execute("ALTER SYSTEM SET fsync = off")  # nothing here outlives the session
+            cursor.execute("ALTER SYSTEM SET max_wal_size = '96MB'")  # instead of a gigabyte on the disk
             cursor.execute("SELECT pg_reload_conf()")
         yield uri
         running.cleanup()
@@ -105,13 +106,15 @@ def postgres_server():
 
 @pytest.fixture
 def postgres(postgres_server):
-    """A fresh database, by its URI."""
+    """Yield the URI of a new database, which is dropped after the test: hundreds of them would need gigabytes."""
     import adbc_driver_postgresql.dbapi as dbapi
 
     name = f"test_{uuid.uuid4().hex[:12]}"
     with dbapi.connect(postgres_server, autocommit=True) as connection, connection.cursor() as cursor:
         cursor.execute(f"CREATE DATABASE {name}")
-    return postgres_server.replace("/postgres?", f"/{name}?")
+    yield postgres_server.replace("/postgres?", f"/{name}?")
+    with dbapi.connect(postgres_server, autocommit=True) as connection, connection.cursor() as cursor:
+        cursor.execute(f"DROP DATABASE {name} WITH (FORCE)")
 
 
 @pytest.fixture(params=["folder", "postgres"])
