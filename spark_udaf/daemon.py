@@ -13,6 +13,6 @@ from pyspark.daemon import manager
 import aggr
 import spark_udaf.plan.worker  # noqa: F401
 
-aggr.names()  # This loads the functions of entry points for the workers.
+aggr.names()  # The functions of entry points are loaded here, so that no worker has to load them.
 if __name__ == "__main__":
     manager()

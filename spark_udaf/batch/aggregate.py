@@ -154,8 +154,8 @@ def plan_states(
 
     def groups(rows: pa.Table) -> int:
         _, places, key_columns = keyed(rows, keys, ())
-        # If the number of groups is 0, rows are always reduced to states. Rows that are repeated for the elements of a
-        # list, and rows without columns, cannot be shuffled in the place of states.
+        # 0 means that rows are always reduced to states. This is required if rows are repeated for the elements of a
+        # list, and if no column is read, because such rows cannot be shuffled in the place of states.
         if places is not None or not columns:
             return 0
         return group_by(list(key_columns.values()), rows.num_rows)[0].n
@@ -249,7 +249,7 @@ def merge(states: DataFrame | ParquetScan, by: Sequence[str]) -> DataFrame:
         return as_states(partial_states(batches, combine, combine, MOST_BYTES))
 
     def second(table: pa.Table) -> pa.Table:
-        if not keys and not table.num_rows:  # merging a null state changes nothing, whatever the parameters are
+        if not keys and not table.num_rows:  # a null state can be merged with any state, and leaves it unchanged
             return pa.table({name: pa.nulls(1, schema.field(name).type) for name in state_columns})
         table = combine(table)  # partitions may have states of different parameters
         if apart is keys:
@@ -279,10 +279,12 @@ def merge(states: DataFrame | ParquetScan, by: Sequence[str]) -> DataFrame:
 def _null_if_all_null(
     merged: pa.Table, states: pa.Table, keys: Sequence[pa.Array], state_columns: Sequence[str]
 ) -> pa.Table:
-    """Return ``merged``, the merged states of each group, with null for the groups whose ``states`` are all null.
+    """Return the table ``merged``, which has one merged state per group, with null in the place of a merged state if
+    all ``states`` of the group are null.
 
-    A state contains the parameters of its function. For nulls they are unknown, and a state with other parameters could
-    not be merged with the states of other tasks.
+    A state contains the parameters of its function. The parameters of a null state are unknown. The state that would be
+    merged from nulls alone has default parameters, so the states of other tasks, which may have other parameters, could
+    not be merged with it.
     """
     if not any(states.column(name).null_count for name in state_columns):
         return merged
@@ -296,7 +298,8 @@ def _null_if_all_null(
 
 
 def results(states: pa.Table | CheckedStates, measures: Mapping[str, Measure]) -> pa.Table:
-    """Return the results of a table of states by keys: the keys, and a result for each measure.
+    """Return a table with the key columns of ``states`` and, in the place of the states, one column of results per
+    measure.
 
     `CheckedStates` are not checked again.
     """

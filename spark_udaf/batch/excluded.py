@@ -44,8 +44,8 @@ class ExclusionColumns:
 
     @cached_property
     def names(self) -> dict[tuple[str, str | None], tuple[str, str]]:
-        """For each column of states and level, the names of two columns: the count of groups beyond the limit, and the
-        count of refused values. For measures without a frame, the level is always None.
+        """A dict from the name of a column of states and a level to the names of two columns: the number of groups
+        beyond the limit, and the number of refused values. For measures without a frame, the level is None.
         """
         levels: list[str | None] = [None]
         if isinstance(self.of, TiltFrame):
@@ -97,7 +97,8 @@ def check_observation(observation: Any, rows: Any) -> None:
     """Raise ``ValueError`` if ``observation`` is not an `Observation` of PySpark, or if the engine of the session of
     ``rows`` does not support observations.
     """
-    if type(observation).__name__ != "Observation":  # Spark Connect has a separate class
+    # the name is compared, because Spark Connect has its own class Observation
+    if type(observation).__name__ != "Observation":
         raise ValueError(f"excluded must be an Observation of PySpark; got {shown(observation)}")
     spark = getattr(rows, "sparkSession", None) or rows.spark
     check_supports(spark, Feature.EXCLUDED_COUNTS, "an Observation", "leave out excluded")

@@ -132,16 +132,17 @@ def plan_rollup(
 ) -> TwoPhases:
     """Return the plan of a rollup of rows with the schema ``input_schema``.
 
-    ``then`` is called in the tasks. It receives the states of the complete windows of all levels, and returns tables of
-    the schema ``result``. If ``finishes`` is true, ``then`` is called before the shuffle for the windows whose rows are
-    all in one partition.
+    ``then`` is called in the tasks. It receives the states of the levels, each with complete windows, and returns a
+    table with the schema ``result``. If ``finishes`` is true, a task calls ``then`` before the shuffle for the windows
+    whose rows are all in its partition.
     """
     check_fractions(frame, input_schema)
     panes = [field for field in frame.states_schema(input_schema) if field.name != LEVEL]
     together = [COARSE] * frame.disjoint
     nested = frame.disjoint and frame.panes.contiguous
     alone = source.exclusive_times(frame.time, frame.timezone) if finishes and nested else None
-    climbed = [] if alone is None else [pa.field(LEVEL, pa.int8())]  # the index of each state's level
+    # a column with the index of the level of each state
+    climbed = [] if alone is None else [pa.field(LEVEL, pa.int8())]
     partial = pa.schema([*(pa.field(name, INSTANT) for name in together), *climbed, *panes])
 
     def reduce(batches: Batches, number: int) -> _Contents:
@@ -153,7 +154,7 @@ def plan_rollup(
 
     def shard_rows(rows: pa.Table) -> tuple[pa.Table, list[pa.Array]]:
         coarse = []
-        # The shard depends on the coarsest window of a row. If windows overlap, it depends on the keys alone.
+        # The shard of a row depends on its coarsest window and its keys or, if windows overlap, on its keys alone.
         if together:
             windows = frame.levels[-1].assign(event_times(rows.column(frame.time), frame.time, frame.timezone))
             rows, coarse = take_rows(rows, windows.rows), [pa.array(windows.starts).cast(INSTANT)]
@@ -191,14 +192,15 @@ def plan_rollup(
 def _finished(
     contents: _Contents, frame: TiltFrame, alone: Span | None, then: Callable[[Levels], pa.Table]
 ) -> _Contents:
-    """Yield the results of the windows of all levels in ``alone``, a range of times whose rows are all in this
-    partition. Also yield the other states, which must be merged with those of other partitions.
+    """Yield the results of all windows, of any level, that lie in ``alone``, a range of times whose rows are all in
+    this partition. Then yield the states of the other windows, which must be merged with those of other partitions. If
+    ``contents`` does not consist of a single table of states, yield all of its tables without results.
     """
     head = list(islice(contents, 2))
-    # States of the same window may be in several tables.
+    # With several tables, the states of a window may be in more than one of them.
     if alone is None or len(head) != 1 or head[0][0] is not Content.STATES:
         every = chain(head, contents)
-        del head  # so that the first two tables can be freed while the others are processed
+        del head  # the list would keep its two tables in memory while the others are processed
         for content, table in every:
             yield content, _numbered(table, 0) if content is Content.STATES else table
         return
@@ -220,14 +222,15 @@ def with_coarsest(states: pa.Table, frame: TiltFrame) -> pa.Table:
 
 
 def with_times(rows: Any, time: str, on_null_time: str | Observation, metric: str = NULL_TIMES) -> Any:
-    """Return a DataFrame without the rows whose time is null. If ``on_null_time`` is an observation, it counts these
-    rows. In a stream, the metric ``metric`` counts them. If ``on_null_time`` is ``fail``, return ``rows`` unchanged.
+    """Return the rows whose time is not null. If ``on_null_time`` is an observation, it counts the other rows; in a
+    stream, the metric named ``metric`` counts them. If ``on_null_time`` is ``fail``, return ``rows`` unchanged; the
+    tasks raise an error for a time that is null.
 
     Raise ``ValueError`` for other values of ``on_null_time``, and if the engine or the rows cannot be observed.
     """
     observation = (
         on_null_time if type(on_null_time).__name__ == "Observation" else None
-    )  # Spark Connect has a separate class
+    )  # the name is compared, because Spark Connect has its own class Observation
     if observation is None and on_null_time not in ON_NULL_TIME:
         raise ValueError(
             f"on_null_time must be one of {', '.join(ON_NULL_TIME)}, or an Observation; got {shown(on_null_time)}"

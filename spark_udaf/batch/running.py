@@ -165,8 +165,9 @@ def _streamed(
 ) -> DataFrame:
     """Return the results of rows that are shuffled by key, sorted by time, and aggregated batch by batch.
 
-    ``columns`` are the columns to read. ``begin`` receives the earliest time of all rows, or None without ticks, and
-    returns a new aggregator. ``result`` is the schema of the results.
+    ``columns`` are the names of the columns to read. ``begin`` returns a new aggregator for the next keys; its argument
+    is the earliest time of all rows in microseconds UTC, or None if ``has_ticks`` is false. ``result`` is the schema of
+    the results.
     """
     check_supports(df.sparkSession, Feature.ORDER, "a window over ordered rows", "use tiltframe.running on a table")
     inside = computed(order)
@@ -176,7 +177,8 @@ def _streamed(
         raise ValueError(f"the column name {reserved[0]!r} is reserved in this function; rename that column")
     rows = df.select(*[quoted_column(name) for name in columns]).withColumn(_ARRIVAL, F.monotonically_increasing_id())
     rows = _with_instants(_with_keys(rows, order), order.time)
-    if has_ticks:  # Ticks continue until the latest time of all rows, and may start at their earliest time.
+    # Ticks of every key end at the latest time of all rows, and may start at the earliest time of all rows.
+    if has_ticks:
         rows = rows.crossJoin(F.broadcast(rows.agg(F.max(_AT).alias(_END), F.min(_AT).alias(_FIRST))))
     keys = [quoted_column(text) for text in inside.keyed_by.values()]
     together = rows.repartition(*keys) if keys else rows.repartition(1)
@@ -198,8 +200,8 @@ def _by_keys(
     begin: Callable[[int | None], OrderedAggregator],
     has_ticks: bool,
 ) -> Iterator[pa.Table]:
-    """Yield the results of the batches of a partition, which are sorted by key. The carry of a key, the data about its
-    previous rows, is released at the first row of the next key.
+    """Yield tables of results for the batches of a partition, whose rows are sorted by key. When the rows of another
+    key begin, the carries of the previous keys (the data about their earlier rows) are released.
     """
     aggregator: OrderedAggregator | None = None
     empty: pa.Table | None = None
@@ -231,8 +233,8 @@ def _last_key(table: pa.Table, order: Order) -> int:
 
 
 def computed(order: Order) -> Order:
-    """Return the order in which every key that is an expression is replaced by the column of its values. `_with_keys`
-    adds these columns before the shuffle.
+    """Return a copy of ``order`` in which a column name takes the place of every key that is an expression.
+    `_with_keys` adds the columns with these names before the shuffle.
     """
     named = {name: name if name == text else f"{_KEY}{i}" for i, (name, text) in enumerate(order.keyed_by.items())}
     return Order(named, order.time, order.then)

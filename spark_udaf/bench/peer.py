@@ -43,7 +43,7 @@ class SparkPeer(Peer):
             file = Path(folder) / "rows.parquet"
             pq.write_table(rows, file)
             df = spark.read.parquet(str(file)).cache()
-            df.count()  # the rows are read now, before the file is removed
+            df.count()  # this action loads the rows, because the file is removed afterwards
         answers = aggregated(df, self.expression, [GROUP])
 
         def run() -> pa.Table:

@@ -34,10 +34,10 @@ from spark_udaf.versions.arrow_tables import collect_arrow
 
 AUTO = "auto"
 PACKAGES = ("tiltframe", "pyspark", "numpy", "pyarrow", "numba")
-# Ways whose names begin with these texts are left out if a function cannot be used in them. The report contains the
+# A way whose name begins with one of these texts is left out if it cannot compute a function. The report contains the
 # reason.
 _OPTIONAL_WAYS = ("A.", "SQL")
-_COMPARED_GROUPS = 10_000  # results are compared bit by bit up to this number of groups
+_COMPARED_GROUPS = 10_000  # the maximum number of groups for which the bits of results are compared
 
 
 @dataclass
@@ -294,7 +294,7 @@ def _checked_ways(measure: Measure, against: str | Sequence[str], empty: DataFra
     left_out: list[str] = []
     rows = Rows(empty, None)
     for name, build in ways_of(measure, grouping):
-        # This way is not checked, because the way that reads a DataFrame has the same plan, and is checked.
+        # A way that reads files has the same plan as the way that reads a DataFrame, which is checked.
         if name.endswith(OF_FILES):
             own[name] = build
             continue
@@ -343,8 +343,8 @@ def _planned_by_spark(expression: str) -> Build:
 def _steps(
     spark: SparkSession, measures: Sequence[Measure], *, ways: Sequence[_Ways], cases: Sequence[_Data], rounds: int
 ) -> Iterator[tuple[str, Callable[[_Figures], None]]]:
-    """Yield the steps of the benchmark with their descriptions: load the rows of a case, then run each
-    measure on them.
+    """Yield pairs of a description of a step and the function that runs it. For each case, the first step loads the
+    rows, and each of the others runs one measure on them.
     """
     for case in cases:
         loaded = _Loaded(case)
@@ -382,7 +382,9 @@ class _Run:
     rounds: int
 
     def measure(self, figures: _Figures) -> None:
-        """Run all ways and Spark's functions in a new random order in each round. The first round is not timed."""
+        """Run every way to compute the measure, and Spark's functions, once per round. Each round has a new random
+        order. The first round is not timed.
+        """
         jobs = {name: build for name, build in self.ways.own.items() if self._has_files or not name.endswith(OF_FILES)}
         jobs |= self.ways.peers
         self._compare(figures)
@@ -425,7 +427,9 @@ class _Run:
         )
 
     def _compare(self, figures: _Figures) -> None:
-        """Record whether all ways return results with the same bits. SQL is left out, because its types differ."""
+        """Record in ``figures`` whether the results of all ways have the same bits. Results in SQL are not compared,
+        because they have other types. With more than 10,000 groups, nothing is compared.
+        """
         if self.loaded.groups > _COMPARED_GROUPS:
             return
         results = [

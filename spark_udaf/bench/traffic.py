@@ -47,7 +47,7 @@ class Moved:
 
 
 def run_and_measure(spark: SparkSession, plan: Callable[[], DataFrame]) -> Moved:
-    """Plan and run a job, discard its results, and measure the resources that it used.
+    """Plan a job, run it, discard its results, and return the resources that it used.
 
     Parameters
     ----------

@@ -24,7 +24,7 @@ from windows import TimeWindow, read_window
 RESULT = "result"
 OF_FILES = " of files"  # the suffix of the names of ways that read files in workers
 VIEW = "tiltframe_bench_rows"
-_FIXED = re.compile(r"\d+(us|ms|s|m|h|d)")  # levels for which Spark's function `window` has the same windows
+_FIXED = re.compile(r"\d+(us|ms|s|m|h|d)")  # Spark's function `window` has the same windows as a level with this text
 
 
 @dataclass(frozen=True)
@@ -101,8 +101,8 @@ def ways_of(measure: Measure, grouping: Grouping) -> Iterator[tuple[str, Build]]
     ----------
     measure : Measure
     grouping : Grouping
-        Without a time, `su.aggregate` takes the place of `su.rollup`. The first way needs Parquet files, which workers
-        read themselves.
+        Without a time, `su.aggregate` is used instead of `su.rollup`. The first function needs Parquet files
+        (`Rows.scan`), which the workers read themselves; the other functions read the DataFrame.
     """
     name = "su.aggregate" if grouping.time is None else "su.rollup"
     planned = _aggregated if grouping.time is None else _rolled_up
@@ -115,8 +115,8 @@ def ways_of(measure: Measure, grouping: Grouping) -> Iterator[tuple[str, Build]]
 
 
 def with_time(measure: Measure, time: str | None) -> Measure:
-    """Return a measure that names its column of event times. In a tilt frame, a measure without this name uses the time
-    of the frame.
+    """Return the measure with ``time`` as its column of event times, if its function needs event times and the measure
+    does not name a column. In a tilt frame, such a measure uses the time of the frame.
     """
     further = [
         time if text is None and role == EVENT_TIME else text

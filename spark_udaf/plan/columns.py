@@ -28,7 +28,8 @@ if TYPE_CHECKING:
     from pyspark.sql import Column, DataFrame, SparkSession
 
 Batches = Iterator[pa.RecordBatch]
-# A regular expression, which matches in the name of a type whose strings have a collation.
+# A regular expression in Spark's SQL. It matches the name of a type in which strings have a collation other than
+# UTF8_BINARY.
 COLLATED = " collate (?!UTF8_BINARY(,|>|$))"
 
 
@@ -153,7 +154,7 @@ def map_columns(
         iterator over batches of ``schema``.
     schema : Arrow schema
     """
-    if not names:  # Spark passes nothing for rows without columns, not even their number
+    if not names:  # Spark sends no batches for rows without columns, so that even the number of rows would be lost
         rows = df.selectExpr("0 AS c")
 
         def without_columns(batches: Batches) -> Batches:

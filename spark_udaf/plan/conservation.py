@@ -24,7 +24,8 @@ from numpy.typing import NDArray
 
 from spark_udaf.plan.shard_messages import MESSAGE, Content, read_message
 
-# The layout of a receipt: the index of a task, and the number of messages that the task sent to a shard.
+# The layout of the data of a receipt: the index of the task, and the number of messages that it sent to the shard. The
+# column ``rows`` contains the number of rows in these messages.
 _RECEIPT = struct.Struct("<qq")
 
 
@@ -59,8 +60,8 @@ def read_rows(message: Message, schema: pa.Schema) -> pa.RecordBatch:
 def with_receipts(
     messages: Iterator[pa.RecordBatch], numbers: NDArray[np.int32], task: int, schema: pa.Schema = MESSAGE
 ) -> Iterator[pa.RecordBatch]:
-    """Yield the messages of a task, and then one receipt for each shard number in ``numbers``. ``task`` is the index of
-    the task. If ``schema`` has more columns than `MESSAGE`, these are null in receipts.
+    """Yield the messages of the task with the index ``task``, and then one receipt for each shard. ``numbers`` contains
+    the numbers of all shards. Columns of ``schema`` that `MESSAGE` does not have are null in receipts.
     """
     counts, rows = dict.fromkeys(numbers.tolist(), 0), dict.fromkeys(numbers.tolist(), 0)
     for batch in messages:
@@ -86,8 +87,8 @@ class Received:
     Parameters
     ----------
     shards_of_each : int or None
-        The number of shards in each planned partition of the shuffle, or None if the engine does not use Spark's hash.
-        The received partition may consist of several planned ones, because Spark joins small partitions.
+        The number of shards in each planned partition of the shuffle. Spark may join small planned partitions, so the
+        received partition has a multiple of this number. None if the engine does not use Spark's hash.
     tasks : int or None
         The number of tasks that send messages, or None if it is unknown.
     """
@@ -110,7 +111,8 @@ class Received:
             read = [_RECEIPT.unpack(receipt.data) for receipt in receipts]
             senders = len({task for task, _ in read})
             sent, came = (sum(count for _, count in read), _rows(receipts)), (len(data_messages), _rows(data_messages))
-            self.tasks = senders if self.tasks is None else self.tasks  # each task sends each shard a receipt
+            # every task sends a receipt to every shard, so any shard shows the number of tasks
+            self.tasks = senders if self.tasks is None else self.tasks
             if sent != came or not self.tasks == senders == len(receipts):
                 raise NotConserved(
                     f"the engine lost or repeated rows: {senders:,} of {self.tasks:,} tasks sent {sent[0]:,} messages "
@@ -118,11 +120,13 @@ class Received:
                     f"{came[1]:,}, and {len(receipts):,} receipts; run the job again, and report the error to the "
                     f"project of the engine"
                 )
-            if senders:  # a shard without messages has at most an empty message
+            if senders:  # without receipts, the shard has only the message of `empty_message`, and is not counted
                 self.shards += 1
 
     def check_end(self) -> None:
-        """Raise ``NotConserved`` if shards of the partition are missing. Called after the last message."""
+        """Raise ``NotConserved`` if the number of shards that `check` has counted is not a positive multiple of
+        ``shards_of_each``. Call this after the last message of the partition.
+        """
         few = self.tasks and not self.shards
         if self.shards_of_each is not None and (few or self.shards % self.shards_of_each):
             raise NotConserved(

@@ -76,7 +76,7 @@ def span_of(groups: Iterable[RowGroup], time: str, dtype: pa.DataType, timezone:
     timezone : the zone of the windows, in which dates are days
     """
     if not (pa.types.is_timestamp(dtype) or pa.types.is_date(dtype) or pa.types.is_integer(dtype)):
-        return None  # The order of texts is not the order of their times.
+        return None  # The statistics of texts are ordered as texts, which is not the order of their times.
     times_by_file = []
     for file, its in groupby(groups, key=itemgetter(0)):
         times = _row_group_times(file, [group for _, group in its], time, timezone)
@@ -90,11 +90,12 @@ def span_of(groups: Iterable[RowGroup], time: str, dtype: pa.DataType, timezone:
 def _row_group_times(
     file: ds.ParquetFileFragment, groups: Sequence[int], time: str, timezone: str
 ) -> NDArray[np.int64] | None:
-    """Return one array, in microseconds UTC, with two values for each row group that has rows: its earliest and its
-    latest time. Return None if a row group has no statistics, or times that Python or Arrow cannot represent.
+    """Return the event times in the statistics of row groups as one array, in microseconds UTC: the earliest and the
+    latest time of each row group that has rows. Return None if a row group has no statistics, or a time that Python or
+    Arrow cannot represent.
     """
     metadata, place = file.metadata, file.physical_schema.get_field_index(time)
-    # Nested columns before the time column may shift its position.
+    # The position in the schema of the file is not the position among the leaf columns if the file has nested columns.
     if metadata.num_columns != len(file.physical_schema):
         place = next((i for i in range(metadata.num_columns) if metadata.schema.column(i).path == time), -1)
     if place < 0:

@@ -53,8 +53,9 @@ def check_fractions(query: TiltFrame | OrderedQuery, schema: pa.Schema) -> None:
 
 
 def check_states_of_fractions(states: Sequence[StateColumn], keys: Keys, schema: pa.Schema, time: pa.DataType) -> None:
-    """Raise ``TypeError`` if a measure of the columns of states counts whole numbers, and the type of its column in
-    ``schema`` has fractions. See `check_no_fractions`. ``time`` is the type of event times.
+    """Raise ``TypeError`` if a measure of ``states`` counts whole numbers, and the type of its column in ``schema`` has
+    fractions. See `check_no_fractions`. ``keys`` are the keys by which rows are grouped, and ``time`` is the type of
+    event times.
     """
     readable = schema_with_keys(keys, schema) if keys else schema
     for column in states:

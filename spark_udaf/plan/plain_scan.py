@@ -108,7 +108,8 @@ def scan_of(df: DataFrame) -> ParquetScan:
     if not conditions:
         return scan
     for column in (column for condition in conditions for column in _listed(condition.references().toSeq())):
-        # The name may differ in case from the name in the files, because Spark ignores case.
+        # Spark ignores the case of names, so that the name in the condition may differ in case from the name in the
+        # files.
         if column.name() not in scan.schema.names:
             raise NotPlain(
                 f"its condition uses {column.name()!r}, and the files have {', '.join(scan.schema.names)}"[:300]

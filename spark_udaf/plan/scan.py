@@ -38,7 +38,8 @@ from spark_udaf.versions.same_version import TaskFunction
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
 
-# The maximum number of rows per task, so that a failed task is quickly repeated, and faster cores run more tasks.
+# The maximum number of rows per task. With smaller tasks, a failed task is repeated sooner, and faster cores run more
+# of the tasks.
 _MAX_ROWS = 10_000_000
 _MIN_ROWS = 250_000  # The minimum number of rows per task: reducing them takes as long as starting the task.
 _DEFAULT_ROWS = 5_000_000  # The number of rows per task if the number of cores is unknown.
@@ -69,14 +70,16 @@ class ParquetScan:
 
     @cached_property
     def tasks(self) -> list[list[Piece]]:
-        """The pieces of each task: neighbouring row groups, with about the same number of rows per task."""
+        """One list of pieces per task. The pieces of a task are neighbouring row groups, and all tasks have about the
+        same number of rows.
+        """
         return [_pieces(groups) for groups in self._shared_out]
 
     def exclusive_times(self, time: str, timezone: str = "UTC") -> list[Span | None] | None:
-        """For each task, return the range of times that no other task reads, in microseconds UTC.
+        """Return a list with one range for each task: the times, in microseconds UTC, that no other task reads.
 
-        The range is None if other tasks may read all times of the task. Return None instead of the list if a file lacks
-        statistics, or if every task has None.
+        The range of a task is None if other tasks may read all of its times. Return None instead of the list if a file
+        lacks statistics, or if the range of every task is None.
         """
         dtype = self.schema.field(time).type
         spans = [span_of(groups, time, dtype, timezone) for groups in self._shared_out]
@@ -105,7 +108,7 @@ class ParquetScan:
 
     @cached_property
     def _shared_out(self) -> list[list[RowGroup]]:
-        """The row groups of each task, in the order of tasks."""
+        """One list of row groups for each task."""
         self.check_times()
         fragments = self._fragments
         with ThreadPoolExecutor(_READERS) as pool:  # This reads the files' footers.
@@ -123,8 +126,9 @@ class ParquetScan:
         return [task for task in tasks if task]
 
     def _count_tasks(self, rows: int) -> int:
-        """Return the number of tasks for a number of rows. By default, this is the number of cores or a multiple of it,
-        but less if a task would have fewer than 250,000 rows.
+        """Return the number of tasks for ``rows`` rows. Without ``rows_per_task``, this is the number of cores, or a
+        multiple of it so that no task has more than 10 million rows. It is smaller if tasks would otherwise have fewer
+        than 250,000 rows.
         """
         if self.rows_per_task is not None:
             return max(1, -(-rows // self.rows_per_task))
@@ -140,9 +144,9 @@ class ParquetScan:
         function: Callable[[Batches, int], Batches],
         schema: pa.Schema,
     ) -> DataFrame:
-        """Return a DataFrame with the batches of ``schema`` that ``function`` returns. In each task, the function
-        receives the batches of the task, with only the named columns, and the index of the task. Texts in the columns
-        ``keys`` are dictionary-encoded.
+        """Return a DataFrame of ``schema``. Each task calls ``function`` with the batches of its row groups, which have
+        only the named ``columns``, and with the index of the task; ``function`` yields the batches of the DataFrame.
+        Texts in the columns ``keys`` are dictionary-encoded.
         """
         tasks = self.tasks
         plain = without_folders(keys, (piece.folders for task in tasks for piece in task))

@@ -25,9 +25,13 @@ class Content(IntEnum):
 
     ROWS = 0  # input rows
     STATES = 1  # partial states, to be merged with others
-    RESULTS = 2  # Complete results of the plan.
-    RECEIPT = 3  # A message without rows: the number of messages of a task, see `spark_udaf.plan.conservation`.
-    EMPTY = 4  # A message without rows, for a group without keys, which has a result even if there are no rows.
+    RESULTS = 2  # results of the plan, which are not merged with others
+    # a message without rows, which contains the number of messages that a task sent to the shard; see
+    # `spark_udaf.plan.conservation`
+    RECEIPT = 3
+    # a message without rows; it is sent if there is only one group, without keys, which has a result even if there are
+    # no rows
+    EMPTY = 4
 
 
 def read_message(message: pa.Buffer | bytes, schema: pa.Schema) -> pa.RecordBatch:
@@ -49,11 +53,12 @@ def empty_message(spark: SparkSession, shard: int) -> DataFrame:
 def shard_messages(
     table: pa.Table, together: Sequence[pa.Array], numbers: NDArray[np.int32], content: Content
 ) -> Iterator[pa.RecordBatch]:
-    """Yield batches of messages, one message for each shard that has rows in ``table``.
+    """Yield batches of messages. There is one message for each shard to which ``table`` has rows.
 
-    The shard of a row depends on its values in the arrays ``together``; without arrays, all rows are in the first
-    shard. ``numbers`` contains the number of each shard, and ``content`` is the kind of the rows. The rows of a shard
-    are one binary value, so that the JVM moves a few large values. Small messages are in the same batch.
+    ``together`` contains the columns whose values determine the shard of a row; if it is empty, all rows are in the
+    first shard. ``numbers`` contains the number of each shard, and ``content`` is the kind of the rows. The rows of a
+    shard are one binary value, because the JVM moves a few large values faster than many rows. Small messages are in
+    the same batch.
     """
     if not table.num_rows:
         return

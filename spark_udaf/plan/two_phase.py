@@ -49,11 +49,12 @@ from spark_udaf.versions.same_version import TaskFunction
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
 
-# The size of the states that a task keeps in memory before it sends them, in bytes. A worker runs one task per core.
+# The maximum size in bytes of the states that a task keeps in memory before it sends them. A worker runs one task per
+# core.
 MOST_BYTES = 1 << 26
 # The minimum number of shards, so that the states of one shard fit into memory even if there are few partitions.
 _MIN_SHARDS = 64
-SHARDS = "shards"  # The name of a column of results, which contains the numbers of the shards that were merged.
+SHARDS = "shards"  # the name of a column of results; it contains the numbers of the shards whose states were merged
 _ROWS_PER_BATCH = 2000  # The number of states that are passed to the JVM at once. They take some megabytes.
 
 
@@ -213,7 +214,7 @@ class TwoPhases:
     finishes: bool = False
     read: Callable[[pa.Table], pa.Table] = identity
     one_group: bool = False
-    sharded: DataFrame | None = None  # The shuffled messages. None if they are not planned yet.
+    sharded: DataFrame | None = None  # the messages after the shuffle; None if they are not planned yet
 
     @cached_property
     def partitions(self) -> int:
@@ -226,11 +227,11 @@ class TwoPhases:
 
     @cached_property
     def numbers(self) -> NDArray[np.int32]:
-        """For each shard, the number that the shuffle hashes to choose a partition."""
+        """The number of each shard. Spark hashes this number to choose the partition of the shard."""
         return shard_numbers(self.partitions * -(-_MIN_SHARDS // self.partitions), self.partitions)
 
     def then(self, read: Callable[[pa.Table], pa.Table], result: pa.Schema) -> TwoPhases:
-        """Return the plan that applies ``read`` to the result in the same tasks."""
+        """Return a plan with the schema ``result``. Its tasks call ``read`` with each table of results of this plan."""
         before, states = self.read, self.result
         # With `finishes`, the shuffle of this plan contains its results, to which `read` was not applied.
         sharded = None if self.finishes else self.sharded
@@ -266,8 +267,8 @@ def as_states(tables: Iterator[pa.Table]) -> Iterator[tuple[Content, pa.Table]]:
 
 
 def as_contents(tables: Iterator[tuple[bool, pa.Table]]) -> Iterator[tuple[Content, pa.Table]]:
-    """Yield pairs of a `Content` and a table. ``tables`` has the pairs that `adaptive_states` yields, whose first value
-    is true for states and false for rows.
+    """Yield pairs of a `Content` and a table. ``tables`` contains pairs from `adaptive_states`: a bool, which is true
+    for states and false for rows, and a table.
     """
     return ((Content(reduced), table) for reduced, table in tables)
 
@@ -291,8 +292,8 @@ def keys_as_in_states(keys: Mapping[str, pa.Array]) -> list[pa.Array]:
 
 
 def _sharded(plan: TwoPhases) -> DataFrame:
-    """Return a DataFrame of the messages that the first phase sends, after the shuffle. They contain states, rows or
-    results, and are ordered by shard in each partition.
+    """Return a DataFrame with the messages of the first phase after the shuffle. Messages contain states, rows or
+    results. Each partition is ordered by shard.
     """
     numbers, partitions, source_partitions = plan.numbers, plan.partitions, plan.source.partitions
     reduce, partial, unreduced, shard_by = plan.reduce, plan.partial, plan.unreduced, plan.shard_by
@@ -363,9 +364,9 @@ def _second(plan: TwoPhases) -> Callable[[Batches], Batches]:
 
 
 def _with_shards(table: pa.Table | None, result: pa.Schema, messages: Sequence[Message]) -> pa.Table:
-    """Return the table with a column whose first row lists the shards of the messages. Its other rows are empty lists.
-    Without a table, because the messages contain no states, the result has one row, in which all other columns are
-    null.
+    """Return the table with the additional column ``shards``. Its first row contains the list of the shards of the
+    messages, and the other rows contain empty lists. If ``table`` is None, because the messages contain no states,
+    return one row in which all other columns are null.
     """
     if table is None:
         table = pa.table({name: pa.nulls(1, result.field(name).type) for name in result.names if name != SHARDS})
@@ -388,8 +389,8 @@ def _messages(batches: Batches) -> Iterator[Message]:
 
 
 def _whole_shards(messages: Iterable[Message]) -> Iterator[list[Message]]:
-    """Yield lists of messages. A list contains all messages of one or more shards, and, except for the last list, at
-    least `MOST_BYTES` bytes. ``messages`` must be ordered by shard.
+    """Yield lists of messages. Each list contains all messages of one or more shards. Each list except the last one has
+    at least `MOST_BYTES` bytes. ``messages`` must be ordered by shard.
     """
     messages_of_shards: list[Message] = []
     size, last = 0, None

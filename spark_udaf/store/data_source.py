@@ -56,7 +56,7 @@ class TiltframeSource(DataSource):
         return TiltframeReader(query, to_arrow_schema(schema), rows_per_task)
 
     def streamReader(self, schema: StructType) -> DataSourceStreamReader:
-        """Return a reader that refuses to stream when Spark asks it for an offset."""
+        """Return a reader that raises an error when Spark asks it for an offset, because a store cannot be streamed."""
         return NoStream()
 
     def writer(self, schema: StructType, overwrite: bool) -> DataSourceWriter:

@@ -20,7 +20,7 @@ _BATCH_ROWS = 10_000  # The number of results that are passed to the JVM at once
 def read_range(query: PlannedQuery, within: Range, schema: pa.Schema) -> Iterator[pa.RecordBatch]:
     """Yield the results or states of the windows that start in the range ``within``, as batches of ``schema``."""
     tune_worker()
-    results = query.read(within)  # without warnings of expired windows, which the column `partial` marks
+    results = query.read(within)  # This does not emit warnings of expired windows; the column `partial` marks them.
     yield from unsliced_batches(as_schema(results, schema), _BATCH_ROWS)
 
 

@@ -46,11 +46,11 @@ _CALLS: dict[type[exp.Expr], Callable[[str], Measure]] = {
     exp.Min: aggr.min,
     exp.Max: aggr.max,
 }
-_COMPARING = (  # Expressions that are allowed in a condition on keys.
+_COMPARING = (  # the expressions of sqlglot that are allowed in a condition on keys
     *(exp.Column, exp.Identifier, exp.Literal, exp.Paren, exp.Null, exp.And, exp.Or, exp.Not, exp.Is, exp.In),
     *(exp.Between, exp.EQ, exp.NEQ, exp.GT, exp.GTE, exp.LT, exp.LTE),
 )
-_SUPPORTED = (  # Expressions that are allowed around groups and aggregates.
+_SUPPORTED = (  # the expressions of sqlglot that may contain groups and aggregates
     *(*_COMPARING, exp.Alias, exp.Boolean, exp.Dot, exp.Ordered, exp.Add, exp.Sub, exp.Mul, exp.Div, exp.Neg),
     *(exp.Order, exp.Having, exp.Limit, exp.Coalesce),
 )
@@ -114,8 +114,8 @@ def store_sql(query: str, store: FrameStore, spark: SparkSession | None = None, 
 
 
 class _Rewritten:
-    """A query of a table, rewritten as a query of the results of a store, in which each group and each aggregate is a
-    column.
+    """A query of a table that was rewritten as a query of the results of a store. In these results, each group and each
+    aggregate of the query is a column.
     """
 
     def __init__(self, store: FrameStore, table: StructType, select: exp.Select, exact: bool) -> None:
@@ -214,7 +214,9 @@ class _Rewritten:
         return (bounds[0], bounds[1]) if any(bounds) else None, " AND ".join(conditions) or None
 
     def _same_type(self, comparison: exp.Expr) -> bool:
-        """Return whether texts are only compared with texts, and integers with integers, so that no cast is needed."""
+        """Return whether a comparison needs no cast, because it compares texts only with texts, or integers only with
+        integers.
+        """
         kinds = [self.types[column.name.lower()] for column in comparison.find_all(exp.Column)]
         literals = list(comparison.find_all(exp.Literal))
         if all(isinstance(kind, StringType) for kind in kinds):
@@ -245,9 +247,7 @@ class _Rewritten:
         return text_of(clause.transform(replaced))
 
     def _aggregate(self, call: exp.AggFunc) -> str:
-        """Return the name of the column of an aggregate, for which a measure with the same meaning and type
-        is added.
-        """
+        """Add a measure with the meaning and type of an aggregate, and return the name of its column."""
         calls = _CALLS if self.exact else _CALLS | {exp.Avg: aggr.avg}
         column, make = call.this, calls.get(type(call))
         counts_rows = type(call) is exp.Count and isinstance(column, exp.Star | exp.Literal) and not call.expressions

@@ -47,15 +47,16 @@ def _load(spark: SparkSession, options: dict[str, str]) -> DataFrame:
         return _map_ranges(spark, options)
     with raise_task_error():
         table = spark.read.format(SOURCE_NAME).options(**options).load()
-        _ = table.schema  # Spark Connect analyzes lazily
+        _ = table.schema  # on Spark Connect, errors are raised when the schema is read
     return table
 
 
 def _map_ranges(spark: SparkSession, options: dict[str, str]) -> DataFrame:
-    """Return the DataFrame of a query without a data source. Each task reads one range of windows.
+    """Return a DataFrame with the results or states of a query, for a PySpark without data sources. Each task reads one
+    range of windows.
 
-    The ranges are determined now and cover the complete range of the query, so that windows which are added later are
-    read as well.
+    The bounds of the ranges are computed now. Together they cover the complete range of the query, so that windows
+    which are added to the store later are read as well.
     """
     query, rows_per_task = from_options(options)
     ranges = query.partitions(rows_per_task)

@@ -188,15 +188,15 @@ class Change(Protocol[Result]):
         """The frame of the store."""
 
     def write(self, states: pa.Table) -> str:
-        """Write states as parts of the store, and return their receipt."""
+        """Write a table of states as parts of the store, and return a receipt, which `commit` accepts."""
 
     def commit(self, receipts: Iterable[str]) -> Result:
         """Commit the states that belong to the receipts."""
 
 
 def _write_states(source: Source, states_schema: pa.Schema, change: Change[Result]) -> Result:
-    """Shuffle states by key and coarsest window, write them in tasks, and commit them. Return the result of
-    the commit.
+    """Shuffle states by key and coarsest window, write them in the tasks by ``change.write``, and commit them on the
+    driver. Return the result of ``change.commit``.
     """
     frame = change.frame
     sharded = states_schema.insert(0, pa.field(COARSE, INSTANT))
@@ -206,7 +206,7 @@ def _write_states(source: Source, states_schema: pa.Schema, change: Change[Resul
             states = as_schema(table, states_schema)
             checked_instants(states, START)
             for at, name in enumerate(states_schema.names):
-                if name in frame.keys:  # so that equal zeros and equal NaN have equal bits
+                if name in frame.keys:  # in a key column, -0.0 becomes 0.0, and every NaN has the same bits
                     states = states.set_column(at, name, key_column(states.column(name)))
             yield with_coarsest(states, frame)
 
@@ -313,8 +313,8 @@ def _roll_up_into(
         return _receipt(change.write_rolled_up(joined(levels, change.frame)))
 
     def plan() -> TwoPhases:
-        # A task before the shuffle may run again after some of its output was read, so it must not write into the
-        # store.
+        # Spark may repeat a task before the shuffle although other tasks have read a part of its output. Only tasks
+        # after the shuffle may therefore write into the store.
         return plan_rollup(source, schema, change.frame, then=then, result=RECEIPTS, finishes=False)
 
     receipts = _receipts(plan)
@@ -335,8 +335,8 @@ def _receipt(receipt: str) -> pa.Table:
 
 
 def _receipts(plan: Callable[[], TwoPhases]) -> list[str]:
-    """Run the job, and return the receipts of its tasks. Raise `NotConserved` unless each shard is in the
-    results once.
+    """Run the job of the plan, and return the receipts of its tasks. Raise `NotConserved` unless the results contain
+    each shard exactly once.
     """
     with raise_task_error():
         job = plan()
@@ -408,7 +408,8 @@ def backfill(
 
     def add(_: object, time_range: Range, by: str, number: int, recorded: Mapping[str, Any] | None) -> bool:
         low, high = (F.lit(_EPOCH + dt.timedelta(microseconds=at)) for at in time_range)
-        # Rows without a time are in every range, so that the rollup raises an error instead of skipping them.
+        # Rows without a time are included in every range. The rollup then raises an error for them, and does not skip
+        # them.
         chosen = ((F.col(time) >= low) & (F.col(time) < high)) | F.col(time).isNull()
         return rollup_into(rows.where(chosen), store, by, number, recorded=recorded, scan=scan)
 

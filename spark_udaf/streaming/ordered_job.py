@@ -28,7 +28,7 @@ from tiltframe.ordered.query import OrderedQuery
 from tiltframe.streaming import OrderedStream
 from tiltframe.streaming.saved import Saved
 
-_TASK = 1 << 32  # the maximum number of messages of a task
+_TASK = 1 << 32  # the maximum number of messages of a task; the messages of task n have positions from n * _TASK
 
 
 @dataclass(frozen=True)
@@ -47,7 +47,9 @@ class OrderedJob(Job):
 
     @cached_property
     def inside(self) -> OrderedQuery:
-        """The query that runs in a shard. Its keys are columns, also those that are expressions in `query`."""
+        """The query that a shard runs. In contrast to `query`, all of its keys are names of columns; for a key that is
+        an expression, this is the column with its values.
+        """
         return self.query.ordered_by(computed(self.query.order))
 
     @property
@@ -88,7 +90,7 @@ class OrderedJob(Job):
                 yield pa.RecordBatch.from_arrays([*messages.columns, places], schema=IN)
 
     def begun(self) -> OrderedStream:
-        """Return the stream of a new shard, in which the types of all columns are known."""
+        """Return the `OrderedStream` of a new shard. The types of its columns are known before the first row."""
         stream = OrderedStream(self.kind.of(self.inside))
         stream.add_rows(self.rows.empty_table())
         return stream

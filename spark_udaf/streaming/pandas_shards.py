@@ -24,7 +24,9 @@ class PandasShardWindows(SentWithVersion, StatefulProcessor):
     """`spark_udaf.streaming.shards.ShardWindows` with pandas DataFrames in place of rows."""
 
     def __init__(self, job: ShardJob | OrderedJob, timers: str) -> None:
-        """Store the job and Spark's name of the clock for timers. Spark sends both to the tasks."""
+        """Store the job, and the name of the clock that timers follow, as `_timers` of `spark_udaf.streaming.stream`
+        returns it. Spark sends both to the tasks.
+        """
         self._shards = ShardWindows(job, timers)
         self._names = (OUT, *names_of(job.levels))
 
@@ -58,7 +60,9 @@ def _rows(frames: Iterator[pd.DataFrame]) -> Iterator[Row]:
 
 
 def _without_nan(values: Mapping[str, Any]) -> dict[str, Any]:
-    """Return values with None for NaN, by which pandas replaces null, and with ``int`` for whole numbers."""
+    """Return the values of a row as Spark sent them: None in the place of NaN, and ``int`` in the place of ``float``.
+    pandas converts nulls to NaN, and whole numbers in columns with nulls to floats.
+    """
     return {name: _number(value) if isinstance(value, float) else value for name, value in values.items()}
 
 

@@ -23,8 +23,8 @@ if TYPE_CHECKING:
     from pyspark.sql import SparkSession
     from pyspark.sql.streaming.query import StreamingQuery
 
-# The store and stream of each query id. This is not an attribute of the query, because Spark creates new StreamingQuery
-# objects.
+# Query id -> the store and the name of the stream. The query itself cannot have these attributes, because Spark creates
+# new StreamingQuery objects for the same query.
 _started: dict[str, tuple[FrameStore, str]] = {}
 
 
@@ -52,7 +52,7 @@ def writer_of(stream: str, query_id: str) -> str:
 
 
 def recorded_ids(store: FrameStore, stream: str) -> list[str]:
-    """Return the ids of the queries that have written a stream into a store, the first one first."""
+    """Return the ids of the queries that have written a stream into a store. The first query is the first element."""
     ids: list[str] = store.recorded([record_of(stream)]).get(record_of(stream), [])
     return ids
 

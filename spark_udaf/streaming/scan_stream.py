@@ -47,7 +47,7 @@ from spark_udaf.plan.shards import shard_numbers
 from spark_udaf.versions.same_version import TaskFunction
 from tiltframe.event_time import INSTANT, event_times
 
-# A function that receives the batches of a task and the index of the task, and returns batches of messages.
+# A function with two parameters, the batches of a task and the index of the task. It returns batches of messages.
 Reduce: TypeAlias = Callable[[Batches, int], Batches]
 # A function that receives the names of all columns, and returns the names of the columns to read.
 Read: TypeAlias = Callable[[Sequence[str]], Sequence[str]]
@@ -62,8 +62,8 @@ _LATEST = pa.field("latest", INSTANT)
 class Arriving:
     """The files that arrive in a folder, and the columns and rows to read. The object can be pickled."""
 
-    folder: str  # A path or URI for Spark.
-    place: str  # The path of the folder in ``filesystem``.
+    folder: str  # the path or URI of the folder, as Spark reads it
+    place: str  # the path of the folder in ``filesystem``
     filesystem: fs.FileSystem
     schema: pa.Schema  # The schema of the rows, including columns of partitioned folders.
     filters: pc.Expression | None  # A condition on rows. None selects all rows.
@@ -84,7 +84,8 @@ class Arriving:
         return self.place.rstrip("/") + inside
 
     def share(self, lengths: Mapping[str, int], share: int, shares: int) -> list[Piece]:
-        """Return the pieces that the task with the index ``share`` of ``shares`` tasks reads.
+        """Return the parts of the files of a batch that one of several tasks reads. ``share`` is the index of the task,
+        and ``shares`` is the number of tasks.
 
         ``lengths`` maps the path of each file to its size in bytes.
         """
@@ -144,11 +145,12 @@ class ParquetStream:
         reduce: Reduce,
         schema: pa.Schema,
     ) -> DataFrame:
-        """Return a streaming DataFrame with the messages of ``schema`` that ``reduce`` returns. In each task, it
-        receives the rows of the task's share of a batch, with the named columns only, and the index of the share.
+        """Return a streaming DataFrame of messages with the columns of ``schema``. Each task calls ``reduce`` with the
+        rows of its share of the batch, which have only the named columns, and with the index of the share; ``reduce``
+        yields batches of messages.
 
-        Each message is sent with the latest event time that its task has read, from which Spark computes the watermark.
-        Dates are days in ``timezone``.
+        With each message, a task sends the latest event time that it has read so far. Spark computes the watermark from
+        these times. Dates are days in ``timezone``.
         """
         arriving, tasks = self.arriving, self.tasks
         numbers = shard_numbers(tasks, tasks).tolist()
@@ -199,11 +201,12 @@ class ParquetStream:
 def share_of(
     lengths: Sequence[int], sizes: Callable[[int], Sequence[int]], share: int, shares: int
 ) -> list[tuple[int, list[int] | None]]:
-    """Return the files and row groups that one of several tasks reads, so that all tasks read about the same bytes.
+    """Return the files and row groups that task ``share`` of ``shares`` tasks reads. All tasks read about the same
+    number of bytes, and each row group is read by one task.
 
-    The result contains pairs of the index of a file and the indices of its row groups, or None for the complete file.
-    Each row group is in one share. ``lengths`` are the sizes of the files in bytes. ``sizes`` receives the index of a
-    file and returns the sizes of its row groups; it is called only for files that several tasks share.
+    The result is a list of pairs: the index of a file, and the indices of its row groups, or None for the complete
+    file. ``lengths`` contains the size of each file in bytes. ``sizes`` receives the index of a file, and returns the
+    sizes of its row groups in bytes; it is called only for a file that several tasks read.
 
     >>> groups = lambda at: [10, 10, 10]
     >>> [share_of([5, 30], groups, share, 2) for share in range(2)]

@@ -36,11 +36,12 @@ from tiltframe.streaming import EmitPolicy, LatePolicy, OpenWindows, OrderedStre
 from tiltframe.streaming.saved import OtherSavedFrame, Saved
 from tiltframe.streaming.stream_rules import CHANGE, DROPPED
 
-# A column of messages. It contains the start of the newest window of a batch, or, for ordered windows, the position of
-# the message.
+# The name of a column of messages. For time windows, it contains the start of the newest window of a batch in
+# microseconds UTC. For ordered windows, it contains the position of the message among all messages of the batch.
 NUMBER = "number"
 IN = MESSAGE.append(pa.field(NUMBER, pa.int64()))  # the schema of messages to a shard
-OUT = "message"  # the output column with the emitted messages of a shard; further columns contain its metrics
+# the name of the column of output with emitted messages; the other columns contain the metrics of a shard
+OUT = "message"
 
 _MESSAGE_BYTES = 1 << 24  # The maximum size of a message with emitted states.
 OBSERVED = "tiltframe"  # the name of a stream's metrics in Spark's progress
@@ -89,8 +90,9 @@ class Job:
         raise NotImplementedError
 
     def reduced(self, batches: Batches, task: int) -> Batches:
-        """Yield messages to shards with the rows of a partition or their states, and then one receipt per shard. The
-        first task also sends an empty message to every shard, so that Spark calls each shard.
+        """Yield the messages of a task to the shards, and then one receipt per shard. The messages contain the rows of
+        the partition, or states that are reduced from them. The first task also sends a message without rows to every
+        shard, so that Spark calls each shard.
         """
         return with_receipts(self._messages(batches, task), self.numbers, task, IN)
 
@@ -98,7 +100,9 @@ class Job:
         raise NotImplementedError
 
     def received(self, shard: object, rows: Iterable[Row]) -> list[Row]:
-        """Return the messages of a batch without receipts. Raise ``NotConserved`` if messages are missing."""
+        """Return the messages of a batch for one shard, without receipts. Raise ``NotConserved`` if messages are
+        missing or repeated.
+        """
         rows = list(rows)
         Received(None, None).check(
             [Message(shard, row.message, row.content, row.rows) for row in rows if row.message is not None]
@@ -106,8 +110,8 @@ class Job:
         return [row for row in rows if row.content != Content.RECEIPT]
 
     def _waking(self, number: int | None) -> pa.RecordBatch:
-        """Return empty messages, one for each shard, so that Spark calls every shard. ``number`` is their value in the
-        column `NUMBER`.
+        """Return a batch with one message without rows for each shard, so that Spark calls every shard. ``number`` is
+        the value of the messages in the column `NUMBER`.
         """
         nothing = [pa.nulls(len(self.numbers), field.type) for field in list(MESSAGE)[1:]]
         repeated = pa.array([number] * len(self.numbers), pa.int64())
@@ -143,7 +147,7 @@ class ShardJob(Job):
 
     @cached_property
     def partial_frame(self) -> TiltFrame:
-        """The frame by which tasks reduce rows before the shuffle."""
+        """The frame that tasks use to reduce rows to states before the shuffle."""
         return self._no_windows().partial_frame
 
     @cached_property
@@ -193,8 +197,8 @@ class ShardJob(Job):
             yield self._waking(newest)
 
     def begun(self) -> OpenWindows:
-        """Return the windows of a new shard. The types of their states are set, so that the levels can follow the
-        watermark before the first row.
+        """Return the windows of a new shard. The types of their states are already set, so that its levels can be
+        closed by the watermark before the first row arrives.
         """
         return self._typed(self._no_windows())
 
@@ -222,8 +226,8 @@ class ShardJob(Job):
                 )
 
     def _typed(self, windows: OpenWindows) -> OpenWindows:
-        """Return the windows. If the types of their states are unknown, an empty table is added, which sets the types,
-        also those of added measures.
+        """Return the windows unchanged if the types of their states are known. Otherwise, add an empty table first,
+        which sets the types, also those of added measures.
         """
         if not windows.typed:
             windows.add(self.partial.empty_table())
@@ -266,12 +270,14 @@ class ShardJob(Job):
         return as_schema(table, result)
 
     def _as_emitted(self, dropped: pa.Table) -> pa.Table:
-        """Return the states of dropped rows with the columns of emitted states."""
+        """Return the states of dropped late rows as a table with the columns of emitted states, such as level and
+        reason.
+        """
         finest, same = self.frame.levels[0].name, {REASON: DROPPED, REVISION: 0, PARTIAL: False, CHANGE: 1}
         table = dropped.append_column(LEVEL, pa.array([finest] * dropped.num_rows))
         for field in self.emitted:
             if field.name not in table.column_names:
-                values = [same.get(field.name)] * dropped.num_rows  # the columns that policies add are null
+                values = [same.get(field.name)] * dropped.num_rows  # null in the columns that policies add
                 table = table.append_column(field, pa.array(values, field.type))
         return table
 
@@ -279,7 +285,9 @@ class ShardJob(Job):
         return OpenWindows(self.frame, self.emit, self.late, max_keys=self.max_keys, beyond=self.beyond)
 
     def _located(self, table: pa.Table, reduced: bool) -> tuple[pa.Table, list[pa.Array]]:
-        """Return states or rows in the schema of messages, and the columns from which their shards are computed."""
+        """Return two values: the table of states (``reduced``) or rows with the schema of messages, and the list of the
+        columns whose values determine the shard of each row.
+        """
         if reduced:
             table = as_schema(table, self.partial)
             return table, [one_array(table.column(name)) for name in self.frame.keys]
@@ -287,7 +295,9 @@ class ShardJob(Job):
         return table, keys_as_in_states(keyed(table, self.frame.keyed_by, (), self.frame.timezone).keys)
 
     def _newest(self, table: pa.Table, reduced: bool) -> int:
-        """Return the start of the newest window of the finest level that has states or rows, in microseconds UTC."""
+        """Return the start, in microseconds UTC, of the newest window of the finest level in a table of states
+        (``reduced``) or rows.
+        """
         if reduced:
             return int(instants_of(table).max())
         return int(

@@ -28,7 +28,8 @@ from tiltframe.streaming.saved import Saved, read_head
 from tiltframe.streaming.stored import StoredTable
 
 _PIECE_BYTES = 1 << 22  # The maximum size of one value in Spark's state.
-# Smaller blocks are stored together in one value, because a call of the store costs more than their bytes.
+# The size from which a block has values of its own. Smaller blocks are stored together in one value, because a call of
+# the state store takes longer than reading their bytes.
 _SMALL_BYTES = 1 << 18
 _PLACE = StructType([StructField("block", StringType()), StructField("piece", IntegerType())])
 _PIECE = StructType([StructField("piece", BinaryType())])
@@ -42,7 +43,9 @@ class ShardWindows(SentWithVersion, StatefulProcessor):
     """
 
     def __init__(self, job: ShardJob | OrderedJob, timers: str) -> None:
-        """Store the job, and Spark's name for the clock of timers. Spark sends the processor to the tasks."""
+        """Store the job, and the name of the clock that timers follow, as `_timers` of `spark_udaf.streaming.stream`
+        returns it. Spark sends the processor to the tasks.
+        """
         self._job, self._timers = job, timers
 
     def init(self, handle: StatefulProcessorHandle) -> None:
@@ -95,7 +98,7 @@ class ShardWindows(SentWithVersion, StatefulProcessor):
         return windows, state.blocks, timer
 
     def _block(self, name: str, size: int, checksum: int) -> StoredTable:
-        """Return a block that is read from Spark's state when it is needed."""
+        """Return a block whose bytes are read from Spark's state only when they are needed."""
 
         def fetch() -> bytes:
             pieces = (self._pieces.getValue((name, number)) for number in range(_pieces(size)))
@@ -104,13 +107,13 @@ class ShardWindows(SentWithVersion, StatefulProcessor):
         return StoredTable(size, checksum, fetch)
 
     def _put(self, state: Saved, before: Mapping[str, StoredTable]) -> bytes:
-        """Write the blocks that have changed since ``before``, remove the pieces that are not used any more, and return
-        the bytes of all small blocks, joined.
+        """Write each large block of ``state`` that has changed since ``before``, and remove the pieces that are not
+        used any more. Return the bytes of all small blocks, one after the other.
         """
         small, were_small = _small(state.blocks), _small(before)
         together = b"".join(
             block.data for name, block in state.blocks.items() if name in small
-        )  # Blocks that are not in memory are read from Spark's state here.
+        )  # a block that is not in memory is read from Spark's state here
         for name, block in state.blocks.items():
             if name not in small and (block is not before.get(name) or name in were_small):
                 for number in range(_pieces(block.size)):

@@ -42,7 +42,7 @@ _PROVIDER = "spark.sql.streaming.stateStore.providerClass"
 _ROCKS = "org.apache.spark.sql.execution.streaming.state.RocksDBStateStoreProvider"
 _CHANGELOG = "spark.sql.streaming.stateStore.rocksdb.changelogCheckpointing.enabled"
 _ROWS_PER_BATCH = 2000  # The number of emitted rows that are passed to the JVM at once.
-_numbers = itertools.count(1)  # Numbers from which the names of the streams of this process are formed.
+_numbers = itertools.count(1)  # a counter; the default name of a stream ends with its next number
 _WATERMARK = "spark.watermarkDelayMs"  # The key in a column's metadata that contains the delay of its watermark.
 
 
@@ -218,7 +218,9 @@ def _messages(
 
 
 def _not_ahead(batches: Batches, query: TiltFrame | OrderedQuery, ahead: str) -> Batches:
-    """Yield the batches. Raise ``ValueError`` if the time of a row is further ahead of the clock than ``ahead``."""
+    """Yield the batches unchanged. Raise ``ValueError`` if the time of a row is later than the present time plus the
+    duration ``ahead``.
+    """
     for batch in batches:
         if ahead != NONE and batch.num_rows:
             times = event_times(batch.column(query.time), query.time, query.timezone)

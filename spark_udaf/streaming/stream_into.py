@@ -165,7 +165,7 @@ class _Batches:
             delay_us=self.delay_us,
         )
         if self.compact_every is not None and (number + 1) % self.compact_every == 0:
-            compact_or_warn(self.store)  # Open windows, which have most of the parts, are compacted too.
+            compact_or_warn(self.store)  # This also compacts open windows, to which most of the parts belong.
 
 
 def _missing_batches(into: _Batches, writer: str, number: int, last: int | None) -> str:

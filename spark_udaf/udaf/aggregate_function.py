@@ -37,8 +37,8 @@ if TYPE_CHECKING:
 
 _TIME = pa.timestamp("us", "UTC")
 _MERGED_AT_ONCE = 64  # the number of states of one group that are merged at once
-# One type for each kind of input. If the results for these types have different types, the type of the result depends
-# on the input.
+# One type for each kind of input. If the results for two of these types have different types, the type of a result
+# depends on the type of the column.
 _KINDS = [pa.float64(), pa.int64(), pa.decimal128(10, 2), _TIME, pa.string(), pa.date32(), pa.bool_(), pa.binary()]
 
 
@@ -62,7 +62,9 @@ class UdafSpec:
     dtype: pa.DataType | None  # the type of the column; None if the type of the result does not depend on it
     states: bool = False  # return the state instead of the result
     weighted: bool = False  # whether another column contains the weights of rows
-    assumed: bool = False  # whether dtype is only a default: numbers are then aggregated in their own type
+    # whether ``dtype`` is only a default, because the type of the column is unknown; numbers are then aggregated in
+    # their own type
+    assumed: bool = False
 
     @property
     def names(self) -> tuple[str, ...]:
@@ -77,8 +79,8 @@ class UdafSpec:
         return state if self.states else self.function.result_type(state)
 
     def of_columns(self, columns: pa.Array, groups: Groups | None = None) -> pa.Array:
-        """Return one result per group. ``columns`` contains the values, or a struct of the columns `names`. By default,
-        all rows are one group.
+        """Return an array with one result per group. ``columns`` is the array of values or, if there are several inputs
+        or weights, an array of structs with the fields `names`. By default, all rows are one group.
         """
         with error_label(self.label):
             return self._read_states(self._reduced_columns(columns, groups))
@@ -87,7 +89,7 @@ class UdafSpec:
         if not self.weighted:
             return self._reduced(columns, None, groups)
         if groups is None:
-            columns = columns.drop_null()  # rows are null if the condition is not true for them
+            columns = columns.drop_null()  # the struct of a row is null if the row does not meet the condition
         inputs = [columns.field(name) for name in self.function.inputs]
         values = inputs[0] if len(inputs) == 1 else pa.StructArray.from_arrays(inputs, names=list(self.function.inputs))
         return self._reduced(values, columns.field(WEIGHT), groups)
@@ -148,7 +150,7 @@ class UdafSpec:
             return self._cast(values, input_type)
         names = self.function.inputs
         parts = [self._cast(values.field(names[0]), self.dtype)]
-        for name in names[1:]:  # the types of further inputs affect states, but not results
+        for name in names[1:]:  # a state contains the types of further inputs; a result does not depend on them
             part = values.field(name)
             if self.states:
                 part = _times(part) if name == EVENT_TIME else self._cast(part, input_type.field(name).type)
@@ -156,7 +158,7 @@ class UdafSpec:
         return pa.StructArray.from_arrays(parts, names=list(names), mask=values.is_null())
 
     def _same_result(self, values: pa.Array) -> bool:
-        """Return whether the result has the type `result` if ``values`` are not cast to ``dtype``.
+        """Return whether the result would have the type `result` even if ``values`` were not cast to ``dtype``.
 
         If ``dtype`` is only a default, this is true for all numbers.
         """
@@ -197,7 +199,9 @@ def groups_of_lists(lists: pa.ListArray) -> tuple[pa.Array, Groups]:
 
 @contextmanager
 def error_label(label: str) -> Iterator[None]:
-    """Within the block, put the call before the message of an error, because Spark's message does not name the call."""
+    """Within the block, add the text ``label``, which names the call, to the beginning of the message of an error,
+    because the message of Spark does not name the call.
+    """
     try:
         yield
     except (TypeError, ValueError, OverflowError) as error:
@@ -282,8 +286,9 @@ def accepts_records(function: Function, dtype: pa.DataType) -> bool:
 
 
 def _input(function: Function, dtype: pa.DataType) -> pa.DataType:
-    """Return the type of the inputs of a function: ``dtype`` if it has one input. Otherwise, return a struct, with
-    ``dtype`` for the first input, and event times or doubles for further inputs.
+    """Return the type of the array that a function with the input type ``dtype`` receives. With one input, this is
+    ``dtype``. Otherwise, it is a struct, with ``dtype`` for the first input, and timestamps or doubles for further
+    inputs.
     """
     if len(function.inputs) == 1:
         return dtype
@@ -338,8 +343,8 @@ def list_udf(reading: UdafSpec) -> Callable[[Column], Column]:
 
 
 def _joined(batches: Iterator[pa.Array]) -> Iterator[pa.Array]:
-    """Yield larger arrays with the values of Spark's small batches. Empty batches are included, because the type of the
-    values is needed even without rows.
+    """Yield arrays of at least `REDUCE_ROWS` values, except for the last one, which are concatenations of the batches
+    of Spark. Empty batches are included, because the type of the values is needed even without rows.
     """
     arrays: list[pa.Array] = []
     rows = 0

@@ -17,7 +17,8 @@ from pyspark.sql import functions as F
 
 from spark_udaf.udaf.list_errors import interval_of, number_of_call
 
-_BYTES_PER_VALUE = 128  # an estimate for the JVM: a boxed value, its place in a growing array, and its serialized copy
+# an estimate of the bytes in the JVM: a boxed value, its place in a growing array, and its serialized copy
+_BYTES_PER_VALUE = 128
 _LEAST_VALUES = 100_000
 _DEFAULT_HEAP = "1g"  # The default memory of an executor, by Spark's documentation.
 _UNITS = {"": 1, "b": 1, "k": 1 << 10, "m": 1 << 20, "g": 1 << 30, "t": 1 << 40}
@@ -39,11 +40,11 @@ def bounded_list(values: Column, label: str) -> Column:
 
 
 def interval_step(label: str, limit: int) -> str:
-    """Return an interval whose sum over rows overflows after about ``limit`` rows, in every ``ANSI`` mode. The error
-    then names the call ``label``.
+    """Return the text of an interval in SQL. Its sum over about ``limit`` rows overflows, with and without ``ANSI``
+    mode. The message of this error is then replaced by one that names the call ``label``.
     """
     most_seconds = (2**63 - 1) // 1_000_000
-    # The microseconds, which contain the number of the call, make the interval longer by less than a second.
+    # The interval also has microseconds, which contain the number of the call and amount to less than a second.
     seconds = most_seconds // limit - 1
     return interval_of(seconds, number_of_call(label, limit))
 

@@ -171,8 +171,8 @@ def _reading(call: Call, type: DataType | str | None, df: DataFrame | None) -> U
 
 
 def _column(call: Call, read: UdafSpec, groups: Literal["large"] | None) -> Column:
-    """Return the Column of a call. Its method ``over`` uses a function without lists, because Spark cannot collect
-    lists over windows.
+    """Return the Column with the results of a call. Its method ``over`` uses `grouped_udaf`, which does not need lists,
+    because Spark cannot collect lists over windows.
     """
     explain_task_errors()
 
@@ -180,7 +180,7 @@ def _column(call: Call, read: UdafSpec, groups: Literal["large"] | None) -> Colu
         return grouped_udaf(read)(call.input_column, window)
 
     if isinstance(call.function, aggr.Count) and call.weight is None:
-        counted = F.count(call.input_column)  # Spark's own function counts the same rows
+        counted = F.count(call.input_column)  # Spark's function returns the same count, and needs no Python
         return _named(counted.alias(call.label), call, call.label, counted.over)
     make = iterating_udaf if groups == "large" else list_udf
     return _named(make(read)(call.input_column).alias(call.label), call, call.label, over)

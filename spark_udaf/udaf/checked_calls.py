@@ -44,7 +44,7 @@ class _Call:
 def check_calls(
     spark: SparkSession, query: str, functions: Mapping[str, Function], makers: Mapping[str, Family]
 ) -> None:
-    """Run the calls in a query whose functions aggregate rows, each over an empty list.
+    """Check the calls in a query whose functions aggregate rows: run each of them over an empty list.
 
     Parameters
     ----------
@@ -61,7 +61,7 @@ def check_calls(
     try:
         tree = sqlglot.parse_one(query, read="spark")
     except sqlglot.errors.SqlglotError:
-        return  # Spark reports the error
+        return  # Spark raises the error for a query that it cannot parse
     for node in tree.find_all(exp.Anonymous):
         name = node.name.lower()
         if name not in functions or name.endswith("_merge") or name == f"aggr_{aggr.Count.name}":
@@ -77,14 +77,14 @@ def check_calls(
         dtype = types[0] if len(types) == 1 else pa.struct(list(zip(call.rows, types, strict=True)))
         try:
             function(_empty_list(dtype), *map(_constant, call.parameters), **_constants(call.named))
-        # The message must name the function in the query, not the function that reads lists.
+        # The message names the function that reads lists. It is changed to the name in the query.
         except (TypeError, ValueError, OverflowError) as error:
             raise with_text(error, str(error).replace(f"{name}{LIST}", name)) from None
 
 
 def _read(name: str, node: exp.Anonymous, function: Function) -> _Call | None:
-    """Return the columns and parameters of a call in a query. Return None if the call has no columns, or a parameter
-    that is not a literal.
+    """Return the call in a query as a `_Call`. Return None for a call without arguments or with ``*``, and for a
+    parameter that is not a literal.
     """
     positional: list[Any] = []
     named: dict[str, Any] = {}

@@ -196,8 +196,8 @@ class Grouped:
         return answers.where(F.expr(having) if isinstance(having, str) else having)
 
     def _answers(self, calls: Mapping[str, Call | Measure], with_set: bool = False) -> DataFrame:
-        """Return keys and results of calls. If ``with_set`` is true, the last column is the number of
-        the grouping set.
+        """Return a DataFrame with the keys and the results of calls. If ``with_set`` is true, its last column is the
+        number of the grouping set of each row.
         """
         evaluated = _Columns(self.df, calls.values())
         keys = evaluated.keys(self.keys)
@@ -361,17 +361,17 @@ class _Key:
 
 
 class _Columns:
-    """The columns that Spark evaluates: keys, inputs and conditions, and columns that the SQL texts of `aggr` calls
-    use.
+    """The columns that Spark evaluates before it sends rows to Python: keys, inputs and conditions of calls, and the
+    columns that conditions in SQL of `aggr` calls name.
     """
 
     def __init__(self, df: DataFrame, calls: Iterable[Call | Measure]) -> None:
         self._df = self._rows_in = df
         self._evaluated: dict[str, Expression] = {}
         self._inputs: list[str] = []
-        self._texts: dict[str, str] = {}  # the text of an input -> its column
+        self._texts: dict[str, str] = {}  # the SQL text of an input -> the quoted name of its column
         read = {name for call in calls if isinstance(call, Measure) for name in _names_in_condition(call)}
-        self._read = read.intersection(df.columns)  # columns that conditions in SQL name, so they are not renamed
+        self._read = read.intersection(df.columns)  # The columns that conditions in SQL name. They are not renamed.
 
     def keys(self, keys: Sequence[Expression]) -> list[_Key]:
         """Return the keys, and add their columns to those that Spark evaluates.
@@ -395,7 +395,7 @@ class _Columns:
         return _grouped_by(self._df, keys).schema.fields[: len(keys)]
 
     def _evaluate_first(self, keys: Sequence[Expression]) -> list[Expression]:
-        """Add the Columns among the keys to the DataFrame, and return the keys by their names."""
+        """Add each key that is a Column to the DataFrame as a column, and return the names of all keys."""
         names = [key if isinstance(key, str) else self._free(f"key {place}") for place, key in enumerate(keys)]
         added = [key.alias(name) for key, name in zip(keys, names, strict=True) if isinstance(key, Column)]
         self._df = self._df.select("*", *added)
@@ -432,8 +432,8 @@ class _Columns:
         )
 
     def check_inputs(self, keys: Sequence[Expression]) -> None:
-        """Let Spark raise its error for inputs that aggregate functions must not have: generators, windows, random
-        numbers.
+        """Raise Spark's error for inputs that aggregate functions must not have: generators, windows and random
+        numbers. Spark only analyzes a query with these inputs.
         """
         inputs = [self._evaluated[name] for name in self._inputs]
         counts = [F.count(column) for column in inputs if isinstance(column, Column)]
@@ -447,8 +447,8 @@ class _Columns:
         return self._df.select(*columns or [F.lit(1).alias("nothing")])
 
     def _text(self, text: str) -> str:
-        """Return the text that reads the column of an input. If several calls have the same text, the column is
-        evaluated only once.
+        """Return the quoted name of the column with the values of ``text``, an expression in SQL. If several calls have
+        the same text, the column is evaluated only once.
         """
         if text not in self._texts:
             self._texts[text] = self._input(_expression(self._df, text), text)

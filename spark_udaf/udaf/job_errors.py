@@ -16,7 +16,7 @@ from spark_udaf.versions.error_converters import replace_converters
 
 Explanation: TypeAlias = Callable[[str], str | None]
 
-# Functions in the traceback of a task that raise errors with a message for the user.
+# Texts in the traceback of a task. They show that the error was raised by a function whose messages are for the user.
 _FRAMES = ("in error_label", "in check_version")
 _WRAPPED = "_tiltframe_explains"
 _explanations: list[Explanation] = []

@@ -33,8 +33,8 @@ _labels: dict[str, tuple[int, int]] = {}
 
 
 def number_of_call(label: str, limit: int) -> int:
-    """Return a number for a call whose lists have at most ``limit`` values. The message of an error finds the label by
-    this number.
+    """Return the number of the call ``label``, and record that its lists have at most ``limit`` values. The number is
+    in the plan of the query; the message of an error finds the label by it.
     """
     if label in _labels:
         _, number = _labels.pop(label)
@@ -46,7 +46,8 @@ def number_of_call(label: str, limit: int) -> int:
 
 
 def interval_of(seconds: int, number: int) -> str:
-    """Return an interval in Spark's SQL. Its microseconds are the number of the call, followed by the digit 1.
+    """Return the text of an interval in Spark's SQL with this number of seconds. Its microseconds are the number of the
+    call, followed by the digit 1.
 
     >>> interval_of(7, 12)
     "INTERVAL '7.000121' SECOND"

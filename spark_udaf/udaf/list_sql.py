@@ -75,7 +75,7 @@ def with_lists(query: str, functions: Mapping[str, Function], most_values: int) 
             called.add(name)
             continue
         call = _read_call(query, tokens, place, functions[name])
-        if call is None:  # The function is used over a window, for which Spark has no lists.
+        if call is None:  # a call with OVER is not rewritten, because Spark cannot collect lists over windows
             called.add(name)
             continue
         inner = [with_lists(argument, functions, most_values) for argument in call.arguments]
@@ -93,7 +93,9 @@ def with_lists(query: str, functions: Mapping[str, Function], most_values: int) 
 def _starts_of_results(tokens: Sequence[Token]) -> set[int]:
     """Return the positions of tokens at which a result of a SELECT clause begins."""
     starts: set[int] = set()
-    is_select = [False]  # For each open bracket, whether it is in a SELECT clause.
+    # for each open bracket, whether the tokens directly inside it are in a SELECT clause; the first element is for the
+    # text outside of brackets
+    is_select = [False]
     for place, token in enumerate(tokens):
         if token.token_type in _OPENING:
             is_select.append(False)
@@ -187,7 +189,8 @@ def _list_call(call: _Call, arguments: Sequence[str], most_values: int) -> tuple
     listed = " ".join(filter(None, [collected, call.condition]))
     if not call.is_distinct:
         bound = " ".join(filter(None, [_bound(call.name, row, most_values), call.condition]))
-        listed = f"IF({bound} >= INTERVAL '0' SECOND, {listed}, array())"  # the sum is null if there are no values
+        # the bound is null if there are no values, and IF then returns the empty array
+        listed = f"IF({bound} >= INTERVAL '0' SECOND, {listed}, array())"
     return f"{call.name}{LIST}({', '.join([listed, *parameters])})", f"{call.name}{LIST}"
 
 

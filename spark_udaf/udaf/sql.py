@@ -150,7 +150,9 @@ class Family:
 
 @dataclass(frozen=True)
 class _OfFamily(SqlFunction):
-    """A function of a family. Its pickle is small, because it contains the family and workers create the function."""
+    """A function of a family. Its pickle contains the family and the name of the function, from which a worker creates
+    the function, and is therefore small.
+    """
 
     family: Family | None = None
 
@@ -256,7 +258,8 @@ def _family(name: str, function: Function, dtype: pa.DataType | None) -> dict[st
         with error_label(f"{name}_merge"):
             column, parameters = _column(positional)
             _constants([], parameters, named)
-            if column.null_count == len(column):  # without a state, the parameters are unknown
+            # only states contain the parameters, so nulls cannot be merged to a state
+            if column.null_count == len(column):
                 return pa.scalar(None, column.type)
             return _own(function, column).merge(column, Groups.single(len(column)))[0]
 
@@ -350,7 +353,7 @@ def _accessor(name: str, function: type[Function]) -> Callable[..., pa.Array]:
                 raise TypeError(f"{parameter} must be a single value, such as a number; got {values.type}")
             distinct_values = pc.unique(values).drop_null()
             results = pa.nulls(len(states), result_type(name, function))
-            for value in distinct_values:  # a parameter usually has the same value in all rows
+            for value in distinct_values:  # usually one iteration, because the parameter has the same value in all rows
                 rows = pc.fill_null(pc.equal(values, value), False)
                 its = with_nulls(read_accessor(states.filter(rows), name, _number(value.as_py())), rows)
                 results = pc.if_else(rows, its, results)

@@ -13,7 +13,9 @@ _NAME = "convert_exception"
 
 
 def replace_converters(wrap: Callable[[Converter], Converter]) -> None:
-    """Replace each function whose module is imported by ``wrap(function)``, which may return the function itself."""
+    """Replace the function ``convert_exception`` of each imported module of PySpark that has one by ``wrap(function)``.
+    ``wrap`` may return the function itself.
+    """
     for name in _MODULES:
         # The modules are not imported here, because importing Spark Connect takes as long as registering all functions.
         module = sys.modules.get(name)

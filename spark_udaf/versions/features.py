@@ -23,7 +23,7 @@ def is_supported(version: str) -> bool:
     return (int(major), int(minor)) >= OLDEST
 
 
-# This module is imported first, because other imports fail in older versions.
+# This module is imported before the other modules, because their imports fail with older versions of PySpark.
 if not is_supported(pyspark.__version__):
     raise ImportError(f"spark_udaf needs PySpark 3.5 or newer; this is {pyspark.__version__}: upgrade pyspark")
 

@@ -106,10 +106,11 @@ def _with_type(column: Column) -> tuple[Column, Column]:
 
 
 def _as_columns(lists: Column, has_nulls: bool) -> tuple[Column, Column, Column, Column]:
-    """Return four Columns, which `_lists` reads: the lists, without nulls, if pandas represents their type exactly; for
-    these lists, whether each element is null; lists of other types as JSON text; and the name of the type.
+    """Return four Columns, which `_lists` reads. If pandas represents the elements exactly, the first Column contains
+    the lists without their nulls, and the second one whether each element is null. Otherwise, the third Column contains
+    the lists as JSON text. The fourth Column is the name of the type of the lists.
     """
-    is_exact = F.typeof(lists).isin(_EXACT_LISTS)  # Constants are folded when the query is planned.
+    is_exact = F.typeof(lists).isin(_EXACT_LISTS)  # Spark evaluates this condition when it plans the query
     values = F.when(is_exact, F.array_compact(lists) if has_nulls else lists)
     if has_nulls:
         nulls = F.when(is_exact, F.transform(lists, lambda value: value.isNull()))
@@ -124,9 +125,7 @@ def _values(texts: pd.Series, kinds: pd.Series) -> pa.Array:
 
 
 def _lists(values: pd.Series, nulls: pd.Series, texts: pd.Series, kinds: pd.Series) -> pa.ListArray:
-    """Return the lists whose parts are the values of the four Columns of `_as_columns`. Null lists become
-    empty lists.
-    """
+    """Return an array of the lists that `_as_columns` has divided into four Columns. Null lists become empty lists."""
     dtype = parse_type_name(kinds.iloc[0]) if len(kinds) else pa.list_(pa.null())
     if not len(kinds) or kinds.iloc[0] not in _EXACT_LISTS:
         return read_values(texts.tolist(), dtype)

@@ -124,8 +124,8 @@ def _array(sql: SqlFunction, column: Any, zone: str, is_input: bool) -> pa.Array
 
 
 def _lists(column: Any, zone: str) -> pa.ListArray:
-    """Return a column of numpy arrays as lists. The lists must have no nulls, because pandas does not distinguish null
-    from NaN.
+    """Return a column of numpy arrays, as pandas passes lists, as an Arrow array of lists. The elements must not be
+    null, because pandas does not distinguish null from NaN.
     """
     lengths = np.fromiter((0 if value is None else len(value) for value in column), np.int64, len(column))
     offsets = np.concatenate([[0], np.cumsum(lengths)]).astype(np.int32)

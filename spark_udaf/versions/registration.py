@@ -150,8 +150,8 @@ def _compiled(spark: Any) -> Any:
 
 
 def _message(functions: Sequence[SqlFunction]) -> bytes:
-    """Return one message with all result types and, for each function, its name, its command, the position of its type,
-    and its kind.
+    """Return one binary message for the Java method. It contains all different result types and, for each function, its
+    name, its pickled command, the index of its type, and PySpark's evaluation type.
     """
     places: dict[str, int] = {}
     parts: list[bytes] = [_number(len(functions))]
