@@ -17,7 +17,7 @@ from aggr.groups.groups import Groups, group_by
 from aggr.measure import Measure
 
 GROUP = "bench_group"  # the name of the column with the group of each row
-PARTS = 8  # the number of parts into which the rows of each group are divided, and of partial states to merge
+PARTS = 8  # the number of parts into which the rows of each group are divided; each part has one partial state
 
 
 @dataclass(frozen=True)
@@ -59,8 +59,8 @@ class MeasureCase:
     group_count: int
 
     def operations(self) -> list[Operation]:
-        """Return the operations. The states that merge and finish take are computed before, so that their calls do not
-        include this.
+        """Return the operations of the measure. The states that are merged and finished are computed here, and not in
+        the calls that are timed.
         """
         function = self.measure.function
         states = self.reduced()

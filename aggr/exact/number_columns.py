@@ -100,7 +100,9 @@ def special_flags(x: Floats) -> NDArray[np.int8]:
 
 
 def as_floats(values: pa.Array) -> Floats:
-    """Return numbers without nulls as the nearest doubles. (Arrow's own cast makes 0.30000000000000004 of 0.3.)"""
+    """Return numbers as the nearest doubles, shape (rows,). There must be no nulls.
+
+    Arrow's own cast would convert the decimal 0.3 to the double 0.30000000000000004."""
     floats: Floats
     if not pa.types.is_decimal(values.type):
         floats = values.to_numpy().astype(np.float64, copy=False)
@@ -114,8 +116,9 @@ def as_floats(values: pa.Array) -> Floats:
 
 
 def whole_results(limbs: Limbs, present: Flags) -> pa.Array:
-    """Return exact sums as int64, or null if a group has no values, which ``present`` says. Raises ``OverflowError``
-    for a sum beyond int64.
+    """Return exact sums as int64. Groups that are False in ``present`` have no values, and get null.
+
+    Raise ``OverflowError`` for a sum beyond int64.
     """
     low, _, fits = as_integers(limbs, _INT64.min, _INT64.max)
     if not (fits | ~present).all():
@@ -127,8 +130,10 @@ def whole_results(limbs: Limbs, present: Flags) -> pa.Array:
 
 
 def decimal_results(limbs: Limbs, present: Flags, dtype: pa.Decimal128Type) -> pa.Array:
-    """Return exact sums as decimals that are ten digits wider than the input, as in Spark; raises ``OverflowError`` if
-    they do not fit.
+    """Return exact sums as decimals. Groups that are False in ``present`` have no values, and get null.
+
+    ``dtype`` is the type of the input. The result has ten digits more, as in Spark. Raise ``OverflowError`` for a sum
+    that has too many digits.
     """
     wider = pa.decimal128(min(38, dtype.precision + 10), dtype.scale)
     largest = 10**wider.precision - 1
@@ -144,8 +149,10 @@ def decimal_results(limbs: Limbs, present: Flags, dtype: pa.Decimal128Type) -> p
 
 
 def float_results(limbs: Limbs, special: NDArray[np.int8], present: Flags, scale: int = 0) -> pa.Array:
-    """Return exact sums, divided by ``10^scale``, as the nearest doubles. Groups with special values give NaN or an
-    infinity, and groups without values null.
+    """Return exact sums, divided by ``10^scale``, as the nearest doubles.
+
+    ``special`` has the flags of each group: a group with special values gets NaN or an infinity. A group that is False
+    in ``present`` has no values, and gets null.
     """
     return pa.array(with_special(quotient(limbs, scale=scale), special), mask=~present)
 

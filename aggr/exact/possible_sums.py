@@ -16,7 +16,7 @@ from aggr.exact.superaccumulator import Limbs
 Sums = tuple[NDArray[np.int16], Any, NDArray[np.int32]]
 
 _FLAGS = 7  # all flags of special values together
-# two digits are below 2^64, so a square times 2^864 is a finite double, and times 2^-1984 it is 0
+# The square of two digits is below 2^128. Multiplied by 2^(32·27) it is still a finite double, and by 2^(32·-62) it is 0.
 _MIN_LEVEL, _MAX_LEVEL = -62, 27
 _SCALES = tuple(2.0 ** (32 * levels) for levels in range(_MIN_LEVEL, _MAX_LEVEL + 1))
 
@@ -44,8 +44,8 @@ def schwarz_holds(products: Limbs, left: Limbs, right: Limbs) -> bool:
 
 
 def _float_and_power(limbs: Limbs) -> tuple[Floats, Whole]:
-    """Return an approximation of each number: a float below 1 in magnitude, and the exponent of the power of two that
-    multiplies it.
+    """Return an approximation ``mantissa · 2^exponent`` of each number, as two arrays of shape (n,): the mantissas, which
+    are below 1 in magnitude, and the exponents.
     """
     high, _, power = leading(limbs)
     mantissas, exponents = np.frexp(high)
@@ -94,8 +94,9 @@ def _all_possible(
 
 @compiled
 def _leading(digits: NDArray[np.int32], at: Int, end: Int) -> tuple[float, Int]:
-    """Return the two leading digits of the sum ``digits[at:end]`` as a float, in units of the second digit, and the
-    position of the second digit, counted from the lowest one.
+    """Return the sum ``digits[at:end]``, cut after its two highest digits, as ``(number, position)``.
+
+    The sum is about ``number · 2^(32 · position)``. Digits are ordered from the lowest to the highest.
     """
     if end - at == 1:
         return float(digits[at]), 0

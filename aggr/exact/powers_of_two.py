@@ -31,7 +31,9 @@ _ERROR = 2.0**-68  # a bound of the relative error of the double-double; the mea
 
 
 def power_of_two(tops: Whole, bottom: int) -> Floats:
-    """Return ``2^(top / bottom)``, correctly rounded, in [1, 2], for top in ``[0, bottom)`` and bottom below 2^53.
+    """Return ``2^(top / bottom)`` of each ``top``, correctly rounded, shape (n,). The results are in [1, 2].
+
+    Each ``top`` must be in ``[0, bottom)``, and ``bottom`` below 2^53.
 
     >>> power_of_two(np.array([0, 1, 2]), 4)
     array([1.        , 1.18920712, 1.41421356])
@@ -91,8 +93,10 @@ def _logarithm(numbers: Floats) -> Whole:
 
 
 def _power(tops: Floats, bottom: Floats) -> tuple[Floats, Floats]:
-    """Return ``2^(tops / bottom)`` as double-doubles, computed as ``2^(j / 64) · e^(rest · ln 2)`` with the nearest
-    j.
+    """Return ``2^(tops / bottom)`` as double-doubles: the rounded powers, and their errors.
+
+    They are computed as ``2^(j / 64) · e^(r · ln 2)``, where j / 64 is the multiple of 1 / 64 nearest to the exponent,
+    and r is the remainder.
     """
     near = tops / bottom
     product, error = two_product(near, bottom)

@@ -23,9 +23,8 @@ from aggr.exact.superaccumulator import BITS, Limbs
 # 2^-95, a quotient of two such numbers has an error of 2^-94, and each operation adds less than 2^-100. The bound 2^-88
 # is 64 times as large.
 _SAFE = 2.0**-88
-_MIN_EXPONENT = (
-    -960
-)  # well above 2^-1022, below which `ldexp` would round a second time; smaller results are computed with integers
+# Results below 2^-960 are computed with integers. Below 2^-1022, `ldexp` would round a result a second time.
+_MIN_EXPONENT = -960
 _WORDS = 4  # the number of 32-bit digits of a 128-bit integer
 
 

@@ -158,7 +158,9 @@ def sum_monomials(factors: Sequence[Sequence[Numbers]]) -> pa.StructArray:
 
 
 def _products(left: Sequence[Floats], right: Sequence[Floats]) -> list[Floats]:
-    """Return doubles that add up to the product of two numbers. Each number is the sum of its parts."""
+    """Return arrays of doubles that add up exactly to the product of two numbers in each row.
+
+    ``left`` and ``right`` have the parts of each number, which is their sum."""
     return [part for x in left for y in right for part in two_product(x, y)]
 
 
@@ -237,7 +239,7 @@ def _add_products(left: Whole, right: Whole, squares: bool, powers: Whole, ids: 
                 carry = (carry >> _UBITS) + (middle >> _UBITS) + (highest & _UWORD)
                 third = carry & _UWORD
                 fourth = (carry >> _UBITS) + (highest >> _UBITS)
-                # the same product, shifted left to its level
+                # the digits of the product, shifted left by ``shift`` bits, are added from its lowest level on
                 at = np.uint64(origin[np.uint64(ids[i])] + (exponent >> 5))
                 total = first << shift
                 digits[at] += times * np.int64(total & _UWORD)

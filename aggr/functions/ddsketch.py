@@ -40,7 +40,8 @@ class DdsState(SketchState):
     max_bins: int | None
 
     name = "dds"
-    versions = (1, 2)  # in version 1, ``sum`` of decimals was the sum of their nearest doubles; now it is exact
+    # in version 1, the field ``sum`` of decimals was the sum of their nearest doubles; in version 2 it is the exact sum
+    versions = (1, 2)
     parameters: ClassVar[Mapping[str, pa.DataType]] = {"relative_accuracy": pa.float64(), "max_bins": pa.int32()}
 
     @property
@@ -96,9 +97,10 @@ class DdsState(SketchState):
         return buckets.count_weighted(mapping._keys_within(sizes.array, sizes.min_max), weights, sizes.groups)
 
     def _key_ranges(self, x: Numbers) -> tuple[Whole, Whole] | None:
-        """Return the lowest and the highest key of each group of positive numbers, each of shape (groups,).
+        """Return the keys of the minimum and of the maximum of each group, each of shape (groups,).
 
-        An empty group has the keys 1 and 0. Return None if a number is NaN.
+        ``x`` contains positive numbers with their groups. An empty group has the keys 1 and 0. Return None if a number
+        is NaN.
         """
         extremes = x.extremes
         if extremes is None:

@@ -102,10 +102,10 @@ class CountDistinct(CollectSet):
     max : int
         The maximum number of distinct values per group, for windows of any length. The state depends on this parameter.
     beyond : "error", "null" or "estimate"
-        The action if a group has more than ``max`` values: raise an error, return null, or, in calls, estimate all
-        groups by `approx_count_distinct` with ``k=max``, of 4,096 by default, which is exact up to ``k``. With "null",
-        the result of such a group remains null in every merge, and its values are not stored. The state depends on this
-        parameter.
+        The action if a group has more than ``max`` values. "error" raises an error. With "null", the result of such a
+        group is null, also after every merge, and its values are not stored. "estimate" is allowed only in calls such
+        as ``count_distinct("x", beyond="estimate")``. They return `approx_count_distinct` with ``k=max``, or 4,096
+        without ``max``, whose counts are exact up to ``k`` and estimates above. The state depends on this parameter.
 
     Raises
     ------

@@ -88,7 +88,7 @@ class EventLists(Function):
 
 @dataclass(frozen=True, eq=False)
 class Series:
-    """The points of all groups, end to end. Within a group they are in the order of time.
+    """The points of n groups in one array: group by group, and in the order of time within a group.
 
     ``points`` are structs of time and value. ``lengths`` contains the number of points of each group, shape (n,).
     ``window`` contains the starts and the ends of the groups' windows, in microseconds, or is None. With ``window``,
@@ -117,7 +117,7 @@ class Series:
 
     @cached_property
     def offsets(self) -> Whole:
-        """The index of each group's first point, and at the end the total number of points, shape (n + 1,)."""
+        """The index of each group's first point, followed by the total number of points, shape (n + 1,)."""
         return np.append(0, np.cumsum(self.lengths))
 
     @cached_property
@@ -137,7 +137,7 @@ class Series:
 
     @cached_property
     def inside(self) -> Whole:
-        """The times in microseconds, clipped to the window, shape (points,)."""
+        """The times of the points in microseconds, shape (points,). Times outside the window are moved to its edge."""
         if self.window is None:
             return self.times
         return np.clip(self.times, *(edges[self.groups.ids] for edges in self.window))
@@ -164,11 +164,11 @@ class Series:
 
     @property
     def crossing(self) -> tuple[Whole, Whole]:
-        """For each group, the index of the last point before its window, and of the last point inside it, shape (n,).
+        """The points from which a line to the next point crosses the start, and the end, of each group's window.
 
-        The line from these points to the next point crosses the start or the end of the window. An index is -1 if
-        the group does not have a point before its window, or after it. A line that crosses both is listed only for the
-        start.
+        Two arrays of indices of points, each of shape (n,). The first has the last point before the start, or -1 if the
+        group does not have one. The second has the last point before the end, or -1 if the group does not have a point
+        after the end. If one line crosses both, the second index is -1.
         """
         before, after = self.outside
         after = after & ~(before & (self.lengths == 2))

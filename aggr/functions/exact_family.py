@@ -155,7 +155,7 @@ class SumsState(State):
         flags = {tuple(product.split(_TIMES)): name for name, product in self.special.items()}
         for name, inputs in monomials.items():
             if name in squares.values() and squares[name] is None:
-                continue  # the sum of squares Σa² is checked in the iteration for Σa
+                continue  # this is the sum of squares of another field, and checked in the iteration for that field
             special = states.field(flags[inputs]).to_numpy() if inputs in flags else np.zeros(len(states), np.int8)
             square = None if squares[name] is None else digits_of(states.field(squares[name]))
             fractions = any(pa.types.is_floating(states.field(self.units[input_name]).type) for input_name in inputs)

@@ -193,7 +193,10 @@ class HdrState(BucketState):
         return refused | ((np.rint(x) != x) & ~np.isnan(x)) if self.unit is None else refused
 
     def _counted(self, values: Values) -> Mapping[str, pa.Array]:
-        """Reduce values that can be counted in units; raise ``ValueError`` for others."""
+        """Return the fields of the states of values.
+
+        Raise ``ValueError`` for a value that cannot be counted in units.
+        """
         nan = pa.array(np.zeros(values.groups.n, np.int64))
         if (pa.types.is_integer(values.array.type) and self.unit is None) or not has_exact_doubles(
             values.array, self._exact_unit
@@ -282,8 +285,8 @@ class HdrState(BucketState):
     def share_up_to(self, states: pa.StructArray, value: float) -> pa.Array:
         """Compute the share of values up to ``value`` in each state, as `BucketState` declares it.
 
-        The result is the exact share of another number, which equals ``value`` in the first ``digits`` significant
-        digits.
+        The result is the exact share of the values up to the end of a bucket. This end equals ``value`` in the first
+        ``digits`` significant digits.
         """
         buckets = self.histogram.packed(states, "buckets")
         counts = buckets.totals
@@ -313,9 +316,9 @@ class HdrState(BucketState):
         return BucketRanges(part.rows().astype(np.int64), below * unit, high * unit, part.counts)
 
     def values_of(self, units: Whole, mask: Flags) -> pa.Array:
-        """Return the values of numbers of units, and null for the entries that ``mask`` selects.
+        """Convert whole units to values: multiply each entry of ``units`` by the unit. Entries in ``mask`` become null.
 
-        The values are correctly rounded: 3 units of 0.1 are 0.3, not 0.30000000000000004.
+        The values are rounded correctly: with the unit 0.1, 3 units are 0.3, not 0.30000000000000004.
         """
         if self.unit is None:
             return pa.array(units, mask=mask)

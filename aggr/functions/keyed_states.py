@@ -38,12 +38,13 @@ _KEY = "key"
 
 
 class KeyGroups(NamedTuple):
-    """Rows, or states, that are grouped by their group, called the owner, and by their key.
+    """The keys of one map per group, and the assignment of rows (or states) to these keys.
 
-    ``keys`` contains the keys of all maps, ordered by owner and then by key. ``owners`` contains the owner of each key.
-    ``groups`` assigns each kept row to an entry of ``keys``. ``rows`` is a mask of the kept rows, or None if all are
-    kept: the rows of keys outside the sample, and of owners beyond an absorbing limit, are not kept. ``thetas`` has
-    one hash per owner. ``beyond`` is a mask of the owners beyond an absorbing limit, or None if there are none.
+    A group is called the owner of its keys. ``keys`` contains the keys of all maps, ordered by owner and then by key,
+    and ``owners`` the owner of each key. ``rows`` is a mask of the rows whose key is in ``keys``, or None if these are
+    all rows: a key outside the sample, and every key of an owner beyond an absorbing limit, is left out. ``groups``
+    assigns each row in the mask to an entry of ``keys``. ``thetas`` has one hash per owner. ``beyond`` is a mask of the
+    owners beyond an absorbing limit, or None if there are none.
     """
 
     groups: Groups
@@ -108,7 +109,10 @@ class KeyedStates(Field):
         return pa.StructArray.from_arrays(list(columns.values()), names=list(columns)), owners
 
     def shares(self, column: pa.StructArray) -> Floats:
-        """Return the expected share of its group's keys that each map contains: 1 unless the map is a sample."""
+        """Return the sampling probability of each map: the expected share of the group's keys that it contains.
+
+        It is 1 unless the map is a sample.
+        """
         thetas = column.field("theta").to_numpy()
         return np.where(thetas == NO_THRESHOLD, 1.0, thetas / 2.0**63)
 
@@ -117,9 +121,9 @@ class KeyedStates(Field):
         return null_lists(column.field("entries"))
 
     def excluded_counts(self, column: pa.StructArray) -> ExcludedCounts:
-        """Return the numbers of excluded groups and values of each map.
+        """Return the number of excluded groups and the number of excluded values of each map.
 
-        They are the sums of the numbers of the states in the map. A map beyond its limit counts as one group.
+        Each number is the sum over all states in the map. A map beyond its limit counts as one group.
         """
         beyond = self.beyond_limit(column)
         by_kind: list[list[Whole]] = [[] if beyond is None else [beyond.astype(np.int64)], []]
@@ -190,7 +194,7 @@ def _next_hash(hashes: Whole, owners: Ids, thetas: Whole, crowded: Flags, room: 
     """Return the new theta of each group with too many keys: the smallest hash that is outside its sample.
 
     ``crowded`` is a mask of these groups. ``hashes`` and ``owners`` contain the hashes and the groups of their keys.
-    ``room`` is the number of keys of a sample. The theta in ``thetas`` is a candidate like the hashes of the keys.
+    ``room`` is the number of keys of a sample. A group's previous theta, in ``thetas``, counts as one more hash.
     """
     owners = np.concatenate([owners, np.flatnonzero(crowded)])
     hashes = np.concatenate([hashes, thetas[crowded]])

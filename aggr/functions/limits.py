@@ -49,9 +49,9 @@ class Limit:
     def exceeded(self, counts: Whole, what: str, instead: str, absorbed: Flags | None = None) -> Flags | None:
         """Return a mask of the groups beyond the limit, or None if there are none.
 
-        A group is beyond the limit if its entry of ``counts`` exceeds ``max``, or if ``absorbed`` marks it. If the
-        limit is not absorbing, such a group raises ``ValueError``. ``what`` and ``instead`` are parts of its message:
-        the subject, and the alternative.
+        ``counts`` has the number of values of each group. A group is beyond the limit if this number exceeds ``max``,
+        or if ``absorbed`` marks the group. Raise ``ValueError`` for such a group if the limit is not absorbing.
+        ``what`` and ``instead`` are parts of the message: its subject, and the alternative that it proposes.
         """
         crowded = counts > self.max
         if self.is_absorbing and absorbed is not None:

@@ -35,7 +35,7 @@ MOMENTS = SumsState(
 
 @dataclass(frozen=True)
 class _Summed(ExactSums):
-    """A count and an exact sum. Rows may have weights."""
+    """The base class of `Sum` and `Avg`, whose state is a count and an exact sum. Rows may have weights."""
 
     keeps = "exact Σx, count"
     own_state = SUM
@@ -136,7 +136,7 @@ class Avg(_Summed):
 
 @dataclass(frozen=True)
 class Squared(ExactSums):
-    """A count, an exact sum and an exact sum of squares."""
+    """The base class of functions such as `Var`, whose state is a count, an exact sum and an exact sum of squares."""
 
     keeps = "exact Σx, exact Σx², count"
     own_state = SQUARES

@@ -145,7 +145,7 @@ class FoldedState(State):
 
 @dataclass(frozen=True)
 class _Folded(Field):
-    """A field whose groups are folded in Python: ``step`` is called with the previous state and one row at a time."""
+    """The field of a `FoldedState`: for each group, ``start()``, updated by ``step(state, row)`` for each row."""
 
     start: Callable[[], Any]
     step: Callable[[Any, Any], Any]

@@ -50,7 +50,7 @@ class SketchState(BucketState):
     @property
     @abstractmethod
     def side(self) -> Buckets:
-        """The field that is used for the positive buckets and for the negative buckets."""
+        """The declaration of the fields ``positive`` and ``negative``, which contain the buckets of both signs."""
 
     @abstractmethod
     def count_finite(self, values: Values) -> dict[str, pa.Array]:
@@ -101,7 +101,8 @@ class SketchState(BucketState):
     def share_up_to(self, states: pa.StructArray, value: float) -> pa.Array:
         """Compute the share of values up to ``value`` in each state, as `BucketState` declares it.
 
-        The result is the exact share of another number, whose relative distance from ``value`` is at most α.
+        The result is the exact share of the values up to another number, whose relative distance from ``value`` is at
+        most α.
         """
         parts = Parts.from_states(states, self.side)
         low, below, zero, counts = parts.low, parts.negative.totals, parts.zero, parts.counts
@@ -208,9 +209,9 @@ class SignedSketch(Function):
 
 @dataclass(frozen=True)
 class Parts:
-    """The counts of a column of states.
+    """The counts of n states: arrays of shape (n,), and the packed buckets of both signs.
 
-    ``low`` counts -inf, ``high`` counts inf, and ``counts`` contains the totals.
+    ``low`` counts -inf, ``zero`` counts zeros, ``high`` counts inf, and ``counts`` contains the totals without NaN.
     """
 
     low: Whole
@@ -222,7 +223,10 @@ class Parts:
 
     @classmethod
     def from_states(cls, states: pa.StructArray, field: Buckets) -> Parts:
-        """Return the counts of states. ``field`` is the field of the buckets. Raise ``OverflowError`` beyond int64."""
+        """Return the counts of states. ``field`` is the declaration of their buckets, as in `SketchState.side`.
+
+        Raise ``OverflowError`` if a total exceeds int64.
+        """
         positive, negative = (field.packed(states, sign) for sign in ("positive", "negative"))
         high, low, zero = (whole_numbers(states, f) for f in ("positive_infinity", "negative_infinity", "zero"))
         counts = low

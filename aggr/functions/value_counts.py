@@ -73,7 +73,8 @@ class Counted(Function):
     ``max`` is the maximum number of distinct values.
     """
 
-    max = DEFAULT_MAX  # not annotated, and so not fields here: each subclass chooses the positions of its parameters
+    # without annotations, so that the dataclass has no fields here: each subclass declares both in its own order
+    max = DEFAULT_MAX
     beyond = ERROR
 
     takes = ORDERED

@@ -131,7 +131,7 @@ def nested_lists(lists: pa.ListArray, times: Whole, lengths: Sequence[int]) -> p
     counts = pc.list_value_length(lists).to_numpy()
     owners = np.repeat(np.arange(len(counts)), counts)
     inner = lists.flatten()  # the entries of the lists that the next iteration creates
-    sizes = np.ones(len(times), np.int64)  # the number of values of each entry
+    sizes = np.ones(len(times), np.int64)  # the number of values in each entry of ``inner``, at all depths
     for length in lengths:
         firsts = np.cumsum(sizes) - sizes
         windows, groups = times[firsts] // length, owners[firsts]

@@ -282,7 +282,7 @@ def _number(what: str, value: Any) -> int:
 
 
 def _shown(value: Any) -> str:
-    """Return the type of a value, with its dimensions or its text, for an error message."""
+    """Return text for an error message: dtype and dimensions of an array, or the type and the repr of another value."""
     if isinstance(value, np.ndarray):
         return f"{value.dtype}, {value.ndim}-D"
     text = repr(value)
@@ -319,7 +319,10 @@ def _counts_and_rows_of_many(ids: NDArray[np.intp], n: int) -> tuple[NDArray[np.
 
 @compiled
 def _by_group(ids: NDArray[np.intp], until: NDArray[np.int64]) -> NDArray[np.int32]:
-    """Return the row numbers sorted by group and then by row. ``until`` contains the offset of each group."""
+    """Return the row numbers sorted by group and then by row, shape (rows,).
+
+    ``until`` has the number of rows in all earlier groups, for each group (`Groups.offsets`).
+    """
     rows, place = np.empty(len(ids), np.int32), until.copy()
     for i in range(len(ids)):
         its: Int = np.uint64(ids[i])
@@ -374,7 +377,7 @@ def group_by(columns: Sequence[pa.Array], rows: int) -> tuple[Groups, NDArray[np
 
 
 def _codes(column: pa.Array) -> tuple[NDArray[np.int64], int]:
-    """Return a code from 0 for each value of a column, and an upper bound of the codes, exclusive.
+    """Return a whole number of at least 0, its code, for each value of a column, and a number above all codes.
 
     Codes have the order of the values, and equal values have equal codes. Null has the greatest code.
     """
@@ -391,7 +394,7 @@ def _codes(column: pa.Array) -> tuple[NDArray[np.int64], int]:
 
 
 def _ranks(column: pa.DictionaryArray) -> tuple[NDArray[np.int64], int]:
-    """Return the rank of each value of a dictionary column in its sorted dictionary, and an upper bound, exclusive.
+    """Return the rank of each value of a dictionary column in its sorted dictionary, and a number above all ranks.
 
     Null has the greatest rank.
     """
@@ -413,10 +416,10 @@ def _ranks(column: pa.DictionaryArray) -> tuple[NDArray[np.int64], int]:
 
 
 def _whole_codes(values: NDArray[np.int64]) -> tuple[NDArray[np.int64], int]:
-    """Return a code for each whole number, in the order of the numbers, and an upper bound of the codes, exclusive.
+    """Return a code of at least 0 for each whole number, in the order of the numbers, and a number above all codes.
 
-    A code is the number of steps from the minimum, if all distances are multiples of a step that keeps codes small.
-    Otherwise, it is the rank among the distinct numbers.
+    A code is the distance of the number from the minimum, divided by a common divisor of all distances, if such codes
+    are small. Otherwise, it is the rank among the distinct numbers.
     """
     low, high = _value_range(values)
     table_size = 4 * len(values)  # for codes below this bound, `_dense` uses a table

@@ -41,8 +41,9 @@ def exponent_range(bits: Whole, ids: Ids, n: int) -> tuple[Whole, Whole]:
 def sorted_exponents(bits: Whole, offsets: Whole) -> tuple[Whole, Whole]:
     """Return the lowest and the highest exponent of the nonzero doubles of each group, each of shape (groups,).
 
-    ``bits`` are the bits of doubles that are sorted by group, and ``offsets`` the offsets of the groups. Exponents are
-    counted from 1, as in the bits of a double. A group without nonzero doubles has 1 and 1.
+    ``bits`` are the bits of doubles that are sorted by group, and ``offsets`` the offsets of the groups. Exponents have
+    the form that they have in the bits of a double, in which 1 is the lowest exponent. A group without nonzero doubles
+    has 1 and 1.
     """
     n = len(offsets) - 1
     low, high = np.empty(n, np.int64), np.empty(n, np.int64)
@@ -76,9 +77,9 @@ def sum_by_group(values: Whole, groups: Groups) -> Whole:
 
 @compiled
 def _add(values: Whole, ids: Ids, n: int) -> tuple[Whole, Int]:
-    """Return the sum of each group, and a bound of the values: each lies in ``[-bound - 1, bound]``.
+    """Return the sum of each group, shape (n,), and a bound: each value lies in ``[-bound - 1, bound]``.
 
-    The sums may have overflowed.
+    The sums may have overflowed. ``ids`` contains the group of each value.
     """
     total, sizes = np.zeros(n, np.int64), 0
     for i in range(len(values)):
@@ -258,8 +259,9 @@ class Numbers:
 
     @cached_property
     def sorted_exponents(self) -> tuple[Whole, Whole]:
-        """The exponents as `exponents` has them, but computed from the sorted numbers and counted from 1.
+        """The lowest and the highest exponent of the nonzero doubles of each group, each of shape (groups,).
 
-        This is the form in the bits of a double. A group without nonzero doubles has 1 and 1.
+        Unlike in `exponents`, they have the form that they have in the bits of a double, in which 1 is the lowest
+        exponent. A group without nonzero doubles has 1 and 1.
         """
         return sorted_exponents(self.sorted_by_group.view(np.int64), self.groups.offsets)

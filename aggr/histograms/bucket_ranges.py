@@ -28,7 +28,10 @@ class BucketRanges(NamedTuple):
         return cls(rows, np.full(len(rows), low), np.full(len(rows), high), counts[rows])
 
     def mirrored(self) -> Self:
-        """Return the buckets of the negated values: edges change their signs and places, and the order is reversed."""
+        """Return the buckets of the negated values, in reverse order.
+
+        The lower edge of a bucket becomes the negated upper edge, and the upper edge the negated lower edge.
+        """
         return type(self)(self.rows[::-1], -self.high[::-1], -self.low[::-1], self.counts[::-1])
 
     @classmethod

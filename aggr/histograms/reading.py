@@ -53,8 +53,10 @@ class Packed(NamedTuple):
         highest_key: int = FAR,
         name: str = "buckets",
     ) -> Packed:
-        """Return the histograms of a column of `HISTOGRAM_TYPE`. ``max_keys``, ``lowest_key`` and ``highest_key`` are
-        limits as in `check_histograms`. ``name`` is the name of the field in messages.
+        """Return the histograms of a column of `HISTOGRAM_TYPE`.
+
+        ``max_keys``, ``lowest_key`` and ``highest_key`` are the limits of `check_histograms`. They are stored, and
+        checked later by `keys_at` and `check`. ``name`` is the name of the field in messages.
 
         Raise ``OverflowError`` if the counts of a histogram add up to more than the largest int64, and `DamagedState`
         for a column of another type.

@@ -66,9 +66,10 @@ def case_when(branches: Sequence[tuple[Term, Term]], otherwise: Term) -> Term:
 
 
 def _where_taken(everywhere: Term, conditions: Sequence[Term], values: Sequence[Term], otherwise: Term) -> Term:
-    """Return a term that evaluates ``everywhere``, which computes every branch for all rows and is fast.
+    """Return a term with the values of ``everywhere``, which computes every branch for all rows and is fast.
 
-    If a branch raises an error, each branch is computed only for the rows that take it.
+    If this raises an error, for example in a row that takes another branch, the term computes each branch again, only
+    for the rows that take it. ``conditions``, ``values`` and ``otherwise`` are the parts of ``everywhere``.
     """
 
     def evaluate(source: Source) -> Value:

@@ -174,10 +174,10 @@ def _of_comparison(node: exp.Expr, compiler: Compiler) -> dict[str, Bound]:
 def _bounded(
     compiler: Compiler, node: exp.Expr, compared: Sequence[exp.Expr], bound: Callable[[list[Any]], Bound]
 ) -> dict[str, Bound]:
-    """Return the bound of the column ``node``, which is compared with constants, by the name of the column.
+    """Return ``{name: bound}`` for a comparison of a column, ``node``, with the constants in ``compared``.
 
-    ``bound`` computes the bound from the constants. Return {} if ``node`` is not a column of a type with bounds, or if
-    a term in ``compared`` is not a constant that the type can represent.
+    ``bound`` computes the bound from the values of the constants. Return {} if ``node`` is not a column of a type with
+    bounds, or if one of ``compared`` is not a constant that the type can represent.
     """
     node = node.unnest()
     if not isinstance(node, exp.Column):
@@ -218,6 +218,7 @@ _READ: Mapping[type[exp.Expr], Callable[[list[Any]], Bound]] = {
     exp.EQ: Bound.of_values,
     **dict.fromkeys((exp.LT, exp.LTE), lambda values: Bound(high=values[0])),
     **dict.fromkeys((exp.GT, exp.GTE), lambda values: Bound(low=values[0])),
-    # a lambda, so that `_bounded` does not return a bound for ``x <=> NULL``, which is true if x is null
+    # ``x <=> NULL`` is true if x is null, so it has no bound. `_bounded` skips a NULL only for `Bound.of_values` itself,
+    # as for ``x = NULL``; this lambda differs from it, so that `_bounded` returns {}.
     exp.NullSafeEQ: lambda values: Bound.of_values(values),
 }

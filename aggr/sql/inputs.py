@@ -88,7 +88,7 @@ def values_in(text: str, table: pa.Table | pa.RecordBatch, timezone: str = "UTC"
 
 
 def may_read(text: str) -> tuple[str, ...]:
-    """Return the names of all columns that a text may read, for use before the existing columns are known.
+    """Return all names in a text that may be columns. The columns of the rows need not be known yet.
 
     They are the text itself, the columns of its expression, and the columns that may have these names as fields.
 

@@ -28,7 +28,7 @@ _NAMES = {name.upper(): rule for rule in TABLE.values() for name in rule.names}
 _OWN_NODES = {
     name.upper(): node for node, rule in TABLE.items() for name in rule.names if node.__module__.startswith(__package__)
 }
-# arguments of sqlglot's nodes that are not written inside the parentheses of a call
+# arguments of sqlglot's nodes that do not count as arguments of a call, such as the type after AS in CAST
 _BY_KEYWORD = {"to", "negate", "position", "safe", "typed", "ignore_nulls"}
 _TIME_AT = {"DATE_TRUNC": 1, **dict.fromkeys((kind.key.upper() for kind in times.CLOCK_PARTS), 0)}
 _ESCAPED = set("0bnrtZ%_u'\"\\") | set("1234567")  # the characters that are allowed after a backslash in a string

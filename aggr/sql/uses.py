@@ -28,7 +28,7 @@ def uses_of(text: str | None, what: str = CONDITION) -> tuple[tuple[str, Use], .
     text : str or None
         The condition or expression; None reads no columns.
     what : "condition" or "expression"
-        How error messages call the text.
+        The word for the text in error messages.
 
     Returns
     -------
@@ -65,7 +65,7 @@ def uses_among(text: str | None, names: Collection[str], what: str = CONDITION) 
     names : collection of str
         The columns of the table.
     what : "condition" or "expression"
-        How error messages call the text.
+        The word for the text in error messages.
 
     Returns
     -------

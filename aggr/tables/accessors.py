@@ -73,9 +73,10 @@ def read_accessor(states: pa.Array, accessor: str, *arguments: Any) -> pa.Array:
 
 
 def _or_declared(accessor: Accessor) -> Accessor:
-    """Return an accessor that calls the method that a function declares under the same name, if there is one.
+    """Wrap an accessor so that a function can replace it.
 
-    For states of other functions, it calls ``accessor``.
+    If the function of the states declares an accessor of the same name, the wrapped accessor calls its method.
+    Otherwise, it calls ``accessor``.
     """
     name = accessor.__name__
 
@@ -133,8 +134,8 @@ def quantile(states: pa.Array, q: float) -> pa.Array:
 def rank(states: pa.Array, value: float) -> pa.Array:
     """Return the share of values that are at most ``value``, in [0, 1]: the cumulative distribution.
 
-    The result is the exact share of another value. For dds, the relative distance of this value from ``value`` is at
-    most α. For hdr, it has the same significant digits. NaN is never counted.
+    The result is the exact share of the values up to another value. For dds, the relative distance of this value from
+    ``value`` is at most α. For hdr, both have the same significant digits. NaN is never counted.
     """
     value, function = number(value), function_of(states)
     state = function.own_state
@@ -180,7 +181,11 @@ def stdev(states: pa.Array, ddof: int = 1) -> pa.Array:
 
 @_or_declared
 def count(states: pa.Array) -> pa.Array:
-    """Return the number of values of each state as int64. NaN counts only if it makes the results NaN."""
+    """Return the number of values of each state as int64.
+
+    A NaN is counted in states of functions such as avg, whose result it makes NaN. It is not counted in sketches, which
+    have a separate count of NaN.
+    """
     function = function_of(states)
     if _is_read_by(Count, function):
         return Count().finish(states)
@@ -219,9 +224,9 @@ def bounds(states: pa.Array, sigmas: float = 2.0) -> pa.Array:
     Returns
     -------
     array of struct, shape (n,)
-        Each has ``estimate``, ``lower`` and ``upper``; ``theta``, the share of all hashes that is kept, which is 1 as
-        long as the count is exact; and ``retained``, the number of hashes that are kept. The result is null for a null
-        state.
+        Each has ``estimate``, ``lower`` and ``upper``; ``theta``, the share of the values' hashes that are in the
+        state, which is 1 as long as the count is exact; and ``retained``, the number of hashes in the state. The result
+        is null for a null state.
 
     Raises
     ------
@@ -258,7 +263,7 @@ ACCESSORS: dict[str, Callable[..., pa.Array]] = {
 
 
 def parameters_of(accessor: str, function: type[Function]) -> dict[str, bool]:
-    """Return the parameters of an accessor that follow the states, as name → whether it is optional.
+    """Return the parameters of an accessor, other than the states. Each name is mapped to whether it is optional.
 
     >>> parameters_of("quantile", get("dds")), parameters_of("bounds", get("approx_count_distinct"))
     ({'q': False}, {'sigmas': True})

@@ -51,8 +51,8 @@ def reduce_by(
     """Reduce rows to a table with one row per group, in the order of the keys: the keys, and columns of states.
 
     ``keys`` are computed by `aggr.tables.keys`, and ``states`` by `aggr.tables.state_plan`. ``times`` are the event
-    times, which functions such as first need. ``carried`` are columns that have only one value per group. The result
-    contains them after the keys.
+    times, which functions such as first need. ``carried`` are further columns of the result, which follow the keys and
+    have only one value per group.
     """
     groups, row_of_group = group_by(list(keys.values()), rows.num_rows)
     # measures that read the same values share a `Values`, and the quantities that it caches
@@ -60,7 +60,7 @@ def reduce_by(
     reduced = {}
     for column in states:
         measure = column.measure
-        # the names of the columns are part of the key, because in some tables a measure reads the number column in the
+        # the columns are part of the key of ``values``, because in some tables a measure reads the number column in the
         # place of a text column
         read = measure.reads, measure.columns(rows.column_names)
         if read not in values:
@@ -84,9 +84,9 @@ def merge_by(
     """Merge states to a table with one row per group, in the order of the keys.
 
     ``functions`` contains the function of each column of states, and ``carried`` is described in `reduce_by`.
-    `CheckedStates` are not checked again. With a ``max_ratio`` below 1, the table is returned unchanged if it has more
-    groups than this share of its rows. With ``unknown``, a null state makes the merged state of its group null;
-    otherwise, it does not affect the merged state.
+    `CheckedStates` are not checked again. If ``max_ratio`` is below 1, and the table has more than ``max_ratio`` groups
+    per row, it is returned unchanged. If ``unknown`` is true, a null state makes the merged state of its group null;
+    otherwise, null states are skipped.
     """
     table = arrow_of(states)
     groups, row_of_group = group_by(list(keys.values()), table.num_rows)

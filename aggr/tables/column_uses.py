@@ -73,14 +73,15 @@ class ColumnUses:
         return key_paths(self.keys, names)
 
     def keys_may_read(self) -> tuple[str, ...]:
-        """Return all columns that keys may read, for use before the existing columns are known."""
+        """Return all names in the keys that may be columns. The columns of the rows need not be known yet."""
         return columns_keys_may_read(self.keys)
 
     def conflict(self, name: str) -> tuple[Measure, ...]:
-        """Return the measures that share a state although one copies the column ``name`` and another needs its numbers.
+        """Return the measures of one state that use the column ``name`` differently: as values to copy, and as numbers.
 
-        The result is empty without such a conflict. ``arg_max('x', by='x')`` is not a conflict, because the column is
-        used for two inputs: its values are copied as text for one, and compared as numbers for the other.
+        Both uses must be of the same input; otherwise, the result is empty. ``arg_max('x', by='x')`` is not a conflict,
+        because the column is used for two inputs: its values are copied as text for one, and compared as numbers for
+        the other.
         """
         for group in self.measures:
             for same_input in zip(*(measure.input_uses() for measure in group), strict=True):

@@ -60,8 +60,8 @@ class Elements(NamedTuple):
 class Keyed(NamedTuple):
     """Rows with their keys. A row that belongs to several groups is repeated for each of them.
 
-    ``places`` contains the original number of each row, or is None if rows are not repeated. ``keys`` has the values of
-    each key, one per row.
+    ``places`` contains the index that each row had before rows were repeated. If rows are not repeated, it is null.
+    ``keys`` has the values of each key, one per row.
     """
 
     rows: pa.Table
@@ -133,8 +133,8 @@ def described_keys(keys: Keys) -> list[Any]:
 def read_keys(described: object) -> Any:
     """Return the keys that `described_keys` has converted to a list.
 
-    Objects of another form are returned unchanged, and lists with a repeated key as the list of names, so that
-    `checked_keys` raises an error for them.
+    An object of another form is returned unchanged. For a list with a repeated key, the list of the names is returned.
+    `checked_keys` raises an error for both.
     """
     if not isinstance(described, Iterable) or isinstance(described, str | Mapping):
         return described
@@ -186,7 +186,7 @@ def key_paths(keys: Keys, names: Collection[str]) -> list[tuple[str, str]]:
 
 
 def columns_keys_may_read(keys: Keys) -> tuple[str, ...]:
-    """Return all columns that keys may read, for use before the existing columns are known."""
+    """Return all names in keys that may be columns. The columns of the rows need not be known yet."""
     columns: list[str] = []
     for name, text in keys.items():
         inner = _ELEMENT_KEY.fullmatch(text)

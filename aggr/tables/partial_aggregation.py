@@ -15,10 +15,11 @@ from aggr.workers import Workers
 
 # the number of rows per call of reduce: enough to amortize the call, and few enough to fit into the cache
 REDUCE_ROWS = 1 << 19
-# the maximum number of rows per call, if groups have few rows: with fewer, merging takes longer than the cache saves
+# the maximum number of rows per call if groups have few rows: merging the states of smaller tables would take longer
+# than the cache saves
 _MOST_ROWS = 1 << 20
 _MANY = 32  # if a table has fewer rows per group, the next tables have more rows
-# rows are reduced, and states merged, only if the number of groups is at most this share of their number
+# the maximum number of groups per row for which rows are reduced, and of groups per state for which states are merged
 MAX_RATIO = 0.7
 _UNSEEN = 7  # after a table with nearly as many groups as rows, the groups of this number of tables are not counted
 _MERGE_BYTES = 1 << 27  # partial states are merged when they have this size in bytes

@@ -159,9 +159,10 @@ def _sketches(pair: Sequence[pa.StructArray]) -> list[Sketches]:
 
 
 def _among(sketches: Sketches, other: Sketches, thetas: Whole, common: bool) -> Sketches:
-    """Return sketches with the thetas ``thetas`` and a part of the hashes below them, row by row.
+    """Return sketches with a part of the hashes of ``sketches``, and with the thetas ``thetas``.
 
-    With ``common``, these are the hashes that the sketch in ``other`` also has; otherwise, those that it does not have.
+    The hashes of a row are those below its theta that the sketch in the same row of ``other`` has (``common``), or
+    that it does not have.
     """
     return Sketches(
         thetas, *_select_hashes(sketches.hashes, sketches.places, other.hashes, other.places, thetas, common)
@@ -172,7 +173,10 @@ def _among(sketches: Sketches, other: Sketches, thetas: Whole, common: bool) -> 
 def _select_hashes(
     hashes: Whole, places: Whole, other_hashes: Whole, other_places: Whole, thetas: Whole, common: bool
 ) -> tuple[Whole, Whole]:
-    """Return the hashes that `_among` selects, and their offsets. ``places`` are the offsets of each row's hashes."""
+    """Return the hashes that `_among` selects, and the offsets of each row's hashes, shape (rows + 1,).
+
+    ``places`` and ``other_places`` are such offsets of ``hashes`` and ``other_hashes``.
+    """
     chosen, chosen_places = np.empty(len(hashes), np.int64), np.zeros(len(places), np.int64)
     at: Int = np.int64(0)
     for row in range(len(thetas)):

@@ -55,7 +55,7 @@ def plan(measures: Mapping[str, Measure]) -> tuple[StateColumn, ...]:
 
 
 def holder(columns: Sequence[StateColumn], measure: Measure) -> StateColumn | None:
-    """Return the first of ``columns`` from which a measure can be computed, or None if it cannot be computed.
+    """Return the first of ``columns`` from whose states a measure can be computed, or None if there is none.
 
     >>> import aggr
     >>> columns = plan({"p": aggr.dds("x", [0.5])})

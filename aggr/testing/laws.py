@@ -75,7 +75,8 @@ class _Trial:
     source: Source | None
     seed: int
     parameters: Mapping[str, Sequence[Any]]
-    compared: list[int] = field(default_factory=lambda: [0])  # one number: the groups that were compared with ``exact``
+    # a list with one element, which can be changed: the number of groups that were compared with ``exact``
+    compared: list[int] = field(default_factory=lambda: [0])
 
     def draw(self, kind: pa.DataType, size: int, seed: int) -> pa.Array | None:
         """Draw values from ``source``; without it, draw edge cases that the function accepts.
