@@ -322,7 +322,8 @@ class Measure:
 
     def named_inputs(self) -> dict[str, str | None]:
         """Return the columns of the further inputs, and of weights, by the keywords that pass them."""
-        by_name = type(self.function).inputs[1:]  # without inputs whose columns are named by parameters of the function
+        # the inputs that the class declares; the columns of other inputs are named by parameters of the function
+        by_name = type(self.function).inputs[1:]
         named = {keyword(role): name for role, name in zip(by_name, self.others, strict=False)}
         return named | ({WEIGHT: self.weight} if self.function.takes_weights else {})
 

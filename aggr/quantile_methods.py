@@ -38,8 +38,7 @@ def _spread(q: float, counts: Floats) -> Floats:
 
 
 def _at_least(q: float, counts: Floats) -> Floats:
-    """Return the position, counted from 0, of the first value in ascending order up to which there are at least q·n
-    values.
+    """Return the lowest position, counted from 0 in ascending order, up to which there are at least q·n of n values.
 
     One ulp is subtracted from 100·q, so that rounding cannot give the next position.
     """

@@ -550,10 +550,10 @@ class PlainState(State):
 
 
 def _check_equal(states: pa.StructArray, subtracted: pa.StructArray, rows: Ids) -> None:
-    """Raise `CannotSubtract` if a state differs from the state to subtract, which has equally many rows: the rows to
-    subtract are then others.
+    """Raise `CannotSubtract` if a state differs from the state that is subtracted from it.
 
-    ``rows`` are the row numbers of the states in the error.
+    Both have equally many rows, so no row would remain. If they differ, the subtracted rows are not those of the state.
+    ``rows`` are the row numbers of the states, for the error.
     """
     if not same_bits(states, subtracted):
         first = next(i for i in range(len(rows)) if not same_bits(states.slice(i, 1), subtracted.slice(i, 1)))

@@ -16,7 +16,7 @@ from aggr.exact.superaccumulator import Limbs
 Sums = tuple[NDArray[np.int16], Any, NDArray[np.int32]]
 
 _FLAGS = 7  # all flags of special values together
-# The square of two digits is below 2^128. Multiplied by 2^(32·27) it is still a finite double, and by 2^(32·-62) it is 0.
+# The square of two digits is below 2^128. Multiplied by 2^(32·27), it is a finite double; by 2^(32·-62), it is 0.
 _MIN_LEVEL, _MAX_LEVEL = -62, 27
 _SCALES = tuple(2.0 ** (32 * levels) for levels in range(_MIN_LEVEL, _MAX_LEVEL + 1))
 
@@ -44,8 +44,9 @@ def schwarz_holds(products: Limbs, left: Limbs, right: Limbs) -> bool:
 
 
 def _float_and_power(limbs: Limbs) -> tuple[Floats, Whole]:
-    """Return an approximation ``mantissa · 2^exponent`` of each number, as two arrays of shape (n,): the mantissas, which
-    are below 1 in magnitude, and the exponents.
+    """Return an approximation ``mantissa · 2^exponent`` of each number: two arrays, each of shape (n,).
+
+    Mantissas are below 1 in magnitude.
     """
     high, _, power = leading(limbs)
     mantissas, exponents = np.frexp(high)

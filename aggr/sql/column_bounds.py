@@ -218,7 +218,7 @@ _READ: Mapping[type[exp.Expr], Callable[[list[Any]], Bound]] = {
     exp.EQ: Bound.of_values,
     **dict.fromkeys((exp.LT, exp.LTE), lambda values: Bound(high=values[0])),
     **dict.fromkeys((exp.GT, exp.GTE), lambda values: Bound(low=values[0])),
-    # ``x <=> NULL`` is true if x is null, so it has no bound. `_bounded` skips a NULL only for `Bound.of_values` itself,
-    # as for ``x = NULL``; this lambda differs from it, so that `_bounded` returns {}.
+    # ``x <=> NULL`` is true if x is null, so it has no bound. `_bounded` skips a NULL only if ``bound`` is the method
+    # `Bound.of_values`, as for ``x = NULL``. For this lambda, it returns {}.
     exp.NullSafeEQ: lambda values: Bound.of_values(values),
 }

@@ -60,8 +60,8 @@ class Elements(NamedTuple):
 class Keyed(NamedTuple):
     """Rows with their keys. A row that belongs to several groups is repeated for each of them.
 
-    ``places`` contains the index that each row had before rows were repeated. If rows are not repeated, it is null.
-    ``keys`` has the values of each key, one per row.
+    ``places`` contains the index that each row had before rows were repeated. It has the value None if rows are not
+    repeated. ``keys`` has the values of each key, one per row.
     """
 
     rows: pa.Table
