@@ -33,7 +33,7 @@ QUICK_PYTEST = -m pytest -n $(JOBS) --dist worksteal -o filterwarnings=default -
   $(OTHER_TESTS:%=--ignore %) tests aggr windows tiltframe
 
 .DEFAULT_GOAL := help
-.PHONY: help generate demo test test-all test-core test-oldest test-oldest-quick test-clusters test-pythons test-spark-versions test-spark-versions-quick test-spark-pages environments fast fuzz mutation prometheus lint types docs extras pages bench report dist java clean
+.PHONY: help generate demo test test-all test-core test-oldest test-oldest-quick test-clusters test-pythons test-spark-versions test-spark-versions-quick test-spark-pages bench-spark-versions environments fast fuzz mutation prometheus lint types docs extras pages bench report dist java clean
 
 help: ## List the targets
 	@grep -hE '^[a-z-]+:.*## ' $(MAKEFILE_LIST) | sed 's/:.*## /\t/' | expand -t 14
@@ -73,7 +73,9 @@ test-cluster-%: .venv-%/.ready
 
 .PRECIOUS: .venv-databricks-%/.ready
 .venv-databricks-%/.ready: pyproject.toml constraints-databricks-%.txt Makefile
-	@$(PYTHON) -m venv .venv-databricks-$*
+	@version=$$(sed -n 's/^# Python //p' constraints-databricks-$*.txt); \
+	  python=$$(.ci/find_python $$version) || { echo "Python $$version is not installed." >&2; exit 1; }; \
+	  $$python -m venv .venv-databricks-$*
 	@$(OWN_METADATA) .venv-databricks-$*/bin/python $(INSTALL) constraints-databricks-$*.txt --editable '.[test]' pytest-xdist
 	@touch $@
 
@@ -93,6 +95,11 @@ test-spark-pages: $(QUICK_SPARKS:%=test-pages-on-%) ## Follow the pages for user
 
 test-pages-on-%: java .venv-spark-%/.pages
 	@echo "PySpark $*" && .venv-spark-$*/bin/python -m pytest -o filterwarnings=default tests/docs/test_spark_pages.py
+
+bench-spark-versions: $(QUICK_SPARKS:%=bench-spark-%) ## Compare files to answers with Spark's own aggregates on PySpark 3.5 and 4.0
+
+bench-spark-%: java .venv-spark-%/.pages
+	@.venv-spark-$*/bin/python -m benchmarks.spark_versions --out benchmarks/results/spark_versions.json
 
 .PRECIOUS: .venv-spark-%/.pages
 .venv-spark-%/.pages: .venv-spark-%/.ready

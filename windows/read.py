@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable, Mapping
+
 from aggr.arguments import shown
 from aggr.call_text import read_as, read_call, split
 from aggr.duration import UNITS
@@ -48,7 +50,7 @@ def read_window(text: str, timezone: str = "UTC") -> TimeWindow:
         raise ValueError(f"{shown(text)} is not a time window, such as '1h'; {_ORDERED}")
     if not isinstance(text, str) or ("(" not in text and (call is None or call.name in UNITS)):
         return window(text, timezone)
-    makers = kinds(call.name if call else "")
+    makers: Mapping[str, Callable[..., TimeWindow]] = kinds(TimeWindow, call.name if call else "")
     example = f"a size such as '10s', '1h' or '1mo', or one of {', '.join(makers)}; {_ORDERED}"
     fixed = {"timezone": timezone}
     return read_as(makers, text, "a window", example, fixed, name_alone=True)

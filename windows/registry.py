@@ -1,6 +1,7 @@
-"""The registry of the kinds of time windows, by the first word of their text. It includes those of other packages.
+"""The registry of the kinds of windows, by the first word of their text. It includes those of other packages.
 
-A package adds kinds by entry points in the group ``tiltframe.windows``::
+There are two families of windows: time windows, and ordered windows (`windows.ordered`). A word may be a kind of both,
+such as ``session``. A package adds kinds of both families by entry points in the group ``tiltframe.windows``::
 
     [project.entry-points."tiltframe.windows"]
     half_month = "payroll:HalfMonth"
@@ -10,6 +11,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping
 from functools import cache
+from typing import Any, TypeVar
 
 from aggr.arguments import shown
 from aggr.duration import UNITS
@@ -21,19 +23,26 @@ from windows.kinds.session import session
 from windows.kinds.tumbling import window
 
 GROUP = "tiltframe.windows"
-_KINDS: dict[str, Callable[..., TimeWindow]] = {
-    "tumbling": window, "hopping": hopping, "session": session, "all": AllTime,
-}  # fmt: skip
+# The base class of each family -> the first word of a text -> the function or class that creates the window.
+_FAMILIES: dict[type[Any], dict[str, Callable[..., Any]]] = {
+    TimeWindow: {"tumbling": window, "hopping": hopping, "session": session, "all": AllTime}
+}
+_K = TypeVar("_K", bound=type)
 
 
-def register(kind: type[TimeWindow]) -> type[TimeWindow]:
+def add_family(base: type[Any], makers: Mapping[str, Callable[..., Any]]) -> None:
+    """Add a family of windows, the subclasses of ``base``, with the functions that create its built-in kinds."""
+    _FAMILIES[base] = dict(makers)
+
+
+def register(kind: _K) -> _K:
     """Register a kind of window, so that it can be read from text.
 
     Parameters
     ----------
-    kind : subclass of TimeWindow
+    kind : subclass of TimeWindow or of windows.ordered.OrderedWindow
         A frozen dataclass whose fields are numbers, booleans, texts or tuples. In text, a tuple is written as a list.
-        If there is a field ``timezone``, it receives the time zone of the frame.
+        If a time window has a field ``timezone``, it receives the time zone of the frame.
 
     Returns
     -------
@@ -42,63 +51,70 @@ def register(kind: type[TimeWindow]) -> type[TimeWindow]:
     Raises
     ------
     TypeError
-        If ``kind`` is not a subclass of `TimeWindow`, or lacks one of its methods.
+        If ``kind`` is not a subclass of one of these classes, or lacks one of its methods.
     ValueError
-        If its `TimeWindow.kind` is not a word in lower case, is a unit of time, or is registered for another class.
+        If its attribute ``kind`` is not a word in lower case, is a unit of time, or is registered for another class.
 
     Examples
     --------
     >>> register(int)
     Traceback (most recent call last):
-    TypeError: register takes a subclass of windows.TimeWindow; got the class int
+    TypeError: register takes a subclass of windows.TimeWindow or windows.ordered.OrderedWindow; got the class int
     """
-    if not (isinstance(kind, type) and issubclass(kind, TimeWindow)):
-        raise TypeError(f"register takes a subclass of windows.TimeWindow; got {shown(kind)}")
-    if missing := sorted(kind.__abstractmethods__):
+    given: Any = kind
+    base = next((base for base in _FAMILIES if isinstance(given, type) and issubclass(given, base)), None)
+    if base is None:
         raise TypeError(
-            f"{kind.__name__} does not define {', '.join(missing)}; windows.TimeWindow describes each method"
+            f"register takes a subclass of windows.TimeWindow or windows.ordered.OrderedWindow; got {shown(kind)}"
         )
-    word = kind.kind
+    if missing := sorted(given.__abstractmethods__):
+        raise TypeError(
+            f"{kind.__name__} does not define {', '.join(missing)}; windows.{base.__name__} describes each method"
+        )
+    makers, word = _FAMILIES[base], given.kind
     if not isinstance(word, str) or not word.isidentifier() or not word.islower() or word in UNITS:
         raise ValueError(
             f"the kind of a window must be a word in lower case such as 'half_month', and not a unit of time; "
             f"{kind.__name__} has {shown(word)}"
         )
-    registered = _KINDS.get(word, kind)
+    registered: Any = makers.get(word, kind)
     # compare names, because running a notebook's cell again creates a new class
     if (registered.__module__, registered.__qualname__) != (kind.__module__, kind.__qualname__):
         raise ValueError(
             f"the kind {word!r} is taken by {registered.__module__}.{registered.__qualname__}; choose another word"
         )
-    _KINDS[word] = kind
+    makers[word] = kind
     return kind
 
 
-def unregister(kind: type[TimeWindow]) -> None:
+def unregister(kind: type[Any]) -> None:
     """Remove a registered kind of window.
 
     Parameters
     ----------
-    kind : subclass of TimeWindow
+    kind : subclass of TimeWindow or of windows.ordered.OrderedWindow
 
     Raises
     ------
     KeyError
         If the kind is not registered.
     """
-    words = [word for word, registered in _KINDS.items() if registered is kind]
-    if not words:
-        raise KeyError(f"{shown(kind)} is not registered; pass a class that was registered before")
-    del _KINDS[words[0]]
+    for makers in _FAMILIES.values():
+        for word, registered in makers.items():
+            if registered is kind:
+                del makers[word]
+                return
+    raise KeyError(f"{shown(kind)} is not registered; pass a class that was registered before")
 
 
-def kinds(name: str = "") -> Mapping[str, Callable[..., TimeWindow]]:
-    """Return a mapping from the first word of a window's text to the function that creates this kind of window. Unless
-    ``name`` is already registered, the kinds of other packages are loaded first.
+def kinds(base: type[Any], name: str = "") -> Mapping[str, Callable[..., Any]]:
+    """Return a mapping from the first word of a window's text to the function that creates this kind of window, for the
+    family of the class ``base``. Unless ``name`` is already registered, the kinds of other packages are loaded first.
     """
-    if name not in _KINDS:
+    makers = _FAMILIES[base]
+    if name not in makers:
         _load_others()
-    return _KINDS
+    return makers
 
 
 @cache

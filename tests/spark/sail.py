@@ -22,7 +22,7 @@ sys.path.insert(0, str(ROOT))
 import aggr  # noqa: E402
 import spark_udaf as su  # noqa: E402
 from spark_udaf.sail import sail_session  # noqa: E402
-from tests import engines  # noqa: E402
+from tests import engines, same_bits  # noqa: E402
 from tiltframe import FrameStore, TiltFrame, rollup  # noqa: E402
 
 
@@ -69,6 +69,13 @@ def check_stores(folder: Path) -> None:
     assert answer["stores"] == dict.fromkeys(["rows", "files", "states"], engines.digests_of_store(local))
 
 
+def check_bits(folder: Path) -> None:
+    """Compare the digests of this engine with those of all versions of Spark."""
+    with sail_session() as spark:
+        differences = same_bits.differences(same_bits.of_spark(spark, folder, "sail"), "sail")
+    assert differences == [], differences
+
+
 def check_refusals() -> None:
     """Ask for what Sail cannot run."""
     frame = TiltFrame(["1m"], "timestamp", {"n": aggr.count()})
@@ -84,5 +91,7 @@ if __name__ == "__main__":
     with tempfile.TemporaryDirectory() as folder:
         check_jobs(Path(folder))
         check_stores(Path(folder))
+        (Path(folder) / "bits").mkdir()
+        check_bits(Path(folder) / "bits")
     check_refusals()
     print("Sail: the bits of local code, and what it cannot run is refused")

@@ -17,13 +17,14 @@ from __future__ import annotations
 
 from abc import ABC, abstractmethod
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, fields
 from typing import Any, ClassVar, NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
 
 from aggr.arguments import is_name, shown
+from aggr.call_text import write_call
 from windows.ordered.ticks import Tick
 
 Ints = NDArray[np.int64]
@@ -149,9 +150,11 @@ class OrderedWindow(ABC):
     """The base class of windows over ordered rows.
 
     A subclass is a frozen dataclass that defines `ranges`. It also defines `reads` if it uses more than the times of
-    rows, and `numbers` if its `Carry` contains numbers. `windows.ordered.testing.check` checks a subclass.
+    rows, and `numbers` if its `Carry` contains numbers. If it defines `kind` and is registered (`windows.register`), it
+    can be read from text. `windows.ordered.testing.check` checks a subclass.
     """
 
+    kind: ClassVar[str] = ""  # the first word of its text
     per_row: ClassVar[bool] = False  # whether every row triggers exactly one output; ranges then overlap
     numbers: ClassVar[Mapping[str, int]] = {}  # the names in `Carry.numbers`, with the values before the first row
 
@@ -186,6 +189,13 @@ class OrderedWindow(ABC):
         ---------
         The ranges of all rows, and the last carry, must not depend on how the rows are split into batches.
         """
+
+    def __str__(self) -> str:
+        """Return the text of the window: a call of `kind`, with the fields that differ from their defaults."""
+        values = {field.name: getattr(self, field.name) for field in fields(self)}
+        differing = {field.name: values[field.name] for field in fields(self) if values[field.name] != field.default}
+        word = self.kind or type(self).__name__
+        return write_call(word, differing) if differing else f"{word}()"
 
     def start(self, keys: int) -> Carry:
         """Return the carry before the first rows.

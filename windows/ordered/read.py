@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 
 from aggr.arguments import shown
-from aggr.call_text import read_as
+from aggr.call_text import read_as, read_call
 from windows.contract import TimeWindow
 from windows.ordered.contract import OrderedWindow
 from windows.ordered.kinds.count import count, weighted_count
@@ -14,10 +14,12 @@ from windows.ordered.kinds.interval import interval
 from windows.ordered.kinds.session import session
 from windows.ordered.kinds.sliding import running, since, sliding
 from windows.ordered.ticks import TICKS, Tick
+from windows.registry import add_family, kinds
 
-_KINDS: dict[str, Callable[..., OrderedWindow]] = {
-    kind.__name__: kind for kind in (count, weighted_count, interval, session, emit_when, since, sliding, running)
-}
+add_family(
+    OrderedWindow,
+    {kind.__name__: kind for kind in (count, weighted_count, interval, session, emit_when, since, sliding, running)},
+)
 _EXAMPLE = "count(100), since('n > 5', daily('UTC')) or another of windows.ordered; time windows follow the clock"
 
 
@@ -27,7 +29,8 @@ def read_ordered(text: str) -> OrderedWindow:
     Parameters
     ----------
     text : str
-        A call of one of the functions of `windows.ordered`, in the syntax of `aggr.call_text`.
+        A call of one of the functions of `windows.ordered`, or of a registered kind (`windows.register`), in the syntax
+        of `aggr.call_text`.
 
     Returns
     -------
@@ -43,7 +46,9 @@ def read_ordered(text: str) -> OrderedWindow:
     >>> str(read_ordered("session(30m, max=8h, start=speed > 50)"))
     "session('30m', max='8h', start='speed > 50')"
     """
-    return read_as(_KINDS, text, "an ordered window", _EXAMPLE, inner=read_tick)
+    call = read_call(text)
+    makers: Mapping[str, Callable[..., OrderedWindow]] = kinds(OrderedWindow, call.name if call else "")
+    return read_as(makers, text, "an ordered window", _EXAMPLE, inner=read_tick)
 
 
 def read_tick(text: str) -> Tick:

@@ -296,7 +296,7 @@ def travels(case: Case) -> None:
             all(other == own and hash(other) == hash(own) for other in copies), f"a copy of {own!r} is {copies[-1]!r}"
         )
         holds(own is window or own.name != window.name, f"{own!r} and {window!r} have the name {window.name!r}")
-        if window.kind in kinds(window.kind) and kinds()[window.kind] is type(window):
+        if kinds(TimeWindow, window.kind).get(window.kind) is type(window):
             again = read_window(own.name, own.timezone or "UTC")
             holds(again == own, f"the name {own.name!r} of {own!r} is read as {again!r}")
 

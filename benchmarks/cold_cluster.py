@@ -1,0 +1,123 @@
+"""The first job on a cluster whose executors have no compiled code, and the next one, on two executors of this machine.
+
+    python -m benchmarks.cold_cluster [--rounds 3] [--out benchmarks/results/cold_cluster.json]
+
+Each case starts two executors (`local-cluster[2,1,1024]`) in a process of its own, with an empty cache of Spark and of
+numba. The job is a rollup of four levels of nine functions, from a DataFrame to answers.
+
+- ``empty cache``: the cache folder of the user is empty and writable.
+- ``read-only``: neither the folders of the package nor that of the user can store code, as in a container. Files take
+  their places, so that even root cannot write them.
+- ``compiled``: the code is there, as after `su.warm`, or in an archive or an image.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import shutil
+import statistics
+import subprocess
+import sys
+import tempfile
+from pathlib import Path
+
+import click
+
+from aggr.bench.timing import circumstances
+from benchmarks.spark import PACKAGES
+
+ROOT = Path(__file__).parent.parent
+CASES = ("empty cache", "read-only", "compiled")
+JOB = """
+import sys, time
+import aggr, spark_udaf as su
+from benchmarks.jobs import LEVELS, frame, throw_away
+from benchmarks.shapes import TEXTS
+from pyspark.sql import SparkSession
+builder = SparkSession.builder.master("local-cluster[2,1,1024]").config("spark.ui.enabled", "false")
+builder = builder.config("spark.sql.shuffle.partitions", "2").config("spark.log.level", "ERROR")
+spark = builder.config("spark.driver.host", "127.0.0.1").getOrCreate()
+df = spark.sql("SELECT timestamp_millis(1714521600000 + id * 10) AS ts, 'host-' || id % 10 AS host, "
+               "CAST(exp(id % 997 / 200D) AS double) AS latency_ms FROM range(0, 1000000, 1, 4)")
+throw_away(df.mapInArrow(lambda batches: batches, df.schema))      # starts the workers
+for _ in range(3):
+    begin = time.perf_counter()
+    throw_away(su.finish(su.rollup(df, frame(LEVELS, TEXTS)), frame(LEVELS, TEXTS)))
+    print("took", time.perf_counter() - begin, flush=True)
+spark.stop()
+"""
+
+
+def run(home: Path, package: Path) -> list[float]:
+    """Return the seconds of three equal jobs in a new cluster."""
+    import pyspark
+
+    inherited = {name: value for name, value in os.environ.items() if not name.startswith(("NUMBA_", "TILTFRAME_"))}
+    environment = inherited | {
+        "HOME": str(home),
+        "XDG_CACHE_HOME": str(home / ".cache"),
+        "PYTHONPATH": str(package),
+        "PYTHONDONTWRITEBYTECODE": "1",
+        "PYSPARK_PYTHON": sys.executable,
+        "SPARK_HOME": str(Path(pyspark.__file__).parent),
+        "SPARK_LOCAL_IP": "127.0.0.1",
+        "SPARK_WORKER_DIR": str(home.parent / "work"),
+        "TMPDIR": str(home.parent / "tmp"),
+    }
+    command = [sys.executable, "-c", JOB]
+    done = subprocess.run(
+        command, env=environment, cwd=home.parent, capture_output=True, text=True, check=False, timeout=600
+    )
+    seconds = [float(line.split()[1]) for line in done.stdout.splitlines() if line.startswith("took ")]
+    if done.returncode or len(seconds) != 3:
+        raise RuntimeError(f"the job ended with status {done.returncode}: {done.stderr[-2000:]}")
+    return seconds
+
+
+def prepare(folder: Path, is_read_only: bool) -> tuple[Path, Path]:
+    """Return a home folder, and a copy of the packages without compiled code."""
+    package, home = folder / "package", folder / "home"
+    ignored = shutil.ignore_patterns("__pycache__", "results")
+    for name in ("aggr", "windows", "tiltframe", "spark_udaf", "benchmarks"):
+        shutil.copytree(ROOT / name, package / name, ignore=ignored)
+    for directory in (folder / "work", folder / "tmp"):
+        directory.mkdir()
+    if is_read_only:
+        home.touch()
+        for source in list(package.rglob("*.py")):
+            (source.parent / "__pycache__").touch()
+    else:
+        home.mkdir()
+    return home, package
+
+
+def measure(case: str) -> list[float]:
+    """Return the seconds of three jobs in a case."""
+    with tempfile.TemporaryDirectory(ignore_cleanup_errors=True) as name:
+        home, package = prepare(Path(name), is_read_only=case == "read-only")
+        if case == "compiled":
+            run(home, package)
+        return run(home, package)
+
+
+@click.command()
+@click.option("--rounds", default=3, help="The number of clusters of each case.")
+@click.option("--out", type=click.Path(path_type=Path, dir_okay=False), help="Write the figures here, as JSON.")
+def main(rounds: int, out: Path | None) -> None:
+    """Measure the first three jobs of new clusters."""
+    times: dict[str, list[list[float]]] = {case: [] for case in CASES}
+    for _ in range(rounds):
+        for case in CASES:
+            times[case].append(measure(case))
+            click.echo(f"{case}: " + ", ".join(f"{seconds:.1f} s" for seconds in times[case][-1]))
+    medians = {case: [statistics.median(job) for job in zip(*runs, strict=True)] for case, runs in times.items()}
+    for case, seconds in medians.items():
+        click.echo(f"median, {case}: " + ", ".join(f"{job:.1f} s" for job in seconds))
+    if out is not None:
+        about = {**circumstances((*PACKAGES, "numba")), "rounds": rounds, "rows": 1_000_000}
+        out.write_text(json.dumps({**about, "seconds": medians, "all": times}, indent=1) + "\n")
+
+
+if __name__ == "__main__":
+    main()

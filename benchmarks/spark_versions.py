@@ -1,0 +1,93 @@
+"""Files to answers compared with Spark's own aggregates, on the installed version of PySpark.
+
+    .venv-spark-3.5/bin/python -m benchmarks.spark_versions [--quick] [--out benchmarks/results/spark_versions.json]
+
+`make bench-spark-versions` runs it on 3.5 and 4.0. Jobs and rows are those of `benchmarks.spark`: nine functions
+on four levels, and Spark's aggregates of the finest level alone. All jobs alternate in one session. Their times are
+measured twice: by the clock, and as CPU time of the JVM and all Python processes, which other work on the machine
+affects less. The file contains one run of each version.
+"""
+
+from __future__ import annotations
+
+import json
+import tempfile
+from collections.abc import Callable
+from dataclasses import asdict
+from pathlib import Path
+
+import click
+
+from aggr.bench.timing import circumstances
+from benchmarks.jobs import jobs, session, write_rows
+from benchmarks.musthold import MustHold, show_must_hold, unjudged
+from benchmarks.scale import watched
+from benchmarks.spark import FULL, PACKAGES, QUICK, Extent, measure, medians_of, show
+
+FILES, PERCENTILES, SIMPLE = "rollup of files, to answers", "percentile_approx", "count … variance"
+LIMIT = 0.2
+CLOCK, PROCESSORS = "by the clock", "CPU time"
+
+Times = dict[str, dict[str, list[float]]]
+
+
+def measure_versions(extent: Extent) -> tuple[Times, Times]:
+    """Return the seconds by the clock and the CPU seconds of each job and round, by the shape of the rows."""
+    clock: Times = {}
+    processors: Times = {}
+    with tempfile.TemporaryDirectory() as folder, session() as spark:
+        for data in extent.shapes:
+            files = Path(folder) / str(data.digits)
+            write_rows(files, extent.rows, extent.groups, data)
+            every = jobs(spark, str(files), data)
+            cpu_seconds: dict[str, list[float]] = {}
+            chosen = {
+                name: with_cpu_time(every[name], cpu_seconds.setdefault(name, []))
+                for name in (PERCENTILES, SIMPLE, FILES)
+            }
+            clock[data.name] = measure(chosen, extent.rounds)
+            processors[data.name] = {name: seconds[1:] for name, seconds in cpu_seconds.items()}
+    return clock, processors
+
+
+def with_cpu_time(job: Callable[[], None], cpu_seconds: list[float]) -> Callable[[], None]:
+    """Return the job. Each call appends the CPU seconds of this process and all its descendants to ``cpu_seconds``."""
+
+    def run() -> None:
+        with watched() as used:
+            job()
+        cpu_seconds.append(used["core_seconds"])
+
+    return run
+
+
+@click.command()
+@click.option("--quick", is_flag=True, help="Fewer rows, one round, without a judgement.")
+@click.option("--out", type=click.Path(path_type=Path, dir_okay=False), help="Write the run to this JSON file.")
+def main(quick: bool, out: Path | None) -> None:
+    """Compare with Spark's own aggregates. Exit with status 1 if a full run exceeds the limit."""
+    extent = QUICK if quick else FULL
+    measured = dict(zip((CLOCK, PROCESSORS), measure_versions(extent), strict=True))
+    medians = {kind: medians_of(times) for kind, times in measured.items()}
+    for kind, shapes in medians.items():
+        for name, seconds in shapes.items():
+            show(seconds, extent.rows, f"{name}, {kind}")
+    lines = [
+        MustHold(f"{FILES} / {PERCENTILES}, {name}, {kind}", LIMIT, seconds[FILES] / seconds[PERCENTILES])
+        for kind, shapes in medians.items()
+        for name, seconds in shapes.items()
+    ]
+    lines = unjudged(lines) if quick else lines
+    show_must_hold(lines)
+    if out is not None:
+        about = circumstances(PACKAGES)
+        limits = [{**asdict(line), "verdict": line.verdict} for line in lines]
+        size = {"rows": extent.rows, "finest windows": extent.groups, "rounds": extent.rounds}
+        runs = json.loads(out.read_text()) if out.exists() else {}
+        runs[str(about["pyspark"])] = {**about, **size, "seconds": medians, "all": measured, "must_hold": limits}
+        out.write_text(json.dumps(runs, indent=1) + "\n")
+    raise SystemExit(any(line.verdict == "FAIL" for line in lines))
+
+
+if __name__ == "__main__":
+    main()
