@@ -144,8 +144,8 @@ def _memory() -> Finding:
 
 
 def _cache() -> Finding:
-    """Return the result of the check whether numba can store compiled loops in a folder, with the name of this
-    folder.
+    """Check whether numba can store compiled loops. The result names the folder in which it stores them. If no folder
+    is writable, the check fails.
     """
     import aggr.compiling.jit
     from aggr.compiling.code_folders import private_folder

@@ -96,8 +96,8 @@ class Exclusions:
                 self._groups[name, row["level"]] += row["count_sum"]
 
     def counted(self, levels: Iterable[tuple[TimeWindow, pa.Table]]) -> Iterator[tuple[TimeWindow, pa.Table]]:
-        """Yield the pairs of a level and its states unchanged, and add to the counts: the groups of every level, and
-        the values of the finest level.
+        """Yield the pairs of ``levels`` unchanged. Add the number of groups beyond a limit of every level to the
+        counts, and the number of refused values of the finest level.
         """
         for level, states in levels:
             self.count_groups(level.name, states)
@@ -195,8 +195,8 @@ def sum_excluded(state: State, states: pa.ChunkedArray) -> tuple[int, int]:
 
 
 def _may_exclude(state: State) -> bool:
-    """Return whether a state may be beyond a limit or skip values. This is so if its class overrides one of the methods
-    that report this.
+    """Return whether a state may be beyond a limit or skip values: whether its class overrides `State.beyond_limit` or
+    `State.excluded_counts`.
     """
     own = type(state)
     return own.beyond_limit is not State.beyond_limit or own.excluded_counts is not State.excluded_counts
@@ -219,8 +219,8 @@ def _group_counts(state: State, states: pa.ChunkedArray) -> Whole | None:
 
 
 def _levels_to_caller() -> int:
-    """Return the ``stacklevel`` with which `warnings.warn`, if the calling function calls it, names the first line
-    outside of the library.
+    """Return the argument ``stacklevel`` for a call of `warnings.warn` in the function that calls this one. The warning
+    then names the innermost line outside of the library.
     """
     level, frame = 0, inspect.currentframe()
     while frame is not None and str(frame.f_globals.get("__name__")).partition(".")[0] in _OWN:

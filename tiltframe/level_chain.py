@@ -102,14 +102,15 @@ def climb_within(
 
 
 def _parted(states: pa.Table, level: TimeWindow, start: int, end: int) -> tuple[pa.Table, pa.Table]:
-    """Split states into two tables: those whose window of ``level`` lies between ``start`` and ``end``, in microseconds
-    UTC, and the others. A state that does not lie in a window of this level is in the first table.
+    """Split states into two tables. The first one has the states whose window of ``level`` lies between ``start`` and
+    ``end``, in microseconds UTC, and the states that do not lie in a window of this level. The second one has the other
+    states.
     """
     found = level.assign(instants_of(states))
     within = np.ones(states.num_rows, np.bool_)
     within[found.rows] = (found.starts >= start) & (found.ends <= end)
     rows = np.flatnonzero(within)
-    # if the rows follow each other, slices suffice, which copy nothing
+    # consecutive rows are selected by slices, which do not copy the states
     if len(rows) and len(rows) == rows[-1] + 1 - rows[0]:
         first, last = int(rows[0]), int(rows[-1]) + 1
         return states.slice(first, len(rows)), pa.concat_tables([states.slice(0, first), states.slice(last)])

@@ -90,7 +90,7 @@ def merge_overlapping(states: pa.Table | CheckedStates, frame: TiltFrame, number
     panes, places = pa.array(order), pa.array(by_start)
     for state in frame.states:
         function = state.measure.function
-        # a null state stands for no rows; the merge of this state alone is the state of no rows, which is not null
+        # a null state stands for no rows; merged alone, it becomes the state of no rows, which is not null
         merged_alone = function.merge(states.column(state.name), Groups.each(table.num_rows))
         merged = merge_runs(function, arrow_of(merged_alone).take(panes), ranges.first, ranges.last)
         columns[state.name] = merged.take(places)
@@ -106,9 +106,9 @@ def merge_states(
     max_ratio: float = 1.0,
     unknown: bool = False,
 ) -> pa.Table:
-    """Merge the states that have equal keys and equal starts of windows, and return one row for each combination. The
-    end of its window is that of one of its states. ``starts`` and ``ends`` are in microseconds UTC, one per state.
-    ``max_ratio`` and ``unknown`` are those of `merge_panes` and `merge_level`.
+    """Merge the states that have equal keys and equal starts of windows, and return a table with one row per
+    combination of them. The end of its window is the end of any of these states. ``starts`` and ``ends`` are in
+    microseconds UTC, one per state. ``max_ratio`` and ``unknown`` are those of `merge_panes` and `merge_level`.
     """
     functions = {c.name: c.measure.function for c in frame.states}
     keys, carried = {START: as_instants(starts)} | keys, {END: as_instants(ends)}
@@ -119,9 +119,9 @@ def merge_states(
 def unite_intervals(
     window: TimeWindow, starts: Instants, ends: Instants, keys: Mapping[str, pa.Array]
 ) -> tuple[Instants, Instants]:
-    """Return the starts and ends of the windows that contain the intervals of each key, in microseconds UTC, one per
-    interval. Only kinds such as sessions combine several intervals into one window. For others, the intervals are
-    returned unchanged.
+    """Return two arrays with one element per interval, in microseconds UTC: the start and the end of the window of its
+    key that contains it. Only kinds such as sessions combine several intervals into one window. For other kinds,
+    ``starts`` and ``ends`` are returned unchanged.
     """
     if not window.is_merging:
         return starts, ends

@@ -10,7 +10,8 @@ LEVEL, START, END, PARTIAL = "level", "window_start", "window_end", "partial"
 BUCKET, RECORD, RECORDED = "bucket", "_record", "_recorded"  # columns of a store's table
 REASON, REVISION = "reason", "revision"  # columns that a stream adds to the windows that it emits
 FILLED = "filled"  # the column of results that says whether a window was added by ``fill``
-COARSE = "__coarse"  # a column of partial states on Spark: the start of the window of the coarsest level
+# a column of partial states on Spark: the start of the window of the coarsest level that contains the state
+COARSE = "__coarse"
 RESERVED = (LEVEL, START, END, PARTIAL, BUCKET, RECORD, RECORDED, REASON, REVISION, COARSE)
 
 

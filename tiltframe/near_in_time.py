@@ -1,9 +1,9 @@
 """Unordered rows: if the batches of a stream cover the same times, the rows are partitioned by time before they are
 reduced.
 
-Otherwise each batch would have a few rows of every group. Merging the states of the batches would then take longer than
-reducing the rows. Rows are therefore buffered, and yielded one range of time after another. Databases call this
-one-pass radix partitioning.
+If they were reduced batch by batch, each batch would have a few rows of every group. Merging the states of the batches
+would then take longer than reducing the rows. Rows are therefore buffered, and yielded one range of time after another.
+Databases call this one-pass radix partitioning.
 """
 
 from __future__ import annotations
@@ -79,8 +79,8 @@ def _span_of(batch: pa.RecordBatch, time: str) -> Span | None:
     """Return the first and the last time of a batch, in microseconds UTC, or None if the batch must not be partitioned
     by time.
 
-    This is so if it is empty, if its times contain null or are not timestamps, or if it has a dictionary that is large
-    compared with its rows, because each range of time would repeat the dictionary.
+    It must not be partitioned if it is empty, if its times contain null or are not timestamps, or if it has a
+    dictionary that is large compared with its rows, because the dictionary would be repeated for each range of time.
     """
     column = batch.column(time)
     if not batch.num_rows or column.null_count or not pa.types.is_timestamp(column.type):
@@ -93,8 +93,8 @@ def _span_of(batch: pa.RecordBatch, time: str) -> Span | None:
 
 
 def _sorted(column: pa.Array, groups: Groups) -> pa.Array:
-    """Return a column sorted by group. Numbers and times are sorted by a compiled loop, in a fifth of the time of
-    Arrow's ``take``, which sorts all other types.
+    """Return the values of a column in the order of their groups. Numbers and times are sorted by a compiled loop,
+    which needs a fifth of the time of Arrow's ``take``; all other types are sorted by ``take``.
     """
     dtype = column.type
     if pa.types.is_dictionary(dtype) and not column.null_count:
@@ -107,7 +107,7 @@ def _sorted(column: pa.Array, groups: Groups) -> pa.Array:
 
 
 def _overlap(span: Span, other: Span) -> bool:
-    """Return whether two ranges have more than half of their union in common."""
+    """Return whether the intersection of two ranges is longer than half of the range that contains both."""
     return 2 * (min(span[1], other[1]) - max(span[0], other[0])) > max(span[1], other[1]) - min(span[0], other[0])
 
 

@@ -10,13 +10,14 @@ import numpy as np
 from numpy.typing import NDArray
 
 Ints = NDArray[np.int64]
-# if the number of keys times that of windows is below this number, one int64 can represent a pair of a key and a window
+# the limit of the number of keys times the number of windows; below it, one int64 can represent a pair of a key and a
+# window
 _LIMIT = 2**62
 
 
 class PaneRanges(NamedTuple):
-    """Windows as ranges of panes. Window ``i`` belongs to the key ``keys[i]``, has the number ``numbers[i]``, and
-    consists of the panes with the indices ``first[i]`` to ``last[i] - 1``.
+    """Windows as ranges of panes. The window with the index ``i`` has the key ``keys[i]`` and the number
+    ``numbers[i]``. It consists of the panes with the indices ``first[i]`` to ``last[i] - 1``.
     """
 
     keys: Ints

@@ -198,7 +198,7 @@ def _frame_batches(rows: Batches, frame: TiltFrame) -> Iterator[pa.RecordBatch]:
     """Yield an empty batch, and then each batch with only the columns that the frame needs."""
     schema = rows.schema
     frame.check(schema)
-    # the only batch of an empty stream
+    # the first batch, which has no rows; for a stream without batches, it is the only one
     nothing = pa.RecordBatch.from_arrays([pa.nulls(0, field.type) for field in schema], schema=schema)
     columns = list(frame.columns_in(schema.names))
     return (batch.select(columns) for batch in chain([nothing], rows.batches))

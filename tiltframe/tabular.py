@@ -201,8 +201,8 @@ def _with_options(
 
 
 def _timed(batch: pa.RecordBatch, time: str, reading: ReadOptions, timezone: str) -> pa.RecordBatch:
-    """Return a batch whose time column is converted to instants. The batch is returned unchanged if it has no time
-    column, if its times contain null, or if an expression computes the times.
+    """Return the batch with its column of times converted to instants in UTC. Return the batch unchanged if it has no
+    such column, if the times contain null, or if an expression computes the times.
     """
     at = batch.schema.get_field_index(time)
     if reading.time is not None or at < 0 or batch.column(at).null_count:
@@ -255,9 +255,9 @@ def whole_or_batches(data: Any, what: str, time: str, uses: ColumnUses, reading:
 
 
 def table_of(data: Any, what: str) -> pa.Table:
-    """Return a table, such as one of states, as an Arrow table. ``data`` is a table, DataFrame, stream, dataset or
-    Parquet files; for other objects and other formats of files, ``ValueError`` is raised. Messages call ``data`` by the
-    name ``what``.
+    """Return ``data``, for example a table of states, as an Arrow table. It may be a table, DataFrame, stream, dataset
+    or Parquet files. Raise ``ValueError`` for other objects and other formats of files; the message calls ``data`` by
+    the name ``what``.
     """
     if isinstance(data, pa.Table):
         return data

@@ -85,7 +85,9 @@ def read_time_range(within: Within, timezone: str, now: int | None = None, open_
 
 
 def closed(within: Range, bounds: Range) -> Range:
-    """Return the range ``within``. An open start or end is replaced by that of ``bounds``."""
+    """Return the range ``within``. If its start or end is open (a value of `EVER`), it is replaced by the start or end
+    of ``bounds``.
+    """
     low, high = (end if at in EVER else at for at, end in zip(within, bounds, strict=True))
     return low, high
 

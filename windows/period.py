@@ -100,7 +100,7 @@ class Fixed(Period):
         return index * self.size + self.shift
 
     def edges(self, times: Instants, ahead: int, after: int) -> Instants:
-        shift = self.shift - ahead  # one addition instead of two, because there may be a million times
+        shift = self.shift - ahead  # the two numbers are added first, because ``times`` may have a million elements
         edges: Instants = (times - shift if shift else times) // self.size
         edges *= self.size
         shift += self.size * after

@@ -74,8 +74,8 @@ class Clock:
 
     @property
     def _shown_before(self) -> Instants:
-        """For each range between two changes, the first local time that the clock has not shown before this range, in
-        microseconds.
+        """An array with one local time in microseconds for each range between two changes: the first local time that
+        the clock has not shown before this range.
         """
         segment_ends = self.since[1:] + self.offsets[:-1]
         return np.maximum.accumulate(np.append(np.iinfo(np.int64).min // 2, segment_ends))

@@ -34,8 +34,8 @@ from spark_udaf.versions.arrow_tables import collect_arrow
 
 AUTO = "auto"
 PACKAGES = ("tiltframe", "pyspark", "numpy", "pyarrow", "numba")
-# A way whose name begins with one of these texts is left out if it cannot compute a function. The report contains the
-# reason.
+# A way with the name SQL, or with a name that begins with ``A.``, is left out if it cannot compute a function. The
+# report contains the reason.
 _OPTIONAL_WAYS = ("A.", "SQL")
 _COMPARED_GROUPS = 10_000  # the maximum number of groups for which the bits of results are compared
 

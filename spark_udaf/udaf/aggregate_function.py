@@ -37,8 +37,8 @@ if TYPE_CHECKING:
 
 _TIME = pa.timestamp("us", "UTC")
 _MERGED_AT_ONCE = 64  # the number of states of one group that are merged at once
-# One type for each kind of input. If the results for two of these types have different types, the type of a result
-# depends on the type of the column.
+# One type for each kind of input. If the results for two kinds have different types, the type of a result depends on
+# the type of the column.
 _KINDS = [pa.float64(), pa.int64(), pa.decimal128(10, 2), _TIME, pa.string(), pa.date32(), pa.bool_(), pa.binary()]
 
 

@@ -221,7 +221,9 @@ def explain(
     sampled_keys = _count_keys(pa.table(keyed(rows, frame.keyed_by, {frame.time}, frame.timezone).keys), frame)
     sampled_rate = len(times) * DAY / float(times.max() - times.min())
     count = int(keys or sampled_keys)
-    repeated = count / sampled_keys  # the data consist of this number of samples, each with different keys
+    # The number of keys is ``repeated`` times that of the sample. The cost is predicted as for this number of samples
+    # with different keys.
+    repeated = count / sampled_keys
     rate = float(rows_per_day or sampled_rate * repeated)
     levels, seconds = _rolled_up(_at_rate(rows, times, frame, rate / repeated / sampled_rate), frame)
     _, finest = levels[0]
@@ -241,8 +243,8 @@ def _count_keys(rows: pa.Table, frame: TiltFrame) -> int:
 
 
 def _at_rate(rows: pa.Table, times: NDArray[np.int64], frame: TiltFrame, faster: float) -> pa.Table:
-    """Return rows whose times are closer together by the factor ``faster``, so that each key has its expected number of
-    rows per day. ``times`` are the present times, in microseconds UTC.
+    """Return the rows with new event times. The distances between the times are divided by ``faster``, so that each key
+    has its expected number of rows per day. ``times`` are the event times of the rows, in microseconds UTC.
     """
     begin = frame.levels[-1].assign(times.min(keepdims=True)).starts.max()
     begin = max(int(begin), int(times.min()) - DAY)  # the window over all time has no start
@@ -287,7 +289,9 @@ def _files_per_commit(levels: Sequence[TimeWindow], states_bytes: float, commits
 
 
 def _compressed_bytes(states: pa.Table) -> int:
-    """Return the number of bytes of states as an Arrow message that is compressed in the way of Spark's shuffle."""
+    """Return the number of bytes of the states as an Arrow message. The message is compressed by LZ4 in blocks of 32
+    KiB, as Spark does for a shuffle.
+    """
     (batch,) = states.combine_chunks().to_batches()
     message = batch.serialize()
     blocks = (message[start : start + _SHUFFLE_BLOCK] for start in range(0, message.size, _SHUFFLE_BLOCK))
@@ -302,13 +306,13 @@ def _level_capacities(
     retained: Mapping[str, float],
 ) -> list[LevelCapacity]:
     capacities: list[LevelCapacity] = []
-    # for each level that is not extrapolated: the logarithm of the number of rows per state, and the bytes of a row of
-    # states by measure
+    # One pair for each level that is not extrapolated: the logarithm of its number of rows per state, and the bytes of
+    # a row of states, as a dict from measures to bytes.
     sampled: list[tuple[float, dict[str, float]]] = []
     keys = _count_keys(levels[0][1], frame)
     for level, states in levels:
         starts = instants_of(states)
-        # the last window is left out, because it may be incomplete
+        # the window that begins last is not counted, because it may be incomplete
         span, windows = float(starts.max() - starts.min()) / DAY, len(np.unique(starts)) - 1
         per_day = _windows_per_day(level)
         few = windows < _ENOUGH and per_day is not None
@@ -341,8 +345,8 @@ def _windows_per_day(level: TimeWindow) -> float | None:
 
 
 def _stored_bytes(states: pa.Table, frame: TiltFrame) -> dict[str, float]:
-    """Return the bytes per row of states in a folder store, by the measures that they belong to. For this, the states
-    are written in the format of a store.
+    """Write the states in the format of a folder store, and return the compressed bytes per row, as a dict. Its keys
+    are ``window and keys`` and, for each column of states, the names of its measures.
     """
     names = {column.name: ", ".join(column.serves) for column in frame.states}
     sizes = dict.fromkeys(["window and keys", *names.values()], 0.0)
@@ -361,8 +365,9 @@ def _stored_bytes(states: pa.Table, frame: TiltFrame) -> dict[str, float]:
 
 
 def _extrapolated(sampled: Sequence[tuple[float, dict[str, float]]], rows_log: float) -> dict[str, float]:
-    """Return the bytes of a state with ``rows_log`` as the logarithm of its number of rows. They are extrapolated from
-    those of two finer levels, as a linear function of this logarithm, because sketches grow in this way.
+    """Return the bytes of a state that has e^``rows_log`` rows, as a dict like those of `_stored_bytes`. ``sampled``
+    has two finer levels, each with the logarithm of its rows per state and its bytes. The bytes are extrapolated as a
+    linear function of this logarithm, because sketches grow in this way.
     """
     (log_before, before), (log_last, last) = sampled
     further = (rows_log - log_last) / max(log_last - log_before, 1e-9)

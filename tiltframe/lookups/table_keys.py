@@ -59,9 +59,9 @@ def lookup(key: str, table: Any, valid: str = "now") -> Lookup:
         If the table does not have the key's column, or has two rows for one key and time.
 
     Guarantee
-    --------- States whose keys get the same new value are merged. The results are bit for bit those of rows that had
-    the new key from the start. Values that are missing in the table become null, with the warning
-    `tiltframe.store.Unmapped`.
+    ---------
+    States whose keys get the same new value are merged. The results are bit for bit those of rows that had the new key
+    from the start. Values that are missing in the table become null, with the warning `tiltframe.store.Unmapped`.
 
     Examples
     --------
@@ -89,7 +89,7 @@ class Lookup(DerivedKey):
     make: ClassVar[Callable[..., DerivedKey]] = staticmethod(lookup)
 
     key: str  # a key of the frame
-    table: pa.Table  # has a column with the key of the frame, columns with new keys, and optionally ``valid_from``
+    table: pa.Table  # its columns: the key of the frame, one or more new keys, and optionally ``valid_from``
     valid: str = "now"
 
     def __post_init__(self) -> None:
@@ -113,9 +113,9 @@ class Lookup(DerivedKey):
 
     @cached_property
     def _order(self) -> NDArray[np.int64]:
-        """The rows of the table, sorted by the frame's key and the start of validity, as an int64 array of shape (3,
-        rows): the id of the key's value, the start of validity in microseconds UTC, and the index of the row in the
-        table.
+        """An int64 array of shape (3, rows) with one column for each row of the table, sorted by key and start of
+        validity. It contains the id of the key's value, the start of validity in microseconds UTC, and the index of the
+        row in the table.
         """
         ids = one_array(self.table.column(self.key)).dictionary_encode("encode").indices.to_numpy()
         since = np.full(len(ids), MIN_INSTANT)
@@ -201,8 +201,8 @@ class Lookup(DerivedKey):
 
 
 def _ranks(ids: NDArray[np.int64], at: NDArray[np.int64], moments: NDArray[np.int64]) -> NDArray[np.int64]:
-    """Return a number for each pair of an id and a moment: the numbers sort in the same way as the pairs. ``moments``
-    has all moments, ascending.
+    """Return one integer for each pair of an element of ``ids`` and an element of ``at``. The integers are in the order
+    of the pairs, first by id and then by moment. ``moments`` contains all moments, ascending.
     """
     ranks: NDArray[np.int64] = ids * len(moments) + np.searchsorted(moments, at)
     return ranks

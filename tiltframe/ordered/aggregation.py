@@ -192,8 +192,8 @@ class RunningAggregation(OrderedAggregator):
             )
             done.append(advanced)
         self._keys, self._over = ordered.keys, last
-        # The results at ticks before ``until`` have been returned. The later time in ``latest`` prevents the next batch
-        # from returning them again.
+        # The results at ticks before ``until`` are returned by this call. ``latest`` is set to ``until`` so that the
+        # next call does not return them again.
         if query.ticks and until is not None:
             self._keys = ordered.keys._replace(latest=np.maximum(ordered.keys.latest, until))
         if not keep_none:
@@ -212,8 +212,8 @@ class RunningAggregation(OrderedAggregator):
         return max(ordered.keys.end, until) if isinstance(until, int) else ordered.keys.end
 
     def _check_in_range(self, ordered: SortedRows) -> None:
-        """Raise ``ValueError`` if a row is earlier than all rows of the previous batches. With ``fill``, results at
-        ticks since the first row of the previous batches were already returned.
+        """Raise ``ValueError`` if a row is earlier than all rows of the previous batches. With ``fill``, every key has
+        ticks since the first of all rows, and results at these ticks were already returned.
         """
         if self._keys.n and ordered.keys.first < self._keys.first:
             raise ValueError(

@@ -22,7 +22,7 @@ from tiltframe.event_time import event_times
 from windows.ordered import Condition, Input, Rows, Tick, Weight
 
 Ints = NDArray[np.int64]
-_NEVER = -(2**62)  # a number below all times in microseconds; -_NEVER is above all times
+_NEVER = -(2**62)  # less than every time in microseconds; -_NEVER is greater than every time
 
 
 @dataclass(frozen=True)
@@ -62,7 +62,7 @@ class Keys(NamedTuple):
 
 
 class SortedRows(NamedTuple):
-    """The sorted rows of a batch. Times are in microseconds UTC.
+    """The rows of a batch, sorted by key and time. Times are in microseconds UTC.
 
     ``key`` has the integer id of each row's key, which is its index in ``keys``. ``places`` has the new id of each key
     of the earlier batches, and ``before`` the time of each key's last row in the earlier batches.

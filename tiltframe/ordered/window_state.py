@@ -44,8 +44,8 @@ class WindowState(NamedTuple):
     def with_keys(
         self, places: Ints, keys: int, window: OrderedWindow, functions: Mapping[str, Function]
     ) -> WindowState:
-        """Return the state after new keys were added. ``keys`` is the new number of keys. ``places`` has the new id of
-        each key that the state has already, in ascending order.
+        """Return the state for ``keys`` keys, some of which are new. ``places`` has the new id of each key that the
+        state already contains, in ascending order.
         """
         if len(places) == keys:
             return self
@@ -59,7 +59,7 @@ class WindowState(NamedTuple):
         marks = np.zeros(len(old), np.int64)
         marks[old] = self.carry.open_starts
         for name, column in start.numbers.items():
-            if name in self.carry.numbers:  # states of earlier releases lack some numbers
+            if name in self.carry.numbers:  # a state that an earlier release has saved may lack a number
                 column[places] = self.carry.numbers[name]
         groups = Groups.of(np.flatnonzero(old), len(old))
         states = {name: function.merge(self.states[name], groups) for name, function in functions.items()}
@@ -128,7 +128,8 @@ def advance(
 
 
 class _StatesAndRows:
-    """For each key, the states of its earlier rows, followed by its rows in the batch. All keys are concatenated.
+    """A sequence that contains, for each key, the states of its earlier rows, followed by its rows in the batch. The
+    parts of the keys follow one another.
 
     The elements of this sequence have the indices from 0 to ``length`` - 1. ``first_index`` has the index of each key's
     first element, and ``first_state`` the index of its first state among all states.
@@ -142,9 +143,9 @@ class _StatesAndRows:
         self.first_state = np.cumsum(carry.counts) - carry.counts
 
     def index_of(self, key: Ints, position: Ints) -> Ints:
-        """Return the index in the sequence of the element at ``position[i]`` of the key ``key[i]``, for each i. A
-        position must be that of a row of the batch, of the first row of a state, or the number of all rows of the key,
-        which gives the index after the key's last element.
+        """Return, for each i, the index in the sequence of the row with the position ``position[i]`` of the key
+        ``key[i]``. A position must be that of a row of the batch, or of the first row of a state, whose index is then
+        returned. It may also be the number of all rows of the key, which gives the index after the key's last element.
         """
         carry, base = self.carry, self.first_index[key]
         in_batch = position >= carry.position[key]
@@ -157,11 +158,11 @@ class _StatesAndRows:
         return places
 
     def ranges_to_keep(self, after: Carry) -> tuple[Ints, Ints]:
-        """Return the ranges of the sequence to merge into states for the next batch, as arrays of the first index and
-        the index after the last.
+        """Return the ranges of the sequence that are merged into states for the next batch, as two arrays: the first
+        index of each range, and the index after its last element.
 
-        ``after`` is the carry after the batch. There is one range for each element of its ``open_starts``; it ends
-        where the next range of the key begins, or at the end of the key.
+        ``after`` is the carry for the next batch. There is one range for each element of its ``open_starts``. A range
+        ends where the next range of its key begins, and the last range of a key ends at the end of the key.
         """
         key = np.repeat(np.arange(len(after.counts)), after.counts)
         begins = self.index_of(key, after.open_starts)
@@ -171,7 +172,9 @@ class _StatesAndRows:
         return begins, stops
 
     def state_edges(self) -> Ints:
-        """Return the index of each state of earlier rows, and for each key the index after its last such state."""
+        """Return an array of indices at which segments begin or end: the index of each state of earlier rows and, for
+        each key, the index after its last such state.
+        """
         return np.append(np.flatnonzero(self.is_state), self.first_index + self.carry.counts)
 
     @property

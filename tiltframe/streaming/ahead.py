@@ -17,8 +17,8 @@ NONE = "none"
 
 
 def read_ahead(text: str | None) -> int | None:
-    """Return the argument ``ahead`` in microseconds: the longest time by which the time of a row may be later than the
-    clock. Return None for ``none`` and for None, which mean that there is no limit.
+    """Return the argument ``ahead`` in microseconds. The time of a row may be later than the clock by at most this
+    duration. Return None for the text ``none`` and for None, which mean that there is no limit.
 
     >>> read_ahead("90s"), read_ahead("none"), read_ahead(None)
     (90000000, None, None)

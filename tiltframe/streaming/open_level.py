@@ -283,8 +283,8 @@ class OpenLevel:
         return replace(self, emitted=concat([self.emitted.filter(placed < 0), out]))
 
     def _is_latest(self, at: NDArray[np.intp], meets: Mask, rules: StreamRules) -> Mask:
-        """Return a mask with one element per window to emit: whether no emitted window of the same key begins later.
-        Windows that are emitted now count, and windows that were emitted before.
+        """Return a mask with one element per window to emit. It is true if no emitted window of the same key begins
+        later. Windows that are emitted now and windows that were emitted before are both compared.
 
         ``at`` has the indices of the windows in this level. ``meets`` is a mask of the windows that meet all other
         conditions of the policy.
@@ -424,8 +424,8 @@ def prepare_restored(levels: Sequence[OpenLevel], rules: StreamRules) -> tuple[O
 
 
 def pending_counts(levels: Sequence[OpenLevel], keys: Sequence[NDArray[np.intp]]) -> list[int]:
-    """For each level, return the number of windows that are not in memory yet because their rows have been merged only
-    into finer levels.
+    """For each level, return the number of windows that are not in memory yet. The rows of such a window have been
+    merged only into finer levels, whose windows have not closed.
 
     ``keys`` has, for each level, the integer id of each window's key. Equal keys have the same id on all levels.
     """

@@ -82,8 +82,8 @@ class OpenWindows:
     beyond : str
         The action for rows with further keys: ``error`` raises an error, ``drop`` drops and counts the rows.
     ahead : str, optional
-        The longest time by which the time of a row may be later than the machine's clock, such as ``1h``. `add_rows`
-        raises an error for a row with a later time. By default, rows may have any time.
+        A duration such as ``1h``. If the time of a row is later than the machine's clock by more than this duration,
+        `add_rows` raises an error. By default, rows may have any time.
     where : str, optional
         An SQL condition on rows. `add_rows` ignores rows that do not meet it; they do not count in ``progress`` either.
         The condition does not apply to `add`, because rows cannot be selected from states.
@@ -323,7 +323,8 @@ class OpenWindows:
         if not self._levels:
             self._clock = clock.after_check(self.emit, time, due, False)
             return _COLUMNS_BEFORE_ROWS.empty_table()
-        # With ``follows``, windows of a level that end at or before ``behind`` are closed by events.
+        # If events close windows (``follows``), windows of the current level that end at or before ``behind`` are
+        # closed. For each coarser level, ``behind`` is the start of the newest closed window of the next finer level.
         behind, follows = LOWEST, self.late.closes_by_events
         if follows and clock.newest is not None:
             behind = self.late.closed_until(self.frame.levels[0], clock.newest)
@@ -567,8 +568,8 @@ class OpenWindows:
         return windows
 
     def _is_committed(self, times: Instants) -> NDArray[np.bool_]:
-        """Return a mask of the rows that are already in a store. ``times`` are the times of the rows in microseconds
-        UTC.
+        """Return a mask of the rows that are already in a store: their windows of the finest level end at or before the
+        time ``committed``. ``times`` are the times of the rows in microseconds UTC.
         """
         committed = self._clock.committed
         if committed is None or not len(times) or times.min() >= committed:
@@ -576,11 +577,12 @@ class OpenWindows:
         return self.frame.levels[0].ends(self.frame.levels[0].starts(times)) <= committed
 
     def _reduce_rows(self, rows: pa.Table, times: Instants, placed: Instants) -> tuple[pa.Table, NDArray[np.bool_]]:
-        """Reduce rows to states of panes, without rows that are late because their session is no longer kept.
+        """Reduce rows to states of panes. Rows are left out if they are late because their session was removed from
+        memory.
 
-        ``times`` are the times of the rows. ``placed`` has, for each row, a time in the window in which the row counts,
-        which differs from its own time if the late policy has moved the row. Both are in microseconds UTC. Return the
-        states, and a mask of the late rows.
+        ``times`` are the times of the rows. ``placed`` has one time per row; the row counts in the window that contains
+        it. It differs from the row's own time if the late policy has moved the row. All times are in microseconds UTC.
+        Return the states, and a mask of the late rows.
         """
         late, window = np.zeros(len(times), np.bool_), self.frame.levels[0]
         assigned = window.assign(times) if window.is_merging else None
@@ -599,8 +601,8 @@ class OpenWindows:
         return reduce_keyed(rows.filter(chosen), keys, self.partial_frame, times[owners][joins]), late
 
     def _may_be_late(self, assigned: Intervals) -> NDArray[np.bool_]:
-        """Return a mask of the rows that are late unless they join a session in memory. ``assigned`` has the interval
-        of each row, from its time to one session gap later.
+        """Return a mask of the rows that are old enough to be late. Such a row is late unless it joins a session in
+        memory. ``assigned`` has one interval per row, from its time to one session gap later.
         """
         rules = self._rules
         return rules.expired(assigned.starts if rules.remembers_sessions else assigned.ends, self._first_watermark)
@@ -608,7 +610,7 @@ class OpenWindows:
     def _accepted_rows(
         self, level: OpenLevel, keys: Mapping[str, pa.Array], starts: Instants, end_times: Instants
     ) -> NDArray[np.bool_]:
-        """Return a mask of the rows that are accepted, for a level of sessions. The others are late.
+        """Return a mask of the rows that are accepted for ``level``, a level of sessions. The other rows are late.
 
         Rows are processed in the order of their arrival, because an accepted row extends its session, which later rows
         may join. ``keys`` are the columns of keys; ``starts`` and ``end_times`` are the bounds of each row's own
@@ -690,17 +692,17 @@ class OpenWindows:
 
     @property
     def _first_watermark(self) -> int:
-        """The watermark of levels before their first rows, in microseconds UTC. Windows that end before it are closed
-        from the start.
+        """The watermark of a level that has not received rows yet, in microseconds UTC. Windows that end before it are
+        closed as soon as they are created.
         """
         return self._closing_time(self._clock.watermark)
 
     def _closing_time(self, watermark: int | None) -> int:
-        """Return the time up to which a watermark closes windows, in microseconds UTC. Without a watermark, return the
+        """Return the watermark that levels receive, in microseconds UTC. This is ``watermark`` or, if it is None, the
         lowest int64.
 
         If the late policy closes windows by events (`Buffer`), a watermark has the effect of an event with the same
-        time: it closes only the windows before the buffer.
+        time. Levels then receive the time up to which this event closes windows (`LatePolicy.closed_until`).
         """
         if watermark is None:
             return LOWEST

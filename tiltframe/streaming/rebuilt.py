@@ -41,7 +41,7 @@ def rebuild_levels(
     finest = frame.levels[0]
     levels: list[OpenLevel] = []
     at, below = committed, committed_states
-    # The states that only the policy needs are not in the store.
+    # the columns of states that only the policy needs, which a store does not contain
     own = [name for name in rules.functions if name not in committed_states.column_names]
     added = [column.name for column in frame.states if committed_states.column(column.name).null_count] + own
     rules = replace(rules, added=tuple(added))
@@ -51,12 +51,14 @@ def rebuild_levels(
         if level == finest:
             of_level = below = of_level.filter(pa.array(finest.ends(instants_of(of_level)) <= committed))
         table = merge_level(below, frame, level, unknown=True)
-        new_rows = np.ones(table.num_rows, np.int64)  # a number above 0 marks a window with rows that were not emitted
+        # the mark ``new_rows``: a number above 0 means that rows of the window were not emitted yet
+        new_rows = np.ones(table.num_rows, np.int64)
         windows = new_windows(table, new_rows=new_rows, unknown=unknown_marks(table, added))
         windows = windows if level == finest else mark_first_panes(windows, level, below, rules)
         unclosed, none = windows.filter(windows.ends > at), windows.none()
         levels.append(OpenLevel(level, unclosed, none, at + rules.emit.delay_micros))
-        # A window of the next level is closed if the newest closed window of this level begins at or after its end.
+        # If events close windows, a window of the next coarser level is closed when the newest closed window of this
+        # level begins at or after its end.
         if rules.late.closes_by_events:
             at = int(level.starts(level.starts(np.array([at])) - 1)[0])
         below = of_level if of_level.num_rows else table

@@ -39,7 +39,8 @@ COUNTS = (
 VERSION = 5
 _MOST_ADDED = 62  # the maximum number of added measures, because each needs a bit of an int64
 _LENGTH, _CHECKSUM = 8, 4  # the number of bytes for the length of a description, and for its CRC-32
-_OPEN, _EMITTED, _FORGOTTEN = "held", "emitted", "forgotten"  # the names of a level's three tables in saved streams
+# the names of the three tables of a level: windows in memory, last emissions, and removed sessions
+_OPEN, _EMITTED, _FORGOTTEN = "held", "emitted", "forgotten"
 _WINDOWS, _STATES = "windows", "states"  # the names of the two blocks of each table
 _EXTENSION = "extension"
 _Restored = TypeVar("_Restored")
@@ -141,7 +142,7 @@ class Saved:
         """
         times = zip(self.description["watermarks"], self.description["cascaded"], strict=True)
         unknown = (1 << len(self.added(rules))) - (1 << len(self.description["added"]))
-        # Leave out the columns of removed measures, and those that only another policy needed.
+        # the columns of states of removed measures, and those that only the saved policy needed
         unneeded = [name for name in self.description["columns"] if name not in rules.functions]
         return tuple(
             self._level(rules.frame, at, unknown, unneeded, watermark=watermark, cascaded=cascaded)

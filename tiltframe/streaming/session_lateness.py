@@ -1,8 +1,8 @@
-"""Determine which rows join a session that is still kept in memory.
+"""Determine which rows join a session that is still in memory.
 
-Rows are processed in the order of their arrival. A row is accepted if the session is still kept after the row has
-joined it. Therefore a row that is too old itself is accepted if it joins a kept session, which may be in memory or
-consist of earlier rows of the batch. Later rows have no influence, so that the result does not depend on how rows are
+Rows are processed in the order of their arrival. A row is accepted if its session is still in memory after the row has
+joined it. Therefore a row that is too old itself is accepted if it joins such a session, which was in memory before or
+consists of earlier rows of the batch. Later rows have no influence, so that the result does not depend on how rows are
 split into batches.
 """
 
@@ -19,8 +19,8 @@ _HIGHEST, _LOWEST = np.iinfo(np.int64).max, np.iinfo(np.int64).min
 
 
 def rows_joining_kept_sessions(own: NDArray[np.bool_], keys: Keys, starts: Instants, length: int) -> NDArray[np.bool_]:
-    """Return a mask of the rows that are accepted: rows that are not too old themselves, and rows that join a kept
-    session.
+    """Return a mask of the rows that are accepted. These are the rows that are not too old themselves, and the rows
+    that join an accepted row or a session in memory.
 
     Parameters
     ----------
@@ -34,7 +34,7 @@ def rows_joining_kept_sessions(own: NDArray[np.bool_], keys: Keys, starts: Insta
     length : int
         The length of all intervals, the session gap, in microseconds.
     """
-    # intervals in one cell overlap; those in different cells can touch only if the cells are adjacent
+    # Two intervals of the same cell overlap. Two intervals of different cells can touch only if the cells are adjacent.
     cells = starts // length
     order = np.lexsort((cells, keys))
     sorted_keys, sorted_cells = keys[order], cells[order]

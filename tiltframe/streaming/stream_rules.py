@@ -39,10 +39,11 @@ from windows import MAX_INSTANT, MIN_INSTANT, TimeWindow
 from windows.timezone import Instants
 
 CHANGE = "change"
-DROPPED = "dropped"  # the column `reason` of states that Spark returns because they were dropped as late
+# the value of the column `reason` for late rows that were dropped, whose states are emitted on Spark
+DROPPED = "dropped"
 ROWS = "__rows"  # the name of the measure that counts the rows of a state
 Mask = NDArray[np.bool_]
-_ASSIGNED_AT_ONCE = 1_000_000  # the maximum number of intervals that are computed at a time; they need 24 MB
+_ASSIGNED_AT_ONCE = 1_000_000  # the maximum number of intervals that are computed at a time; this number needs 24 MB
 
 
 @dataclass(frozen=True)
@@ -202,7 +203,7 @@ class StreamRules:
         def result(name: str) -> pa.Array:
             measure = needed[name]
             column = self.memory_frame.state_of(self._name_of(measure))
-            # The column is missing if the policy was changed at a restart, and no rows have arrived since.
+            # a column of the policy is missing if the policy was changed at a restart, and no rows have arrived since
             if column not in table.schema.names:
                 return pa.nulls(len(table))
             states = one_array(table.states_with_unknown(self.added).column(column))

@@ -41,7 +41,9 @@ MARKS: dict[str, tuple[np.ufunc, int]] = {
     "unknown": (np.bitwise_or, 0),  # one bit per added measure: whether the window has rows from before the addition
 }
 _SCHEMA, _BYTES = b"states", b"nbytes"  # keys in the metadata of `to_stored`: the schema and the size of the states
-_FEW = 256  # up to this number of existing windows, `_may_be_merged` selects all without a search
+# up to this number of existing windows, `_may_be_merged` returns a mask that is true everywhere, because a search would
+# take longer
+_FEW = 256
 # up to this number of windows, all levels are merged in one call, because the fixed cost of a call dominates
 _TOGETHER = 1 << 13
 _MOST_CHUNKS = 16  # a column with more chunks is copied into one, because each chunk has a fixed cost
@@ -316,7 +318,7 @@ def merge_levels(
 
 @dataclass(frozen=True)
 class _SplitWindows:
-    """The windows of a level, split into those that stay unchanged and those that are merged.
+    """The result of `_split_windows`: the windows of a level that stay unchanged, and those that are merged.
 
     Rows of ``to_merge`` with the same integer in ``ids`` are merged into one window; ``groups`` is the number of
     different integers.
@@ -386,11 +388,11 @@ def ordered(table: WindowTable, keys: Sequence[str]) -> NDArray[np.int64]:
 def _may_be_merged(
     present: pa.Table, new: pa.Table, level: TimeWindow, functions: Mapping[str, Function]
 ) -> NDArray[np.bool_]:
-    """Return a mask of the existing windows that may have to be merged with new ones. Only these are grouped with the
-    new windows.
+    """Return a mask of the existing windows that may have to be merged with new ones. The windows outside of the mask
+    are not grouped with the new windows.
 
-    A window is left out if its start or one of its keys, each compared alone, does not occur in the new windows. The
-    starts of sessions are not compared.
+    A window is outside of the mask if its start does not occur among the starts of the new windows, or the value of a
+    key does not occur in the column of this key. The starts of sessions are not compared.
     """
     near = np.ones(present.num_rows, np.bool_)
     if present.num_rows <= _FEW:

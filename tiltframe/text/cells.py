@@ -74,7 +74,8 @@ def cells_of(column: pa.ChunkedArray, convert: Callable[[Any], Any] = lambda val
     if not (pa.types.is_list(column.type) and pa.types.is_struct(column.type.value_type)):
         return [convert(value) for value in column.to_pylist()]
     lists = one_array(column)
-    batch = pa.RecordBatch.from_struct_array(lists.flatten())  # pyarrow 14 has no such method of tables
+    # not `Table.from_struct_array`, which pyarrow 14 does not have
+    batch = pa.RecordBatch.from_struct_array(lists.flatten())
     records = pa.Table.from_batches([batch])
     entries = flattened(records) if records.num_columns else records
     cells: list[SmallTable | None] = []

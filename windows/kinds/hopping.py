@@ -2,10 +2,10 @@
 between the starts of windows.
 
 Rows are first reduced to *panes*. A pane is the longest window that divides both the size and the hop. The state of a
-hopping window is merged from ``size / pane`` consecutive panes. Their number is the same if the clock changes within
-the window: on a day of 25 hours, a window of 24 hours from midnight with a hop of an hour ends at 23:00. If the clock
-goes back and the hop follows the clock (see `tumbling`), a window may have more panes, because it ends no earlier than
-the next one begins. Therefore every row lies in a window.
+hopping window is merged from ``size / pane`` consecutive panes, also if the clock changes within the window: on a day
+of 25 hours, a window of 24 hours from midnight with a hop of an hour ends at 23:00. If the clock goes back and the hop
+follows the clock (see `tumbling`), a window may have more panes, because it ends no earlier than the next one begins.
+Therefore every row lies in a window.
 """
 
 from __future__ import annotations

@@ -18,7 +18,9 @@ from aggr.duration import LONGEST, duration_text, read_duration
 from windows.contract import Intervals, Merged, TimeWindow, check_intervals, number_windows
 from windows.timezone import Instants, checked_times
 
-_LARGEST_KEY = 2**62  # if the number of keys times the range of times is smaller, both fit into one int64
+# the limit of the number of keys times the range of times in microseconds; below it, a key and a time fit into one
+# int64
+_LARGEST_KEY = 2**62
 
 
 @dataclass(frozen=True)

@@ -7,8 +7,8 @@
                     [0          3)  …
 
 The window of a row depends on the previous rows of its key. Rows must therefore be sorted. Rows of equal times are in
-the order of their arrival. Positions count the rows of a key from 0, across batches. A `Carry` is the state of the keys
-between two batches, so that any split of the rows into batches gives the same ranges.
+the order of their arrival. Positions count the rows of a key from 0, across batches. A `Carry` contains the data of
+each key that the next batch needs, so that any split of the rows into batches gives the same ranges.
 
 Times are microseconds since 1970-01-01 UTC.
 """
@@ -105,7 +105,8 @@ class Rows(NamedTuple):
 
 
 class Carry(NamedTuple):
-    """The state of each key between two batches. Positions are counted from the first row of the key, across batches.
+    """The data of each key that a window passes from one batch to the next. Positions are counted from the first row of
+    the key, across batches.
 
     Parameters
     ----------
@@ -126,7 +127,7 @@ class Carry(NamedTuple):
 
 
 class Ranges(NamedTuple):
-    """The outputs of a batch, in the order of the rows that trigger them.
+    """The ranges of rows that a batch completes, one for each output, in the order of the rows that trigger them.
 
     Parameters
     ----------
@@ -182,8 +183,9 @@ class OrderedWindow(ABC):
         Returns
         -------
         ranges : Ranges
+            The range and the triggering row of each output, in the order of the triggering rows.
         carry : Carry
-            The state for the next batch, a new object.
+            The carry for the next batch, a new object.
 
         Guarantee
         ---------

@@ -1,5 +1,5 @@
-"""Functions for the rows of a batch that are grouped by key: the position of each row, the ranges, the carry, and the
-previous and the last value of each key.
+"""Functions for the rows of a batch, which are grouped by key. They return the position of each row, the ranges, the
+carry, and the previous and the last value of each key.
 """
 
 from __future__ import annotations

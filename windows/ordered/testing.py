@@ -25,8 +25,9 @@ Oracle = Callable[[NDArray[np.int64], dict[Input, NDArray[np.int64]]], list[tupl
 
 @dataclass(frozen=True)
 class Case:
-    """The arguments of a law: a window, rows, the ranges and the carry that the window returns for all rows in one
-    batch, indices at which to split the rows, and an independent implementation of the window, if there is one.
+    """The arguments of a law: a window, random rows, and the ranges and the carry that the window returns if all rows
+    are one batch. Further arguments are the indices at which to split the rows into batches, and an independent
+    implementation of the window, or None.
     """
 
     window: OrderedWindow
@@ -158,8 +159,8 @@ def _indices(key: NDArray[np.int64], first: NDArray[np.int64], carry: Carry) -> 
 
 
 def _listed(ranges: Ranges, rows: Rows, before: NDArray[np.int64] | None = None) -> list[tuple[int, ...]]:
-    """Return the ranges as tuples of key, first row, row after the last one, and the row that triggers the range. All
-    rows are counted from the first row of the key in all batches.
+    """Return one tuple per range: the key, the first row, the row after the last one, and the row that triggers the
+    range. All rows are counted from the first row of the key in all batches.
     """
     place = ranges.row - rows.heads[ranges.key] + (0 if before is None else before[ranges.key])
     return list(zip(*(c.tolist() for c in (ranges.key, ranges.first, ranges.last, place)), strict=True))

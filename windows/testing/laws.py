@@ -40,8 +40,8 @@ _CENTURIES = -70 * 366 * DAY, 230 * 366 * DAY  # approximately 1900 to 2200
 
 @dataclass(frozen=True)
 class Case:
-    """The arguments of a law: a kind of window, times and the id of each time's key, a generator of random numbers, and
-    an independent implementation of the windows, if there is one.
+    """The arguments of a law: a kind of window, an array of times and an array with the id of each time's key, a
+    generator of random numbers, and an independent implementation of the windows, or None.
     """
 
     window: TimeWindow
@@ -51,8 +51,8 @@ class Case:
     oracle: Oracle | None
 
     def intervals(self, rows: NDArray[np.int64] | None = None) -> NDArray[np.int64]:
-        """Return key, start and end of each interval, as an array of shape (intervals, 3). ``rows`` are the indices of
-        the times to use; by default, all are used.
+        """Return the key, the start and the end of each interval, as an array of shape (intervals, 3). ``rows``
+        contains the indices of the times whose intervals are returned; by default, all are returned.
         """
         rows = np.arange(len(self.times)) if rows is None else rows
         assigned = self.window.assign(self.times[rows])
@@ -70,7 +70,9 @@ class Case:
         return np.stack([window_keys, merged.starts, merged.ends], axis=1)
 
     def parts(self, count: int) -> list[NDArray[np.int64]]:
-        """Return the windows of each of ``count`` parts into which the times are divided at random."""
+        """Divide the times at random into ``count`` parts, and return the windows of each part as an array of shape
+        (windows, 3).
+        """
         order = self.rng.permutation(len(self.times))
         cuts = np.sort(self.rng.integers(0, len(order) + 1, count - 1))
         return [self.merge(self.intervals(rows)) for rows in np.split(order, cuts)]
@@ -220,8 +222,8 @@ def _edge_in_other_years(window: TimeWindow) -> str | None:
 
 
 def lengths(case: Case) -> None:
-    """The property `length`, by which levels are sorted, differs from the length of typical windows at most by a factor
-    of two.
+    """The property `length`, by which levels are sorted, is at least half and at most twice the length of typical
+    windows.
     """
     length = case.window.length
     assigned = case.window.assign(case.times)

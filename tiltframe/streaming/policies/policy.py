@@ -16,7 +16,9 @@ from aggr.duration import duration_text, read_duration
 from tiltframe.event_time import event_times
 from windows.timezone import Instants
 
-DURATION = {"shortest": 0}  # metadata of a field with a duration such as 10s: the minimum in microseconds
+# The metadata of a field that contains a duration such as 10s. The value of ``shortest`` is the minimum duration in
+# microseconds.
+DURATION = {"shortest": 0}
 LONGER_THAN_0 = {"shortest": 1}
 
 

@@ -102,15 +102,15 @@ class OrderedSession(OrderedWindow):
         return closes, closes + included
 
     def _opening(self, rows: Rows, begin: Ints, end: Ints) -> Ints:
-        """For each row in ``begin``, return the first row from there on that begins a session, or the corresponding row
-        in ``end`` if no row before it begins one.
+        """For each row in ``begin``, return the first row at or after it that begins a session, or the element of
+        ``end`` with the same index if no row before that element begins a session.
         """
         if self.start_condition is None:
             return np.minimum(begin, end)
         return next_true(rows.inputs[Condition(self.start_condition)], begin, end)
 
     def _after(self, rows: Rows, carry: Carry, *, opening: Ints, place: Ints, close: Ints, still_open: Flags) -> Carry:
-        """Return the carry after a batch.
+        """Return the carry for the next batch.
 
         ``opening`` has the rows that begin sessions, and ``place`` the positions of the first rows in these sessions.
         ``close`` has, for each row that begins a session, the row that closes it. ``still_open`` is a mask of the keys
