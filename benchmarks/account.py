@@ -72,10 +72,13 @@ def logged(shape: Shape, rows: int) -> list[dict[str, Any]]:
 
 
 def account(events: Iterable[dict[str, Any]]) -> list[dict[str, Any]]:
-    """Return the stages of the last query in an event log, in their order. A stage is a dict of its name, its seconds,
-    the sorted seconds of its tasks, and its bytes by kind, such as "shuffle read".
+    """Return one dict for each stage of the last query in an event log, in the order of the stages. It contains the
+    name of the stage, its elapsed ``seconds``, the ascending ``task seconds``, and ``bytes``, a dict from kinds of
+    bytes, such as "shuffle read", to their number.
     """
-    queries: dict[str, list[int]] = defaultdict(list)  # stages by query; adaptive execution starts a job for each stage
+    # the id of a query -> the ids of its stages; a query has several jobs, because adaptive execution starts one for
+    # each stage
+    queries: dict[str, list[int]] = defaultdict(list)
     stages: dict[int, dict[str, Any]] = {}
     tasks: dict[int, list[float]] = defaultdict(list)
     moved: dict[int, dict[str, int]] = defaultdict(lambda: defaultdict(int))

@@ -13,7 +13,7 @@ from benchmarks.costs import heading, show
 from benchmarks.samples import DISTRIBUTIONS, EXTREME_QUANTILES, Floats
 from benchmarks.sketches import Promise
 
-SAMPLES = 3  # samples per distribution, because the errors of a single sample may be small by chance
+SAMPLES = 3  # the number of samples per distribution; the errors of a single one may be small by chance
 
 
 @dataclass(frozen=True)

@@ -35,7 +35,7 @@ if TYPE_CHECKING:
 ROWS = 500_000
 SQL_GROUPS = 20_000
 HOSTS = 100
-AVG_SECONDS = 0.3  # aggr_avg may take three times as long as Spark's avg, and these seconds in addition
+AVG_SECONDS = 0.3  # aggr_avg may take three times as long as Spark's avg, plus this number of seconds
 
 
 def jobs(spark: SparkSession, folder: str) -> dict[str, Callable[[], None]]:

@@ -35,8 +35,8 @@ FROM_FILES = "su.aggregate of files"
 
 @dataclass(frozen=True)
 class Rival:
-    """A function of tiltframe, and the ``name`` and the SQL ``expression`` of Spark's function for the same result.
-    ``limit`` is the largest allowed ratio of tiltframe's time to Spark's.
+    """A measure of tiltframe (``ours``) and a function of Spark with the same result, which has a ``name`` and an
+    ``expression`` in SQL. ``limit`` is the largest allowed ratio of tiltframe's time to Spark's.
     """
 
     ours: aggr.Measure
@@ -78,8 +78,8 @@ def write_rows(folder: Path, rows: int) -> None:
 
 
 def measured(spark: SparkSession, folder: str, rival: Rival, rounds: int) -> dict[str, float]:
-    """Return the seconds of the jobs for one pair: one job per interface of tiltframe, such as `FROM_FILES`, and the
-    job with Spark's expression.
+    """Return a dict from the names of jobs to their median seconds. There is one job for each interface of tiltframe,
+    such as `FROM_FILES`, and one for the expression of Spark.
     """
     report: Report = bench(
         spark, rival.ours, against=f"spark:{rival.expression}", data=folder, keys=["g"], rounds=rounds

@@ -62,8 +62,9 @@ def root(square: Fraction) -> float:
 
 
 def quantiles(library: str, promise: Promise, table: pa.Table, arrays: Sequence[Floats]) -> None:
-    """Raise ``AssertionError`` if a quantile in one of the first `CHECKED_GROUPS` groups has a larger error than
-    ``promise`` allows. ``table`` has the quantiles of each group, and ``arrays`` has its values.
+    """Raise ``AssertionError`` if a quantile of a library has a larger error than ``promise`` allows, in one of the
+    first `CHECKED_GROUPS` groups. ``table`` has the estimated quantiles of each group, and ``arrays`` has one array of
+    values per group.
     """
     got = engines.answers(table)
     for g, values in enumerate(arrays[:CHECKED_GROUPS]):
@@ -73,8 +74,9 @@ def quantiles(library: str, promise: Promise, table: pa.Table, arrays: Sequence[
 def promised(
     library: str, promise: Promise, estimates: Sequence[float], ordered: Floats, quantiles: Sequence[float] = QUANTILES
 ) -> None:
-    """Raise ``AssertionError`` if an estimated quantile of the sorted values ``ordered`` has a larger error than
-    ``promise`` allows. An error of ranks may be larger by two rows.
+    """Raise ``AssertionError`` if one of ``estimates``, the estimated ``quantiles`` of the sorted values ``ordered``,
+    has a larger error than ``promise`` allows. If the promise limits the error of ranks, an error that is larger by two
+    rows is still accepted.
     """
     if promise.relative is None:
         errors = samples.rank_errors(estimates, ordered, quantiles)
@@ -89,8 +91,9 @@ def promised(
 def value_errors(
     estimates: Sequence[float], ordered: Floats, quantiles: Sequence[float], neighbours: int
 ) -> list[float]:
-    """Return the relative error of each estimated quantile of the sorted values ``ordered``. It is the smallest of the
-    errors relative to the value at the rank of the quantile and to the values up to ``neighbours`` ranks away.
+    """Return one relative error per estimate. ``estimates`` are the estimated ``quantiles`` of the sorted values
+    ``ordered``. An estimate is compared with the value at the rank of the quantile, and with the values up to
+    ``neighbours`` ranks before and after it; the smallest of these relative errors is returned.
     """
     last = len(ordered) - 1
     errors = []

@@ -41,9 +41,9 @@ else:
 
 
 def ask(names: str | None, cache: str) -> tuple[float, float, float]:
-    """Run a new process that imports aggr and rolls up 1,000 rows with the functions in ``names``, or only imports aggr
-    for None. Compiled code is stored in the folder ``cache``. Return the seconds of the import, of the rollup with
-    results, and of the process.
+    """Run a new process that imports aggr, and that rolls up 1,000 rows with the functions in ``names``, unless
+    ``names`` is None. Compiled code is stored in the folder ``cache``. Return three numbers of seconds: for the import,
+    for the rollup with its results, and for the complete process.
     """
     begun = os.times().elapsed
     script = ANSWER.format(names=names)

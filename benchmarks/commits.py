@@ -44,8 +44,8 @@ def measure(folder: str, commits: int = COMMITS) -> tuple[float, float]:
 
 
 def measured_in(checkout: str) -> tuple[float, float]:
-    """Return the results of `measure` in a new process that runs the code in the folder ``checkout``, which may be
-    another release.
+    """Run `measure` in a new process with the code in the folder ``checkout``, which may be another release, and return
+    its results.
     """
     environment = {**os.environ, "PYTHONPATH": checkout}
     command = [sys.executable, os.path.abspath(__file__), "--json"]

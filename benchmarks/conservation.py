@@ -43,8 +43,8 @@ def spent(folder: str, seconds: float) -> None:
 
 
 def timed_receipts(folder: str, messages: Iterator[pa.RecordBatch], *more: Any) -> Iterator[pa.RecordBatch]:
-    """Yield the messages of `conservation.with_receipts`, and write the seconds that it takes to ``folder``. The
-    seconds in which ``messages`` are produced are not included.
+    """Yield the messages and receipts that `conservation.with_receipts` yields, and write the seconds that this takes
+    to a file in ``folder``. The time in which ``messages`` produces its batches does not count.
     """
     upstream = 0.0
 
@@ -80,8 +80,8 @@ class TimedReceived(conservation.Received):
 
 
 def shares(jobs: dict[str, Callable[[], None]], folder: Path, rounds: int) -> dict[str, float]:
-    """Run each job ``rounds + 1`` times, and return the largest share of receipts and comparisons in its core time.
-    ``folder`` is the folder to which `spent` writes the seconds.
+    """Run each job ``rounds + 1`` times. Return, by the name of the job, the largest share of its core time that
+    receipts and comparisons took. ``folder`` is the folder to which `spent` writes the seconds.
     """
     share_of_job = dict.fromkeys(jobs, 0.0)
     for number in range(rounds + 1):
@@ -91,7 +91,7 @@ def shares(jobs: dict[str, Callable[[], None]], folder: Path, rounds: int) -> di
             seconds = time.perf_counter() - begun
             notes = list(folder.iterdir())
             share = sum(float(line) for note in notes for line in note.read_text().split()) / (CORES * seconds)
-            assert notes, name  # the timed functions have been called
+            assert notes, name  # otherwise, the tasks did not use the timed functions
             for note in notes:
                 note.unlink()
             if number:  # the first round is not measured, because it starts workers and compiles loops
@@ -108,7 +108,9 @@ def main(quick: bool, out: Path | None) -> None:
     with tempfile.TemporaryDirectory() as folder_name, session() as spark:
         place, notes = Path(folder_name), Path(folder_name) / "notes"
         notes.mkdir()
-        for module in (two_phase, this):  # pickled by value, so that the tasks also use the timed functions
+        # Both modules are pickled by value. Otherwise the tasks would import them, and would not use the timed
+        # functions.
+        for module in (two_phase, this):
             cloudpickle.register_pickle_by_value(module)  # type: ignore[no-untyped-call]
         received = type("TimedReceived", (TimedReceived,), {"folder": str(notes)})
         vars(two_phase).update(with_receipts=partial(timed_receipts, str(notes)), Received=received)

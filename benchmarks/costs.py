@@ -12,7 +12,7 @@ from rich.table import Table
 
 @dataclass(frozen=True)
 class Cost:
-    """The cost of an operation of a library in a case, in nanoseconds per row or state."""
+    """The cost of the operation ``what`` of the library ``who`` in a case, in nanoseconds per row or state."""
 
     what: str
     who: str
@@ -21,13 +21,15 @@ class Cost:
 
 
 def cost_of(costs: Sequence[Cost], what: str, who: str, case: str) -> float | None:
-    """Return the cost of an operation of a library in a case, in nanoseconds, or None if it was not measured."""
+    """Return the cost of the operation ``what`` of the library ``who`` in a case, in nanoseconds per row or state, or
+    None if it was not measured.
+    """
     return next((c.ns for c in costs if (c.what, c.who, c.case) == (what, who, case)), None)
 
 
 def show_costs(title: str, costs: Sequence[Cost], base: Cost) -> None:
-    """Print one line per operation and library, with two columns per case: the cost, and its ratio to the cost of the
-    operation and library of ``base``.
+    """Print one line per operation and library. It has two columns per case: the cost, and the cost divided by that of
+    the operation and library of ``base``.
     """
     cases = list(dict.fromkeys(cost.case for cost in costs))
     table = heading(title, ["", "by", *(column for case in cases for column in (case, "×"))])

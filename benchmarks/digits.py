@@ -38,7 +38,8 @@ SQL = {  # the name of each function -> the call in the SQL of Spark and DuckDB
     "skewness": "skewness(y)",
     "kurtosis": "kurtosis(y)",
 }
-Pair = tuple[str, list[float], list[float]]  # the name of a data set, and the values of y and of x
+# a pair of columns: the name of its data set, the values of y, and the values of x
+Pair = tuple[str, list[float], list[float]]
 Results = dict[str, list[float | None]]
 Digits = dict[str, float | str | None]  # correct digits by function; "all" if each result is the nearest double
 
@@ -56,7 +57,7 @@ def pairs() -> list[Pair]:
 
 
 def table_of(rows: Sequence[Pair]) -> pa.Table:
-    """Return one table with the rows of all pairs: the index of the pair, y and x."""
+    """Return one table with the rows of all pairs of columns. Its columns are the index of the pair, y and x."""
     numbers = np.repeat(np.arange(len(rows)), [len(y) for _, y, _ in rows])
     y, x = (np.concatenate([pair[side] for pair in rows]) for side in (1, 2))
     return pa.table({"pair": numbers, "y": y, "x": x})
@@ -123,8 +124,8 @@ def duckdb(rows: Sequence[Pair]) -> Results:
 
 
 def digits(value: float | None, right: float | None) -> float:
-    """Return the number of correct decimal digits of ``value``, where ``right`` is the exact result. It is infinity if
-    both are equal, and 0 if ``value`` is missing or not finite.
+    """Return the number of correct decimal digits of ``value``. ``right`` is the exact result. Return infinity if both
+    are equal, and 0 if ``value`` is None or not finite.
     """
     if value == right:
         return math.inf
@@ -134,8 +135,8 @@ def digits(value: float | None, right: float | None) -> float:
 
 
 def worst(rows: Sequence[Pair], results: Results, right: Results) -> dict[str, Digits]:
-    """Return, by data set and function, the smallest number of correct digits of all pairs, or None if the engine does
-    not have the function.
+    """Return a dict from data sets and functions to the smallest number of correct digits over all pairs of columns.
+    The value is "all" if every result is the nearest double, and None if the engine does not have the function.
     """
     worst_digits: dict[str, Digits] = {}
     for name in SQL:

@@ -22,7 +22,8 @@ from benchmarks.sketches import ACCURACY, BY_ACCURACY, BY_DIGITS, DIGITS, UNIT, 
 
 SEVEN = ("count", "min", "max", "sum", "avg", "var", "stdev")
 ALL_SEVEN = "all seven"
-ALIKE = {name: f"{name}(x)" for name in ("count", "min", "max", "sum", "avg")}  # the same call in all SQL dialects
+# the aggregates whose calls are the same in all SQL dialects
+ALIKE = {name: f"{name}(x)" for name in ("count", "min", "max", "sum", "avg")}
 
 
 def singles(question: str) -> tuple[str, ...]:
@@ -156,8 +157,8 @@ class Polars(Engine):
 
 
 def query(sql: Mapping[str, str], question: str, grouped: bool, source: str) -> str:
-    """Return the SQL query for a question: by ``g``, or for all rows if ``grouped`` is false. ``sql`` has the call of
-    each aggregate, and ``source`` is the table in SQL.
+    """Return the SQL query for a question. If ``grouped`` is true, it has one row for each ``g``, and otherwise one row
+    for all rows. ``sql`` maps the name of each aggregate to its call, and ``source`` is the table in SQL.
     """
     results = ", ".join(f"{sql[name]} AS r_{i}" for i, name in enumerate(singles(question)))
     return f"SELECT g, {results} FROM {source} GROUP BY g" if grouped else f"SELECT 0 AS g, {results} FROM {source}"
@@ -172,7 +173,9 @@ def engines(table: pa.Table, quantiles: Sequence[float] = QUANTILES) -> list[Eng
 
 
 def answers(table: pa.Table) -> dict[int, list[float]]:
-    """Return the numbers of an answer by the value of ``g``. Results that are lists or structs are flattened."""
+    """Return a dict from the value of ``g`` to the numbers in this row of an answer. The numbers of results that are
+    lists or structs are listed one by one.
+    """
     names = [name for name in table.column_names if name != "g"]
     groups = table.column("g").to_pylist()
     columns = [table.column(name).to_pylist() for name in names]

@@ -31,9 +31,9 @@ _SKETCH_SQL = f"approx_quantile(latency_ms, {list(QUANTILES)})"
 
 
 def files(rows: int, rounds: int) -> list[Cost]:
-    """For each shape, write a Parquet file whose rows have ascending event times, and compare the results of tiltframe
-    and DuckDB over it. Return the costs of reading and aggregating the file, in nanoseconds per row. Without DuckDB,
-    return an empty list.
+    """Compare the reading and aggregation of Parquet files by tiltframe and DuckDB, and return the costs, in
+    nanoseconds per row. There is one file for each shape, with rows in ascending order of event time. Results are
+    compared before anything is timed. Without DuckDB, return an empty list.
     """
     if not importlib.util.find_spec("duckdb"):
         return []
@@ -121,8 +121,8 @@ def check(path: Path, shape: Shape) -> None:
 
 
 def _check_quantiles(path: Path, answer: pa.Table) -> None:
-    """Raise ``AssertionError`` if a quantile of the first group differs by more than its accuracy from the true one. A
-    quantile of hdr may also be that of a neighbouring rank.
+    """Raise ``AssertionError`` if a quantile in the first row of ``answer`` differs from the true quantile of this
+    group by more than its relative accuracy. A quantile of hdr may also be the value at a neighbouring rank.
     """
     row = answer.slice(0, 1).to_pylist()[0]
     condition = (pc.field("host") == row["host"]) & (pc.field("ts") < row["window_end"])

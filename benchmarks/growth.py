@@ -29,8 +29,8 @@ MEASURES = {"n": aggr.count(), "sum": aggr.sum("x"), "dds": aggr.dds("x")}
 
 @dataclass(frozen=True)
 class Extent:
-    """The sizes that are measured: each number of ``rows`` in `GROUPS` groups, and ``of_rows`` rows in each number of
-    ``groups``.
+    """The sizes of data that are measured. Each number in ``rows`` is measured with `GROUPS` groups, and each number in
+    ``groups`` with ``of_rows`` rows.
     """
 
     rows: Sequence[int]

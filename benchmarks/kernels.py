@@ -105,8 +105,8 @@ def finishing_figures(rounds: int, plain: float) -> list[dict[str, object]]:
 
 
 def merging(rounds: int) -> list[dict[str, object]]:
-    """Return one figure, the nanoseconds to merge a dds state of about 200 buckets. Raise ``AssertionError`` if merging
-    in two steps gives other bits.
+    """Return a list with one figure: the nanoseconds to merge a dds state of about 200 buckets. Raise
+    ``AssertionError`` if merging two halves of the states, and then their results, gives other bits than one merge.
     """
     rng = np.random.default_rng(2)
     function = aggr.Dds()
@@ -139,8 +139,8 @@ def afresh(call: Callable[[pa.Array, Groups], object], column: pa.Array, groups:
 
 
 def check(function: Function, values: pa.Array, groups: Groups) -> None:
-    """Raise ``AssertionError`` unless merging the states of two halves of the rows gives the states of all rows, and
-    the rows of one group alone give the state of this group.
+    """Raise ``AssertionError`` unless two conditions are met: the merged states of two halves of the rows have the same
+    bits as the states of all rows, and the rows of one group alone give the state of this group.
     """
     half = len(values) // 2
     parts = [function.reduce(values[s], Groups(groups.ids[s], GROUPS)) for s in (slice(0, half), slice(half, None))]

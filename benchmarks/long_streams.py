@@ -17,7 +17,7 @@ import click
 from aggr.bench.timing import one_core
 
 LEVELS = ["10s", "1m", "10m", "1h"]
-KEYS, LAG = 50, 120  # LAG: the maximum lateness of rows and the delay of the watermark, in seconds
+KEYS, LAG = 50, 120  # the number of keys; the maximum lateness of rows and the delay of the watermark, in seconds
 A_SECOND = 250  # rows
 GROWTH = 1.1  # the allowed ratio of the peak memory in the last third of the time to that in the first two thirds
 
@@ -69,7 +69,7 @@ def same_bits_as_a_batch(n: int, seed: int) -> bool:
             saved, commits = closed.to_ipc(), commits + 1
             if rng.random() < 0.5:
                 closed.commit()
-            # as if the process was killed before or after its commit
+            # continue from the saved state, as after a process was killed before or after its commit
             closed = ClosedWindows.from_ipc(saved, store, late="true_window")
             closed.commit()
     emitted.append(windows.advance(2**61))
@@ -145,7 +145,7 @@ def _frame() -> Any:
 
 def _batches(rng: Any, n: int | None) -> Iterator[tuple[Any, int]]:
     """Yield pairs of a batch and the newest event time so far, in microseconds. A batch has 1 to 100,000 rows, which
-    are up to `LAG` seconds late. All batches have ``n`` rows together, or do not end for None.
+    are up to `LAG` seconds late. All batches together have ``n`` rows; if ``n`` is None, batches never end.
     """
     import numpy as np
     import pyarrow as pa

@@ -22,7 +22,7 @@ from benchmarks.sketches import Sketch
 
 FAN_IN = 10  # the number of states that are merged into one
 ROWS_A_STATE = 800
-SLOW_SHARE = 50  # slow packages, which fill sketches row by row, receive one of every 50 states
+SLOW_SHARE = 50  # packages that fill sketches row by row are slow, so they are measured with one of every 50 states
 STATES = "ns a state"
 SCATTERED = "over 600 decades"  # the worst case, in which no two buckets are adjacent
 
@@ -64,7 +64,9 @@ def _functions(values: Floats, rng: np.random.Generator) -> list[tuple[str, Func
 
 
 def _described(name: str, column: pa.StructArray) -> str:
-    """Return the name of a case. If its states have buckets, the mean numbers of buckets and bytes per state follow."""
+    """Return the text for a case: its name and, if its states have buckets, the mean number of buckets and the mean
+    number of bytes per state.
+    """
     field = next((column.field(f) for f in ("positive", "buckets") if column.type.get_field_index(f) >= 0), None)
     if field is None:
         return name

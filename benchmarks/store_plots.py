@@ -57,12 +57,16 @@ def draw_scale(figures: Any) -> Figure:
 
 
 def _none(_label: str) -> bool:
-    """Return False for every row, as the argument ``is_ours`` of a bar chart whose colours distinguish the cases."""
+    """Return False for every row. This is the argument ``is_ours`` of `bar_chart` for plots whose colours distinguish
+    the cases, and not tiltframe from other libraries.
+    """
     return False
 
 
 def _costs_per_day(days: int, run: Any) -> dict[str, float]:
-    """Return the costs of a run per day. Its shuffled bytes are already the bytes of a single day, the last one."""
+    """Return the costs of a run over ``days`` days, divided by ``days``. Only the shuffled bytes are not divided,
+    because they were measured for the last day alone.
+    """
     return {
         "states": sum(run["states"].values()) / days,
         "bytes": sum(run["bytes"].values()) / days,

@@ -67,7 +67,7 @@ def cpu_seconds(call: Callable[[], object]) -> float:
 
 
 def streamed(streams: list[OpenWindows], batches: list[pa.Table], seconds: int) -> int:
-    """Add the batches to each stream, and advance its watermark by ``seconds`` seconds after each batch. Return the
+    """Add each batch to every stream, and then advance the watermark of the streams by ``seconds`` seconds. Return the
     largest number of bytes of the open windows of all streams together.
     """
     most_bytes = 0

@@ -13,8 +13,8 @@ from aggr.bench.timing import one_core
 
 KEYS, OPEN = 100, 100_000
 FEWEST_PER_SECOND = 1_000_000  # the minimum rows per second of count, sum and dds over 100 keys
-# the largest allowed ratio of the time of a batch of 1,000 rows, while 10⁵ windows are open, to that of the batch of
-# 10⁵ rows that has opened them
+# The largest allowed ratio of two times: that of a batch of 1,000 rows while 10⁵ windows are open, and that of the
+# batch of 10⁵ rows which opened these windows.
 RATIO = 1.5
 BATCH = 100_000
 

@@ -67,8 +67,8 @@ def work(engine: str, folder: str) -> None:
 
 @contextmanager
 def worker(python: str, engine: str, folder: str) -> Iterator[Callable[[str], tuple[int, float]]]:
-    """Start the process of an engine, and yield a function that runs a job in it. The function receives the name of the
-    job, and returns the number of results and the seconds.
+    """Start a process that runs an engine, and yield a function. The function receives the name of a job, runs the job
+    in this process, and returns the number of results and the seconds.
     """
     command = [python, "-m", "benchmarks.without_java", "--engine", engine, "--folder", folder]
     environment = os.environ | {"PYSPARK_PYTHON": python}

@@ -62,7 +62,7 @@ def timed(seconds: dict[str, float], name: str) -> Iterator[None]:
 
 
 def later(table: pa.Table, days: int) -> pa.Table:
-    """Return the table with all its times moved ``days`` days later."""
+    """Return the table with ``days`` days added to all of its times."""
     for name in {"ts", "window_start", "window_end"} & {*table.column_names}:
         at, column = table.column_names.index(name), table.column(name)
         moved = column.cast(pa.int64()).to_numpy() + days * DAY * 1_000_000

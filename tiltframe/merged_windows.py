@@ -106,9 +106,9 @@ def merge_states(
     max_ratio: float = 1.0,
     unknown: bool = False,
 ) -> pa.Table:
-    """Merge the states that have equal keys and equal starts of windows, and return a table with one row per
-    combination of them. The end of its window is the end of any of these states. ``starts`` and ``ends`` are in
-    microseconds UTC, one per state. ``max_ratio`` and ``unknown`` are those of `merge_panes` and `merge_level`.
+    """Merge the states that have equal keys and equal starts of windows, and return a table with one row per key and
+    start. The end of its window is the end of any of the merged states. ``starts`` and ``ends`` are in microseconds
+    UTC, one per state. ``max_ratio`` and ``unknown`` are those of `merge_panes` and `merge_level`.
     """
     functions = {c.name: c.measure.function for c in frame.states}
     keys, carried = {START: as_instants(starts)} | keys, {END: as_instants(ends)}

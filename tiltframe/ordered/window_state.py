@@ -44,8 +44,8 @@ class WindowState(NamedTuple):
     def with_keys(
         self, places: Ints, keys: int, window: OrderedWindow, functions: Mapping[str, Function]
     ) -> WindowState:
-        """Return the state for ``keys`` keys, some of which are new. ``places`` has the new id of each key that the
-        state already contains, in ascending order.
+        """Return the state for a larger number of keys, ``keys``. ``places`` has the new id of each key that the state
+        already contains, in ascending order.
         """
         if len(places) == keys:
             return self

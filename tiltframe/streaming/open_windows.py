@@ -698,8 +698,8 @@ class OpenWindows:
         return self._closing_time(self._clock.watermark)
 
     def _closing_time(self, watermark: int | None) -> int:
-        """Return the watermark that levels receive, in microseconds UTC. This is ``watermark`` or, if it is None, the
-        lowest int64.
+        """Return the watermark that levels receive, in microseconds UTC: ``watermark``, or the lowest int64 without a
+        watermark.
 
         If the late policy closes windows by events (`Buffer`), a watermark has the effect of an event with the same
         time. Levels then receive the time up to which this event closes windows (`LatePolicy.closed_until`).
