@@ -118,14 +118,14 @@ def rename_columns(batch: pa.RecordBatch, names: Sequence[str]) -> pa.RecordBatc
 def open_stream(data: Any) -> pa.RecordBatchReader:
     """Return a reader of an object with the method ``__arrow_c_stream__``.
 
-    With pyarrow 14, the method ``to_arrow`` of polars is used, because the stream of polars contains string views,
-    which pyarrow 14 does not know.
+    With pyarrow 14 and 15, the method ``to_arrow`` of polars is used, because the stream of polars contains string
+    views, which they do not know.
     """
-    if hasattr(pa.RecordBatchReader, "from_stream"):  # pyarrow 15
-        return pa.RecordBatchReader.from_stream(data)
-    if type(data).__module__.startswith("polars."):
+    if type(data).__module__.startswith("polars.") and not hasattr(pa, "string_view"):
         table = data.to_arrow()
         is_dictionary = pa.types.is_dictionary
         fields = [f.with_type(f.type.value_type) if is_dictionary(f.type) else f for f in table.schema]
         return table.cast(pa.schema(fields)).to_reader()
+    if hasattr(pa.RecordBatchReader, "from_stream"):  # pyarrow 15
+        return pa.RecordBatchReader.from_stream(data)
     return pa.RecordBatchReader._import_from_c_capsule(data.__arrow_c_stream__())
