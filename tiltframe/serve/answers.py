@@ -24,29 +24,30 @@ from tiltframe.serve.forms import JSON, packing_of
 from tiltframe.serve.observed import Metrics
 from tiltframe.serve.workers import WorkerPool
 
-_BUFFERED_BYTES = 1 << 20  # an answer of more bytes is sent while it is computed, and is not cached
+_BUFFERED_BYTES = 1 << 20  # the maximum bytes of an answer that is cached; a longer one is sent while it is computed
 _ENTRY = 440  # the memory of a cached answer in addition to its body and headers, in bytes, as measured
-# the number of bytes that are sent at once, which is the maximum that waits in memory for a slow client
+# the number of bytes that are sent at once; for a slow client, no more than this waits in memory
 _CHUNK = 1 << 16
-_LIVES = "private, no-cache"  # caches must revalidate an answer before they use it
+_LIVES = "private, no-cache"  # before a cache uses an answer, it must ask the server whether the answer is current
 
 
 @dataclass(frozen=True)
 class Question:
-    """A request for data, with the key of its answer in the cache and the function that computes the answer."""
+    """A request for data: the key of its answer in the cache, and the function that computes the answer."""
 
-    # the part of the cache key that names the store, its version and the query; `form` and the compression are added to
-    # it
+    # The first part of the key in the cache: the store, its version and the query. ``form`` and the compression follow.
     words: str
     form: str  # the media type of the answer
     compute: Callable[[str | None, Deadline], tuple[Mapping[str, str], Iterator[bytes]]]
-    # computes the headers and the pieces of the answer. Its arguments are the compression and the deadline of the first
-    # piece.
+    # The function receives the compression and the deadline of the first piece. It returns the headers and an iterator
+    # of the pieces of the body.
 
 
 @dataclass(frozen=True)
 class _Begun:
-    """An answer whose first bytes, ``body``, were computed. If there are more, ``remaining`` computes them."""
+    """An answer whose first bytes, ``body``, have been computed. ``remaining`` yields the other bytes; it is None if
+    there are no more.
+    """
 
     headers: Mapping[str, str]
     form: str
@@ -116,8 +117,8 @@ class Answers:
     def _find_answer(
         self, ask: Callable[[], Question], packing: str | None, etags: str
     ) -> _Begun | tuple[Question, str] | None:
-        """Return the cached answer, or the question and its tag if the answer is not cached. Return None if the client
-        already has the answer.
+        """Return the cached answer or, if the answer is not cached, a pair: the question and its tag, which is the key
+        in the cache. Return None if the client already has the answer.
         """
         question = ask()
         question_text = f"{question.words} {question.form} {packing}"
@@ -132,8 +133,8 @@ class Answers:
         return cached or (question, tag)
 
     def _computed(self, question: Question, tag: str, packing: str | None, deadline: Deadline) -> _Begun:
-        """Compute an answer and cache it. If this is not done by the deadline, the client receives status 503. The time
-        that the request waited for a thread counts too.
+        """Compute an answer, cache it and return it. Raise an error, which becomes status 503, after the deadline. The
+        time that the request waited for a thread counts too.
         """
         deadline.check()
         more, pieces = question.compute(packing, deadline)

@@ -122,9 +122,7 @@ def app_of(
 
 
 def _refusals() -> list[Route]:
-    """Return the routes of writing requests for a server that is read-only. They reject each request, and the message
-    says so.
-    """
+    """Return the routes for requests that write, on a read-only server. Each request is rejected with status 403."""
 
     async def refuse(request: Request) -> Response:
         raise Refused(403, "this server is read-only; start it with --writable to accept events")
@@ -133,7 +131,9 @@ def _refusals() -> list[Route]:
 
 
 def _error_response(request: Request, error: Exception) -> Response:
-    """Raise the error of the router again, with a message that names the path. It is the handler of such errors."""
+    """Raise `Refused` in the place of an error of the router, with a message that contains the path. Starlette calls
+    this handler for each such error.
+    """
     assert isinstance(error, HTTPException)
     if isinstance(error, Refused) or error.status_code not in _MESSAGES:
         raise error

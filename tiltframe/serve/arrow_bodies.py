@@ -94,8 +94,8 @@ def _unpacked_bytes(buffers: memoryview, offset: int, length: int) -> int:
 
 
 def _expanded_bytes(column: pa.Array) -> int:
-    """Return the bytes of a column's texts after its dictionary is expanded: many rows may refer to one long text.
-    Return 0 if the column is not a dictionary of texts, or if the bytes are certainly less than 1 MiB.
+    """Return the number of bytes that a column's texts would have without its dictionary, in which many rows may refer
+    to one long text. Return 0 if the column has no dictionary of texts, or if the number is certainly less than 1 MiB.
     """
     if not pa.types.is_dictionary(column.type) or not (
         pa.types.is_string(column.type.value_type) or pa.types.is_binary(column.type.value_type)
@@ -110,7 +110,9 @@ def _expanded_bytes(column: pa.Array) -> int:
 
 
 class _Table:
-    """A table in a flatbuffer. A field may be absent; a list, the vtable, has the offset of each field."""
+    """A table in a flatbuffer. Its fields are numbered from 0. A list, the vtable, contains the offset of each field,
+    or 0 for an absent one.
+    """
 
     def __init__(self, data: bytes, place: int) -> None:
         """Find the vtable of the table at the byte offset ``place``."""
@@ -146,7 +148,7 @@ class _Table:
         return None if place is None else _Table(self._data, place + struct.unpack_from("<I", self._data, place)[0])
 
     def pairs(self, number: int) -> list[tuple[int, int]]:
-        """Return a field that is a list of pairs of 64-bit integers."""
+        """Return a field that is a list of pairs of 64-bit integers; the list is empty if the field is absent."""
         place = self._field(number)
         if place is None:
             return []

@@ -22,7 +22,7 @@ LINES = "application/x-ndjson"  # JSON lines, the format of rows to write
 
 
 class _Pieces(io.BytesIO):
-    """A file in memory whose content can still be read after it is closed."""
+    """A file in memory. `take` returns and removes the bytes that were written, also after `close`."""
 
     def close(self) -> None:
         pass
@@ -47,8 +47,8 @@ def written_results(
 
 
 def pieces_of(answer: Answer, form: str, packing: str | None, head: Mapping[str, Any]) -> Iterator[bytes]:
-    """Yield an answer as pieces of bytes, one piece per slice. ``form`` is the media type, and ``packing`` is gzip,
-    zstd or None. In JSON, the members ``head`` precede the rows.
+    """Yield the body of an answer in pieces of bytes, one for each slice of results. ``form`` is the media type, and
+    ``packing`` is gzip, zstd or None. In JSON, the members of ``head`` come before the rows.
     """
     pieces = _Pieces()
     file = pa.PythonFile(pieces, "w")
@@ -129,8 +129,8 @@ def packing_of(accept: str) -> str | None:
 
 
 def _liked(header: str, offered: Sequence[str]) -> str | None:
-    """Return the offered name that has the highest weight in a header, or the first of several with this weight. Return
-    None if the header accepts none.
+    """Return the name in ``offered`` to which a header such as ``Accept`` gives the highest weight; of several, return
+    the first. Return None if the header accepts none of them.
     """
     weights = {}
     for part in header.split(","):

@@ -12,7 +12,7 @@ from tiltframe.store import StoreError
 
 
 def gauges_of(stores: Stores, pool: WorkerPool) -> list[Gauge]:
-    """Return the gauges. For a store that cannot be read or has no windows, there is no age."""
+    """Return the gauges. A store has no age if it cannot be read or has no windows."""
     return [
         Gauge("build_info", "The release of the server.", {f'{{version="{version("tiltframe")}"}}': 1}),
         Gauge("queries_unfinished", "Number of queries and look-ups that run or wait.", {"": pool.unfinished}),

@@ -51,7 +51,7 @@ class Metrics:
         """Create counters without values."""
         self._lock = threading.Lock()
         self._counts: Counter[tuple[str, tuple[tuple[str, str], ...]]] = Counter()
-        # for each route: the number of requests in each bucket and above the last bound, and the sum of their seconds
+        # route → number of requests per bucket, number of requests above the last bound, and sum of seconds
         self._seconds: dict[str, list[float]] = {}
 
     def add(self, name: str, much: float = 1, **labels: str) -> None:

@@ -52,8 +52,8 @@ def table_of(rows: Sequence[dict[str, Any]], store: FrameStore, refused: list[st
 
 
 def _point_of(row: dict[str, Any]) -> tuple[tuple[str, Any], ...]:
-    """Return what identifies the point of a row: all its values but ``value`` and ``weight``, which differ between the
-    rows of one point of a histogram.
+    """Return a key that is equal for all rows of the same point: the names and values of a row without ``value`` and
+    ``weight``, in which the rows of one point of a histogram differ.
     """
     return tuple((name, value) for name, value in row.items() if name not in ("value", "weight"))
 
@@ -64,8 +64,8 @@ def _is_column(name: str, frame: TiltFrame) -> bool:
 
 
 def _schema(values: dict[str, list[Any]], store: FrameStore) -> pa.Schema:
-    """Return the types of columns. They come from the store's keys and states, or otherwise from the values in the
-    messages. A column of mixed types is text.
+    """Return a schema for columns of values, as name → values. A type comes from the store's keys and states, or
+    otherwise from the values. A column of mixed types is text.
     """
     frame = store.frame
     fields = [pa.field(name, _TIME if name == frame.time else _type_of(column)) for name, column in values.items()]

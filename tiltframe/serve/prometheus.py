@@ -44,7 +44,7 @@ _API = "2.45.0"  # the release of Prometheus that this API and PromQL follow
 # parameters for which an empty text means the same as a missing parameter
 _OPTIONAL = ("time", "start", "end", "timeout", "lookback_delta", "limit", "metric")
 _STREAMED = {"content-type": "application/x-streamed-protobuf; proto=prometheus.ChunkedReadResponse"}
-_STREAMED_BYTES = 1 << 18  # the number of bytes of frames that are computed, and then sent, together
+_STREAMED_BYTES = 1 << 18  # frames of a stream are computed until they have this many bytes together, and are then sent
 _PACKED = {"content-type": "application/x-protobuf", "content-encoding": "snappy"}
 
 
@@ -105,7 +105,8 @@ def routes(
             answer = await pool.run(lambda: api.read(read_request, metrics_of(now(), buckets), deadline))
             return Response(answer, headers=_PACKED)
         frames = await pool.look_up(lambda: api.read_chunks(read_request, metrics_of(now(), buckets), deadline))
-        first = await pool.run(_joined, frames, deadline)  # an error in the first frames can still become a status
+        # Errors in the first frames still change the status of the response.
+        first = await pool.run(_joined, frames, deadline)
         return StreamingResponse(_streamed(first, frames, pool, deadline), headers=_STREAMED)
 
     api_routes = [
@@ -117,7 +118,7 @@ def routes(
 
 @dataclass(frozen=True)
 class _Api:
-    """The endpoints of the API. Most of them receive the parameters of a request, and return the text of a JSON
+    """The endpoints of the API. Most of them receive the parameters of a request, and return the JSON text of the
     response.
     """
 
@@ -182,9 +183,9 @@ class _Api:
         return self._listed(label_values(metrics, name, matches, self._listing(form, deadline)), form)
 
     def _listing(self, form: Form, deadline: Deadline) -> Listing:
-        """Return the time range in which series are listed.
+        """Return the time range in which the request lists series, with the limits of the request.
 
-        Without a start or an end in the request, the range has no limit on this side.
+        If the request has no start or no end, the range is not limited at this end.
         """
         start, end = (read_bound(form[name][-1], name) if form.get(name) else None for name in ("start", "end"))
         if start is not None and end is not None and end < start:
@@ -222,8 +223,8 @@ class _Api:
 
 
 def _joined(frames: Iterator[bytes], deadline: Deadline) -> bytes:
-    """Return the next frames of a stream, with at least `_STREAMED_BYTES` bytes or up to its end. The result is empty
-    after the end.
+    """Return the next frames of a stream, joined to at least `_STREAMED_BYTES` bytes; fewer at the end of the stream,
+    and then no bytes. The timer of ``deadline`` is started again.
     """
     deadline.restart()
     joined = bytearray()
@@ -253,8 +254,8 @@ def _constant(data: Any) -> TextOf:
 
 
 def _saying_errors(name: str, answer: Endpoint) -> Endpoint:
-    """Return an endpoint that calls ``answer``, and returns its errors as responses in Prometheus' format. ``name`` is
-    the name of the route in the metrics.
+    """Return an endpoint that calls ``answer``. If ``answer`` raises an error, the endpoint returns a response in
+    Prometheus' format. ``name`` is the name of the route in the metrics.
     """
 
     async def respond(request: Request) -> Response:

@@ -61,8 +61,8 @@ def check_readable(states: pa.Table | CheckedStates, frame: TiltFrame) -> None:
 
 
 def frame_of_fallible_measures(states: pa.Schema, frame: TiltFrame) -> TiltFrame | None:
-    """Return the frame with only those measures whose result may be impossible to compute although the states are
-    correct, for example because a weighted count exceeds int64. Return None if the frame does not have such measures.
+    """Return the frame without the measures whose results can always be computed from correct states. A measure stays
+    if, for example, its weighted count may exceed int64. Return None if no measure stays.
 
     The states must have been reduced from rows with this frame.
     """

@@ -284,7 +284,8 @@ class ClosedWindows:
         self._owner = self.writer
         if watermark is not None:
             self._recorded_watermark = watermark.closed_before
-        finest, closed = levels[0]  # a coarser window may be in several commits
+        # Only the finest level is counted, because a coarser window may be in several commits.
+        finest, closed = levels[0]
         self.excluded.count_groups(finest.name, closed)
         self.excluded.count_values(closed)
         self.outgoing, self.commit_number = None, self.commit_number + 1
@@ -441,8 +442,9 @@ def recovered(
         raise MissingStore(
             f"the store {store.display_uri} contains nothing{of_stream} to continue from; begin with OpenWindows"
         )
-    # For each level but the coarsest: the range of states to read. In the windows of the next coarser level, it begins
-    # with the window before the one that contains `committed`, and it ends at `committed`.
+    # The states to read, as level → range of window starts, for each level but the coarsest. The range ends at
+    # ``committed``, and begins with a window of the next coarser level: the window before the one that contains
+    # ``committed``.
     spans = {}
     for level, coarser in zip(store.frame.levels, store.frame.levels[1:], strict=False):
         low = int(coarser.starts(coarser.starts(np.array([committed])) - 1)[0])

@@ -68,8 +68,8 @@ T = TypeVar("T")
 
 
 def _of_view(method: Callable[Concatenate[StoreView, P], T]) -> Callable[Concatenate[FrameStore, P], T]:
-    """Return a method of a store that creates a view of the store at the current moment and calls a method of the
-    view.
+    """Return a method of `FrameStore` with the parameters of ``method``, a method of `StoreView`. It calls ``method``
+    on a view of the store at the current moment.
     """
 
     @wraps(method)
@@ -772,8 +772,8 @@ class FrameStore:
     def with_stored_types(
         self, schema: pa.Schema, change_numbers: bool = False, guessed: Collection[str] = ()
     ) -> pa.Schema:
-        """Return the schema of rows with the null types replaced by types for which the measures produce states of the
-        store's types.
+        """Return the schema of rows with a type for each column of type null, so that the states that the measures
+        compute from the rows have the types of the store.
 
         Parameters
         ----------
@@ -1078,8 +1078,8 @@ def _opened(
     options: Mapping[str, str],
     durable: bool,
 ) -> FrameStore:
-    """Open a store that was pickled, after registering the functions of its manifest (`carried`), because they may not
-    be registered in this process.
+    """Open a store that was pickled. First register ``carried``, the functions of its manifest, because they may not be
+    registered in this process.
     """
     register_carried(carried)
     return FrameStore(uri, frame, name=name, storage_options=options, durable=durable)

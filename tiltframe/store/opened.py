@@ -38,9 +38,7 @@ class OpenedStore(Protocol):
     def with_stored_types(
         self, schema: pa.Schema, change_numbers: bool = False, guessed: Collection[str] = ()
     ) -> pa.Schema:
-        """Return the schema of rows, in which the null types and, if requested, other types are replaced by types for
-        which the measures produce states of the store's types; see `tiltframe.FrameStore.with_stored_types`.
-        """
+        """Return a schema with types for columns of type null; see `tiltframe.FrameStore.with_stored_types`."""
 
     def check_states(self, states: pa.Schema) -> pa.Schema:
         """Raise an error if states of a schema cannot be added; return the schema with the types of the store."""

@@ -26,7 +26,9 @@ def with_stored_types(
     change_numbers: bool = False,
     guessed: Collection[str] = (),
 ) -> pa.Schema:
-    """Implement `tiltframe.FrameStore.with_stored_types`. `stored_schema` is the schema of the store's states."""
+    """Return the schema of rows with types for columns of type null, as `tiltframe.FrameStore.with_stored_types`
+    describes. ``stored_schema`` is the schema of the store's states.
+    """
     for name in frame.columns_in(schema.names):
         at = schema.get_field_index(name)
         given_type = schema.field(at).type
@@ -51,8 +53,8 @@ def with_stored_types(
 
 
 def _narrows(given_type: pa.DataType, kind: pa.DataType) -> bool:
-    """Return whether ``kind`` is an integer type and ``given_type`` is a floating-point type, so that fractions would
-    be lost.
+    """Return whether values of ``given_type`` would lose their fractions in the type ``kind``: ``given_type`` is a
+    floating-point type, and ``kind`` an integer type.
     """
     return bool(pa.types.is_floating(given_type) and pa.types.is_integer(kind))
 

@@ -96,7 +96,7 @@ def _problems(backend: Backend, manifest: Manifest, snapshot: Snapshot, counter:
                 is_intact = False
                 yield problem
             counter.add(part.rows)
-    if is_intact:  # otherwise damaged parts would be reported twice
+    if is_intact:  # Levels that have damaged parts are not compared, because the same damage would be reported twice.
         for fine, coarse in pairwise(levels):
             yield from _level_problems(backend, manifest, snapshot=snapshot, fine=fine, coarse=coarse, counter=counter)
 

@@ -46,7 +46,8 @@ class _OpenPart(Part):
     def from_states(cls, level: str, states: pa.Table, name: str) -> _OpenPart:
         starts = instants_of(states)
         part = cls(level, int(starts.min()), int(starts.max()), states.num_rows, states.nbytes, name)
-        object.__setattr__(part, "states", states)  # not a dataclass field, because the fields of parts are metadata
+        # ``states`` is not a field of the dataclass, because stores write the fields of parts as metadata
+        object.__setattr__(part, "states", states)
         return part
 
 
@@ -64,8 +65,9 @@ class _SavedStream:
         self._parts: tuple[tuple[int, bool], tuple[Part, ...]] | None = None
 
     def is_outgoing(self, snapshot: Snapshot, store: Backend, manifest: Manifest) -> bool | None:
-        """Return whether a store lacks the pending commit of the saved state, or None if the state was saved before the
-        last commit of the stream. Raise `OtherFrame` if the store lacks an earlier commit that the saved state records.
+        """Return whether a store lacks the pending commit of the saved state. Return None if the state is older than
+        the last commit of the stream. Raise `OtherFrame` if the store lacks an earlier commit that the saved state
+        records.
         """
         last, fingerprints = last_commits(snapshot, self.writer)
         if last < self._number - 1:
@@ -148,7 +150,7 @@ class WithOpen:
         """Return a snapshot of the store and the saved state, for one moment of the stream, or None if there is no
         store.
         """
-        if recorded is None:  # only a copy of the store requests all records, and a copy would lack the open windows
+        if recorded is None:  # Only a copy of the store requests all records. The copy would lack the open windows.
             self._refuse()
         names = list(recorded)
         for attempt in range(1 if isinstance(self.saved, bytes) else _LOOKS):

@@ -43,8 +43,7 @@ from tiltframe.store import Query, StoreView
 Metrics = dict[str, list[Metric]]
 Selected = tuple[Metric, tuple[Matcher, ...]]
 
-# for each kind of metric whose states can be merged: the range function that merges them over time, and the aggregation
-# that merges them over series
+# kind of metric → the range function that merges its states over time, and the aggregation that merges them over series
 _MERGED_BY = {kind: (f"{kind}_over_time", kind) for kind in (MIN, MAX, AVG)}
 _MERGED_BY |= dict.fromkeys((SUM, HISTOGRAM), ("increase", "sum"))
 
@@ -53,7 +52,7 @@ _MERGED_BY |= dict.fromkeys((SUM, HISTOGRAM), ("increase", "sum"))
 class Listing:
     """The time range in which series are listed, which includes both ends, and the limits of the request."""
 
-    start: int | None  # in microseconds UTC, as is the end; None if the range is not limited on this side
+    start: int | None  # in microseconds UTC, like ``end``; None stands for no limit
     end: int | None
     budget: Budget
     deadline: Deadline
@@ -166,10 +165,10 @@ def _labels(
     *,
     of_rows: bool = False,
 ) -> Iterator[tuple[Metric, list[dict[str, str]]]]:
-    """Yield each metric with the different values of ``labels`` in its windows: those of the coarsest level that
-    overlap the range.
+    """Yield each of ``metrics``, which belong to one store, with the different combinations of the values of
+    ``labels``. They are read from the windows of the coarsest level that overlap the range.
 
-    Windows in which the metric has no value are ignored. With ``of_rows``, they count too.
+    Windows in which the metric has no value are ignored, except with ``of_rows``.
     """
     view = metrics[0].view
     read_values = [] if of_rows else [metric for metric in metrics if metric.may_be_null]
@@ -201,8 +200,8 @@ def _labels(
 
 
 def _range_text(frame: TiltFrame, listing: Listing) -> str | None:
-    """Return the range of the windows that overlap the range of a listing, as text for `Query`, or None if it has no
-    limits.
+    """Return the range of the coarsest windows that overlap the range of a listing, as text for `Query`. Return None if
+    the listing has no limits.
     """
     start = listing.start
     if start is not None:

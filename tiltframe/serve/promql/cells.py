@@ -42,8 +42,8 @@ Scalar: TypeAlias = Floats  # shape (moments,)
 
 @dataclass(frozen=True)
 class Vector:
-    """The values of series at moments. ``values`` and ``present``, the mask of existing values, have the shape (series,
-    moments). ``series`` has the labels of each series. No two series have the same labels.
+    """Numbers by series and moment. ``values``, and the mask ``present`` of those that exist, have the shape (series,
+    moments). ``series`` has the labels of each series; no two are equal.
     """
 
     series: Sequence[Mapping[str, str]]
@@ -56,8 +56,8 @@ class Vector:
         return cls([], np.zeros((0, moments)), np.zeros((0, moments), np.bool_))
 
     def unnamed(self) -> Vector:
-        """Return the vector without the label that contains the name of the metric. Raise `Unanswerable` if two series
-        then have equal labels and a value at the same moment.
+        """Return the vector without the label for the name of the metric. Raise `Unanswerable` if two series then have
+        equal labels and both have a value at some moment.
         """
         series = [{label: text for label, text in labels.items() if label != NAME} for labels in self.series]
         names = {labels.get(NAME) for labels in self.series}
@@ -119,10 +119,11 @@ class States:
 
     series: Sequence[Mapping[str, str]]
     moments: int  # the number of moments
-    cells: NDArray[np.int64]  # the position of each state, ``series · moments + moment``, ascending
+    # for each state, ``series · moments + moment``, with the indices of its series and its moment; ascending
+    cells: NDArray[np.int64]
     states: pa.StructArray
     function: Function  # merges the states
-    reader: Function  # reads the states; its quantiles may differ from the measure's
+    reader: Function  # computes results from the states; it may have other quantiles than the measure
     path: tuple[str, ...]  # the names of the nested fields that lead to the values in the results of ``reader``
     kind: str  # a kind in `tiltframe.serve.promql.metrics`, which determines the aggregations that merge states
     per: float = 1.0  # the divisor of sums: the seconds of a rate
@@ -130,7 +131,7 @@ class States:
     known_results: pa.Array | None = None  # the result of ``reader`` for each state, or None if it was not computed yet
 
     def is_merged_by(self, aggregation: str, grouping: Grouping) -> bool:
-        """Return whether an aggregation of the values can be computed by merging the states."""
+        """Return whether merging the states of series gives the result of an aggregation of their values."""
         if self.kind == BUCKETS:
             return aggregation == SUM and grouping.keeps(LE)
         return aggregation == (SUM if self.kind == HISTOGRAM else self.kind)
@@ -149,7 +150,7 @@ class States:
         return mask.reshape(len(self.series), self.moments)
 
     def merged(self, grouping: Grouping) -> States:
-        """Return the merged states of groups of series. Each equals the state of all rows of its group."""
+        """Return the merged states of each group of series at each moment: the state of all rows of the group."""
         ids, labels = grouping.groups(self.series)
         row, moment = np.divmod(self.cells, self.moments)
         cells, groups = np.unique(ids[row] * self.moments + moment, return_inverse=True)
@@ -177,7 +178,7 @@ class States:
         )
 
     def values(self) -> Vector:
-        """Return the values of the states."""
+        """Return the values of the states as a vector, such as means or rates."""
         if self.kind == BUCKETS:
             return self._bucket_values()
         results = self.known_results
@@ -190,8 +191,8 @@ class States:
         return Vector(self.series, values.reshape(present.shape), present)
 
     def _bucket_values(self) -> Vector:
-        """Return the numbers of values up to each bound. The result has one series for each combination of a series of
-        the states and a bound.
+        """Return the number of values up to each bound as a vector, with one series for each series of the states and
+        each bound.
         """
         values = np.full((len(self.series), len(self.bounds), self.moments), np.nan)
         row, moment = np.divmod(self.cells, self.moments)

@@ -24,14 +24,15 @@ from aggr.state_checks import mark_as_checked
 from tiltframe.serve.promql.histogram_counts import counts_up_to, histogram_buckets
 
 LE = "le"
-Bounds = Mapping[str, float]  # bounds by their text in the label ``le``, ascending
+Bounds = Mapping[str, float]  # text in the label ``le`` → bound, in ascending order
 
 _MOST_BOUNDS = 1000
 _EXAMPLE = "--buckets 0.1,0.5,2.5 or, for one measure, --buckets latency=0.1,0.5,2.5"
 
 
 def bounds_of(numbers: Iterable[float]) -> Bounds:
-    """Return bounds by their texts, in the order of ``numbers``, which must be ascending. The last one is ``+Inf``.
+    """Return a mapping of the text of each bound in the label ``le`` to the bound. ``numbers`` must be ascending; the
+    bound ``+Inf`` is added at the end.
 
     >>> bounds_of([0.005, 1.0])
     {'0.005': 0.005, '1': 1.0, '+Inf': inf}
@@ -42,7 +43,9 @@ def bounds_of(numbers: Iterable[float]) -> Bounds:
 
 @dataclass(frozen=True)
 class BucketBounds:
-    """The bounds of the buckets: ``all`` for all measures but those in ``by_measure``."""
+    """The bounds of the buckets of classic histograms: those of each measure in ``by_measure``, and ``all`` for all
+    other measures.
+    """
 
     all: Bounds = field(default_factory=lambda: bounds_of(Histogram().edges))
     by_measure: Mapping[str, Bounds] = field(default_factory=dict)
@@ -96,8 +99,9 @@ def _read_numbers(text: str) -> list[float]:
 
 
 def more_bounds(texts: Iterable[str], bounds: Bounds, function: Function) -> Bounds:
-    """Return further bounds that matchers such as ``le="0.3"`` ask for. Texts that are not numbers, and numbers up to
-    which the function cannot count, are left out.
+    """Return the further bounds that matchers such as ``le="0.3"`` request, as text → bound. ``texts`` are the texts in
+    the matchers. A text is left out if it is not a number, or if the function cannot count the values up to this
+    number.
     """
     requested = {}
     for text in texts:
@@ -111,8 +115,8 @@ def more_bounds(texts: Iterable[str], bounds: Bounds, function: Function) -> Bou
 
 
 def is_sketch(function: Function) -> bool:
-    """Return whether the states of a function have buckets. From these, the number of values up to any bound and any
-    quantile can be computed.
+    """Return whether the states of a function have buckets (`BucketState`). From such states, the number of values up
+    to any bound, and any quantile, can be computed.
     """
     return isinstance(function.own_state, BucketState)
 

@@ -152,8 +152,8 @@ def numbers_of(selector: Selector, evaluation: Evaluation) -> Vector:
 
 
 def _summary(states: States, matchers: list[Matcher]) -> Vector:
-    """Return the quantiles of histograms that ``matchers`` of the label ``quantile`` select, one series per quantile,
-    as in a summary of Prometheus.
+    """Return the quantiles of histograms as a vector, one series per quantile, as in a summary of Prometheus.
+    ``matchers`` select quantiles by the label ``quantile``.
     """
     parts = [Vector.empty(states.moments)]
     for q in states.reader.parameters()["quantiles"]:
@@ -230,8 +230,8 @@ def _presence(states: States) -> Vector:
 
 
 def _over_time(node: Call, evaluation: Evaluation, grouping: Grouping) -> States | Vector:
-    """Return the value of a range function. Series of the same group of ``grouping`` are merged. It is the grouping of
-    the surrounding aggregation, or `ALL`, which only removes the name of the metric.
+    """Return the value of a range function, such as ``rate``. Series of the same group of ``grouping`` are merged: the
+    grouping of the aggregation around the function or, without one, `ALL`, which only removes the name of the metric.
     """
     name, argument = node.func.name, _inside(node.args[-1])
     if isinstance(argument, SubqueryExpr):
@@ -251,7 +251,8 @@ def _over_time(node: Call, evaluation: Evaluation, grouping: Grouping) -> States
     if selector.metric.kind == HISTOGRAM and any(matcher.label == QUANTILE for matcher in selector.matchers):
         raise Unanswerable(f"{selector.text}: quantiles of windows cannot be merged; use quantile_over_time")
     q = _constant(node.args[0], evaluation) if name == QUANTILE_OVER_TIME else None
-    if selector.metric.kind == LAST:  # the result is a value of the metric itself, so it keeps the name of the metric
+    # Only the result of last_over_time is a value of the metric itself, and keeps the name of the metric.
+    if selector.metric.kind == LAST:
         return select(selector, evaluation)
     return over_time(name, select(selector, evaluation, grouping), span, quantile=q, text=selector.text)
 
@@ -284,7 +285,7 @@ def _aggregate(node: AggregateExpr, evaluation: Evaluation) -> States | Vector:
     if isinstance(value, States):
         if value.is_merged_by(name, grouping):
             return value.merged(grouping)
-        if name == "count":  # histograms can be counted, but have no single value
+        if name == "count":  # ``count`` needs no values, which histograms lack.
             value = _presence(value)
         elif value.kind == HISTOGRAM:
             raise Unanswerable(f"{name} cannot merge the histograms {_text(node.expr)}; only sum can")

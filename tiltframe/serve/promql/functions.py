@@ -26,9 +26,9 @@ RATE, COUNTING = "rate", ("rate", "increase")
 QUANTILE_OVER_TIME, HISTOGRAM_QUANTILE = "quantile_over_time", "histogram_quantile"
 HISTOGRAM_FRACTION = "histogram_fraction"
 HISTOGRAM_FUNCTIONS = tuple(name for name, how in FUNCTIONS.items() if how == HISTOGRAM_READING)
-# the parts of a histogram's results → the aggregation that merges them
+# part of a histogram's results → the aggregation that merges this part
 _PARTS = {"count": SUM, "sum": SUM, "min": MIN, "max": MAX, "avg": AVG}
-# kind of metric → the range functions that can be computed from its merged states
+# kind of metric → the range functions whose results its merged states give
 OVER_TIME: Mapping[str, tuple[str, ...]] = {
     SUM: (*COUNTING, "sum_over_time"),
     **{kind: (f"{kind}_over_time",) for kind in (MIN, MAX, AVG, LAST)},
@@ -36,7 +36,7 @@ OVER_TIME: Mapping[str, tuple[str, ...]] = {
     BUCKETS: (*COUNTING, "sum_over_time"),
     HISTOGRAM: (*COUNTING, *(f"{part}_over_time" for part in _PARTS), QUANTILE_OVER_TIME),
 }
-# with these, the result is NaN only if all values are NaN
+# functions that ignore NaN unless all values are NaN
 _EXTREMES: dict[str, np.ufunc] = {"min": np.fmin, "max": np.fmax}
 _EXACT: dict[str, Function] = {"sum": Sum(), "avg": Avg()}
 _CELLS_AT_ONCE = 1_000_000  # the number of cells that are reduced between two checks of the deadline
@@ -57,7 +57,9 @@ def check_over_time(name: str, kind: str, text: str) -> None:
 
 
 def merges(aggregation: str, function: str, kind: str, grouping: Grouping) -> bool:
-    """Return whether an aggregation of the results of a range function can be computed by merging states."""
+    """Return whether merging states gives the result of an aggregation of a range function, such as
+    ``sum(rate(x[1h]))``.
+    """
     if kind == BUCKETS:
         return aggregation == SUM and grouping.keeps(LE)
     part = function.removesuffix("_over_time")
@@ -65,8 +67,9 @@ def merges(aggregation: str, function: str, kind: str, grouping: Grouping) -> bo
 
 
 def over_time(name: str, states: States, span: int, quantile: float | None, text: str) -> States | Vector:
-    """Return the value of a range function, which `check_over_time` must allow. ``states`` are merged over the ranges,
-    which have a length of ``span`` microseconds. ``quantile`` is the argument of ``quantile_over_time``.
+    """Return the value of the range function ``name``, from states that were already merged over the ranges.
+    `check_over_time` must have accepted the function. ``span`` is the length of the ranges in microseconds, and
+    ``quantile`` the argument of ``quantile_over_time``, otherwise None.
     """
     if quantile is not None:
         return quantile_of(states, quantile)
@@ -197,8 +200,8 @@ def ranked(name: str, vector: Vector, grouping: Grouping, k: float) -> Vector:
 
 
 def steps_before(moments: Instants, span: int, step: int) -> Instants:
-    """Return the multiples of ``step``, ascending, in the ranges ``(t - span, t]`` of all moments t. Multiples that lie
-    between two ranges are included.
+    """Return the multiples of ``step`` from the start of the first range ``(t - span, t]`` to the end of the last one,
+    in ascending order. ``moments`` contains the times t, ascending. Multiples between two ranges are included.
 
     >>> steps_before(np.array([100]), 30, 10)
     array([ 80,  90, 100])
@@ -207,8 +210,9 @@ def steps_before(moments: Instants, span: int, step: int) -> Instants:
 
 
 def reduced(name: str, vector: Vector, steps: Instants, *, moments: Instants, span: int, deadline: Deadline) -> Vector:
-    """Return the aggregate of the values at the steps in the range ``(t - span, t]`` of each moment t. ``name`` is a
-    function such as ``sum_over_time``. Only some moments are computed at a time, which limits the memory.
+    """Return, for each series and moment t, the aggregate of the values at those ``steps`` that lie in the range ``(t -
+    span, t]``. ``name`` is a function such as ``sum_over_time``. Only some moments are computed at a time, which limits
+    the memory.
     """
     kind = name.removesuffix("_over_time")
     first, last = (np.searchsorted(steps, at, "right") for at in (moments - span, moments))
@@ -229,9 +233,9 @@ def reduced(name: str, vector: Vector, steps: Instants, *, moments: Instants, sp
 
 
 def _pieces(lengths: Instants, max_steps: int) -> Iterator[tuple[int, int]]:
-    """Yield groups of consecutive ranges, as ``(low, high)``: the ranges ``low`` to ``high - 1``. The steps of a group
-    add up to at most ``max_steps``, unless the group is a single range. ``lengths`` has the number of steps of each
-    range.
+    """Yield groups of consecutive ranges as pairs ``(low, high)``: the group has the ranges with the indices ``low`` to
+    ``high - 1``. ``lengths`` has the number of steps of each range. A group has at most ``max_steps`` steps, unless it
+    is a single range.
     """
     totals = np.cumsum(lengths)
     low = 0

@@ -202,11 +202,11 @@ def chosen(texts: Mapping[str, pa.Array], matchers: Iterable[Matcher], rows: int
 def valued(
     states: pa.StructArray, reader: Function, path: Sequence[str], kind: str
 ) -> tuple[NDArray[np.bool_], pa.Array | None]:
-    """Return a mask of the states that have a value, and the results of ``reader`` if the mask was computed from them;
-    otherwise None.
+    """Return a mask of the states whose result, or the field of it at ``path``, is not null. Also return the results of
+    ``reader``, or None if they were not needed for the mask.
     """
     if kind in (HISTOGRAM, BUCKETS) and isinstance(reader, Hdr | SignedSketch):
-        results = None  # the minimum is null if and only if the result is null, and reading it computes no quantiles
+        results = None  # no results are computed: the minimum of a state is null exactly if its result is null
         valid = states.field("min").is_valid()
     else:
         results = reader.finish(mark_as_checked(states))
@@ -234,8 +234,8 @@ class Metric:
     view: StoreView  # the view of the store, which is read at one version
     measure: str  # a measure of the store's frame
     path: tuple[str, ...]  # the names of the nested fields that lead to the values in the measure's results
-    # the aggregation that merges the states (sum, min, max, avg, last), or ``gauge`` if none does, or ``histogram`` or
-    # `BUCKETS`
+    # the aggregation that merges the states: sum, min, max, avg or last; ``gauge`` if no aggregation does; or
+    # ``histogram`` or `BUCKETS`
     kind: str
     labels: Mapping[str, str]  # for each label, the key of the store's frame
     bounds: Bounds = field(default_factory=dict)  # the bounds of the buckets; empty for other kinds
@@ -314,7 +314,7 @@ def metrics_of(views: Mapping[str, StoreView], bucket_bounds: BucketBounds = DEF
     return by_name
 
 
-# until a store is opened again, its manifest is the same object, so it can be a key of the cache
+# The cache works because a store has the same manifest object until it is opened again.
 @lru_cache(maxsize=64)
 def _of_store(store_name: str, manifest: Manifest) -> tuple[partial[Metric], ...]:
     """Return, for each metric of a store, a function that returns the metric for a view of the store."""
@@ -356,7 +356,7 @@ def _metrics(store_name: str, manifest: Manifest, labels: Mapping[str, str]) -> 
             yield partial(metric, name=legal(measure), measure=measure, path=(), kind=HISTOGRAM)
         for path, name, dtype in leaves(measure, result):
             if len(path) > 1 or not any(is_of(dtype) for is_of in _NUMBERS):
-                continue  # a quantile, which is read through the histogram, or a value that is not a number
+                continue  # This is a quantile, which is read from the histogram, or a value that is not a number.
             adds_up = path[0] if is_histogram else "" if path else function.name
             ending = "_total" if adds_up == _COUNT and not path and not measure.endswith("_total") else ""
             kind = _KINDS.get(adds_up, GAUGE)
@@ -364,8 +364,8 @@ def _metrics(store_name: str, manifest: Manifest, labels: Mapping[str, str]) -> 
 
 
 def _of_classic_histograms(store_name: str, manifest: Manifest, labels: Mapping[str, str]) -> Iterator[partial[Metric]]:
-    """Yield the metrics of classic histograms that are not fields of results: buckets, and a count or sum. If a measure
-    has the name of such a metric, the measure is used.
+    """Yield the metrics of classic histograms that do not come from fields of results: the buckets, and a count or sum
+    that the results lack. A measure of the same name takes precedence.
     """
     metric = partial(Metric, store_name=store_name, labels=labels)
     for measure, function in ((name, plan.function) for name, plan in manifest.frame.measures.items()):

@@ -19,8 +19,8 @@ Expression: TypeAlias = promql_parser.Expr
 
 SECOND = 1_000_000
 _MOST_CHARACTERS = 1_000_000
-# the maximum number of characters outside strings; parsing and evaluation are recursive, so that this limits their
-# depth
+# The maximum number of characters outside strings. It limits the depth of an expression, because parsing and evaluation
+# are recursive.
 _MOST_CODE = 2_000
 # the maximum number of operators and parentheses; the time of parsing grows with the square of the nesting
 _MOST_LEVELS = 500
@@ -36,9 +36,9 @@ _NEWER_SYNTAX = re.compile(
 )
 _LEVELS = re.compile(r"[(+\-*/%^<>]|==|!=|\b(?:and|or|unless|atan2)\b", re.IGNORECASE)
 _REGEXES = re.compile(r"""[=!]~\s*("(?:\\.|[^"\\])*"|'(?:\\.|[^'\\])*'|`[^`]*`)""")
-# A Unicode class is weighted like three classes of RE2, because the parser compiles it to some hundred ranges of bytes.
+# A Unicode class counts as three classes of RE2, because the parser compiles it to some hundred ranges of bytes.
 _UNICODE_CLASS = re.compile(r"\\(?:[pP](?:\{[^}]*\}|.)|[wWdDsS])")
-# the years 5 to 9987, in seconds since 1970; windows exist for these years
+# the first and the last time for which windows exist, in seconds since 1970: the years 5 to 9987
 _EARLIEST, _LATEST = -62_000_000_000, 253_000_000_000
 
 

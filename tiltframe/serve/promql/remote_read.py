@@ -40,10 +40,10 @@ _XOR = 1  # the value of Chunk.Encoding for chunks that are encoded by XOR
 # the maximum number of chunks in a frame, so that a frame has less than 1 MiB, as in Prometheus
 _CHUNKS_PER_FRAME = 300
 _MOST_SAMPLES = 5_000_000  # the maximum number of samples in a response; each takes 22 bytes
-_CELLS_AT_ONCE = 200_000  # the maximum number of values that are encoded at once, but at least one series
+_CELLS_AT_ONCE = 200_000  # The maximum number of values that are encoded at once. One series is always encoded whole.
 # functions of PromQL that treat each decrease of a counter as a reset
 _OF_COUNTERS = ("rate", "irate", "increase", "resets")
-# functions of PromQL that need only the values at the ends of a range; "" stands for none
+# functions of PromQL that need only the values at the ends of a range; "" means that the expression has no function
 _OF_COARSE_WINDOWS = ("", "rate", "increase", "delta")
 _MESSAGES = {
     "Matcher": {"type": (1, "int32"), "name": (2, "string"), "value": (3, "string")},
@@ -146,8 +146,9 @@ def chunked_response(request: ReadRequest, evaluation: Evaluation) -> Iterator[b
 
 
 def _in_order(evaluation: Evaluation, query: _ReadQuery) -> Iterator[list[Metric]]:
-    """Yield the metrics of a query in groups, so that the groups are in the order of labels. A group has the metrics of
-    one name; but if a key has a label that sorts before ``__name__``, there is only one group.
+    """Yield groups of the metrics of a query. All series of a group come before those of the next group, if series are
+    sorted by their labels. Usually a group has the metrics of one name; if a label sorts before ``__name__``, one group
+    has all metrics.
     """
     chosen = [
         metric
@@ -180,8 +181,8 @@ def _frames(vectors: Sequence[tuple[Vector, NDArray[np.int64]]], index: int, dea
 def _chunks(
     vectors: Sequence[tuple[Vector, NDArray[np.int64]]], places: Sequence[tuple[int, int]]
 ) -> list[list[dict[str, Any]]]:
-    """Return the list of chunks of each series in ``places``, which has pairs: the index of a vector, and the row of
-    the series in it.
+    """Return a list of chunks for each series in ``places``, whose elements are pairs of the index of a vector in
+    ``vectors`` and the index of a series in this vector.
     """
     chunks: list[list[dict[str, Any]]] = [[] for _ in places]
     present = [vectors[v][0].present[i] for v, i in places]
@@ -218,13 +219,14 @@ def _samples_of(metric: Metric, query: _ReadQuery, evaluation: Evaluation) -> tu
     """Return the series of a metric, with one sample per window, and the time of each sample in milliseconds, of shape
     (series, samples).
 
-    Samples of a counter are running totals. For ``sum_over_time``, which adds the samples itself, they are the values
-    of windows.
+    Samples of a counter are running totals. ``sum_over_time`` adds the samples itself, so for this function they are
+    the values of windows.
     """
     is_total = metric.kind in (SUM, BUCKETS) and query.function != "sum_over_time"
     first, last = _bounds(metric)
     level = _level(metric, query, evaluation, is_total=is_total)
-    low = max(query.start, first) - int(level.length)  # one more window before the range, in which a counter is 0
+    # The range is extended by one earlier window, at which a counter is 0.
+    low = max(query.start, first) - int(level.length)
     high = min(query.end, last) + 1
     evaluation.check(max(high - low, 0) // int(level.length))
     window_ends = level.ends(level.starts_between(low, max(low, high)))
@@ -256,8 +258,8 @@ def _at_events(states: States, query: _ReadQuery) -> tuple[Vector, NDArray[np.in
 
 
 def _bounds(metric: Metric) -> tuple[int, int]:
-    """Return the starts of the first and of the last window of all levels, in microseconds UTC. If Prometheus requests
-    all of time, the range is limited to them.
+    """Return the starts of the first and of the last window of all levels, in microseconds UTC. Requests of all of time
+    are limited to this range.
     """
     view = metric.view
     levels = [view.level(level.name) for level in view.frame.levels]
@@ -280,9 +282,9 @@ def _running_total(vector: Vector, metric: Metric, query: _ReadQuery) -> Vector:
 
 
 def _level(metric: Metric, query: _ReadQuery, evaluation: Evaluation, *, is_total: bool) -> TimeWindow:
-    """Return the first level in the order of preference whose windows cover the whole range and are not too many. If
-    they are too many in all levels, return the first that covers the range. Raise `Unanswerable` if no level covers it
-    because windows have expired.
+    """Return the first of `_levels` whose windows cover the whole range and are not too many. If each of these levels
+    has too many windows, return the first that covers the range. Raise `Unanswerable` if none covers it, because
+    windows have expired.
     """
     first, last = _bounds(metric)
     start = max(query.start, first)
@@ -303,10 +305,11 @@ def _level(metric: Metric, query: _ReadQuery, evaluation: Evaluation, *, is_tota
 def _levels(metric: Metric, query: _ReadQuery, *, is_total: bool) -> list[TimeWindow]:
     """Return the levels that may be read, in the order of preference.
 
-    For a running total, the order is: the coarser levels whose windows fit the moments and ranges of the query, with
-    the coarsest first, then the finest level, then other levels whose windows are short enough. For other metrics, the
-    finest level is first. Coarser levels that fit follow if Prometheus needs only the value at each moment, or if its
-    function merges values in the same way as the store.
+    For a running total, the first ones are the coarser levels whose windows fit the moments and ranges of the query,
+    the coarsest first. They are followed by the finest level, and by other levels with windows that are short enough.
+
+    For other metrics, the finest level comes first. Coarser levels that fit follow if Prometheus needs only the value
+    at each moment, or if its function merges values in the same way as the store.
     """
     frame = metric.view.frame
     if query.function == "series":  # Prometheus needs only the labels of series, and ignores their samples

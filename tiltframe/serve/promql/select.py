@@ -49,8 +49,8 @@ class Evaluation:
     moments: Instants  # ascending
     step: int | None  # the time between moments; None for a single moment
     budget: Budget  # the limits of the cost of each read
-    # the maximum time from the end of the newest window to a moment. It is never less than the length of a window. 0
-    # requires that the window ends at the moment.
+    # The maximum time from the end of the newest window to a moment. A shorter time than the length of a window counts
+    # as this length, except 0, which means that the window must end at the moment.
     lookback: int = LOOKBACK
     deadline: Deadline = field(default_factory=Deadline)
     # messages about missing data, which are added during the evaluation
@@ -153,8 +153,8 @@ def select(selector: Selector, evaluation: Evaluation, grouping: Grouping | None
 def _newest(
     states: pa.StructArray, first: NDArray[np.int64], last: NDArray[np.int64], merged: Callable[..., States]
 ) -> States:
-    """Return the newest state whose result is not null in each range ``[first, last)`` of rows. ``merged`` returns the
-    `States` of ranges of rows.
+    """Return the state of the newest row with a result that is not null, in each range ``[first, last)`` of rows.
+    ``merged`` is a function that returns the `States` of ranges of rows.
     """
     cells = np.flatnonzero(first < last)
     newest = last[cells] - 1
@@ -244,10 +244,10 @@ def _series(
 def _ranges(
     ids: NDArray[np.intp], series: int, window_ends: Instants, moments: Instants, span: int
 ) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
-    """Return, for each series and moment ``t``, the range ``[first, last)`` of rows whose windows ended in ``(t - span,
-    t]``. Both results are flat arrays of series · moments.
+    """Return two arrays, ``first`` and ``last``. For each series and moment ``t``, they have the range ``[first,
+    last)`` of rows whose windows ended in ``(t - span, t]``, at the index ``series · moments + moment``.
 
-    Rows must be sorted by series and end. ``ids`` has the series of each row.
+    Rows must be sorted by series, and by the end of the window. ``ids`` has the index of each row's series.
     """
     edges = np.unique(window_ends)
     places = ids * (len(edges) + 1) + np.searchsorted(edges, window_ends)

@@ -94,8 +94,8 @@ def _write_times(times: Counts, lengths: Counts, fields: Words, widths: Counts) 
 
 
 def _varints(numbers: Counts) -> tuple[Words, Counts]:
-    """Return whole numbers in [0, 2^56) as varints: the bytes of each varint as one number, and the number of
-    its bits.
+    """Return two arrays: the bytes of each number as a varint, as one 64-bit number, and the number of its bits.
+    ``numbers`` must be at least 0 and below 2^56.
     """
     left = numbers.astype(np.uint64)
     result = left & np.uint64(127)
@@ -121,7 +121,7 @@ def _write_values(bits: Words, fields: Words, widths: Counts) -> None:
     is_new = np.zeros(changes.shape, np.bool_)
     kept_leading = np.full(len(bits), _NO_WINDOW)
     kept_trailing = np.zeros(len(bits), np.int64)
-    for i in range(changes.shape[1]):  # at most 119 iterations, each for all chunks together
+    for i in range(changes.shape[1]):  # at most 119 steps, each of which computes one sample of all chunks
         fits = (leading[:, i] >= kept_leading) & (trailing[:, i] >= kept_trailing) & (kept_leading != _NO_WINDOW)
         is_new[:, i] = is_changed[:, i] & ~fits
         kept_leading = np.where(is_new[:, i], leading[:, i], kept_leading)
@@ -146,9 +146,11 @@ def _bit_lengths(numbers: Words) -> Counts:
 
 
 def _pack(fields: Words, widths: Counts, last_widths: Counts) -> list[bytes]:
-    """Return the bytes of each row of bit fields. The highest bit of a field is written first.
+    """Pack the bit fields of each row, and return the bytes of the row. ``widths`` are the numbers of bits of the
+    fields. The highest bit of a field is written first.
 
-    As in Prometheus, an empty byte follows if the last field consists of whole bytes and ends at the end of a byte.
+    As in Prometheus, an empty byte follows if the row ends at the end of a byte, and its last field (``last_widths``
+    bits) has whole bytes.
     """
     bits = widths.sum(axis=1)
     has_empty_byte = (bits % 8 == 0) & (last_widths % 8 == 0) & (last_widths > 0)

@@ -18,19 +18,21 @@ _NUMPY_UNITS = {"h": "h", "d": "D", "mo": "M", "y": "Y"}
 
 
 def bucket_of(level: TimeWindow) -> Tumbling:
-    """Return the bucket of a level: the shortest of hour, day, month and year (UTC) that contains at least 300 windows.
-    Levels with long windows have years.
+    """Return the bucket of a level: the shortest of hour, day, month and year (UTC) that is at least as long as 300
+    windows of the level, or the year if all are shorter.
 
     >>> [bucket_of(window(size)).name for size in ("1s", "10s", "1m", "10m", "1h", "1d", "1y")]
     ['1h', '1h', '1d', '1mo', '1mo', '1y', '1y']
     """
-    # 300 is below the 360 windows of 10s in an hour and the 365 days of a year, so that files are neither tiny nor huge
+    # With 300, files are neither tiny nor huge: an hour has 360 windows of 10s, and a year 365 windows of 1d.
     sizes = [window(size) for size in ("1h", "1d", "1mo", "1y")]
     return next((size for size in sizes if size.length >= 300 * level.length), sizes[-1])
 
 
 def bucket_names(starts: NDArray[np.int64], level: TimeWindow) -> NDArray[np.str_]:
-    """Return the name of each window's bucket: ``2024-05-01T13``, ``2024-05-01``, ``2024-05`` or ``2024``."""
+    """Return the name of the bucket of each window, such as ``2024-05-01T13``, ``2024-05-01``, ``2024-05`` or ``2024``.
+    ``starts`` are the starts of the windows in microseconds UTC.
+    """
     bucket = bucket_of(level)
     begins = bucket.starts(starts).astype("datetime64[us]")
     names: NDArray[np.str_] = begins.astype(f"datetime64[{_NUMPY_UNITS[bucket.unit]}]").astype(np.str_)
@@ -38,8 +40,8 @@ def bucket_names(starts: NDArray[np.int64], level: TimeWindow) -> NDArray[np.str
 
 
 def split_by_bucket(states: pa.Table, level: TimeWindow) -> Iterator[tuple[str, pa.Table]]:
-    """Yield the name and the states of each bucket of time. The order of the states of a bucket does not change. States
-    that are sorted by window_start are not copied.
+    """Yield the name of each bucket of time, and the rows of ``states`` whose windows start in it. The order of the
+    rows of a bucket does not change. If ``states`` is sorted by window_start, no rows are copied.
 
     >>> from tiltframe.instants import as_instants
     >>> states = pa.table({"window_start": as_instants(np.array([0, 86_400_000_000, 86_460_000_000]))})

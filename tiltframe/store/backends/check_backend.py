@@ -146,7 +146,7 @@ def _check_empty(tried: _Tried) -> None:
 
 def _check_commit(tried: _Tried) -> None:
     states = _states(range(3))
-    # like stores, pass states with a further column ``level``, which has the name of their level
+    # Like a store, pass states with a further column ``level``. Its value in each row is the name of the level.
     more = states.add_column(0, LEVEL, pa.repeat(pa.scalar(FINE.name), states.num_rows))
     fine, coarse = tried.backend.write(FINE, more), tried.backend.write(COARSE, _between(states, 0, 1))
     before, note = tried.snapshot("w", "note"), '{"a": "\'\u00fc"}'
@@ -224,7 +224,7 @@ def _check_removal(tried: _Tried) -> None:
     extra = tried.backend.write(FINE, _states([7]))
     twice = _transaction(tried.snapshot(), adds=extra, removes=[first])
     tried.expect_conflict("a transaction that removes a part which is already removed", twice)
-    try:  # The parts belong to a snapshot from before the commit.
+    try:  # ``before`` is older than the commit that removed its parts.
         old = tried.backend.read([(part, EVER) for part in before.parts], tried.schema.names[1:])
     except Conflict:
         pass
@@ -445,8 +445,8 @@ def _check_together(tried: _Tried) -> None:
 
 
 def _check_guarded_together(tried: _Tried) -> None:
-    """Check concurrent commits that each add a part and replace the same record by the same text: only one commit
-    succeeds.
+    """Check concurrent commits, each of which adds a part and replaces the same record by the same text. Only one of
+    them may succeed.
     """
     tried.add(_states([0]), guard="{}")
     seen = tried.snapshot("guard")
@@ -513,8 +513,9 @@ def _manifest() -> Manifest:
 
 
 def _states(hours: Sequence[int]) -> pa.Table:
-    """Return states of the finest level with difficult values: five seconds in each of several hours, for three
-    hosts.
+    """Return states of the finest level whose rows have values that are difficult to store: ``"``, a backslash and null
+    as keys, and -0.0, infinity, NaN and the smallest double as numbers. There are states for three hosts, in the first
+    five seconds of each hour in ``hours``.
     """
     hosts, values = ["a", 'ü"\\', None], [0.1, -0.0, float("inf"), 5e-324, float("nan")]
     events = [

@@ -19,13 +19,17 @@ _MOST_VALUES = 100
 
 @dataclass(frozen=True)
 class KeyBound:
-    """The values that a condition allows for a key, in the type in which the key is stored. Null is not allowed."""
+    """The values that a condition allows for a key, in the type in which the key is stored. Rows whose key is null do
+    not fulfil the condition.
+    """
 
     key: str
-    dtype: pa.DataType  # of the stored key: a whole number, decimal, text, date or time in microseconds
-    low: pa.Scalar | None  # the smallest and the largest value, both included
+    # the type of the stored key, and of ``low``, ``high`` and ``values``: whole numbers, decimals, text, dates or times
+    # in microseconds
+    dtype: pa.DataType
+    low: pa.Scalar | None  # the smallest and the largest allowed value; None for no limit
     high: pa.Scalar | None
-    values: pa.Array | None  # all possible values, if there are at most 100
+    values: pa.Array | None  # all allowed values, or None if there may be more than 100
 
 
 def bounds_of_keys(where: str | None, schema: pa.Schema) -> list[KeyBound] | None:

@@ -66,7 +66,7 @@ class Vacuumed(int):
         return vacuumed
 
     def __add__(self, other: int) -> Vacuumed:
-        """Return the sum of two results, with the later ``kept_until`` of both."""
+        """Return the result of two vacuums together: the sums of their numbers, and the later ``kept_until``."""
         kept = self.kept + getattr(other, "kept", 0)
         times = [at for at in (self.kept_until, getattr(other, "kept_until", None)) if at is not None]
         return Vacuumed(int(self) + int(other), kept, max(times, default=None))

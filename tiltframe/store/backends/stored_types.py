@@ -49,10 +49,10 @@ def stored(values: pa.Array) -> pa.Array:
 
 
 def cast_stored(values: pa.Array, to: pa.DataType) -> pa.Array:
-    """Return an array converted to the type ``to``: from its original type to the stored type, or back. The fields of
-    structs are converted separately, because Arrow cannot convert all of them.
+    """Return an array converted to the type ``to``, either from an original type to its stored type, or from a stored
+    type to the original one. The fields of structs are converted one by one, because Arrow cannot convert some of them.
     """
-    # nested types count as equal even if the names of their fields differ
+    # Nested types are always converted, because Arrow compares them as equal even if the names of their fields differ.
     if values.type == to and not pa.types.is_nested(to):
         return values
     if pa.types.is_struct(to):

@@ -183,8 +183,8 @@ def _ranges(frame: TiltFrame, span: Range, chunk: str, newest_first: bool) -> li
 
 
 def _spilling(batches: Batches) -> Add:
-    """Return a function that adds the rows of a range to a store in bounded memory. `batches` returns the rows, or None
-    if the range has no rows, in which case nothing is committed.
+    """Return a function that adds the rows of a range to a store in bounded memory. ``batches`` is a function that
+    returns the rows of a range, or None if the range has no rows; then nothing is committed.
     """
 
     def add(store: OpenedStore, span: Range, writer: str, number: int, recorded: Mapping[str, Any] | None) -> bool:
@@ -198,8 +198,8 @@ def _spilling(batches: Batches) -> Add:
 
 
 def _of_function(rows: Rows, frame: TiltFrame, reading: ReadOptions) -> Add:
-    """Return a function that adds the rows that ``rows`` returns for a range. It raises ``ValueError`` if some of the
-    rows lie outside the range.
+    """Return a function that adds the rows of a range to a store. ``rows`` is the user's function, which receives the
+    start and the end of the range. If it returns rows outside the range, ``ValueError`` is raised.
     """
 
     def batches(span: Range) -> Iterator[pa.RecordBatch]:

@@ -41,11 +41,14 @@ from tiltframe.store.log.writers import (
 )
 from windows import TimeWindow
 
-KEPT = 64  # the number of fingerprints per writer; a restarted writer repeats few commits, usually one
+# the number of last commits of each writer whose fingerprints are stored; a restarted writer repeats few commits,
+# usually one
+KEPT = 64
 
-# the key, in a receipt, of the numbers of groups beyond a limit and of refused values
+# in a receipt, the key of the exclusions: the numbers of groups beyond a limit and of refused values, by measure
 EXCLUDED = "excluded"
-_WRITTEN_BYTES = 1 << 25  # tables of a level are collected until they have this many bytes, and then written together
+# tables of the same level are collected until they have this many bytes together, and then written as one
+_WRITTEN_BYTES = 1 << 25
 
 
 @dataclass(frozen=True)
@@ -136,8 +139,8 @@ class Commit:
         return json.dumps(receipt)
 
     def _combined(self, levels: Iterable[tuple[TimeWindow, pa.Table]]) -> Iterator[tuple[TimeWindow, list[pa.Table]]]:
-        """Yield lists of tables of one level, with the level. Each list has at least `_WRITTEN_BYTES`, except for the
-        last list of each level.
+        """Collect the tables of each level, and yield the level with a list of its tables as soon as the list has at
+        least `_WRITTEN_BYTES`. At the end, yield the remaining tables of each level.
         """
         waiting = dict[str, list[pa.Table]]()
         for level, states in levels:
@@ -150,8 +153,8 @@ class Commit:
 
     def of_stream(self, stream: str, receipts: Iterable[str], delay: int) -> Commit:
         """Return the commit with a watermark of the stream: the start of the newest window in the receipts, minus
-        ``delay`` microseconds. This start is used because it is not later than the time of the stream's newest row. If
-        the receipts contain no states, the commit is returned unchanged.
+        ``delay`` microseconds. The time of the stream's newest row is not in the receipts, and is not earlier than this
+        start. If the receipts contain no states, the commit is returned unchanged.
         """
         parts, _ = read_receipts(receipts)
         starts = [part.last_start for part in parts if part.level == self.frame.levels[0].name]
@@ -239,8 +242,8 @@ class Commit:
 
 
 def read_receipts(receipts: Iterable[str]) -> tuple[list[Part], list[Digest]]:
-    """Return the parts in the receipts of one commit, and the digests of the commit's states. The first digest is that
-    of the frame; for a repeated commit, the digests of earlier frames follow (see `digests_of`).
+    """Return the parts in the receipts of one commit, and the digests of the states in these parts. The first digest
+    belongs to the frame; for a repeated commit, the digests for earlier frames follow (see `digests_of`).
     """
     texts = [json.loads(receipt) for receipt in receipts]
     parts = [Part(**part) for text in texts for part in text["parts"]]
@@ -271,7 +274,7 @@ def begin_commit(
     replacing: Mapping[str, str | None],
     watermark: StreamWatermark | None = None,
 ) -> Commit:
-    """Begin a commit. ``manifest`` is the manifest that was read when the store was opened."""
+    """Return a commit that has begun. ``manifest`` is the manifest that was read when the store was opened."""
     last, _ = last_commits(snapshot_of(backend, [f"{OWN}writer {writer}"]), writer)
     return Commit(
         backend,
@@ -286,15 +289,17 @@ def begin_commit(
 
 
 def check_unchanged(transaction: Transaction, replacing: Mapping[str, str | None]) -> None:
-    """Raise `CommitConflict` if a record does not have the text that `replacing` expects. None means that the record
-    must not exist.
+    """Raise `CommitConflict` if a record of the store does not have the text that ``replacing`` has under its name.
+    None means that the record must not exist.
     """
     if any(transaction.read(name) != text for name, text in replacing.items()):
         raise CommitConflict("another process added or replaced the same rows in the meantime; nothing was written")
 
 
 def _check_same(commit: Commit, last: int, fingerprints: Mapping[str, str], states: Sequence[str]) -> None:
-    """Raise `CommitConflict` unless the writer's fingerprint of this commit number is one of `states`."""
+    """Raise `CommitConflict` unless ``states``, the possible fingerprints of the new states, include the one that the
+    writer's last commits (``fingerprints``) have for this commit number.
+    """
     writer, number = commit.writer, commit.number
     if fingerprints.get(str(number), "") in states:
         return

@@ -43,7 +43,7 @@ def _compact_level(
 ) -> tuple[int, int]:
     """Merge the parts of one level. Return the number of merged parts, and the number of parts that replace them."""
     merged, written, is_current = 0, 0, False
-    while not is_current:  # if another commit has removed a part of a group, the groups are listed again
+    while not is_current:  # If another commit has removed a part of a group, the groups are listed again.
         is_current = True
         groups = list(mergeable(snapshot_of(backend).of(level.name), level, before))
         total = merged + sum(map(len, groups))
@@ -62,8 +62,8 @@ def _compact_level(
 def _merge_group(
     transaction: Attempt, *, backend: Backend, manifest: Manifest, level: TimeWindow, group: Sequence[Part]
 ) -> list[Part] | None:
-    """Replace the parts of a group by merged parts; return the merged parts, or None if another commit has removed one
-    of the parts of the group.
+    """Replace the parts of a group by merged parts, and return the merged parts. Return None, and change nothing, if
+    another commit has removed one of the parts of the group.
     """
     readable = {part.name for part in transaction.snapshot.parts}
     if any(part.name not in readable for part in group):

@@ -42,7 +42,7 @@ _SECONDS = 1.0  # the minimum number of seconds between two commits that record 
 
 @dataclass(frozen=True)
 class _Copied:
-    """Parts of the target that are copies of parts of the source; ``added`` is true if they are readable."""
+    """Parts of the target that together copy some parts of the source. ``added`` is true if they are readable."""
 
     sources: list[str]  # the names of the parts of the source
     parts: list[Part]
@@ -69,7 +69,8 @@ def copy_store(source: Backend, target: Backend, name: str, progress: Progress =
         copied, source_parts = _copied(progressing, origin, target), {part.name for part in now.parts}
         fresh = [group for group in copied if source_parts.issuperset(group.sources)]
         outdated = [group for group in copied if not source_parts.issuperset(group.sources)]
-        readable = [group for group in outdated if group.added]  # they stay readable until the copy is complete
+        # Outdated parts that are readable stay until the copy is complete; the others are discarded now.
+        readable = [group for group in outdated if group.added]
         target.discard([part for group in outdated if not group.added for part in group.parts])
         copied_parts = {name for group in fresh for name in group.sources}
         missing, noted_at = [part for part in now.parts if part.name not in copied_parts], time.monotonic()
@@ -86,7 +87,8 @@ def copy_store(source: Backend, target: Backend, name: str, progress: Progress =
         last = snapshot_of(target, [COPY, *now.records])
         if last.revision(COPY) != progressing.revision(COPY):
             raise Conflict("another process is copying to the same place")
-        _copied(last, origin, target)  # raises an error if another program has written to the target in the meantime
+        # Its result is not used: the call raises an error if another program has written to the target in the meantime.
+        _copied(last, origin, target)
         commit_on(target, last, lambda transaction: _finish(transaction, manifest, now, origin=origin, fresh=fresh))
         return written
 
@@ -96,7 +98,7 @@ def copy_store(source: Backend, target: Backend, name: str, progress: Progress =
 def _finish(
     transaction: Transaction, manifest: Manifest, source: Snapshot, *, origin: str, fresh: Sequence[_Copied]
 ) -> None:
-    """Add the copied parts, ``fresh``, to the target, remove all its other parts in the same transaction, and copy all
+    """Add the copied parts (``fresh``) to the target, remove all its other parts in the same transaction, and copy all
     records of the source.
     """
     names = {part.name for copied in fresh for part in copied.parts}
@@ -110,7 +112,7 @@ def _finish(
 
 
 def _described(target: Backend, manifest: Manifest) -> Snapshot:
-    """Create the target with a manifest, or replace the manifest of an earlier copy; return the target's snapshot."""
+    """Create the target with a manifest, or replace the manifest of an earlier copy. Return the target's snapshot."""
     described = json.loads(json.dumps(manifest.to_dict()))
     snapshot = target.snapshot([COPY])
     if snapshot is None:
@@ -121,8 +123,8 @@ def _described(target: Backend, manifest: Manifest) -> Snapshot:
 
 
 def _copied(snapshot: Snapshot, origin: str, target: Backend) -> list[_Copied]:
-    """Return the copies of the source's parts that the target has recorded. Raise `StoreError` if the target is not a
-    copy of this source, or has other parts than the recorded ones.
+    """Return the copies that the target has recorded (the record `COPY`). Raise `StoreError` if the target is not a
+    copy of this source, or has parts that are not recorded.
     """
     record = json.loads(snapshot.text(COPY) or "{}")
     if record.get("origin", origin) != origin or (snapshot.parts and not record):
@@ -140,7 +142,9 @@ def _copied(snapshot: Snapshot, origin: str, target: Backend) -> list[_Copied]:
 
 
 def _groups(parts: Sequence[Part], manifest: Manifest) -> Iterator[tuple[TimeWindow, list[Part]]]:
-    """Yield groups of parts of one level and bucket. The rows of a group fit into memory together."""
+    """Yield pairs of a level and a list of its parts that are copied together. The parts of a list belong to one
+    bucket, and their rows fit into memory.
+    """
     for level in manifest.frame.levels:
         level_parts = sorted((part for part in parts if part.level == level.name), key=lambda part: part.first_start)
         buckets = bucket_of(level).starts(np.array([part.first_start for part in level_parts], np.int64)).tolist()

@@ -37,8 +37,8 @@ def evolve(backend: Backend, manifest: Manifest, frame: TiltFrame, row_schema: p
 
     Raise the same errors as `plan_evolution`, and `OtherFrame` if the frame has changed since the store was opened.
     """
-    # parts of the coarsest level -> the parts of new levels that were derived from them, for the next attempt after a
-    # conflict
+    # For each set of parts of the coarsest level, the parts of the new levels that were derived from it. They are used
+    # again if the transaction is derived again after a conflict.
     derived: dict[frozenset[Part], list[Part]] = {}
 
     def attempt(transaction: Attempt) -> Manifest:
@@ -50,7 +50,7 @@ def evolve(backend: Backend, manifest: Manifest, frame: TiltFrame, row_schema: p
         count, expired = len(now.frame.levels), dict(expired_before(snapshot))
         coarsest, new_levels = now.frame.levels[-1], following.frame.levels[count:]
         for below, level in zip(following.frame.levels[count - 1 :], new_levels, strict=False):
-            if below.name in expired:  # a window can be derived only if all of its finer windows exist
+            if below.name in expired:  # A window is derived only if all of its finer windows exist.
                 expired[level.name] = first_whole(expired[below.name], level)
         if new_levels:
             parts = transaction.reads(coarsest.name, EVER)
@@ -95,7 +95,9 @@ def _derive_levels(
 
 
 def _end_of_rows(snapshot: Snapshot, manifest: Manifest) -> int:
-    """Return the end of the last window, in microseconds UTC, of the finest level that has any windows."""
+    """Return the end of the store's last window, in microseconds UTC. It is read from the finest level that has
+    windows.
+    """
     level, parts = next((level, parts) for level in manifest.frame.levels if (parts := snapshot.of(level.name)))
     return int(level.ends(np.array([max(part.last_start for part in parts)], np.int64))[0])
 
@@ -174,8 +176,8 @@ def evolved_states(manifest: Manifest, frame: TiltFrame) -> tuple[StateColumn, .
 
 
 def _state_type(column: StateColumn, rows: pa.Schema | None) -> pa.DataType:
-    """Return the type of a new column of states for rows with the schema `rows`. Raise an error if the measure has
-    input columns and `rows` was omitted, or if the types in `rows` do not fit the measure.
+    """Return the type of a new column of states for rows with the schema ``rows``. Raise an error if the types in
+    ``rows`` do not fit the measure, or if the measure has input columns and ``rows`` is None.
     """
     measure = column.measure
     if rows is None and measure.inputs:

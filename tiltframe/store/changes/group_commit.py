@@ -193,8 +193,8 @@ def commit_group(store: OpenedStore, prepared: Sequence[PreparedRows]) -> list[b
 
 
 def _recorded(rows: PreparedRows, transaction: Attempt) -> bool | StoreError:
-    """Record the commit of ``rows`` in a transaction. Return True if the commit number is new, False if the store
-    already has the commit, or the `StoreError` if the rows cannot be committed.
+    """Record the commit of ``rows`` in a transaction. Return True if the commit number is new, and False if the store
+    already has the commit. If the rows cannot be committed, return the `StoreError`.
     """
     digests = digests_of(rows.finest, rows.commit.manifest, of_earlier=True)
     try:

@@ -73,8 +73,7 @@ class Replacement:
         return self.manifest.frame
 
     def write(self, states: pa.Table) -> str:
-        """Check states from `tiltframe.rollup`, and write the states of the finest level; return a receipt for
-        `commit`.
+        """Check the states of a rollup, and write those of the finest level. Return a receipt for `commit`.
 
         All states of one key and one window of the coarsest level must be in the same call. Raise the same errors as
         `tiltframe.FrameStore.replace`.
@@ -84,8 +83,8 @@ class Replacement:
         return self.write_checked(finest)
 
     def write_checked(self, finest: pa.Table) -> str:
-        """Write states of the finest level, which `checked_finest` has returned for the range to replace; return a
-        receipt.
+        """Write states of the finest level, the result of `checked_finest` for the range to replace. Return a receipt
+        for `commit`.
         """
         parts = self.backend.write(self.frame.levels[0], finest)
         excluded = Exclusions(self.frame)
@@ -177,9 +176,9 @@ def replace_range(
 
 
 def _known_after(snapshot: Snapshot, replaced: Range) -> dict[str, int]:
-    """Return the record `KNOWN` as it must be after a replacement: for each column of states that was added later, the
-    time, in microseconds UTC, from which on all rows have the column. The new rows in the range ``replaced`` have all
-    columns.
+    """Return the record `KNOWN` as it must be after a replacement. For each column of states that was added later, it
+    has the time, in microseconds UTC, from which on all rows have the column. The new rows in the range ``replaced``
+    have all columns.
     """
     low, high = replaced
     first = min((part.first_start for part in snapshot.parts), default=low)
@@ -198,9 +197,9 @@ def check_whole(span: Range, frame: TiltFrame) -> Range:
 
 
 def _check_held(manifest: Manifest, snapshot: Snapshot, span: Range, anew: bool) -> None:
-    """Raise ``ValueError`` if the coarser windows of a range cannot be derived, because some of their finer windows
-    have expired. If the finest windows in the range are replaced by new ones, only the finer windows outside the range
-    must not have expired.
+    """Raise ``ValueError`` if the coarser windows of a range cannot be derived because some of their finer windows have
+    expired. ``anew`` says that the finest windows in the range are replaced by new ones; then only the finer windows
+    outside the range are needed.
     """
     levels = manifest.frame.levels
     for fine, coarse in pairwise(levels):
@@ -326,8 +325,8 @@ def replaced_range(store: OpenedStore, within: Any) -> Range:
 
 
 def _held_range(backend: Backend, manifest: Manifest) -> Range | None:
-    """Return the range of the windows of the coarsest level that contain stored windows of the finest level. The range
-    begins with the first window from which no finest window has expired. Return None if there are no such windows.
+    """Return the range of the windows of the coarsest level that contain stored windows of the finest level. The first
+    windows are left out if some of their finest windows have expired. Return None if no window remains.
     """
     finest, coarsest = manifest.frame.levels[0], manifest.frame.levels[-1]
     snapshot = snapshot_of(backend)

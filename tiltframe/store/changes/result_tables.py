@@ -31,14 +31,14 @@ from tiltframe.store.query.query import Query
 from tiltframe.store.query.results import finish
 from tiltframe.time_range import moment_or_now
 
-# keys of two entries that are stored in the list of parts, but are not parts
-_OPEN = "open"  # the range of the windows that were incomplete
-_FRAME = "frame"  # the number of times that the frame had changed
+# The list of parts also has two entries that are not parts. Their names:
+_OPEN = "open"  # its range is that of the windows that were incomplete at the last update
+_FRAME = "frame"  # both ends of its range are the number of times that the frame had changed
 
 
 def export_level(backend: Backend, manifest: Manifest, level: str, now: int) -> int:
-    """Update a level's plain table; return the number of rows that were written. Raise `StoreError` if the backend does
-    not support plain tables.
+    """Update the plain table of a level with the results of all windows that have changed. Return the number of rows
+    that were written. Raise `StoreError` if the backend does not support plain tables.
     """
     if not isinstance(backend, ResultTables):
         raise StoreError(
@@ -64,8 +64,8 @@ def exported_levels(backend: Backend, manifest: Manifest) -> list[str]:
 
 
 def _export(backend: Backend, result_tables: ResultTables, manifest: Manifest, level: str, now: int) -> int:
-    """Update the plain table of a level; return the number of rows that were written. The list of parts is read before
-    the results, so that the next update computes windows again that were changed in between.
+    """Update the plain table of a level, and return the number of rows that were written. The list of parts is read
+    before the results. Windows that are changed between the two reads are therefore computed again by the next update.
     """
     snapshot = snapshot_of(backend)
     check_frame(snapshot, manifest, backend)

@@ -94,8 +94,9 @@ class Retraction:
 
 
 class Retracted(NamedTuple):
-    """The states to subtract, as two functions. ``starts(level)`` returns the starts of the windows of a level, in
-    microseconds UTC, ascending. ``rows(level, range)`` returns the merged states of a level in a range.
+    """The states to subtract, as two functions. ``starts(level)`` returns the starts of their windows of a level, in
+    microseconds UTC, in ascending order. ``rows(level, range)`` returns the merged states of those windows of a level
+    that start in a range.
     """
 
     starts: Callable[[TimeWindow], NDArray[np.int64]]
@@ -118,8 +119,8 @@ def retract_states(commit: Commit, states: pa.Table) -> bool:
 
 
 def _retract(commit: Commit, retracted: Retracted, digests: Sequence[Digest]) -> bool:
-    """Rewrite the parts that contain windows of retracted states, on all levels at once; return whether the commit is
-    new.
+    """Subtract states in a transaction that rewrites, on all levels, the parts with windows of these states. Return
+    whether the commit is new.
     """
 
     def derive(transaction: Attempt) -> None:
@@ -135,7 +136,9 @@ def _retract(commit: Commit, retracted: Retracted, digests: Sequence[Digest]) ->
 
 
 def _has_some(part: Part, starts: NDArray[np.int64]) -> bool:
-    """Return whether at least one start lies in the range of the part. ``starts`` must be ascending."""
+    """Return whether at least one of ``starts`` lies in the range of the part. ``starts`` are window starts in
+    microseconds UTC, in ascending order.
+    """
     first, end = np.searchsorted(starts, part.range)
     return bool(first < end)
 
@@ -149,9 +152,9 @@ def _write_without(
     starts: NDArray[np.int64],
     retracted: Retracted,
 ) -> None:
-    """Subtract the retracted states from the states in parts of a level, and write the remaining states. Only a few
-    windows are in memory at a time. Raise `CannotSubtract` if the parts do not contain a window that begins at a time
-    in ``starts``.
+    """Subtract the retracted states from the states in ``parts``, and write the remaining states. Only a few windows
+    are in memory at a time. ``starts`` are the starts of the windows to change; raise `CannotSubtract` if ``parts``
+    lack one of them.
     """
     frame = commit.frame
     functions = {column.name: column.measure.function for column in frame.states}

@@ -17,8 +17,8 @@ from tiltframe.store.log.snapshot import Part, Snapshot
 from tiltframe.store.log.transaction import Transaction
 from windows import TimeWindow
 
-# the maximum number of attempts. The maximum wait after an attempt doubles from 5 ms to 0.5 s, and the wait is a random
-# part of it: about 50 s in total
+# The maximum number of attempts. After each one, a random part of a maximum wait passes, and this maximum doubles from
+# 5 ms to 0.5 s. All waits together take about 50 s.
 _TRIES = 200
 
 Result = TypeVar("Result")
@@ -70,7 +70,7 @@ class Attempt(Transaction):
 
 
 def run(backend: Log, attempt: Callable[[Attempt], Result], records: Iterable[str] = ()) -> Result:
-    """Derive a transaction from a new snapshot and commit it. Repeat both steps as long as other commits come first.
+    """Derive a transaction from a new snapshot and commit it. If another commit comes first, do both again.
 
     ``attempt`` receives the transaction, adds changes to it, and returns the result of `run`. ``records`` are the names
     of the records that the transaction reads or replaces. Raise `MissingStore` if the store does not exist, and
@@ -88,8 +88,8 @@ def run(backend: Log, attempt: Callable[[Attempt], Result], records: Iterable[st
 
 
 def commit_on(backend: Log, snapshot: Snapshot, attempt: Callable[[Attempt], Result]) -> Result:
-    """Derive a transaction from a snapshot and try once to commit it, unless it is empty; raise `Conflict` if it
-    conflicts.
+    """Derive a transaction from a snapshot, and try once to commit it. An empty transaction is not committed. Raise
+    `Conflict` if another commit has changed data that the transaction depends on.
 
     If the attempt fails or conflicts, the parts that it has written are discarded. If the commit fails for another
     reason, it may still have been applied, so nothing is discarded.
@@ -111,7 +111,9 @@ def commit_on(backend: Log, snapshot: Snapshot, attempt: Callable[[Attempt], Res
 
 
 def retry_on_conflict(attempt: Callable[[], Result]) -> Result:
-    """Call a function until it does not raise `Conflict`; raise `CommitConflict` after a maximum number of calls."""
+    """Call ``attempt`` until it does not raise `Conflict`, and return its result. Raise `CommitConflict` after a
+    maximum number of calls.
+    """
     for tries in range(_TRIES):
         try:
             return attempt()

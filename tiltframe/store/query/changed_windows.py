@@ -113,8 +113,8 @@ def changes(backend: Backend, manifest: Manifest, snapshot: Snapshot, since: See
 def _changed(
     backend: Backend, manifest: Manifest, level: TimeWindow, since: SeenParts | None, snapshot: Snapshot
 ) -> list[pa.Table]:
-    """Return tables of the windows and keys of a level whose merged states differ between the removed parts and the
-    added parts. A few windows are read at a time.
+    """Return tables of the windows and keys of a level whose merged states have changed. The parts that were removed
+    since ``since`` are compared with those that were added, a few windows at a time.
     """
     before = {part.name for part in since.parts} if since else set()
     now = {part.name for part in snapshot.parts}
@@ -141,8 +141,8 @@ def _changed(
 def _merged(
     backend: Backend, manifest: Manifest, level: TimeWindow, pieces: PartRanges, columns: Sequence[str]
 ) -> pa.Table:
-    """Read ranges of parts, and return one row per window and key with the merged states. If ``columns`` contains only
-    the keys, return the window and the keys of every stored row instead, without a merge.
+    """Return one row per window and key with the merged states of ``pieces``, ranges of parts. If ``columns`` contains
+    only the keys, nothing is merged: the result has the window and the keys of each stored row.
     """
     rows = backend.read(pieces, columns)
     if len(columns) > len(manifest.frame.keys):

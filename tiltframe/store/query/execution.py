@@ -36,8 +36,8 @@ class Reading:
 
     plan: QueryPlan
     part_ranges: PartRanges
-    retained_from: int  # windows of the level that begin earlier may have been removed
-    closed_before: int = EVER[1]  # all streams into the store have closed the windows that end by this time
+    retained_from: int  # the time before which windows of the level may have been removed
+    closed_before: int = EVER[1]  # all streams into the store have closed the windows that end at or before this time
     is_filled: bool = False  # whether the results include windows without rows
 
     @property
@@ -52,7 +52,7 @@ class Reading:
         if self.plan.whole:
             return 0
         window, span = self.plan.window, self.plan.span()
-        # the range in which windows start
+        # the ranges of window starts that the parts and the plan have in common
         ranges = common((piece for _, piece in self.part_ranges), [span])
         aligned = [align_outward((ranges[0][0], ranges[-1][1]), window)] if ranges else []
         stored_span = next(iter(common(aligned, [span])), (0, 0))
@@ -233,11 +233,11 @@ def finished(slices: Iterator[pa.Table], reading: Reading, query: Query, now: in
 
 
 def _selected(windows: Iterator[pa.Table], reading: Reading, query: Query, now: int) -> Iterator[pa.Table]:
-    """Return the rows that the query's ``closed`` and ``latest`` select, as an iterator of tables. With ``closed``,
-    only closed windows are selected; with ``latest``, only the last of them for each key.
+    """Return an iterator of tables with the rows that ``closed`` and ``latest`` of the query select: only closed
+    windows, or only the last window of each key.
 
-    ``windows`` are tables of states or of results. The caller passes states if each result depends only on its own
-    window, because results of other rows then need not be computed.
+    ``windows`` are tables of states or of results. The caller passes states if each result depends on its own window
+    only; results are then computed for the selected rows only.
     """
     if query.closed:
         bound = min(now, reading.closed_before)

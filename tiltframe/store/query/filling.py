@@ -94,7 +94,8 @@ def fill_values(results: pa.Table, with_events: pa.Table, plan: QueryPlan, fill:
 
 def finish_to_edges(states: pa.Table, plan: QueryPlan, *, fill: str | bool, known_from: int, now: int) -> pa.Table:
     """Return the results of the windows in the range of a query with ``edges``. ``states`` also contains windows
-    outside the range: their points count in windows inside the range, but no results are computed for them.
+    outside the range. The points of these windows are used for windows inside the range, but they have no results of
+    their own.
     """
     begun = instants_of(states)
     is_requested = (begun >= plan.within[0]) & (begun < plan.within[1])
@@ -111,7 +112,7 @@ class _Gaps:
     starts: Instants  # the start of each row's window, in microseconds UTC
     keys: Rows  # the integer id of each row's key
     without_events: Marks  # a mask of the rows that filling has added
-    keeps_null: bool  # whether a null in a window with rows stays null and counts as a value
+    keeps_null: bool  # whether a null result of a window with rows counts as a value, which is not replaced
 
     def to_fill(self, values: pa.Array) -> Marks:
         """Return a mask of the rows whose value must be replaced."""
@@ -139,8 +140,8 @@ class _Gaps:
 
 
 def _each_number(values: pa.Array, fill: Callable[[pa.Array], pa.Array], gaps: _Gaps) -> pa.Array:
-    """Return a column in which ``fill`` has replaced the missing numbers, also in the fields of records. Columns of
-    other types are returned unchanged.
+    """Return a column in which missing numbers are replaced by those of ``fill``, also in the fields of records.
+    Columns of other types are returned unchanged.
     """
     kind = values.type
     if pa.types.is_struct(kind):

@@ -61,7 +61,8 @@ def match_rows(
         is_used[row_ids[row_ids >= 0]] = True
         with_used_key = np.flatnonzero(is_used[result_ids])
         begun, place = np.unique(instants_of(results)[with_used_key], return_inverse=True)
-        sort_keys = result_ids[with_used_key] * (len(begun) + 1) + place  # by key, then by window
+        # numbers by which results are sorted by key, and those of a key by window
+        sort_keys = result_ids[with_used_key] * (len(begun) + 1) + place
         order = np.argsort(sort_keys, kind="stable")
         of_keys = row_ids * (len(begun) + 1)
         sorted_keys = sort_keys[order]
@@ -147,7 +148,7 @@ def joined_slices(
         joined_counts = np.minimum(row_ends[covered], high) - np.maximum(row_begins, low)
         result_numbers = np.arange(low, high) + np.repeat(matched.first[covered] - row_begins, joined_counts)
         is_unmatched = matched.count[covered] == 0
-        without_result = None  # a mask makes `take` slower
+        without_result = None  # no mask if all rows have results, because a mask makes `take` slower
         if is_unmatched.any():
             without_result = np.repeat(is_unmatched, joined_counts)
             result_numbers[without_result] = 0
@@ -159,8 +160,8 @@ def joined_slices(
 
 
 def _repeated(rows: pa.Table, counts: Positions) -> list[pa.ChunkedArray]:
-    """Return the columns of rows in which row ``i`` is repeated ``counts[i]`` times. This takes a half to a fifth of
-    the time of `take`.
+    """Return the columns of ``rows`` with row ``i`` repeated ``counts[i]`` times. Runs are decoded by Arrow, which
+    takes a half to a fifth of the time of `take`.
     """
     if (counts == 0).any():  # Arrow does not accept runs of length 0
         rows = rows.take(pa.array(np.flatnonzero(counts)))

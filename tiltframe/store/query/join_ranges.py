@@ -168,7 +168,7 @@ def _is_range_independent(join: Join, per: Any, frame: TiltFrame) -> bool:
     if any(options.get(name) for name in ("fill", "latest", "edges", "running")):
         return False
     if options.get("timezone") not in (None, frame.timezone):
-        return False  # The level from which such windows are merged depends on the range.
+        return False  # The range determines the level from which windows of another zone are merged.
     windows = [AllTime() if size is None else as_window(size, frame.timezone) for size in Query(per).sizes]
     return all(window != AllTime() and window.max_overlap == 1 for window in windows)
 
@@ -193,8 +193,8 @@ def _of_united_ranges(join: Join, per: Any, numbers: Positions, low: Positions, 
 def _of_distinct_ranges(
     join: Join, per: Any, numbers: Positions, low: Positions, high: Positions
 ) -> Iterator[RowRanges]:
-    """Yield one query for each distinct range, with the rows that have this range. Each of the rows gets all results of
-    the query.
+    """Yield one query for each distinct range, together with the rows that have this range. All results of the query
+    belong to each of these rows.
     """
     if not len(numbers):
         return

@@ -145,8 +145,8 @@ class PlannedQuery:
         return pa.table(columns, names=results.column_names)
 
     def _closed(self, partition: Range) -> Range | None:
-        """Return a partition in which the first or the last time in the store replaces an open end. Return None if the
-        store has no windows in the partition.
+        """Return a partition without open ends: the first and the last time of the store's windows replace them. Return
+        None if the store has no windows in the partition.
         """
         low, high = partition
         if low <= EVER[0] or EVER[1] <= high:
@@ -173,8 +173,8 @@ def first_with(target: TimeWindow, at: int) -> int:
 
 
 def _cuts(places: NDArray[np.int64], rows: NDArray[np.int64], rows_per_task: int) -> list[int]:
-    """Return the values of ``places`` at which to split, so that about ``rows_per_task`` rows lie between two splits.
-    ``rows[i]`` is the number of rows at ``places[i]``.
+    """Return the values of ``places`` at which to split rows, so that about ``rows_per_task`` rows lie between two
+    splits. ``places`` are times in microseconds UTC, and ``rows[i]`` is the number of rows at ``places[i]``.
     """
     places, place_numbers = np.unique(places, return_inverse=True)
     rows_by_place = np.bincount(place_numbers, rows).astype(np.int64)

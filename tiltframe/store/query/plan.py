@@ -39,7 +39,7 @@ class QueryPlan:
     where: str | None
     timezone: str  # the zone in which times in conditions, orders and expressions are read
     results: Mapping[str, str | None]  # the requested results, in order: name → expression, or None for a measure
-    derived_keys: Mapping[str, DerivedKey] = field(default_factory=dict)  # computed from keys of the frame
+    derived_keys: Mapping[str, DerivedKey] = field(default_factory=dict)  # name in the results → key
     now: int = 0  # the time for which derived keys are computed, in microseconds UTC
     edges: int | None = None  # the argument ``edges`` of the query, in microseconds
     # the expressions of the frame that results need, in an order in which each can be computed

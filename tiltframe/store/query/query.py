@@ -180,8 +180,8 @@ class Query:
         return several if len(several) > 1 else several[0]  # type: ignore[return-value]
 
     def _written(self, per: str | TimeWindow) -> str | TimeWindow:
-        """Return the name of a window if `windows.read_window` reads it in the query's zone as the same window;
-        otherwise return the window.
+        """Return the name of a window, if `windows.read_window` reads this name in the zone of the query as the same
+        window. Otherwise return the window itself.
         """
         window = as_window(per, self.timezone or "UTC")
         named = window.timezone in (None, self.timezone) and _is_read_as(window, self.timezone)

@@ -61,7 +61,8 @@ def regroup(rows: pa.Table, plan: QueryPlan, span: Range) -> pa.Table:
             )
     windows = plan.window.assign(instants_of(rows))
     rows = take_rows(rows, windows.rows)
-    states = mark_as_checked(rows) if plan.window.max_overlap > 1 else rows  # the merge above has checked them
+    # The first merge has checked the states of overlapping windows.
+    states = mark_as_checked(rows) if plan.window.max_overlap > 1 else rows
     merged = merge_windows(states, windows.starts, windows.ends, plan)
     begun = instants_of(merged)
     return merged.filter(pa.array((begun >= plan.within[0]) & (begun < plan.within[1])))

@@ -72,7 +72,8 @@ from tiltframe.store_folders import TABLE, folder_problem
 from windows import TimeWindow
 
 _PARTITIONS = [LEVEL, BUCKET]
-# the key of the manifest in the metadata of the column level. One commit can change this metadata and files
+# The metadata of the column ``level`` contains the manifest under this key, because one commit can change both this
+# metadata and the files of the table.
 _MANIFEST = "tiltframe"
 
 
@@ -158,7 +159,8 @@ class DeltaBackend:
         names = None if recorded is None else tuple(recorded)
         with suppress(MissingStore):
             return self._current(names)
-        if self._in_folder and Head.read(self._path):  # the store was created in the meantime, or its log is missing
+        # There is a head: the store was created after the first read, or its log is missing.
+        if self._in_folder and Head.read(self._path):
             with suppress(MissingStore):
                 return self._current(names)
         self._check_nothing_there()
@@ -376,8 +378,8 @@ class DeltaBackend:
         return f"{self.uri.rstrip('/')}/{self._manifest().name}_{level}_flat"
 
     def _manifest(self) -> Manifest:
-        """Return the manifest that this object read first. It suffices for writing and reading, because later manifests
-        have the same name and keys, and callers request only columns that they know.
+        """Return the manifest that this object has read first. The store may have a later manifest, but `write` and
+        `read` need only the name and the keys, which never change, and the columns that the caller names.
         """
         if self._opened.parsed is None and self.snapshot() is None:
             raise MissingStore(f"there is no store {self.uri}")

@@ -89,7 +89,8 @@ def _footer_bytes(fragment: ds.ParquetFileFragment) -> int:
     return int(fragment.metadata.serialized_size)
 
 
-_FOOTER_MEMORY = 20  # measured: bytes of memory per byte of a footer, whose statistics are decoded
+# bytes of memory per byte of an open footer, as measured: more than 1, because the statistics in it are decoded
+_FOOTER_MEMORY = 20
 _OPEN_FILES = _OpenFiles(cache_memory() // _FOOTER_MEMORY)
 
 
@@ -149,12 +150,15 @@ def write_file(
     durable: bool = False,
     sizes: Sequence[int] | None = None,
 ) -> tuple[str, int]:
-    """Write rows to a new file. Return its name in ``folder`` and its size in bytes. The file is written to the
-    subfolder ``place``. ``with_statistics`` are the columns with statistics, and ``sizes`` the number of rows of each
-    row group; by default there is one row group.
+    """Write rows to a new file in the subfolder ``place`` of ``folder``. Return its name in ``folder`` and its size in
+    bytes.
+
+    The columns ``with_statistics`` are written with their minimum and maximum per row group. ``sizes`` are the numbers
+    of rows of the row groups; by default there is one row group.
     """
     buffer = pa.BufferOutputStream()
-    named = list(with_statistics)  # dictionary encoding of states costs more time than it saves
+    # Columns of states have no dictionary encoding, because it costs more time than it saves.
+    named = list(with_statistics)
     options: dict[str, Any] = {"compression": "zstd", "write_statistics": named, "use_dictionary": named}
     if has_page_checksums():
         options["write_page_checksum"] = True
@@ -293,7 +297,8 @@ def _read(
     files = ds.FileSystemDataset(fragments, read_schema, _FORMAT, folder)
     conditions = [*([] if span is None else [_between(span)]), *(_within(bound) for bound in bounds)]
     rows = files.to_table(columns=schema.names, filter=reduce(and_, conditions) if conditions else None)
-    row_count = files.count_rows() if conditions else rows.num_rows  # a count that only reads the footers of the files
+    # With conditions, all rows of the files are counted, for which Arrow reads only the footers.
+    row_count = files.count_rows() if conditions else rows.num_rows
     if row_count != sum(part.rows for part in parts):
         raise _lost_rows()
     return _in_types(rows, schema)

@@ -25,7 +25,7 @@ from pathlib import Path
 from tiltframe.regular_files import not_a_file, not_a_folder
 
 LOG = "_delta_log"
-_NAME = "_head"  # VACUUM ignores names with this prefix
+_NAME = "_head"  # VACUUM does not delete files whose name begins with an underscore
 _READ = (".json", ".parquet", "_last_checkpoint")  # the files of a log that readers of Delta use
 
 
@@ -121,7 +121,7 @@ def log_problem(table: str, version: int | None = None) -> str | None:
 
 
 def is_last(table: str, version: int) -> bool:
-    """Return whether a version is the last one in a table's log. The log is not read."""
+    """Return whether the log of a table ends with ``version``. Only the names of its entries are checked."""
     return os.path.lexists(_entry(table, version)) and not os.path.lexists(_entry(table, version + 1))
 
 

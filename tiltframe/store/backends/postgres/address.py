@@ -11,7 +11,7 @@ from __future__ import annotations
 import re
 from urllib.parse import SplitResult, parse_qsl, quote, unquote, urlencode, urlsplit
 
-_SECRETS = re.compile("password|secret|^scram_")  # options that libpq never prints
+_SECRETS = re.compile("password|secret|^scram_")  # the names of options with secret values, which libpq never prints
 
 
 def checked_address(uri: str) -> SplitResult:

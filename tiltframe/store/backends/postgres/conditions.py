@@ -13,14 +13,15 @@ import pyarrow as pa
 from tiltframe.store.backends import KeyBound
 from tiltframe.store.backends.postgres.literals import moment
 
-# the number of days before and after 1970 in which PostgreSQL can represent all dates and times, from 4714 BC on
+# PostgreSQL can represent all dates and times within this number of days before and after 1970. Its first date is in
+# 4714 BC.
 _SAFE_DAYS = 6_000 * 365
 _DAY = 86_400_000_000  # microseconds
 
 
 def bound_conditions(column: str, bound: KeyBound) -> list[str]:
-    """Return SQL conditions that are all true for rows whose key lies within a bound. The list is empty if PostgreSQL
-    may order values of this type differently from Arrow.
+    """Return SQL conditions that are all true for the rows whose key lies within a bound. The list is empty if
+    PostgreSQL may order values of this type differently from Arrow.
 
     >>> low, high = pa.scalar(3), pa.scalar(5)
     >>> bound_conditions("t.port", KeyBound("port", pa.int64(), low, high, None))
@@ -42,8 +43,8 @@ def bound_conditions(column: str, bound: KeyBound) -> list[str]:
 
 
 def _writer(dtype: pa.DataType) -> tuple[str, Callable[[pa.Scalar], str | None]] | None:
-    """Return two values with which a column of a type is compared in SQL: a template for the column, and a function
-    that writes a value of the type as SQL. Return None if the type is not supported.
+    """Return how columns of a type are compared in SQL: a template, into which the name of the column is inserted, and
+    a function that returns a value of the type as SQL. Return None if the type is not supported.
     """
     if pa.types.is_string(dtype):
         return "convert_to({}, 'UTF8')", _text

@@ -130,8 +130,8 @@ def _points(function: Any, merged: Merged, state: str, dtype: pa.DataType, point
 
 
 def _chosen(function: Any, merged: Merged, state: str, field: str, dtype: pa.DataType, part: str) -> str:
-    """Return the SQL expression for one part, such as the value or the time, of a merged `aggr.fields.ValueBy` field.
-    The field contains the event with the smallest or the largest time or value.
+    """Return the SQL expression for one part of a merged `aggr.fields.ValueBy` field, which contains the event with the
+    smallest or the largest time or value. ``part`` is the name of the part, such as the value or the time.
     """
     chosen = function.own_state.fields[field]
     order = ", ".join(

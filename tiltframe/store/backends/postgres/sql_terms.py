@@ -14,15 +14,16 @@ from aggr.extend.exact import SPAN
 from tiltframe.store.backends.postgres.literals import quoted
 from tiltframe.store.backends.postgres.state_columns import column_name
 
-_LARGEST = "(2::numeric ^ 1024 - 2::numeric ^ 970)"  # this number and larger numbers are rounded to infinity
-_SMALLEST = "(5::numeric ^ 1075 * '1e-1075'::numeric)"  # half of the smallest positive double
+_LARGEST = "(2::numeric ^ 1024 - 2::numeric ^ 970)"  # doubles are infinite from this number on
+# half of the smallest positive double; this number and smaller ones are rounded to 0
+_SMALLEST = "(5::numeric ^ 1075 * '1e-1075'::numeric)"
 _PLACES = 1000  # the maximum number of decimal places in PostgreSQL
 
 
 @dataclass
 class Merged:
-    """The aggregates of a subquery of the view, each of which merges one field of states. A field that several results
-    read is merged once.
+    """The SQL aggregates of a subquery of the view. Each aggregate merges one field of states, and is listed once even
+    if several results read it.
 
     The subquery is called ``m``, its keys ``k0, k1, …`` and its aggregates ``a0, a1, …``, so that they cannot clash
     with names of users.
@@ -38,8 +39,8 @@ class Merged:
         return self(f"sum({column_of(*path)})")
 
     def add_exactly(self, *path: str, scaled: bool = False) -> str:
-        """Return the name of the aggregate that adds exact sums, which are stored as digits times powers of 2^32. To
-        stay exact, 2^-n is computed as 5^n / 10^n.
+        """Return the name of the aggregate that adds exact sums, which are stored as digits in base 2^32 with an
+        exponent. SQL computes 2^-n as 5^n / 10^n, which is exact.
 
         The exponents of ``scaled`` sums include decimal places, in the form of `aggr.exact.scaled_sums`.
         """
@@ -56,8 +57,8 @@ class Merged:
         )
 
     def pick(self, value: str, order: str, present: str) -> str:
-        """Return the name of the aggregate whose result is the value that is first in the SQL order ``order``, among
-        the rows in which ``present`` is not null.
+        """Return the name of the aggregate that picks one row and returns its ``value``: the first row in the SQL order
+        ``order``, among those in which ``present`` is not null.
         """
         return self(f"(array_agg({value} ORDER BY {order}) FILTER (WHERE {present} IS NOT NULL))[1]")
 
@@ -76,11 +77,11 @@ def in_order(value: str, dtype: pa.DataType, down: bool) -> str:
 
 
 def quotient(value: str, by: str, root: bool = False, any_size: bool = False) -> str:
-    """Return the SQL expression of a quotient, or of its square root, with many more digits than a double has. Its
-    value is null if the divisor is zero.
+    """Return the SQL expression of ``value`` divided by ``by``, or of the square root of this quotient if ``root`` is
+    true. It is computed with many more digits than a double has, and is null if ``by`` is 0.
 
-    With ``any_size``, the divisor may be of any size, and the quotient has 1000 decimal places. For small quotients,
-    the dividend is first multiplied by 2^2200, because the halves of the smallest doubles need more decimal places.
+    With ``any_size``, ``by`` may be of any size, and the quotient has 1000 decimal places. For small quotients,
+    ``value`` is first multiplied by 2^2200, because half of the smallest double has more than 1000 decimal places.
     """
     places = f"greatest(scale({value}), {_PLACES})" if any_size else f"scale({value}) + 60"
     function, small, power = ("sqrt", "1e-560", 1100) if root else ("", "1e-280", 2200)
@@ -115,7 +116,9 @@ def with_special(value: str, flags: str) -> str:
 
 
 def nearest(total: str, count: str) -> str:
-    """Return the SQL expression for the quotient of two whole numbers, rounded half to even."""
+    """Return the SQL expression of ``total / count``, two whole numbers, rounded to the nearest whole number, and half
+    to even.
+    """
     remainder = f"mod(mod({total}, {count}) + {count}, {count})"
     floor = f"div({total} - {remainder}, {count})"
     up = f"2 * {remainder} > {count} OR (2 * {remainder} = {count} AND mod({floor}, 2) <> 0)"
