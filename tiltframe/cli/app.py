@@ -39,7 +39,9 @@ _MISTAKES = (ValueError, TypeError, OverflowError, aggr.UnknownFunction)
 
 
 class _ReaderHasGone(Exception):
-    """An error that replaces BrokenPipeError if standard output was closed, because click would exit with status 1."""
+    """An error that stands for BrokenPipeError: standard output was closed. With BrokenPipeError, click would exit with
+    status 1.
+    """
 
 
 class _Commands(click.Group):
@@ -55,8 +57,8 @@ class _Commands(click.Group):
         return own
 
     def invoke(self, ctx: click.Context) -> Any:
-        """Invoke a command. If standard output is closed, as by ``| head -1``, raise `_ReaderHasGone`, which is not
-        reported as an error.
+        """Invoke a command, and return its result. If standard output is closed, as by ``| head -1``, raise
+        `_ReaderHasGone`, with which `main` ends without an error.
         """
         try:
             return super().invoke(ctx)
@@ -66,8 +68,8 @@ class _Commands(click.Group):
     def resolve_command(
         self, ctx: click.Context, args: list[str]
     ) -> tuple[str | None, click.Command | None, list[str]]:
-        """Return the command and its arguments. Raise an error if an option that takes one value is passed twice: click
-        would use the last value without a message.
+        """Return the name of the command, the command and its arguments. Raise an error if an option that takes one
+        value is passed twice, because click would use the last value without a message.
         """
         name, command, arguments = super().resolve_command(ctx, args)
         if command is not None:
@@ -124,7 +126,7 @@ for _command in (*_OWN, functions, new_function, doctor, bench_command):
 def main(args: list[str] | None = None) -> None:
     """Run the command line. For a user's mistake, write one sentence to standard error, and exit with status 2."""
     if isinstance(sys.stdout, io.TextIOWrapper):
-        sys.stdout.reconfigure(errors="backslashreplace")  # escape characters that the terminal cannot write
+        sys.stdout.reconfigure(errors="backslashreplace")  # Characters that the terminal cannot write are escaped.
     if sys.stderr is not None and sys.stderr.isatty():
         announce_compiling(lambda: click.echo("tiltframe: compiling, once for this machine …", err=True))
     too_late_at_exit()
@@ -155,7 +157,7 @@ def main(args: list[str] | None = None) -> None:
 
 
 def _drop_output() -> None:
-    """If standard output cannot be written, redirect it to the null device, so that Python does not try to write the
+    """Redirect standard output to the null device if it cannot be written. Otherwise Python would try to write the
     buffer again at exit.
     """
     try:

@@ -11,8 +11,8 @@ from tiltframe.store import key_kinds
 
 
 def asked_keys(texts: Iterable[str]) -> dict[str, Any] | None:
-    """Return the requested keys by their names in the results. A text is ``NAME`` or ``NAME=lookup(KEY, FILE,
-    valid=as_of)``. Return None if there are no texts.
+    """Return the keys that ``texts`` request, as name in the results → key of the frame or derived key. A text is
+    ``NAME`` or ``NAME=lookup(KEY, FILE, valid=as_of)``. Return None if there are no texts.
 
     >>> asked_keys(["host"])
     {'host': 'host'}

@@ -23,7 +23,7 @@ from tiltframe.store import CommitConflict, FrameStore
 
 @dataclass(frozen=True)
 class KnownFile:
-    """A file, with its records in a store."""
+    """A file, with the records about its bytes and its path in a store."""
 
     file: Path
     content: str  # the digest of the bytes of the file
@@ -38,7 +38,7 @@ class KnownFile:
 
     @property
     def is_path_recorded(self) -> bool:
-        """Whether the digest that the store has recorded for the path is that of the current bytes.
+        """Whether the store has recorded the current digest of the file for its path.
 
         It is true for standard input, whose path is not recorded.
         """
@@ -64,15 +64,15 @@ class KnownFile:
 
     @property
     def changed(self) -> bool:
-        """Whether the store contains rows of an earlier version of the file at this path, and not those of the current
-        one.
+        """Whether the store contains rows of an earlier version of the file at this path, but not the rows of the
+        current version.
         """
         return not self.is_stored and self.before_stored and self.before_range is not None
 
 
 def look_up(files: Sequence[Path], store: FrameStore, piped: Path | None = None) -> list[KnownFile]:
-    """Compute the digests of files, and return the files with their records in a store. ``piped`` is the file that
-    contains standard input.
+    """Compute the digests of files, and return each file with its records in ``store``. ``piped`` is the temporary file
+    with the bytes of standard input.
     """
     stamps = [_stamp(file) for file in files]
     contents = [file_digest(file) for file in files]
@@ -97,9 +97,10 @@ def to_record(
     writer changes these current records first.
 
     ``filed`` are the files whose paths are recorded. ``came`` are the files whose rows are added to the store, and
-    ``ranges`` maps them to the ranges of their windows. ``sources`` is passed if windows are computed again from these
-    files. In this case, earlier contents of the paths in ``came`` are marked as replaced, unless one of the sources has
-    this content.
+    ``ranges`` maps them to the ranges of their windows.
+
+    ``sources`` is passed if windows are replaced by those of these files. Then the earlier versions of the files in
+    ``came`` are marked as replaced, except a version that has the same bytes as a file in ``sources``.
     """
     recorded: dict[str, Any] = {}
     replacing: dict[str, Any] = {}
@@ -133,8 +134,8 @@ def to_record(
 
 
 def note(store: FrameStore, recorded: Mapping[str, Any], replacing: Mapping[str, Any]) -> None:
-    """Commit records to a store, and no states. ``replacing`` has the earlier records that they replace. A conflict is
-    ignored, because it means that another writer has written the same records.
+    """Commit records to a store, without states. ``replacing`` has the values that the store must have under the same
+    names before. A conflict is ignored, because it means that another writer has written the same records.
     """
     if recorded:
         try:

@@ -21,16 +21,17 @@ STEPS = "interrupted; the completed steps remain, and the store is intact; run t
 
 _SOON = 0.01  # seconds
 
-_sentence = [NOTHING]  # the current message; global, because a signal handler cannot receive it as an argument
+# the current message: a global list, because a signal handler receives no arguments of the program
+_sentence = [NOTHING]
 
 
 def interrupted() -> str:
-    """Return the message for a command that is interrupted now."""
+    """Return the message to print if the command is interrupted now."""
     return _sentence[0]
 
 
 def from_now(sentence: str) -> None:
-    """Set the message for a command that is interrupted from now on."""
+    """Set the message that `interrupted` returns from now on."""
     _sentence[0] = sentence
 
 
@@ -44,10 +45,10 @@ def too_late_at_exit() -> None:
 
 @contextmanager
 def never_swallowed() -> Iterator[None]:
-    """Within the block, send the signal of Ctrl-C again if it arrived in code that cannot raise exceptions, such as the
-    callback of a weak reference.
+    """Within the block, repeat a Ctrl-C that arrives in code that cannot raise exceptions, such as the callback of a
+    weak reference.
 
-    Python only prints an exception that such code raises, so the command would continue.
+    Python only prints an exception of such code, so the command would continue.
     """
     previous_hook = sys.unraisablehook
 
@@ -66,8 +67,8 @@ def never_swallowed() -> Iterator[None]:
 
 @contextmanager
 def writing(written: Callable[[], bool]) -> Iterator[None]:
-    """Within the block, which writes to a store, set the message for an interrupt. If the block is interrupted,
-    ``written`` returns whether the store has the new data.
+    """Within the block, which writes to a store, set the message for an interrupt. After an interrupt in the block,
+    ``written()`` is called: it returns whether the store has the new data, which the message says.
     """
     from_now(UNSURE)
     try:

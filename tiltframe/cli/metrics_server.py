@@ -39,8 +39,8 @@ def metrics_address(text: str) -> tuple[str, int]:
 def serving_metrics(
     address: tuple[str, int] | None, text: Callable[[], str], is_alive: Callable[[], bool]
 ) -> Iterator[int | None]:
-    """Within the block, answer requests in separate threads. Yield the port; without an address, yield None and answer
-    nothing. ``text`` returns the metrics, and ``is_alive`` whether the stream works.
+    """Within the block, answer HTTP requests in separate threads, and yield the port. Without an address, yield None
+    and answer no requests. ``text`` returns the metrics, and ``is_alive`` whether the stream works.
 
     Raises
     ------

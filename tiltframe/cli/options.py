@@ -116,8 +116,8 @@ _AS_GIVEN = (
 
 
 def other_word(*words: str, use: str) -> Callable[[Callable[..., Any]], Callable[..., Any]]:
-    """Return a decorator that adds hidden options to a command, with the names that other programs use, such as --port.
-    If one is passed, ``UsageError`` is raised, and its message names the option to use instead.
+    """Return a decorator that adds hidden options ``words`` to a command. They are names that other programs use, such
+    as --port. If one is passed, ``UsageError`` is raised, and its message advises ``use``.
     """
 
     def refuse(_context: click.Context, _option: click.Parameter, value: str | None) -> None:
@@ -155,7 +155,7 @@ def read_bad_rows(text: str, once: bool = True) -> BadRows | None:
 
 
 class Typed(ReadOptions):
-    """`ReadOptions` that were set on the command line: messages name them as options of the command line."""
+    """`ReadOptions` from the command line. Messages write an option in the form of the command line, ``--delimiter``."""
 
     def say(self, name: str, kind: str) -> str:
         name, kind = (quote(text if len(text) <= 80 else f"{text[:80]}…") for text in (name, kind))
@@ -244,8 +244,8 @@ def _ordered(
     until: str | None,
     fill: str | None,
 ) -> OrderedAggregator:
-    """Return an aggregation over ordered windows. For one window it corresponds to `tiltframe.running`, and for several
-    windows it is a chain.
+    """Return the aggregation over the ordered windows in ``text``: that of `tiltframe.running` for one window, and a
+    chain for several.
     """
     if timezone != "UTC":
         raise ValueError(

@@ -40,8 +40,8 @@ _SPREADSHEETS = ("xlsx", "xls", "excel")
 
 
 def format_of(out: Path | None) -> str:
-    """Return the output format for the ending of a file's name. Return "table" for unknown endings, and for None, which
-    means the screen.
+    """Return the output format for the name of a file, by its ending. Return "table" for unknown endings, and for None,
+    which stands for the screen.
 
     Raise ``ValueError`` for the endings of spreadsheets, of compressed files and of other formats that are only read.
 
@@ -65,7 +65,7 @@ def format_of(out: Path | None) -> str:
 
 
 class Form(click.Choice[str]):
-    """The type of the option for the output format. For the name of a spreadsheet format, its error message advises
+    """The type of the option for the output format. If the value is a format of spreadsheets, its error message advises
     CSV.
     """
 
@@ -121,7 +121,7 @@ def print_table(results: pa.Table, out: TextIO | None = None, title: str | None 
         table.add_row(*(Text(cell) for cell in row))
     console = Console(file=out)
     if not console.is_terminal:
-        console.width = 10_000  # no limit of the width, because the output is not a terminal
+        console.width = 10_000  # The output is not a terminal, so lines may have any length.
     console.print(table)
 
 
@@ -160,8 +160,8 @@ def _starts(results: pa.Table) -> list[str]:
 
 
 def _start(start: dt.datetime, form: str) -> str:
-    """Return the start of a window in the format ``form`` of its level. If this format would lose hours and minutes,
-    they are added.
+    """Return the start of a window as text in ``form``, the time format of its level. Hours and minutes are added if
+    this format would leave them out, and they are not 0.
 
     This is needed, for example, for a day that does not begin at midnight in the time zone of the output.
     """
@@ -221,12 +221,12 @@ def as_moment(micros: int | None) -> str:
 def on_same_terminal() -> bool:
     """Return whether standard output and standard error are the same terminal.
 
-    Output can be printed above the progress display only if they are the same.
+    Only then can output appear above the progress bar.
     """
     try:
         both = (sys.stdout.fileno(), sys.stderr.fileno())
         return all(map(os.isatty, both)) and len({os.fstat(stream).st_rdev for stream in both}) == 1
-    except (AttributeError, OSError):  # one of them is closed, or is not a file
+    except (AttributeError, OSError):  # One of the two is closed, or is not a file.
         return False
 
 

@@ -172,7 +172,7 @@ def _check_out(out: Path) -> None:
     """Raise ``ValueError`` if a file cannot be written. This is checked before the query runs."""
     try:
         out.parent.stat()
-        with suppress(FileNotFoundError):  # it will be a new file
+        with suppress(FileNotFoundError):  # A file that does not exist yet is allowed.
             out.stat()
     except OSError as error:
         raise ValueError(f"cannot write {shown(str(out))}: {because(error)}") from None
@@ -180,8 +180,8 @@ def _check_out(out: Path) -> None:
 
 @contextmanager
 def _opened(out: Path | None) -> Iterator[BinaryIO]:
-    """Yield a binary file to write to: standard output if ``out`` is None. A file gets its name only when it is
-    complete; a pipe is written directly.
+    """Yield a binary file to write to: ``out``, or standard output if ``out`` equals None. A regular file appears under
+    its name when it is complete. A pipe is written directly.
     """
     if out is None:
         yield sys.stdout.buffer

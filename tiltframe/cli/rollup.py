@@ -40,10 +40,10 @@ from tiltframe.spilled_states import Slices, spilled
 from tiltframe.store import FrameStore, Query
 from tiltframe.time_range import read_time_range
 
-# the memory that a state needs together with its rows and files, as a multiple of the size of the state
+# the memory that the process needs per byte of states in memory, including rows and files
 _A_STATE_TAKES = 16
-_MORE_PER_THREAD = 10  # the increase of this multiple for each additional thread
-# seconds; with Python's default of 5 ms, the thread that merges often waits for threads that write
+_MORE_PER_THREAD = 10  # the increase of this number for each additional thread
+# in seconds. With Python's default of 5 ms, the thread that merges often waits for threads that write.
 _SWITCH_INTERVAL = 0.0005
 _WHOLE_FILES = "with every file that has rows in it"
 _Reduced = TypeVar("_Reduced")
@@ -178,8 +178,8 @@ def read_retention(text: str | None) -> dict[str, str | None] | None:
 
 @dataclass
 class _Seen:
-    """For each file that was read: the range of the windows of its rows, and the number of its rows in the range to
-    replace.
+    """For each file that was read, the range of the windows of its rows (``spans``), and the number of its rows in the
+    range to replace (``inside``).
     """
 
     spans: dict[Path, Range] = field(default_factory=dict)
@@ -195,8 +195,8 @@ def append_new(
     max_bytes: int,
     jobs: int,
 ) -> None:
-    """Add the rows of new files, which are the files whose rows the store does not contain. For the other files, only
-    record the path. ``writable`` opens the store for writing.
+    """Add the rows of the files in ``filed`` whose bytes the store does not have yet. For the other files, only record
+    the path. ``writable`` returns the store, opened for writing.
     """
     for known_file in filed:
         _check_addable(known_file, store)
@@ -305,8 +305,8 @@ def _read(
     reduce: Callable[[Iterator[pa.RecordBatch]], _Reduced],
     span: Range = (0, 0),
 ) -> tuple[_Reduced, _Seen]:
-    """Read files with a progress bar. Return the result of ``reduce``, and the `_Seen` of the files, which counts their
-    rows in ``span``.
+    """Read the files of ``source``, and show a progress bar. Return the result of ``reduce``, which receives the
+    batches of rows, and a `_Seen`, which counts the rows of each file in ``span``.
 
     If a measure rejects rows and bad rows are skipped, the files are read a second time to find these rows.
     """
@@ -314,8 +314,8 @@ def _read(
     def watched(
         coded: Source, seen: _Seen, check: _Check | None, progress: Callable[[int, int], None]
     ) -> Iterator[pa.RecordBatch]:
-        """Yield the batches of the files, and an empty batch before them. For each file, add the range of its windows
-        and the number of its rows in ``span`` to ``seen``.
+        """Yield an empty batch, and then the batches of the files. Update ``seen`` with the range of the windows of
+        each file, and the number of its rows in ``span``.
         """
         columns = frame.columns_in(coded.schema.names)
         yield pa.RecordBatch.from_pylist([], pa.schema([coded.schema.field(name) for name in columns]))
@@ -371,8 +371,8 @@ def _check_addable(known_file: KnownFile, store: FrameStore) -> None:
 def _check_outside(
     fresh: Sequence[KnownFile], finest: pa.Table, span: Range, spans: Mapping[Path, Range], store: FrameStore
 ) -> None:
-    """Raise ``ValueError`` if files that are new to the store have rows outside the range to replace, and the store
-    differs from the inputs there.
+    """Raise ``ValueError`` if the new files, ``fresh``, have rows outside the range to replace, and the store does not
+    have the same states there as the inputs.
     """
     ranges = [
         *(spans[known_file.file] for known_file in fresh),
@@ -389,7 +389,9 @@ def _check_outside(
 
 
 def _same(states: pa.Table, store: FrameStore, span: Range) -> bool:
-    """Return whether states of the finest level are equal to those of a store in the range ``span``."""
+    """Return whether ``states``, of the finest level, have the same bits as the store's states whose windows start in
+    the range ``span``.
+    """
     if store.schema is None:
         return not states.num_rows
     query = Query(store.frame.levels[0], within=(as_text(span[0]), as_text(span[1])))

@@ -81,7 +81,7 @@ class Inputs:
     sources: SourceWatermarks
 
     def __post_init__(self) -> None:
-        """If there are several inputs, let none of them wait for rows: `batches` waits for all of them."""
+        """If there are several inputs, set their pause to 0: `batches` waits for all inputs together."""
         if len(self.rows) > 1:
             for rows in self.rows.values():
                 rows.pause = 0.0
@@ -98,7 +98,7 @@ class Inputs:
 
     @property
     def unsaved(self) -> str:
-        """A text for the user: what to do if the rows of the last batch are lost."""
+        """A text for the user that says what to do if the rows of the last batch are lost."""
         return "; ".join(dict.fromkeys(rows.unsaved for rows in self.rows.values()))
 
     def batches(self, stopped: list[int]) -> Iterator[Arrived]:
@@ -124,6 +124,6 @@ class Inputs:
                 self._wait(running)
 
     def _wait(self, running: dict[str, Iterator[Arrived]]) -> None:
-        """Wait until a pipe has lines, but at most for the time between two listings of a folder."""
+        """Wait until one of the pipes has lines, or for `PAUSE` seconds, the time between two listings of a folder."""
         pipes = [rows.descriptor for name in running if isinstance(rows := self.rows[name], Lines)]
         wait_for_input(pipes, PAUSE)

@@ -22,12 +22,12 @@ _EVERY = 60.0  # seconds
 
 @dataclass
 class Losses:
-    """The number of rows that were dropped as late, which is reported together with that of bad rows."""
+    """The number of rows that were dropped as late. It is printed together with the number of bad rows."""
 
     query: TiltFrame | OrderedQuery  # the query that reads the rows
     bad: BadRows | None
     file: str | None  # the file that dropped rows are appended to
-    waits: bool  # whether the watermark stays behind the newest event by a delay
+    waits: bool  # whether the watermark stays behind the newest event by --disorder
     late: int = 0
     _reported: tuple[int, int] = (0, 0)
     _last: float = field(default_factory=clock.monotonic)
@@ -47,14 +47,16 @@ class Losses:
         self.late += late_rows.num_rows
 
     def report(self) -> None:
-        """Print the counts if they have changed since they were printed. They are compared at most once a minute."""
+        """Print the counts of late and bad rows if they have changed since they were last printed. They are compared at
+        most once a minute.
+        """
         if clock.monotonic() - self._last >= _EVERY:
             self._last = clock.monotonic()
             if self._counts() != self._reported:
                 self._print(" so far")
 
     def end(self) -> None:
-        """Print the counts that are not 0."""
+        """Print those counts of late and bad rows that are not 0."""
         self._print("")
 
     def _times(self, rows: pa.Table) -> Instants:

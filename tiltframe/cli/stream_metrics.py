@@ -40,13 +40,15 @@ class StreamMetrics:
     _last_pass: float = field(default_factory=clock.monotonic)
 
     def __post_init__(self) -> None:
-        """Read the counts of earlier processes from the saved state, which are subtracted later."""
+        """Keep the counts that the saved state has from earlier processes, so that they can be subtracted from later
+        counts.
+        """
         self._first = self.progress = self.sink.windows.progress
         self._first_commit = self._commits()
         self.rows.update(dict.fromkeys(self.sources.watermarks, 0))
 
     def note(self, source: str, rows: int) -> None:
-        """Add to the number of rows that have arrived from a source. Late rows count too."""
+        """Add ``rows`` to the number of rows that have arrived from ``source``. Late rows count too."""
         self.rows[source] += rows
 
     def refresh(self, now: bool = False) -> None:
@@ -62,8 +64,7 @@ class StreamMetrics:
         """Return the number of dropped rows by reason: ``late``, ``bad``, or ``keys`` for rows whose key is beyond the
         maximum number of keys.
 
-        Rows dropped as ``late`` or for their ``keys`` are counted since the saved state began, and ``bad`` rows since
-        the process started.
+        ``late`` and ``keys`` are counted since the saved state began, and ``bad`` since the process started.
         """
         return {
             "late": max(self.progress.late_rows, self.losses.late),

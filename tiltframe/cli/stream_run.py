@@ -145,14 +145,14 @@ def _run_until_stopped(
 
 
 def _save_first(safe: Output | IntoStore, state: Path | None, notes: Mapping[str, Any]) -> None:
-    """Save the state with the batches and files that were completed before an error. Without a file for the state,
-    print a warning that open windows are lost.
+    """Save the state as of the last complete batch or file before an error. Without a file for the state, print a
+    warning that open windows are lost.
     """
     if state is None:
         if safe.windows.progress.rows:
             click.echo("tiltframe: the following error loses the open windows; use --state FILE to keep them", err=True)
         return
-    with suppress(Exception):  # an error of saving must not replace the first error, which is raised again
+    with suppress(Exception):  # An error while saving is ignored, because the caller raises the first error again.
         safe.settle(state, notes, ended=True)
         click.echo(f"tiltframe: the rows before the following error are saved in {state}", err=True)
 
@@ -161,7 +161,7 @@ def _end_without_reader(safe: Output | IntoStore, state: Path | None, rows: Inpu
     """Exit after the reader has closed standard output. Report which results are lost, and use the exit status of a
     broken pipe.
     """
-    # prevents Python from writing the buffered output again
+    # Otherwise Python would try to write the buffered output again at exit.
     os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
     lost = "and open windows are lost; use --state FILE to keep them"
     if state is not None:

@@ -24,11 +24,11 @@ from tiltframe.streaming import OpenWindows
 from tiltframe.streaming.saved import append_extension
 from tiltframe.text.results import json_lines
 
-# The name of a note in a saved state. It means that all windows were closed and emitted at the end; its value is the
-# watermark before that, in microseconds UTC.
+# The name of a note in a saved state whose windows were all closed and emitted. Its value is the watermark before that,
+# in microseconds UTC.
 DRAINED = "drained"
 _EVERY = 1.0  # the minimum number of seconds between two commits, and between two saves of the state
-_SAVING = 10  # the time between two saves is at least this many times the duration of a save
+_SAVING = 10  # the time between two saves is at least the duration of a save, multiplied by this number
 
 
 class Sink:
@@ -38,20 +38,22 @@ class Sink:
 
     @property
     def read(self) -> TiltFrame | OrderedQuery:
-        """The frame with the measures that the emit policy adds. It determines which columns of rows are read."""
+        """The frame that determines which columns of rows are read. It includes measures that the emit policy adds."""
         frame: TiltFrame = self.windows.partial_frame
         return frame
 
     @property
     def excluded(self) -> Exclusions | None:
-        """The numbers of groups and values that are missing in the results of this process; None for ordered
+        """The numbers of groups beyond limits and of refused values in the results of this process, or None for ordered
         windows.
         """
         excluded: Exclusions | None = getattr(self.windows, "excluded", None)
         return excluded
 
     def attempt(self, rows: pa.Table) -> object:
-        """Aggregate rows without adding them. An error is raised if this is impossible, so that bad rows are found."""
+        """Reduce rows to states without adding them to the stream. An error is raised if a measure rejects a row, so
+        that the row can be skipped as bad.
+        """
         return reduce_rows(rows, self.windows.partial_frame)
 
     def discard_output(self) -> None:
@@ -60,8 +62,8 @@ class Sink:
 
 @dataclass
 class Output(Sink):
-    """A destination that writes emitted windows to standard output as JSON lines, when the batch that emitted them is
-    complete.
+    """A destination that writes emitted windows to standard output as JSON lines. They are written by `settle`, after a
+    complete batch.
     """
 
     windows: Any  # an OpenWindows or an OrderedStream
@@ -78,11 +80,11 @@ class Output(Sink):
         return late
 
     def tell(self, watermark: int | None) -> None:
-        """Advance the watermark, and write the emitted windows."""
+        """Advance the watermark. The emitted windows wait for `settle`."""
         self._write(self.windows.advance(None if self.windows.late.closes_by_events else watermark, _now()))
 
     def close(self) -> None:
-        """Close all windows. A state that is saved afterwards records the watermark before this call."""
+        """Close all windows. A state that is saved after this call records the watermark from before it."""
         self._drained = {DRAINED: self.windows.progress.watermark_us}
         self._write(self.windows.close())
 
@@ -120,8 +122,8 @@ class OrderedOutput(Output):
 
 @dataclass
 class IntoStore(Sink):
-    """A destination that commits closed windows to a store. The state is saved first, and then its closed windows are
-    committed.
+    """A destination that commits closed windows to a store. `settle` first saves the state, which includes the closed
+    windows, and then commits them.
     """
 
     closed: ClosedWindows
@@ -135,9 +137,7 @@ class IntoStore(Sink):
 
     @property
     def excluded(self) -> Exclusions:
-        """The numbers of groups and values that are missing in the results of the states which this process has
-        committed.
-        """
+        """The numbers of groups beyond limits and of refused values in the states that this process has committed."""
         return self.closed.excluded
 
     @property
@@ -159,7 +159,9 @@ class IntoStore(Sink):
         self.closed.close()
 
     def settle(self, state: Path | None, notes: Mapping[str, Any], ended: bool = False) -> None:
-        """Save the state and then commit the closed windows: at intervals while rows arrive, and at the end."""
+        """Save the state, and then commit the closed windows. While rows arrive, this happens at intervals; with
+        ``ended``, always.
+        """
         came = self.closed.is_waiting or (self._unsaved and state is not None)
         if not ended and (not came or clock.monotonic() - self._last < self._every):
             return
@@ -190,7 +192,7 @@ def side_output(file: Path | None) -> Iterator[Callable[[pa.Table], None]]:
 
 
 def save(file: Path, state: bytes) -> None:
-    """Write the state to a file, in place of the previous one."""
+    """Write a state to a file, whose previous content stays until the new one is on the disk."""
     with replaced(file, durable=True) as out:
         out.write(state)
 

@@ -50,11 +50,11 @@ from windows.timezone import Instants
 
 # a function of rows, which raises an error if a measure rejects one of them
 Attempt: TypeAlias = Callable[[pa.Table], object]
-PAUSE = 0.2  # seconds to wait for rows before an empty batch is yielded
-# the maximum number of bytes of a batch of lines; if no more lines are available, a batch is shorter
+PAUSE = 0.2  # the time, in seconds, without rows after which an empty batch is yielded
+# the maximum number of bytes of a batch of lines; a batch has fewer if no more lines are available
 _GATHERED = 1 << 20
 _STANDARD_INPUT = "standard input"
-_QUIET = 1.0  # seconds; a file that was modified within this time may be incomplete, and is read later
+_QUIET = 1.0  # in seconds. A file that was modified within this time may be incomplete, and is read later.
 
 
 @dataclass(frozen=True)
@@ -126,7 +126,7 @@ class Lines:
 
     @property
     def unsaved(self) -> str:
-        """A text for the user: which lines to send again if the rows of the last batch are lost."""
+        """A text for the user that says which lines to send again if the rows of the last batch are lost."""
         return f"send line {self._number:,} of {self.source_name}, and those after it, again"
 
     def batches(self, stopped: list[int]) -> Iterator[Arrived]:
@@ -168,8 +168,8 @@ class Lines:
             yield Arrived(rows)
 
     def _why(self, line: Line, error: Exception) -> Exception:
-        """Return the error that is raised if a line is read alone. If there is none, return ``error``, that of the
-        whole batch.
+        """Return the error that reading ``line`` alone raises. If it raises none, return ``error``, which reading the
+        whole batch has raised.
         """
         try:
             self._read_lines([line])
@@ -189,8 +189,8 @@ class Lines:
         return rows
 
     def _declared(self) -> dict[str, pa.DataType]:
-        """Return the declared types of columns. Names with a dot are left out: they may be columns or fields of a
-        struct, which is decided from the first lines.
+        """Return the declared types of columns, as name → type. Names with a dot are left out, because only the first
+        lines show whether they are columns or fields of a struct.
         """
         fraction = self.reading.fraction(self.frame.time)
         declared = {name: kind for name, kind in self.reading.declared.items() if "." not in name}
@@ -244,8 +244,8 @@ class Lines:
         return table
 
     def _with_texts_of_times(self, rows: pa.Table, data: bytes) -> pa.Table:
-        """Return ``rows``, in which times are text, if the parser has converted them to timestamps. The timestamps do
-        not say which times had an offset, so ``data`` is parsed again.
+        """Return ``rows`` with event times as text if the parser has converted them to timestamps. Timestamps do not
+        say which times had an offset, so ``data`` is parsed again.
 
         Keys that look like times become text too, unless their type is declared.
         """
@@ -346,7 +346,7 @@ class Arrivals:
 
     @property
     def unsaved(self) -> str:
-        """A text for the user: which files are read again if the rows of the last batch are lost."""
+        """A text for the user that says which files are read again if the rows of the last batch are lost."""
         return "the next run reads the last file again"
 
     def batches(self, stopped: list[int]) -> Iterator[Arrived]:
@@ -420,7 +420,7 @@ class Arrivals:
         yield Arrived(None)
 
     def _check(self, rows: pa.Table) -> None:
-        """Raise an error if one of the rows is a bad row although it could be read."""
+        """Raise an error if a row that could be read is bad: its time is too far ahead, or a measure rejects it."""
         self._check_times(rows)
         self.attempt(rows)
 

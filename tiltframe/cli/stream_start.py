@@ -46,7 +46,9 @@ class Settings:
 def sink_of(
     *, data: bytes | None, frame: TiltFrame | OrderedAggregator, store: FrameStore | None, name: str, settings: Settings
 ) -> Output | IntoStore:
-    """Return the destination of a stream. It is restored from ``data``, the saved state, unless this is None."""
+    """Return the destination of a stream, restored from ``data``, the saved state, or a new one if ``data`` equals
+    None.
+    """
     if isinstance(frame, OrderedAggregator):
         return OrderedOutput(_ordered(data, frame))
     try:
@@ -60,8 +62,8 @@ def sink_of(
 
 
 def _ordered(data: bytes | None, frame: OrderedAggregator) -> OrderedStream:
-    """Return the stream of ordered windows: a new one, or one that is restored from the saved state ``data``. If all
-    windows of the saved state were closed by --drain, the stream is new, but starts with its watermark.
+    """Return the stream of ordered windows, which is new or restored from the saved state ``data``. If --drain has
+    closed all windows of the saved state, the stream is new, but begins with the watermark of this state.
     """
     notes = {} if data is None else read_extension(data)[0]
     if data is not None and DRAINED not in notes:
@@ -86,9 +88,9 @@ def _windows(data: bytes | None, frame: TiltFrame, settings: Settings) -> OpenWi
 
 
 def _closed(data: bytes | None, store: FrameStore, stream_name: str, settings: Settings) -> ClosedWindows:
-    """Return the windows of a stream into a store. They are restored from the saved state ``data``, whose last commit
-    is repeated in case it is missing. Without ``data``, they are restored from the rows of the stream that the store
-    contains, if it has any.
+    """Return the windows of a stream into a store. They are restored from the saved state ``data``, and its last commit
+    is repeated, because the store may lack it. Without ``data``, the stream continues from the store, if this has rows
+    of the stream.
     """
     late = "true_window" if settings.late is None else settings.late
     policies: dict[str, Any] = {"emit": settings.emit or "after_close", "late": late, "max_keys": settings.max_keys}

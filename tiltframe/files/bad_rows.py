@@ -31,11 +31,13 @@ from tiltframe.files.soundness import record_pattern
 
 _BLOCK = 1 << 23  # the size of a block of a text file, in bytes
 _ROWS = 1 << 16  # the number of rows of a batch of Parquet
-_MOST_LINES = 1000  # the maximum number of lines of a quoted field; if it is longer, its closing quote is missing
+# the maximum number of lines of a quoted field; a longer field is one whose closing quote is missing
+_MOST_LINES = 1000
 _SAMPLE = 10_000  # the number of records from which types are inferred
 _LONGEST = 300  # the maximum length of a reason, in characters
 UNREADABLE = (ValueError, TypeError, OverflowError)  # the errors that a bad row may raise
-ALL_BAD = 10  # if all of at least this many rows are bad, an error is raised, because the options must be wrong
+# if a part of a file has at least this many rows and all are bad, an error is raised, because the options must be wrong
+ALL_BAD = 10
 _KINDS = (
     ("whole", re.compile(r"[+-]?[0-9]+")),
     ("number", re.compile(r"[+-]?([0-9]+\.?[0-9]*|\.[0-9]+)([eE][+-]?[0-9]+)?|(?i:nan|[+-]?inf(inity)?)")),
@@ -91,7 +93,9 @@ class BadRows:
                 ) from None
 
     def put(self, source: str, line: Line, error: Exception) -> None:
-        """Count a bad row, and append it to the file. ``source`` is the name of the file that the row comes from."""
+        """Count a bad row, and append it to the file. ``source`` is the name of the file that contains the row, and
+        ``error`` the reason why it is bad.
+        """
         self.count += 1
         if self.file is None:
             return
@@ -111,8 +115,8 @@ class BadRows:
 
 
 def reason(error: Exception) -> str:
-    """Return an error's message as the reason why a row is bad. The reason is one line, without the name of the file,
-    the line number and the advice.
+    """Return the message of an error as the reason why a row is bad: one line, without the name of the file, the number
+    of the line and the advice.
     """
     message = re.sub(r"^cannot read [^:]* as JSON lines: ", "", str(error))
     message = re.sub(r"^(cannot read )?\S*piece\.\w+(, line [0-9,]+)?(:| is) ?(in line [0-9,]+,? )?", "", message)
@@ -126,8 +130,8 @@ def sound(
     """Return the rows of the good lines, or None if all lines are bad, and a list of the bad lines with their errors.
 
     A line is bad if ``read`` or ``check`` raises an error for it. ``read`` returns the rows of lines, and ``check``
-    receives these rows. ``check`` is slower, so it is called for all good lines together. Halves of them are checked
-    only if this fails.
+    receives these rows. Because ``check`` is slow, it is first called for all good lines together, and only after an
+    error for halves of them.
     """
 
     def checked(lines: Sequence[Line]) -> Rows:
@@ -159,8 +163,8 @@ def before_first_bad(lines: Sequence[Line], read: Callable[[Sequence[Line]], obj
 
 
 def _divided(lines: Sequence[Line], read: Callable[[Sequence[Line]], object]) -> tuple[list[Line], _Bad]:
-    """Return the good lines, and the bad lines with their errors. ``read`` is called with all lines. If it raises an
-    error, the lines are halved, down to single lines.
+    """Return the good lines, and a list of the bad lines with their errors. ``read`` is called with all lines. If it
+    raises an error, the lines are halved, down to single lines.
     """
     try:
         read(lines)
@@ -217,11 +221,12 @@ def _read_whole(read: Callable[[], pa.Table], check: _Check) -> pa.Table | None:
 
 
 def _typed_batches(file: Path, columns: Sequence[str]) -> Iterator[tuple[pa.RecordBatch, Callable[[], pa.RecordBatch]]]:
-    """Yield batches of the columns ``columns`` of a file whose format has types. Each batch comes with a function that
-    reads the same rows with all columns of the file: bad rows are written with all columns.
+    """Yield batches of a file whose format has types, with the columns ``columns``. Each batch comes with a function
+    that returns the same rows with all columns of the file, in which bad rows are written.
     """
     own_reader = reader_of(file)
-    # read all columns at once: with other columns, the reader may return batches of other sizes
+    # All columns are read at once. For other columns, the reader may return batches of other sizes, whose rows would
+    # not match.
     if own_reader is not None:
         names = read_schema(own_reader, file).names
         for batch in read_batches(own_reader, file, names):
@@ -265,8 +270,8 @@ def _of_typed(source: Source, file: Path, columns: Sequence[str], check: _Check,
 
 
 def _of_text(source: Source, file: Path, columns: Sequence[str], check: _Check, folder: Path) -> Iterator[_Piece]:
-    """Yield the rows of a text file, block by block. A block consists of complete records. If it cannot be read as a
-    whole, `sound` separates its good lines from the bad ones.
+    """Yield the rows of a text file, block by block (`_Piece`). A block consists of complete records. If it cannot be
+    read as a whole, `sound` separates its good lines from the bad ones.
     """
     reading, delimiter = source.reading, delimiter_of(file, source.reading)
     piece = folder / f"piece.{kind_of(file)}"
@@ -299,8 +304,8 @@ def _of_text(source: Source, file: Path, columns: Sequence[str], check: _Check, 
 
 
 def _end_of_records(data: bytes, quoted: bool) -> int:
-    """Return the position after the last line end that is not inside quotes. If all line ends are inside quotes, return
-    the position after the last one. With ``quoted`` false, quotes have no meaning.
+    """Return the position after the last line end outside quotes, or after the last line end if all are inside quotes.
+    If ``quoted`` is false, quotes have no meaning.
     """
     last = end = data.rfind(b"\n") + 1
     quotes = data.count(b'"', 0, end) if quoted else 0
@@ -340,11 +345,12 @@ def _head(data: bytes, delimiter: str, skip_rows: int) -> bytes:
 
 
 def _records(data: bytes, number: int, delimiter: str | None, last: bool) -> tuple[list[Line], bytes]:
-    """Split bytes into records. Return the records, and the bytes of an incomplete record at the end.
+    """Split bytes into records. Return the records, and the bytes of an incomplete record at the end. ``number`` is the
+    number of the first line.
 
-    A record of CSV ends at the first line end outside quotes. If the closing quote is missing within a thousand lines,
-    or in the rest of the file if ``last`` is true, the record is only the line with the opening quote. ``number`` is
-    the number of the first line.
+    A record of CSV ends at the first line end outside quotes. If its closing quote is missing in the next thousand
+    lines, the record is only the line with the opening quote. ``last`` says that the bytes are the end of the file;
+    then the rest of the file is searched. Without a ``delimiter``, the file has JSON lines, and a record is one line.
     """
     record = re.compile(rb"[^\r\n]*+(?:\r\n|\n|\r)" if delimiter is None else record_pattern(delimiter))
     line = re.compile(rb"[^\r\n]*+(?:\r\n|\n|\r|\Z)")
@@ -363,12 +369,11 @@ def _records(data: bytes, number: int, delimiter: str | None, last: bool) -> tup
 
 
 def sample_of(file: Path, reading: ReadOptions, folder: Path) -> Path:
-    """Write a sample of a text file's first records to a file in ``folder``, from which the types of columns are
-    inferred. Return the path of the sample.
+    """Write a sample of a text file to a file in ``folder``, and return its path. Types of columns are inferred from
+    the sample in the place of the file.
 
-    For each column, the most frequent kind of value is determined, such as number or text. The sample contains the
-    records in which all values have these kinds. If there are no such records, or if the format of the file has types,
-    no sample is used and ``file`` is returned.
+    The sample has those of the first 10,000 records in which every value has the most frequent kind of its column, such
+    as number or text. If there are no such records, or if the format of the file has types, ``file`` is returned.
     """
     if has_types(file):
         return file
@@ -422,8 +427,9 @@ def _kind(value: object, delimiter: str | None) -> str:
 
 
 def open_leniently(opened: Callable[..., Source], check: Callable[[pa.Schema], None], reading: ReadOptions) -> Source:
-    """Return the source that ``opened`` returns. If this fails because of bad rows, or if event times are text because
-    of bad rows, the types are inferred from samples of the files, which `sample_of` writes.
+    """Return the source that ``opened`` returns. If it raises an error, or if event times are text, bad rows may be the
+    cause. Then ``opened`` is called again, and types are inferred from samples of the files (`sample_of`). If bad rows
+    were the cause, that source is returned.
 
     ``opened`` is `open_source` with all arguments but ``sample``. ``check`` raises an error if a schema does not fit.
     """

@@ -25,15 +25,15 @@ NO_NUMBER = ["", "NA", "N/A", "null", "NULL"]
 
 _INTEGER, _FINITE = r"[+-]?[0-9]+", r"[+-]?([0-9]+\.?[0-9]*|\.[0-9]+)([eE][+-]?[0-9]{1,4})?"
 _DECIMAL_DIGITS = 38
-# a decimal number of at most this many digits has the same digits after it is converted to a double and back
+# a decimal number with at most this number of digits has the same digits after its conversion to a double and back
 _MANY = 15
 _EXACT = 2.0**53
 _INFINITE = r"(?i)\s*[+-]?inf(inity)?\s*"
 
 
 def canonical(kind: pa.DataType) -> str | None:
-    """Return a regular expression that matches a text if it is the usual text of a value of the type ``kind``: for
-    integers ``7``, but not ``007``. Return None if the type has no such pattern.
+    """Return a regular expression for the usual texts of values of the type ``kind``: for integers it matches ``7``,
+    but not ``007``. Return None if the type has no such pattern.
     """
     if pa.types.is_integer(kind):
         return r"^(0|-?[1-9][0-9]*)$"
@@ -43,8 +43,8 @@ def canonical(kind: pa.DataType) -> str | None:
 
 
 def from_text(column: pa.Array, kind: pa.DataType, reading: ReadOptions) -> tuple[pa.Array, pa.Array]:
-    """Convert a text column to the type ``kind``. Return two arrays: the values, and the texts in the notation that
-    Arrow reads, which has a decimal point and no separators of thousands.
+    """Convert a text column to the type ``kind``. Return two arrays: the values, and their texts with a decimal point
+    and without separators of thousands, as Arrow reads them.
 
     Raise ``pa.ArrowInvalid`` if a text is not a value of the type.
     """
@@ -60,9 +60,9 @@ def from_text(column: pa.Array, kind: pa.DataType, reading: ReadOptions) -> tupl
 
 
 def plain_numbers(column: pa.Array, reading: ReadOptions) -> pa.Array:
-    """Return texts of numbers in the notation that Arrow reads: with a decimal point, and without separators of
-    thousands. If numbers have a decimal comma, the point in a text such as ``1.5`` is replaced by another character, so
-    that Arrow rejects the text.
+    """Return texts of numbers as Arrow reads them: with a decimal point, and without separators of thousands. If the
+    options declare a decimal comma, the point in a text such as ``1.5`` is replaced by another character, so that Arrow
+    rejects the text.
     """
     point, apart = re.escape(reading.point), "" if reading.thousands is None else re.escape(reading.thousands)
     grouped = rf"[0-9]{{1,3}}({apart}[0-9]{{3}})+|" if apart else ""
@@ -74,11 +74,11 @@ def plain_numbers(column: pa.Array, reading: ReadOptions) -> pa.Array:
 
 
 def check_digits(values: pa.Array, texts: pa.Array, uses: Collection[Use], lost: Callable[[str], str]) -> None:
-    """Raise ``ValueError`` if a whole number is rounded in a column of doubles. ``values`` are the doubles, and
-    ``texts`` the texts that they were read from. If ``uses`` contains `Use.ORDER`, because functions return or compare
-    the numbers, the error is raised for rounded fractions too.
+    """Raise ``ValueError`` if a whole number in ``texts`` was rounded to a double in ``values``. If ``uses`` contains
+    `Use.ORDER`, because functions return or compare the numbers, the error is raised for rounded fractions too. Columns
+    of other types are not checked.
 
-    ``lost`` returns the message of the error for the text of the rounded number.
+    ``lost`` is a function that returns the message for the text of the rounded number.
     """
     if not pa.types.is_floating(values.type):
         return
@@ -101,8 +101,8 @@ def first_rounded_whole(values: pa.Array, texts: pa.Array) -> str | None:
 
 
 def first_rounded(texts: pa.Array, values: pa.Array) -> str | None:
-    """Return the first text whose number differs from the shortest decimal number of its double. Return None if there
-    is no such text.
+    """Return the first text whose number would change: it differs from the shortest decimal number that stands for its
+    double. Return None if there is no such text.
     """
     long = pc.fill_null(pc.greater(pc.utf8_length(texts), _MANY + 1), False)
     if not pc.any(long).as_py():
@@ -143,8 +143,8 @@ def largest(values: pa.Array) -> float | None:
 
 
 def _rounds(text: str, exact: bool) -> bool:
-    """Return whether a number is beyond the range of doubles, or is a whole number that a double rounds. With
-    ``exact``, return true also for a fraction whose text differs from the shortest text of its double.
+    """Return whether the number in ``text`` is beyond the range of doubles, or is a whole number that a double rounds.
+    With ``exact``, return true also if ``text`` is a fraction and not the shortest text of its double.
     """
     if math.isinf(float(text)):
         return True
@@ -154,7 +154,7 @@ def _rounds(text: str, exact: bool) -> bool:
 
 
 def _plain_exponent(number: str) -> str:
-    """Return a number's text with a plain exponent: 1e100 for 1e+100, and 1e-7 for 1e-07."""
+    """Return the text of a number with the shortest form of its exponent: 1e100 for 1e+100, and 1e-7 for 1e-07."""
     return re.sub(r"e([+-]?)0*", lambda sign: "e-" if sign[1] == "-" else "e", number)
 
 
@@ -172,9 +172,9 @@ def lost(text: str, kind: pa.DataType, where: str, reading: ReadOptions, name: s
 
 
 def check_floats(batch: pa.RecordBatch | pa.Table, source: str, text: Callable[[], str], reading: ReadOptions) -> None:
-    """Raise ``ValueError`` if a whole number in JSON was rounded to a double, also in structs and lists. In a column of
-    only whole numbers, those beyond int64 count as rounded. ``text`` returns the JSON text of the rows, and ``source``
-    is the name of the file in messages.
+    """Raise ``ValueError`` if a whole number in JSON was rounded to a double, also inside structs and lists. If all
+    numbers of a column are whole, a number beyond int64 counts as rounded. ``text`` returns the JSON text of the rows,
+    and ``source`` is the name of the file in messages.
     """
     for name, column in zip(batch.schema.names, batch.columns, strict=True):
         _check_doubles(one_array(column), name, source=source, text=text, reading=reading)

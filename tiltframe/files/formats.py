@@ -82,8 +82,8 @@ def own_schema(
 ) -> pa.Schema:
     """Return the names and types of a file's columns.
 
-    The types in a text file are inferred from its first 16 MB. ``is_missing`` returns whether a schema lacks a needed
-    column. While it does, more lines of a JSON file are read.
+    The types in a text file are inferred from its first 16 MB. A column of JSON may first appear later: as long as
+    ``is_missing`` returns true for the schema, more lines are read.
     """
     own_reader = reader_of(file)
     if own_reader is not None:
@@ -104,8 +104,9 @@ def own_schema(
 def _later_schema(
     file: Path, reading: ReadOptions, schema: pa.Schema, is_missing: Callable[[pa.Schema], bool]
 ) -> pa.Schema:
-    """Return ``schema`` with the columns that appear in later lines of a JSON file. Lines are read until no needed
-    column is missing. A column that was null receives the type of its first values.
+    """Return ``schema`` with columns that appear only in later lines of a JSON file. Lines are read until
+    ``is_missing`` returns false for the schema, which means that no needed column is missing. A column of type null
+    receives the type of its first values.
     """
     with _json_stream(file, reading) as stream:
         left = b""
@@ -131,8 +132,8 @@ def _with_later_fields(schema: pa.Schema, later: pa.Schema) -> pa.Schema:
 
 
 def _with_grouped_numbers(reader: pacsv.CSVStreamingReader, reading: ReadOptions) -> pa.Schema:
-    """Return the schema of a CSV file, in which a column of text becomes a column of numbers if all its values in the
-    first block are numbers, with or without separators of thousands.
+    """Return the schema of a CSV file whose numbers may have separators of thousands. A column of text becomes a column
+    of numbers if all its values in the first block are numbers.
     """
     schema, first = reader.schema, reader.read_next_batch()
     for place, field in enumerate(schema):
@@ -145,8 +146,8 @@ def _with_grouped_numbers(reader: pacsv.CSVStreamingReader, reading: ReadOptions
 
 
 def first_texts(file: Path, names: Sequence[str], reading: ReadOptions) -> dict[str, pa.Array]:
-    """Return columns of the first rows of a file, by name. For a text file, a column contains the texts in the file;
-    other formats have their own types.
+    """Return columns of the first rows of a file, as name → array. For a text file, the arrays are the texts in the
+    file. Other formats have their own types.
     """
     if kind_of(file) == "csv" or kind_of(file) == "tsv":
         with open_text(file) as stream:
@@ -200,7 +201,8 @@ def read(
     own_reader = reader_of(file)
     if own_reader is not None:
         yield from read_batches(own_reader, file, columns)
-    # read in the file's own types; `_widened` of `tiltframe/files/inputs.py` casts the batches to the common types
+    # Parquet is read in its own types; `Source._widened` in `tiltframe/files/inputs.py` casts the batches to the common
+    # types.
     elif kind_of(file) == "parquet":
         data = _parquet(file, [name for name in columns if pa.types.is_dictionary(types.field(name).type)])
         yield from data.to_batches(columns=list(columns), batch_size=REDUCE_ROWS, batch_readahead=4)
@@ -219,7 +221,7 @@ def _read_csv(
 ) -> Iterator[pa.RecordBatch]:
     kinds = {name: types.field(name).type for name in columns}
     texts = {name for name, kind in kinds.items() if _comes_as_text(name, kind, _uses_of(uses, name), reading)}
-    # columns without values in the first rows, from which types were inferred
+    # columns of type null, which have no values in the rows from which types were inferred
     empty = {name for name, kind in kinds.items() if pa.types.is_null(kind)}
     schema = pa.schema(pa.field(name, pa.string() if name in texts | empty else kinds[name]) for name in columns)
     with open_text(file) as stream:
@@ -243,8 +245,8 @@ def _read_csv(
 
 
 def _check_empty(texts: pa.Array, name: str, file: Path, reading: ReadOptions) -> None:
-    """Raise `LateType` if a value of a column is not null. The column was empty in the first rows, from which its type
-    was inferred.
+    """Raise `LateType` if a column contains a value, although it was empty in the rows from which its type was
+    inferred.
     """
     values = pc.if_else(pc.is_in(texts, pa.array([*NO_NUMBER, *reading.null])), None, texts)
     if values.null_count == len(values):
@@ -271,10 +273,10 @@ def _reads_all(texts: pa.Array, kind: pa.DataType, reading: ReadOptions) -> bool
 
 
 def wider_type(file: Path, name: str, guess: pa.DataType, uses: frozenset[Use], reading: ReadOptions) -> str | None:
-    """Return the name of a wider type for a column of a CSV file whose inferred type ``guess`` does not fit all values:
-    float64 if all values are numbers, and otherwise text.
+    """Return the name of a type for all values of a column of a CSV file, if its inferred type ``guess`` fits only a
+    part: float64 if all values are numbers, and otherwise text.
 
-    Return None if the type would be text, but a function computes with the values or compares them as numbers.
+    Return None instead of text if a function computes with the values, or compares them as numbers.
     """
     if pa.types.is_integer(guess) and column_type(file, name, reading) is not None:
         return "float64"
@@ -282,8 +284,8 @@ def wider_type(file: Path, name: str, guess: pa.DataType, uses: frozenset[Use], 
 
 
 def _lost(text: str, file: Path, name: str, kind: pa.DataType, reading: ReadOptions) -> str:
-    """Return the message for a text that the inferred type ``kind`` would change. The message advises a type that
-    represents all numbers of the column, or to keep the text.
+    """Return the message for a text that the inferred type ``kind`` would change. It advises to keep the text, or to
+    declare a type that represents all numbers of the column.
     """
     exact = column_type(file, name, reading)
     return lost(text, kind, where=str(file), reading=reading, name=name, exact=exact)
@@ -312,8 +314,8 @@ def _uses_of(uses: Uses, name: str) -> frozenset[Use]:
 
 
 def _comes_as_text(name: str, kind: pa.DataType, uses: frozenset[Use], reading: ReadOptions) -> bool:
-    """Return whether a column of a CSV file must be read as text first, and then converted to its type. The reason is
-    either that its digits must be checked, or that Arrow cannot read the notation of its numbers.
+    """Return whether a column of a CSV file is read as text and then converted to its type ``kind``. This is necessary
+    to check its digits, or if Arrow cannot read the notation of its numbers.
     """
     if reading.own_numbers and is_number(kind):
         return True
@@ -335,7 +337,7 @@ def _json_type(dtype: pa.DataType) -> pa.DataType:
 
 
 def without_nothing(batch: pa.RecordBatch, nothing: Sequence[str], but: Collection[str] = ()) -> pa.RecordBatch:
-    """Return a batch in which the texts ``nothing`` are replaced by null, except in the columns ``but``."""
+    """Return a batch in which texts that occur in ``nothing`` are replaced by null, except in the columns ``but``."""
     for place, field in enumerate(batch.schema) if nothing else ():
         if pa.types.is_string(field.type) and field.name not in but:
             column = batch.column(place)

@@ -130,8 +130,8 @@ class Source:
         return replace(self, schema=schema)
 
     def batches(self, columns: Sequence[str], done: Callable[[Path], None] | None = None) -> Iterator[pa.RecordBatch]:
-        """Yield the columns ``columns`` of all rows, in at least one batch, which may be empty. ``done`` is called with
-        each file after it was read completely.
+        """Yield batches of all files with the columns ``columns``: at least one batch, which may be empty. ``done`` is
+        called with each file after its last batch.
         """
         schema = pa.schema([self.schema.field(name) for name in columns])
         yield pa.RecordBatch.from_pylist([], schema)
@@ -143,8 +143,8 @@ class Source:
     def batches_of(
         self, file: Path, columns: Sequence[str], rows: Iterable[pa.RecordBatch] | None = None
     ) -> Iterator[pa.RecordBatch]:
-        """Yield the columns ``columns`` of one file. If ``rows`` has batches of this file that were already read, they
-        are used in place of the file.
+        """Yield batches of one file with the columns ``columns``. If ``rows`` is passed, it has batches that were
+        already read from this file, and the file is not read again.
         """
         own = self.needs(columns)
         before = file.stat()
@@ -153,7 +153,8 @@ class Source:
         try:
             if rows is None:
                 _check_sound(file, self.reading)
-                late = kind_of(file) == "json"  # a column of JSON may appear first in a later row
+                # A column of JSON may be in the file although ``written``, from its first rows, lacks it.
+                late = kind_of(file) == "json"
                 present = [name for name in own.names if late or name in written.names]
                 rows = read(file, present, types=types, uses=self.uses, reading=self.reading)
             for batch in rows:
@@ -161,7 +162,7 @@ class Source:
                 for name, numbers in number_arrays(batch, self.schema, self.reading):
                     batch = versions.append_column(batch, name, numbers)
                 yield prepared(batch, columns, time=self.time, reading=self.reading, timezone=self.timezone)
-        except pa.ArrowCancelled:  # Ctrl-C interrupted Arrow
+        except pa.ArrowCancelled:  # Ctrl-C has interrupted a function of Arrow.
             raise KeyboardInterrupt from None
         except (pa.ArrowException, OSError, UnicodeError) as error:
             kinds = dict(zip(types.names, types.types, strict=True))
@@ -180,8 +181,8 @@ class Source:
         return rows_before(columns, self.schema, self.own, time=self.time, reading=self.reading)
 
     def _check_late(self, file: Path, kinds: Mapping[str, pa.DataType], error: Exception) -> None:
-        """Raise `LateType` with a wider type for the first value of a CSV file that does not fit its column's type. Do
-        nothing if the type of this column was declared, or if there is no wider type for its values.
+        """Find the first value of a CSV file that does not fit the type of its column, and raise `LateType` with a
+        wider type for the column. Do nothing if the type of the column was declared, or if no wider type is possible.
         """
         if kind_of(file) not in ("csv", "tsv") or not isinstance(error, pa.ArrowInvalid):
             return
@@ -207,9 +208,9 @@ class Source:
         return [name for name, uses in self.uses.items() if Use.KEEP in uses]
 
     def check(self, check: Callable[[pa.Schema], None]) -> None:
-        """Call ``check`` with the schema. If it raises an error that it would not raise if a column of text had
-        numbers, raise a clearer error instead: it names the first value of this column that is not a number, and its
-        line.
+        """Call ``check`` with the schema. If it raises an error, and would not do so if a certain column of text had
+        numbers, the cause is a text in this column. Then raise an error that names the first text that is not a number,
+        and its line.
         """
         try:
             check(self.schema)
@@ -223,8 +224,9 @@ class Source:
             raise
 
     def _read_as(self, file: Path, own: pa.Schema, written: pa.Schema) -> pa.Schema:
-        """Return ``own``, the schema of the needed columns, in which event times of a text file have the type in which
-        they are read: integers, decimals or text. They are converted to times later.
+        """Return the schema ``own`` with the type in which event times of a text file are read first: integers,
+        decimals or text. They are converted to times later. ``own`` contains the columns that are needed, and
+        ``written`` the types that were inferred.
         """
         at = own.get_field_index(self.time)
         if at < 0 or self.reading.time is not None or has_types(file):
@@ -352,7 +354,8 @@ def open_source(
             ) from None
     assert schema is not None
     at = schema.get_field_index(time)
-    if at >= 0 and reading.time is None and pa.types.is_null(schema.field(at).type):  # there are no rows, or no times
+    # The files have no rows, or no event times.
+    if at >= 0 and reading.time is None and pa.types.is_null(schema.field(at).type):
         schema = schema.set(at, pa.field(time, INSTANT))
     by_column = uses.among(schema.names)
     texts = {
@@ -381,9 +384,8 @@ def open_source(
 
 
 def _first_texts(file: Path, sampled: Path, names: Sequence[str], reading: ReadOptions) -> dict[str, pa.Array]:
-    """Return columns of the first rows of ``sampled``, by name, as `first_texts` does. Raise ``ValueError`` if a value
-    in a JSON file is not text. ``file`` is the file that messages name; ``sampled`` is the file itself, or a sample of
-    it.
+    """Return columns of the first rows of ``sampled``, as `first_texts` does. ``sampled`` is ``file`` itself, or a
+    sample of it; messages name ``file``. Raise ``ValueError`` if a value in a JSON file is not text.
     """
     try:
         return first_texts(sampled, names, reading)
@@ -393,8 +395,8 @@ def _first_texts(file: Path, sampled: Path, names: Sequence[str], reading: ReadO
 
 
 def _unified(schema: pa.Schema, other: pa.Schema, uses: ColumnUses) -> pa.Schema:
-    """Return the common schema of two files. A column that a measure or key uses is text if it is text in one file, and
-    numbers or booleans in the other.
+    """Return the common schema of two files. If a measure or key uses a column that is text in one file and numbers or
+    booleans in the other, the column is text.
     """
     by_column = uses.among(schema.names)
     for name in by_column.keys() & set(other.names):
@@ -406,8 +408,9 @@ def _unified(schema: pa.Schema, other: pa.Schema, uses: ColumnUses) -> pa.Schema
 
 
 def _written_as_text(file: Path, written: pa.Schema, schema: pa.Schema, uses: Uses, reading: ReadOptions) -> list[str]:
-    """Return the columns of a file whose texts must be examined before the type is chosen: columns of CSV that were
-    inferred to be numbers although their digits must be preserved, and text columns whose numbers functions read.
+    """Return the names of the columns of a file whose texts must be examined before their type is chosen. In CSV, these
+    are columns of inferred numbers or booleans whose texts are used or must be preserved. In any file, these are text
+    columns whose numbers functions read.
     """
     names = []
     for name in [name for name in uses if name in written.names]:
@@ -423,8 +426,8 @@ def _written_as_text(file: Path, written: pa.Schema, schema: pa.Schema, uses: Us
 def _with_texts(
     schema: pa.Schema, samples: Mapping[Path, Mapping[str, pa.Array]], uses: Uses, reading: ReadOptions
 ) -> pa.Schema:
-    """Return the schema, in which a column of inferred numbers or booleans becomes text if this type would change its
-    texts. ``samples`` has the first texts of such columns, as file → column → texts.
+    """Return the schema with text in the place of inferred numbers and booleans, in columns whose texts the inferred
+    type would change. ``samples`` has the first texts of such columns, as file → column → texts.
     """
     for name in dict.fromkeys(name for sample in samples.values() for name in sample):
         at = schema.get_field_index(name)
@@ -513,26 +516,26 @@ def _schema(file: Path, own: pa.Schema, time: str, uses: ColumnUses, reading: Re
         elif declared_kind is not None:
             kind = reading.typed(name, kind) if pa.types.is_list(kind) else declared_kind
         elif name in of_time and not has_types(file) and pa.types.is_temporal(kind):
-            kind = pa.string()  # the expression concatenates text
+            kind = pa.string()  # The expression for the event times reads this column as text.
         fields.append(pa.field(name, kind))
     return pa.schema(fields)
 
 
 def _is_text(kind: pa.DataType | None) -> bool:
-    """Return whether the declared type of the event times means that they are read as text, and not as integers. Return
-    False if no type was declared.
+    """Return whether event times with the declared type ``kind`` are read as text, and not as integers. Return False if
+    ``kind`` equals None, because no type was declared.
     """
     return kind is not None and not pa.types.is_integer(kind)
 
 
 def _check_sound(file: Path, reading: ReadOptions) -> None:
     if not has_types(file):
-        with suppress(OSError, pa.ArrowException):  # a damaged file raises its own error when it is read
+        with suppress(OSError, pa.ArrowException):  # A damaged file raises an error of its own when it is read.
             check_text(file, reading.encoding, delimiter_of(file, reading))
 
 
 def _passes(check: Callable[[pa.Schema], None], schema: pa.Schema, place: int) -> bool:
-    """Return whether ``check`` raises no error for a schema in which the column at index ``place`` has numbers."""
+    """Return whether ``check`` accepts the schema if the column at the index ``place`` has numbers."""
     try:
         check(schema.set(place, schema.field(place).with_type(pa.float64())))
     except (TypeError, ValueError):
@@ -541,8 +544,8 @@ def _passes(check: Callable[[pa.Schema], None], schema: pa.Schema, place: int) -
 
 
 def _explained(file: Path, error: Exception, wrong: Callable[[], ValueError | None]) -> ValueError:
-    """Return the error for a file that cannot be read. ``wrong`` returns an error that names the wrong value. If it
-    returns None, the error has the message of ``error``.
+    """Return the error for a file that cannot be read. ``wrong`` is a function that returns an error which names the
+    wrong value, or None. Without it, the error has the message of ``error``.
     """
     with suppress(pa.ArrowException, OSError, UnicodeError):
         if not has_types(file) and isinstance(error, pa.ArrowInvalid) and (explanation := wrong()):

@@ -95,11 +95,11 @@ class ArrayLines:
         return codes.tobytes()
 
     def _in_strings(self, codes: NDArray[np.uint8]) -> NDArray[np.bool_]:
-        """Return for each byte whether it is inside a string. A closing quote counts as inside, and an opening quote as
-        outside.
+        """Return a mask of the bytes that are inside a string. A closing quote counts as inside, and an opening quote
+        as outside.
         """
         places = np.arange(len(codes))
-        # for each byte, the index of the last byte up to it that is not a backslash
+        # for each byte, the index of the last byte that is not a backslash, up to this byte
         last = np.maximum.accumulate(np.where(codes != ord("\\"), places, -1))
         run = places - np.concatenate([[-1], last[:-1]]) - 1  # the number of backslashes directly before the byte
         odd = (run % 2 == 1) ^ (self._escaped & (run == places))

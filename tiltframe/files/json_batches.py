@@ -64,7 +64,8 @@ class _Blocks:
     def __init__(self, stream: pa.NativeFile, schema: pa.Schema | None, block_bytes: int) -> None:
         self._block_bytes = block_bytes
         blocks = _blocks_of_lines(stream, block_bytes)
-        self._first: pa.RecordBatch | None = self._parsed(next(blocks, b""), schema)  # empty input raises as in pyarrow
+        # For empty input, this raises the same error as pyarrow.
+        self._first: pa.RecordBatch | None = self._parsed(next(blocks, b""), schema)
         self.schema: pa.Schema = self._first.schema
         self._blocks = blocks
 

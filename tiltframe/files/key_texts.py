@@ -4,8 +4,8 @@
     2024-05-01 10:00:00         one group         two groups
     2024-05-01T10:00:00Z
 
-As timestamps, different texts may become equal. Moreover, whether a column is inferred to have timestamps depends on
-all rows of the file. A key that is computed from a time, such as ``date_trunc('day', at)``, still reads a timestamp.
+As timestamps, different texts may be equal. Moreover, the type of the column would depend on all rows of the file. A
+key that is computed from a time, such as ``date_trunc('day', at)``, still reads a timestamp.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ from tiltframe.files.read_options import ReadOptions
 
 
 def with_key_texts(schema: pa.Schema, time: str, uses: ColumnUses, reading: ReadOptions) -> pa.Schema:
-    """Return the schema of a text file, in which columns that are keys are text and not dates or times.
+    """Return the schema of a text file with text in the place of dates and times, in columns and fields that are keys.
 
     The column of event times, and columns and fields with a declared type, keep their types.
     """
@@ -35,7 +35,7 @@ def with_key_texts(schema: pa.Schema, time: str, uses: ColumnUses, reading: Read
 
 
 def _with_text(dtype: pa.DataType, path: Sequence[str]) -> pa.DataType:
-    """Return the type ``dtype``, in which the date or time at ``path`` is replaced by text. ``path`` has the names of
+    """Return the type ``dtype`` with text in the place of the date or time at ``path``. ``path`` has the names of
     nested fields, from the outside to the inside. In a list, the type of the elements is replaced.
     """
     if pa.types.is_list(dtype):

@@ -31,8 +31,8 @@ class LateType(ValueError):
 
 
 def read_widening(rows: Rows, read: Callable[[Rows], T], widened: Callable[[Rows, LateType], Rows]) -> T:
-    """Return ``read(rows)``. If it raises `LateType`, ``widened(rows, error)`` returns the same rows with a wider type,
-    and ``read`` is called with them. If the same column needs the same type a second time, the error is raised.
+    """Return ``read(rows)``. If it raises `LateType`, read again: ``widened(rows, error)`` returns the same rows with
+    the wider type. If the same column needs the same type a second time, the error is raised.
     """
     seen = set[tuple[str, str]]()
     while True:

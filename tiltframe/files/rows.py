@@ -19,8 +19,9 @@ from tiltframe.files.time_format import fractional, has_clock, has_offset, read_
 
 
 def with_time(schema: pa.Schema, time: str, reading: ReadOptions) -> pa.Schema:
-    """Return the schema of rows with their time. If an expression of ``reading`` computes the time, the column ``time``
-    of instants is added to ``schema``, or replaces the column of this name. Otherwise ``schema`` is returned unchanged.
+    """Return the schema of rows with the column ``time``. If ``reading`` has an expression for the event times, this
+    column has instants; it is added to ``schema``, or replaces the column of this name. Otherwise ``schema`` is
+    returned unchanged.
     """
     if reading.time is None:
         return schema
@@ -32,8 +33,8 @@ def with_time(schema: pa.Schema, time: str, reading: ReadOptions) -> pa.Schema:
 def rows_before(
     columns: Sequence[str], schema: pa.Schema, own: pa.Schema | None, time: str, reading: ReadOptions
 ) -> pa.Schema:
-    """Return the schema of the columns that `prepared` needs to compute ``columns``. ``own`` is the schema of the
-    files, without a time that an expression computes; None if the time is not computed.
+    """Return the schema of the columns that `prepared` needs to compute ``columns``. If an expression computes the
+    event times, ``own`` is the schema of the files without them; otherwise it equals None.
     """
     before = schema if own is None else own
     read = [text_column(name) for name in columns if name != time or reading.time is None]
@@ -50,8 +51,8 @@ def rows_before(
 def prepared(
     rows: pa.RecordBatch, columns: Sequence[str], time: str, reading: ReadOptions, timezone: str
 ) -> pa.RecordBatch:
-    """Return the columns ``columns`` of the rows that meet the condition of ``reading``. The event times are computed
-    before, if ``reading`` has an expression for them.
+    """Return the columns ``columns`` of the rows that meet the condition of ``reading``. If ``reading`` has an
+    expression for the event times, they are computed first.
     """
     if reading.time is not None:
         times = times_in(values_in(reading.time, rows, timezone), time, reading, timezone).cast(INSTANT)
@@ -64,7 +65,7 @@ def prepared(
 
 
 def times_in(column: pa.Array, time: str, reading: ReadOptions, timezone: str) -> pa.Array:
-    """Convert a column of times to an array of integers, in microseconds UTC, or of timestamps.
+    """Convert a column of times to an array: integers in microseconds UTC, or timestamps in UTC.
 
     The column has numbers in the unit that ``reading`` declares, texts in its time format, or times that
     `tiltframe.event_time.event_times` accepts. Times without a zone are in the zone ``reading.clock``. A date is the
@@ -98,5 +99,5 @@ def times_in(column: pa.Array, time: str, reading: ReadOptions, timezone: str) -
 def _since_1970(numbers: pa.Array, unit: str) -> pa.Array:
     try:
         return numbers.cast(pa.int64()).cast(pa.timestamp(unit, "UTC"))
-    except pa.ArrowInvalid:  # some numbers have a fraction
+    except pa.ArrowInvalid:  # At least one number has a fraction.
         return fractional(numbers, unit)

@@ -53,9 +53,9 @@ def check_text(file: Path, encoding: str = "utf-8", delimiter: str | None = None
 
 
 class _Quotes:
-    """A check of the quotes in a stream of CSV. Each quote must begin or end a field, or be written twice inside a
-    field. So the byte before an opening quote, and the byte after a closing one, must be a delimiter, a line end or
-    another quote.
+    """A check of the quotes in a stream of CSV. A quote is valid if it begins or ends a field, or is written twice
+    inside a field. Therefore the byte before an opening quote, and the byte after a closing one, must be a delimiter, a
+    line end or another quote.
     """
 
     def __init__(self, delimiter: str) -> None:
@@ -82,8 +82,8 @@ class _Quotes:
 
 
 def _find_unclosed(file: Path, encoding: str, delimiter: str) -> None:
-    """Raise ``ValueError``, with the line, for the first field of a file whose opening quote is not closed. Do nothing
-    if there is no such field, because `_Quotes` also rejects some quotes that Arrow reads correctly.
+    """Raise ``ValueError``, with the line, for the first field of a file whose opening quote is not closed. If there is
+    no such field, do nothing: `_Quotes` also rejects some quotes that Arrow reads correctly.
     """
     with pa.input_stream(file, compression="detect") as stream:
         data = stream.read().decode(encoding).removeprefix("\ufeff").encode()

@@ -24,7 +24,7 @@ _PARTS = {
     "p": "[aApP][mM]",
     "z": "[Zz]|[+-][0-9]{2}:?[0-9]{2}",
 }
-_LEFT_OUT = {"a": "[a-zA-Z]+", "A": "[a-zA-Z]+"}  # the day of the week is ignored
+_LEFT_OUT = {"a": "[a-zA-Z]+", "A": "[a-zA-Z]+"}  # directives for the day of the week, whose text is ignored
 _DIRECTIVES = ", ".join(f"%{sign}" for sign in (*_PARTS, *_LEFT_OUT, *_SHORT))
 
 
@@ -34,7 +34,8 @@ def check_format(text: str) -> None:
     """
     signs = _signs(_regex(text))
     has_day = "j" in signs or ("d" in signs and signs & set("mbB"))
-    is_coarse = "d" not in signs and not signs & set("HIMSf")  # such as %Y-%m, which means the first day of the month
+    # A format such as %Y-%m means the first day of the month.
+    is_coarse = "d" not in signs and not signs & set("HIMSf")
     if not ("Y" in signs or "y" in signs) or not (has_day or is_coarse):
         raise ValueError(
             f"the time format {shown(text)} does not contain the day; write a format such as %d.%m.%Y %H:%M:%S"

@@ -20,20 +20,20 @@ from tiltframe.files.digits import exact_type, first_rounded, first_rounded_whol
 from tiltframe.files.read_options import ReadOptions
 
 _NUMBERS = (pa.int64(), pa.float64())
-Sample = Mapping[str, list[pa.Array]]  # the texts of each column, one array per file
+Sample = Mapping[str, list[pa.Array]]  # column → its texts, as one array per file
 
 
 def is_guess(kind: pa.DataType) -> bool:
-    """Return whether a type is one of numbers or booleans. In a text file, the inference of such a type is only a
-    guess: it may be wrong, and different texts may have equal values.
+    """Return whether ``kind`` is a type of numbers or booleans. If it was inferred for a text file, it may be wrong,
+    and different texts may have equal values.
     """
     return is_number(kind) or bool(pa.types.is_boolean(kind))
 
 
 def stays_text(texts: Iterable[pa.Array], kind: pa.DataType, uses: frozenset[Use], reading: ReadOptions) -> bool:
-    """Return whether a column must be read as text although the type ``kind`` was inferred. The reason is that it is
-    used as text, or that its values are returned and ``kind`` would change one of its texts. ``texts`` has the first
-    texts of the column.
+    """Return whether a column is read as text although the type ``kind`` was inferred for it. The reason is that
+    functions use its texts, or return its values and ``kind`` would change one of them. ``texts`` has the first texts
+    of the column.
     """
     if Use.TEXT in uses:
         return True
@@ -48,8 +48,8 @@ def unfaithful(texts: pa.Array, kind: pa.DataType, reading: ReadOptions) -> str 
 
 
 def numbers_of(texts: Iterable[pa.Array], reading: ReadOptions, exactly: bool) -> pa.DataType | None:
-    """Return the type in which all texts can be read as numbers: int64, float64, uint64 or a decimal. Return None if a
-    text is not a number, or if all are null.
+    """Return the type in which all of ``texts`` can be read as numbers: int64, float64, uint64 or a decimal. Return
+    None if a text is not a number, or if all texts are null.
 
     float64 is returned only if it rounds no whole number and, with ``exactly``, no fraction. Otherwise the type is
     uint64 or a decimal. If the numbers need more than 38 digits, return None.
@@ -81,10 +81,11 @@ def needs_numbers(uses: frozenset[Use], is_declared: bool) -> bool:
 def find_numbers(
     schema: pa.Schema, texts: Callable[[str], Iterable[pa.Array]], uses: ColumnUses, reading: ReadOptions
 ) -> dict[str, pa.DataType]:
-    """Return, as column → type, the types of the numbers in the text columns whose numbers functions read. Columns with
-    texts that are not numbers are left out.
+    """Return the text columns whose numbers functions read, as column → type of its numbers. Columns with texts that
+    are not numbers are left out.
 
-    ``texts`` returns the first texts of a column. Raise ``ValueError`` for the same reasons as `check_shared`.
+    ``texts`` is a function that returns the first texts of a column. Raise ``ValueError`` for the same reasons as
+    `check_shared`.
     """
     number_types = {}
     names = [name for name in schema.names if schema.names.count(name) == 1]
@@ -141,8 +142,8 @@ def read_numbers(texts: pa.Array, kind: pa.DataType, name: str, reading: ReadOpt
 
 
 def check_shared(uses: ColumnUses, names: Iterable[str], reading: ReadOptions) -> None:
-    """Raise ``ValueError`` if two measures share a state, and one reads the texts of a column while the other reads its
-    numbers.
+    """Raise ``ValueError`` if two measures share a state although one reads a column in ``names`` as text, and the
+    other as numbers.
     """
     for name in names:
         if measures := uses.conflict(name):

@@ -36,9 +36,9 @@ _NAMES |= {"struct<>": "object", "list<item: null>": "array"}
 def wrong_value(
     file: Path, types: Mapping[str, pa.DataType], reading: ReadOptions, keys: Collection[str] = ()
 ) -> ValueError | None:
-    """Return the error for the first value of a text file that does not fit its column's type, or None if all values
-    fit. ``types`` maps columns to types. For a column of CSV in ``keys``, the message advises to read the column as
-    text.
+    """Return the error for the first value of a text file that does not fit the type of its column, or None if all
+    values fit. ``types`` maps columns to types. For columns of CSV in ``keys``, the message advises to read the column
+    as text.
     """
     if kind_of(file) == "json":
         return _in_json(file, types, reading)
@@ -80,8 +80,9 @@ def _numbers_after(file: Path, name: str, reading: ReadOptions, removed: Sequenc
 
 
 def wrong_form(file: Path, error: Exception, reading: ReadOptions) -> ValueError | None:
-    """Return an error that explains why Arrow rejected a text file with ``error``. It names the first wrong line of
-    JSON, or the delimiter in a CSV header that differs from the expected one. Return None if neither is the reason.
+    """Return an error that says why Arrow has rejected a text file with ``error``. For JSON, it names the first line
+    that is wrong. For CSV, it names the character that seems to separate the fields, if it is another one than
+    expected. Otherwise return None.
     """
     if assumed := delimiter_of(file, reading):
         with open_text(file) as stream:
@@ -103,9 +104,9 @@ def wrong_form(file: Path, error: Exception, reading: ReadOptions) -> ValueError
 def first_unread(
     file: Path, read: Mapping[str, Callable[[pa.Array], object]], reading: ReadOptions
 ) -> tuple[int, str, str | None] | None:
-    """Return the line, the column and the text of the first value of a CSV file that cannot be read, or None if all can
-    be read. ``read`` maps columns to functions of an array of texts; each raises an error if one of the texts cannot be
-    read.
+    """Return the first value of a CSV file that cannot be read, as its line, its column and its text, or None if all
+    can be read. ``read`` maps each column to a function, which receives an array of texts and raises an error if it
+    cannot read one of them.
     """
     row = 0
     texts = pa.schema([(name, pa.string()) for name in read])
@@ -152,15 +153,15 @@ def _first(column: pa.Array, read: Callable[[pa.Array], object]) -> int | None:
 
 
 def _line_of(file: Path, row: int, reading: ReadOptions) -> int:
-    """Return the number of the line, from 1, in which a row of a CSV file begins. ``row`` counts from 0 after the
-    header, without empty lines.
+    """Return the number of the line in which a row of a CSV file begins, counted from 1. ``row`` is the index of the
+    row: 0 is the first one after the header. Empty lines are not rows.
     """
     with open_text(file) as stream:
         lines = io.TextIOWrapper(stream, reading.encoding, newline="")
         for _ in range(reading.skip_rows):
             next(lines)
         rows = csv.reader(lines, delimiter=str(delimiter_of(file, reading)))
-        before, seen = 0, -1  # the first row is the header
+        before, seen = 0, -1  # -1 stands for the header, which is the first row
         for fields in rows:
             if fields:
                 if seen == row:
@@ -175,9 +176,9 @@ def _named(kind: pa.DataType) -> str:
 
 
 def _advice(text: str, name: str, reading: ReadOptions, share: Callable[[Sequence[str]], float]) -> str:
-    """Return advice how to read a column that contains ``text``, which is not a number. The advice is an option, or an
-    expression in place of the column. ``share`` returns the fraction, from 0 to 1, of the column's texts that are
-    numbers after the characters that it receives are removed.
+    """Return advice on reading a column with ``text``, which is not a number: an option, or an expression in the place
+    of the column. ``share`` is a function of characters. It returns the fraction, from 0 to 1, of the column's texts
+    that are numbers without these characters.
     """
     bare = text.strip()
     grouped = _GROUPED.fullmatch(bare)
@@ -195,12 +196,12 @@ def _advice(text: str, name: str, reading: ReadOptions, share: Callable[[Sequenc
 
 
 def _number_of_text(bare: str, name: str, share: Callable[[Sequence[str]], float]) -> str:
-    """Return, as a part of the advice, an expression that reads as many numbers as possible from a text column.
-    ``bare`` is a value of the column that is not a number.
+    """Return a part of the advice: an expression that converts the texts of the column ``name`` to numbers, as many as
+    possible. ``bare`` is a value of the column that is not a number, and ``share`` is that of `_advice`.
     """
     signs = list(dict.fromkeys(re.findall(r"[^0-9.+eE-]", bare)))
     plain = share(())
-    is_rare = plain >= _MOSTLY  # most values are numbers
+    is_rare = plain >= _MOSTLY  # Values that are not numbers are rare.
     if not is_rare and re.search("[0-9]", bare) and 0 < len(signs) <= _MOST_SIGNS and share(signs) > plain:
         text = name
         for sign in signs:

@@ -45,8 +45,8 @@ class Question:
 
 @dataclass(frozen=True)
 class _Begun:
-    """An answer whose first bytes, ``body``, have been computed. ``remaining`` yields the other bytes; it is None if
-    there are no more.
+    """An answer whose first bytes, ``body``, have been computed. ``remaining`` yields the other bytes, and equals None
+    if ``body`` is the complete answer.
     """
 
     headers: Mapping[str, str]

@@ -42,7 +42,7 @@ Scalar: TypeAlias = Floats  # shape (moments,)
 
 @dataclass(frozen=True)
 class Vector:
-    """Numbers by series and moment. ``values``, and the mask ``present`` of those that exist, have the shape (series,
+    """Numbers by series and moment. ``values``, and ``present``, the mask of existing values, have the shape (series,
     moments). ``series`` has the labels of each series; no two are equal.
     """
 

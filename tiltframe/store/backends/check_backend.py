@@ -445,8 +445,8 @@ def _check_together(tried: _Tried) -> None:
 
 
 def _check_guarded_together(tried: _Tried) -> None:
-    """Check concurrent commits, each of which adds a part and replaces the same record by the same text. Only one of
-    them may succeed.
+    """Check concurrent commits that all add a part and replace the same record by the same text. Only one of them may
+    succeed.
     """
     tried.add(_states([0]), guard="{}")
     seen = tried.snapshot("guard")

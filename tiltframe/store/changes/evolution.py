@@ -177,7 +177,7 @@ def evolved_states(manifest: Manifest, frame: TiltFrame) -> tuple[StateColumn, .
 
 def _state_type(column: StateColumn, rows: pa.Schema | None) -> pa.DataType:
     """Return the type of a new column of states for rows with the schema ``rows``. Raise an error if the types in
-    ``rows`` do not fit the measure, or if the measure has input columns and ``rows`` is None.
+    ``rows`` do not fit the measure, or if the measure has input columns and ``rows`` equals None.
     """
     measure = column.measure
     if rows is None and measure.inputs:

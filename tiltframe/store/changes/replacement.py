@@ -198,8 +198,7 @@ def check_whole(span: Range, frame: TiltFrame) -> Range:
 
 def _check_held(manifest: Manifest, snapshot: Snapshot, span: Range, anew: bool) -> None:
     """Raise ``ValueError`` if the coarser windows of a range cannot be derived because some of their finer windows have
-    expired. ``anew`` says that the finest windows in the range are replaced by new ones; then only the finer windows
-    outside the range are needed.
+    expired. If the finest windows in the range are replaced too, only the finer windows outside the range are needed.
     """
     levels = manifest.frame.levels
     for fine, coarse in pairwise(levels):

@@ -95,8 +95,8 @@ class Retraction:
 
 class Retracted(NamedTuple):
     """The states to subtract, as two functions. ``starts(level)`` returns the starts of their windows of a level, in
-    microseconds UTC, in ascending order. ``rows(level, range)`` returns the merged states of those windows of a level
-    that start in a range.
+    microseconds UTC, in ascending order. ``rows(level, range)`` returns the merged states of a level whose windows
+    start in a range.
     """
 
     starts: Callable[[TimeWindow], NDArray[np.int64]]
@@ -119,7 +119,7 @@ def retract_states(commit: Commit, states: pa.Table) -> bool:
 
 
 def _retract(commit: Commit, retracted: Retracted, digests: Sequence[Digest]) -> bool:
-    """Subtract states in a transaction that rewrites, on all levels, the parts with windows of these states. Return
+    """Subtract states in a transaction. On all levels, it rewrites the parts that contain windows to change. Return
     whether the commit is new.
     """
 

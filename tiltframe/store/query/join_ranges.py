@@ -193,8 +193,8 @@ def _of_united_ranges(join: Join, per: Any, numbers: Positions, low: Positions, 
 def _of_distinct_ranges(
     join: Join, per: Any, numbers: Positions, low: Positions, high: Positions
 ) -> Iterator[RowRanges]:
-    """Yield one query for each distinct range, together with the rows that have this range. All results of the query
-    belong to each of these rows.
+    """Yield one query for each distinct range, together with the rows that have this range. Each row gets all results
+    of its query.
     """
     if not len(numbers):
         return

@@ -21,7 +21,7 @@ _LOG = "_delta_log"
 
 def vacuum_table(table: DeltaTable, folder: fs.FileSystem, older_than: float) -> Vacuumed:
     """Delete files that were removed from a table, or were written but not committed, at least ``older_than`` seconds
-    ago. Return the number of deleted files, and of those that were removed or written more recently.
+    ago. Return the number of deleted files, and the number of files that were removed or written later.
     """
     cutoff = time.time() - older_than
     removed = _removal_times(folder, table.version(), cutoff)
