@@ -100,7 +100,7 @@ def to_record(
     ``ranges`` maps them to the ranges of their windows.
 
     ``sources`` is passed if windows are replaced by those of these files. Then the earlier versions of the files in
-    ``came`` are marked as replaced, except a version that has the same bytes as a file in ``sources``.
+    ``came`` are marked as replaced, except a version with the same bytes as a file in ``sources``.
     """
     recorded: dict[str, Any] = {}
     replacing: dict[str, Any] = {}

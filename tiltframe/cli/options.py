@@ -155,7 +155,7 @@ def read_bad_rows(text: str, once: bool = True) -> BadRows | None:
 
 
 class Typed(ReadOptions):
-    """`ReadOptions` from the command line. Messages write an option in the form of the command line, ``--delimiter``."""
+    """`ReadOptions` of the command line. Messages write an option as on the command line, such as ``--delimiter``."""
 
     def say(self, name: str, kind: str) -> str:
         name, kind = (quote(text if len(text) <= 80 else f"{text[:80]}…") for text in (name, kind))
