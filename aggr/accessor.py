@@ -112,8 +112,9 @@ def accessor_methods(function: type[Function]) -> dict[str, AccessorMethod]:
 
 
 def _accessor_method(function: type[Function], method: Any, result_type: pa.DataType) -> AccessorMethod:
-    """Return the description of an accessor; raises ``ValueError`` for a reserved name, or for more than one parameter
-    after the states.
+    """Return the description of the accessor ``method`` of ``function``, which returns values of ``result_type``.
+
+    Raise ``ValueError`` for a reserved name, or for more than one parameter after the states.
     """
     name = method.__name__
     if name in _RESERVED_NAMES:

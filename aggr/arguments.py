@@ -97,7 +97,7 @@ def checked_names(value: object, what: str, elements: str = "names") -> tuple[st
     """Return a list of unique names as a tuple.
 
     Raises ``ValueError`` for other values, for a name that occurs twice, and for a string, which is not read as a list
-    of its letters.
+    of its letters. The message calls the value ``what``, and its elements ``elements``.
     """
     unique_names: dict[str, None] = {}  # as a dict, because it keeps the order and finds names quickly
     for name in checked_list(value, what, elements):
@@ -112,8 +112,10 @@ def checked_names(value: object, what: str, elements: str = "names") -> tuple[st
 
 
 def checked_list(value: object, what: str, elements: str) -> Iterable[Any]:
-    """Return a value unchanged if it is iterable in a defined order. Raises ``ValueError`` for other values, such as a
-    set, a dict or a string.
+    """Return a value unchanged if it is iterable in a defined order.
+
+    Raises ``ValueError`` for other values, such as a set, a dict or a string. The message calls the value
+    ``what``, and its elements ``elements``.
     """
     if isinstance(value, str) and value:
         raise ValueError(f"{what} must be a list of {elements}; got {shown(value)}: write [{shown(value)}]")
@@ -124,8 +126,10 @@ def checked_list(value: object, what: str, elements: str) -> Iterable[Any]:
 
 
 def checked_whole(value: object, what: str, low: int = 0, high: int = 2**63 - 1) -> int:
-    """Return a whole number as an int. Raises ``ValueError`` for other values, and for numbers outside [``low``,
-    ``high``].
+    """Return a whole number as an int.
+
+    Raises ``ValueError`` for other values, and for numbers below ``low`` or above ``high``. The message calls the
+    value ``what``.
     """
     if not is_whole(value) or not low <= int(value) <= high:  # type: ignore[call-overload]
         bounds = f"of at least {low}" if high == 2**63 - 1 else f"from {low} to {high:,}"
@@ -134,14 +138,20 @@ def checked_whole(value: object, what: str, low: int = 0, high: int = 2**63 - 1)
 
 
 def checked_truth(value: object, what: str) -> bool:
-    """Return a boolean as a bool; raises ``ValueError`` for other values, including numbers."""
+    """Return a boolean as a bool; raises ``ValueError`` for other values, including numbers.
+
+    The message calls the value ``what``.
+    """
     if not isinstance(value, bool | np.bool_):
         raise ValueError(f"{what} must be True or False; got {shown(value)}")
     return bool(value)
 
 
 def checked_type(value: object, dtype: type[T], what: str, hint: str = "") -> T:
-    """Return a value unchanged if it is an instance of ``dtype``; otherwise raises ``ValueError``."""
+    """Return a value unchanged if it is an instance of the class ``dtype``; otherwise raises ``ValueError``.
+
+    The message calls the value ``what``. ``hint`` is added after the name of the class.
+    """
     if not isinstance(value, dtype):
         name = "pyarrow." * dtype.__module__.startswith("pyarrow") + dtype.__name__
         raise ValueError(f"{what} must be a {name}{hint}; got {shown(value)}")
@@ -149,7 +159,10 @@ def checked_type(value: object, dtype: type[T], what: str, hint: str = "") -> T:
 
 
 def checked_mapping(value: object, what: str, entries: str) -> Mapping[Any, Any]:
-    """Return a mapping unchanged; raises ``ValueError`` for other values."""
+    """Return a mapping unchanged; raises ``ValueError`` for other values.
+
+    The message calls the value ``what``, and its entries ``entries``.
+    """
     if not isinstance(value, Mapping):
         raise ValueError(f"{what} must be a dict of {entries}; got {shown(value)}")
     return value

@@ -46,8 +46,9 @@ def _as_number(quantile: Any) -> Any:
 
 
 def record(quantiles: tuple[float, ...], results: list[pa.Array], dtype: pa.DataType) -> pa.Array:
-    """Return a struct column with one field per quantile. The fields are named by the shortest texts of the quantiles:
-    ``0.5``, ``0.99``, ``1``.
+    """Return a struct column with one field of type ``dtype`` per quantile. ``results`` has a column per quantile.
+
+    The fields are named by the shortest texts of the quantiles: ``0.5``, ``0.99``, ``1``.
     """
     return pa.StructArray.from_arrays(results, fields=[pa.field(label(q), dtype) for q in quantiles])
 

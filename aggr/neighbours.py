@@ -52,8 +52,9 @@ class Neighbours:
 
 
 def _points_before(keys: Ids, times: Instants, edge_keys: Ids, edges: Instants) -> Instants:
-    """Return the position of each edge among the points, in the order of key and time: the number of points that come
-    before it.
+    """Return the number of points that come before each edge in the order of key and time, shape (edges,).
+
+    Points have the keys ``keys`` and the times ``times``, and edges the keys ``edge_keys`` and the times ``edges``.
     """
     kind = np.repeat([0, 1], [len(edges), len(times)])  # an edge comes before a point with the same time
     order = np.lexsort((kind, np.append(edges, times), np.append(edge_keys, keys)))

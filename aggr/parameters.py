@@ -33,7 +33,9 @@ _TEXTS: dict[str, tuple[type, Any, Any]] = {
 
 
 def repeated(name: str, value: Any, dtype: pa.DataType, n: int) -> pa.Array:
-    """Return a parameter as a column of its type with ``n`` rows; raises ``TypeError`` for a value of another type.
+    """Return the value of the parameter ``name`` as a column of the type ``dtype`` with ``n`` equal rows.
+
+    Raises ``TypeError`` for a value of another type.
 
     >>> repeated("edges", (1.0, 2.0), pa.list_(pa.float64()), 2).to_pylist()
     [[1.0, 2.0], [1.0, 2.0]]
@@ -46,9 +48,10 @@ def repeated(name: str, value: Any, dtype: pa.DataType, n: int) -> pa.Array:
 
 
 def distinct(name: str, column: pa.Array, dtype: pa.DataType) -> pa.Array:
-    """Return the distinct values of a parameter in a column of states. If there are several, at least two are returned.
+    """Return the distinct values of the parameter ``name`` in ``column``, a field of states.
 
-    Raises ``ValueError`` for a column that does not have the parameter's type.
+    If there are several, at least two of them are returned. Raises ``ValueError`` for a column that cannot be cast to
+    ``dtype``, the type of the parameter.
 
     >>> distinct("edges", pa.array([[1], [1], [2]]), pa.list_(pa.int8())).to_pylist()
     [[1], [2]]
@@ -109,8 +112,10 @@ def read(value: Any) -> Any:
 
 
 def typed(name: str, value: Any, dtype: pa.DataType) -> Any:
-    """Return the decimal, time or duration (``'90s'``) that a text represents, also within lists and structs. Other
-    values, and texts of other types, are returned unchanged.
+    """Return the decimal, time or duration (``'90s'``) that a text represents, also within lists and structs.
+
+    ``name`` and ``dtype`` are the name and the type of the parameter. Values that are not text, and texts for other
+    types, are returned unchanged. Raises ``ValueError`` for a text that is not a value of the type.
 
     >>> typed("widths", ["0.5", "2"], pa.list_(pa.decimal128(4, 1)))
     (Decimal('0.5'), Decimal('2.0'))

@@ -242,7 +242,10 @@ def _check_versions(state: Layout, versions: pa.Array, reader: str) -> None:
 
 
 def _check_parameter(reader: str, name: str, column: pa.Array, expected: pa.Array) -> None:
-    """Raise ``ValueError`` for states whose parameter differs from ``expected``, an array with one row."""
+    """Raise ``ValueError`` for states whose parameter ``name`` differs from ``expected``, an array with one row.
+
+    ``column`` has the parameter of each state, and ``reader`` is the name of the function in the message.
+    """
     if is_constant(column, expected):
         return
     try:

@@ -92,10 +92,10 @@ def _mixed(total: np.uint64, word: np.uint64, first: np.uint64, second: np.uint6
 def _with_hashes(
     totals: Words, hashes: Words, first: np.uint64, second: np.uint64, third: np.uint64, fourth: np.uint64
 ) -> Words:
-    """Mix the hashes of a column into ``totals``, the hashes of rows. All have the shape (2, rows).
+    """Mix the hashes of a column into ``totals``, the hashes of rows, and return the new hashes of rows.
 
-    ``first`` and ``second`` are the multipliers of the first word of a hash, ``third`` and ``fourth`` those of the
-    second.
+    All have the shape (2, rows). ``first`` and ``second`` are the multipliers of the first word of a hash, ``third``
+    and ``fourth`` those of the second word.
     """
     mixed = np.empty((2, totals.shape[1]), np.uint64)
     for row in range(totals.shape[1]):
@@ -108,8 +108,10 @@ def _with_hashes(
 def _with_pieces(
     totals: Words, pieces: Words, first: np.uint64, second: np.uint64, third: np.uint64, fourth: np.uint64
 ) -> Words:
-    """Hash values that consist of 64-bit pieces, shape (rows, pieces), and mix these hashes into ``totals``, the hashes
-    of rows. The multipliers are those of `_with_hashes`.
+    """Hash values that consist of 64-bit pieces, shape (rows, pieces), and mix these hashes into ``totals``.
+
+    ``totals`` are the hashes of rows, and the result their new hashes, each of shape (2, rows). The other parameters
+    are the multipliers of `_with_hashes`.
     """
     mixed = np.empty((2, len(pieces)), np.uint64)
     for row in range(len(pieces)):
@@ -124,7 +126,10 @@ def _with_pieces(
 
 @compiled
 def _of_pieces(pieces: Words, first: np.uint64, second: np.uint64, third: np.uint64, fourth: np.uint64) -> Words:
-    """Return the hashes, shape (2, rows), of values that consist of 64-bit pieces, shape (rows, pieces)."""
+    """Return the hashes, shape (2, rows), of values that consist of 64-bit pieces, shape (rows, pieces).
+
+    The other parameters are the multipliers of `_with_hashes`.
+    """
     hashes = np.empty((2, len(pieces)), np.uint64)
     for row in range(len(pieces)):
         first_hash, second_hash = np.uint64(0), np.uint64(0)
@@ -209,10 +214,11 @@ def _chained(
     first_prime: np.uint64,
     second_prime: np.uint64,
 ) -> Words:
-    """Hash the elements of each row by FNV-1a: exclusive or with each element, then multiply by a prime. Return the
-    hashes, shape (2, rows).
+    """Hash the elements of each row by FNV-1a: exclusive or with each element, then multiply by a prime.
 
-    Both lanes are computed in one loop, because the multiplications of one lane wait for each other.
+    Return the hashes, shape (2, rows). Each of the two lanes has its own elements, basis and prime. ``lengths`` has the
+    number of elements of each row. Both lanes are computed in one loop, because each multiplication of a lane needs the
+    result of the one before it; the processor computes the other lane in the meantime.
     """
     hashes = np.empty((2, len(lengths)), np.uint64)
     at = np.uint64(0)

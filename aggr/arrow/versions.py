@@ -77,7 +77,9 @@ def to_fixed_size_binary(values: pa.Array, dtype: pa.DataType) -> pa.Array:
 
 
 def set_column(rows: Rows, place: int, name: str, values: pa.Array) -> Rows:
-    """Return rows in which the column at ``place`` is replaced. Batches of pyarrow 14 lack the method ``set_column``.
+    """Return rows in which the column at index ``place`` is replaced by ``values``, under the name ``name``.
+
+    Batches of pyarrow 14 lack the method ``set_column``.
 
     >>> set_column(pa.RecordBatch.from_pydict({"a": [1], "b": [2]}), 1, "c", pa.array([3])).to_pylist()
     [{'a': 1, 'c': 3}]
@@ -92,7 +94,9 @@ def set_column(rows: Rows, place: int, name: str, values: pa.Array) -> Rows:
 
 
 def append_column(rows: Rows, field: str | pa.Field, values: pa.Array) -> Rows:
-    """Return rows with a further column. Batches of pyarrow 14 lack the method ``append_column``.
+    """Return rows with ``values`` as a further column, which comes last. ``field`` is its name, or its field.
+
+    Batches of pyarrow 14 lack the method ``append_column``.
 
     >>> append_column(pa.RecordBatch.from_pydict({"a": [1]}), "b", pa.array([2])).to_pylist()
     [{'a': 1, 'b': 2}]

@@ -131,7 +131,10 @@ def _candidates(values: Floats) -> list[pa.Array]:
 def _first_accepted(
     name: str, candidates: Sequence[pa.Array], columns: dict[str, pa.Array], measures: Sequence[Measure]
 ) -> pa.Array:
-    """Return the first candidate column that is accepted by all measures that read the column ``name``."""
+    """Return the first of ``candidates`` that all measures accept as the column ``name``, if they read this column.
+
+    ``columns`` contains the other columns of the table. Raise ``ValueError`` if all candidates are rejected.
+    """
     refusal: Exception = ValueError("")
     for candidate in candidates:
         schema = pa.schema([(n, (candidate if n == name else column).type) for n, column in columns.items()])

@@ -70,8 +70,10 @@ def _draw_shuffled(report: Report, axes: Any) -> None:
 
 
 def _draw_lines(axes: Any, points: Sequence[tuple[str, int, float, bool]], label: str) -> None:
-    """Draw one line per name over the number of groups. A point is a name, a number of groups, a figure, and whether
-    the name is that of a peer, whose lines are dashed.
+    """Draw one line per name over the number of groups. ``label`` is the label of the vertical axis.
+
+    A point is a tuple: the name of its line, a number of groups, a figure, and whether the name is that of a peer. The
+    lines of peers are dashed.
     """
     for place, name in enumerate(dict.fromkeys(name for name, *_ in points)):
         line = sorted((groups, figure) for other, groups, figure, _ in points if other == name)

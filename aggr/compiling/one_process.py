@@ -41,8 +41,8 @@ else:
 
 
 class _Turn:
-    """The lock that this process has while it compiles. A process has at most one lock, so that two processes cannot
-    wait for each other's.
+    """The lock that this process has while it compiles. A process has at most one lock at a time. Two processes can
+    therefore not wait for a lock of each other.
 
     All methods run under numba's own lock, which lets only one thread of a process compile at a time.
     """
@@ -74,7 +74,7 @@ class _Turn:
             os.close(file)  # unlocks
 
     def forget(self) -> None:
-        """Begin without a lock and without compilations, in a process that was forked: both belong to its parent."""
+        """Reset the state in a forked process: it has no lock, and does not compile, even if its parent does."""
         self.depth, self.file = 0, None
 
 

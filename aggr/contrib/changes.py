@@ -69,8 +69,9 @@ def steps_of(series: Series, at: Ids, counter: bool) -> Floats:
 
 
 def count_falls(series: Series, first: Whole, until: Whole) -> Whole:
-    """Return the number of falls in each group: points from ``first`` to before ``until``, except the first one, whose
-    value is smaller than the value before.
+    """Return the number of falls in each group, shape (n,). A fall is a value that is smaller than the value before.
+
+    ``first[group]`` to before ``until[group]`` are the indices of the group's points. The first point is not a fall.
     """
     falls = _falls_within(series, first, until)
     counts: Whole = np.bincount(series.groups.ids[falls], minlength=len(first))
@@ -78,9 +79,7 @@ def count_falls(series: Series, first: Whole, until: Whole) -> Whole:
 
 
 def _falls_within(series: Series, first: Whole, until: Whole) -> Ids:
-    """Return the indices of the points from ``first`` to before ``until`` of their group, except the first one, whose
-    value is smaller than the value before.
-    """
+    """Return the indices of the points whose value is smaller than the value before, in the groups of `count_falls`."""
     values = series.floats if pa.types.is_floating(series.values.type) else _order_of(series)
     fallen: Flags = np.zeros(len(values), np.bool_)
     fallen[1:] = values[1:] < values[:-1]

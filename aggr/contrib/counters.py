@@ -107,11 +107,11 @@ class Increase(SeriesFunction):
     def _extrapolate_seconds(
         self, series: Series, increases: Floats, sampled: Floats, to_start: Floats, to_end: Floats
     ) -> Floats:
-        """Return the seconds to which the increase of each group is extrapolated. The order of operations is that of
-        Prometheus.
+        """Return the length of time to which the increase of each group is extrapolated, in seconds, shape (n,).
 
-        ``sampled`` are the seconds from the first point to the last, ``to_start`` and ``to_end`` those from there to
-        the edges of the window.
+        ``sampled`` has the seconds from the first point of a group to its last. ``to_start`` has the seconds from the
+        start of the window to the first point, and ``to_end`` those from the last point to the end of the window. The
+        operations and their order are those of Prometheus, so that results have the same bits.
         """
         values, _ = series.at_ends(series.floats)
         if self.counter:  # a counter is never below 0

@@ -121,8 +121,9 @@ class Cells:
         return cls(newest, is_recent, Groups.of(ids, groups.n * _SPANS))
 
     def listed(self, special: pa.Array, weights: pa.Array, products: pa.Array) -> pa.ListArray:
-        """Return a list of spans for each group, without spans that have no rows. Each parameter has one entry per
-        cell.
+        """Return a list of spans for each group, without spans that have no rows.
+
+        ``special``, ``weights`` and ``products`` have the flags, Σw and Σwx of each cell.
         """
         filled = self.groups.counts() > 0
         spans = np.repeat(self.newest, _SPANS) - np.tile(np.arange(_SPANS)[::-1], len(self.newest))
@@ -286,8 +287,9 @@ class DecayedSum(Function):
         return results if self.name == "decayed_count" else with_special(results, special)
 
     def _result(self, weights: ExactNumbers, products: ExactNumbers, now: ExactNumbers) -> Floats:
-        """Compute one number per state from Σw, Σwx and ``now``, the weight that a row at the time
-        of the result has.
+        """Compute one number per state, shape (n,), from Σw (``weights``) and Σwx (``products``).
+
+        ``now`` is the weight of a row whose event time is the time of the result.
         """
         return products.over(now)
 

@@ -61,7 +61,8 @@ class ExponentialState(SketchState):
     max_buckets: int
 
     name = "exponential"
-    versions = (1, 2)  # in version 1, ``sum`` of decimals was the sum of their nearest doubles; now it is exact
+    # in version 1, the field ``sum`` of decimals was the sum of their nearest doubles; in version 2 it is the exact sum
+    versions = (1, 2)
     merges_by_field = False
     parameters: ClassVar[Mapping[str, pa.DataType]] = {"scale": pa.int8(), "max_buckets": pa.int32()}
 
@@ -208,7 +209,11 @@ def _scales_of(states: pa.StructArray) -> Whole:
 
 
 def _key_ranges(column: pa.StructArray, shifts: Whole, groups: Groups) -> tuple[Whole, Whole]:
-    """Return the lowest and the highest key of the buckets of each group, shifted left to the finest scale."""
+    """Return the lowest and the highest key of the buckets of each group, each of shape (groups.n,).
+
+    ``column`` contains histograms, and ``groups`` the group of each. Keys are shifted to the left by ``shifts[row]``
+    bits, which gives the first key of the bucket at the finest scale. For a group without buckets, low is above high.
+    """
     low, high = np.full(groups.n, FAR << 1), np.full(groups.n, -FAR << 1)
     has_buckets = column.field("total").to_numpy() > 0
     low_keys, high_keys = (column.field(end).to_numpy().astype(np.int64) << shifts for end in ("low", "high"))

@@ -55,8 +55,10 @@ class Candidates(Field):
     max_values: int
 
     def keep_candidates(self, values: pa.Array, hashes: Whole, groups: Groups) -> pa.ListArray:
-        """Return a list for each group: its ``max_values`` different values with the smallest hashes, and these hashes.
-        A first pass reads only rows with small hashes. If a group then has too few values, all rows are read.
+        """Return a list of pairs of hash and value for each group: its different values with the smallest hashes.
+
+        A list has ``max_values`` pairs, or fewer if the group has fewer different values. A first pass reads only rows
+        with small hashes, which is faster. If a group then has too few values, all rows are read.
         """
         shares = np.minimum(_NEAR * self.max_values / np.maximum(groups.counts(), 1), 1.0)
         near = hashes >> 1 < (shares * 2.0**62).astype(np.int64)[groups.ids]
@@ -241,7 +243,10 @@ class Frequent(Function):
         return pa.StructArray.from_arrays(list(columns.values()), names=list(columns))
 
     def _bounds(self, cells: pa.StructArray, values: pa.Array, owners: Groups) -> Whole:
-        """Return an upper bound of the count of each value: the smallest count among its cells."""
+        """Return an upper bound of the count of each value, shape (values,): the smallest count among its cells.
+
+        ``cells`` has the cells of all states, and ``owners`` the state of each value.
+        """
         self.own_state.cells.check(cells)
         counted = Histograms.from_arrow(cells)
         size = _LINES * self.own_state.width

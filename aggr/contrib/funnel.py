@@ -84,8 +84,9 @@ class Funnel(SeriesFunction):
 def _steps_reached(times: Whole, steps: Whole, offsets: Whole, count: int, within: int) -> Whole:
     """Return the number of steps that each group reaches.
 
-    ``steps`` has the number of the step of each event. The loop stores, for each step, the latest start of a funnel
-    that has reached this step.
+    ``times`` and ``steps`` have the time of each event, and the number of its step, from 0 to ``count - 1``; other
+    events have another number. The events of a group are those from ``offsets[group]`` to before ``offsets[group +
+    1]``. ``starts[step]`` in the loop is the latest time of the first step from which this step was reached in time.
     """
     n = len(offsets) - 1
     reached, starts = np.zeros(n, np.int64), np.zeros(count, np.int64)

@@ -179,8 +179,9 @@ def _trapezoids(series: Series, points: np.ndarray, special: np.ndarray) -> tupl
     """Return two exact numbers for each group: 2n times the area under the line between two consecutive points, and n,
     the microseconds between them.
 
-    Only the area within the window counts. ``points`` is the index of the first of the two points, or -1. From value a
-    at time 0 to value b at n, the area between l and h is (h - l) · (a·(2n - l - h) + b·(l + h)) / 2n.
+    Only the area within the window counts. ``points`` has the index of the first of the two points for each group, or
+    -1 for the numbers 0 and 1. If the values are a at time 0 and b at time n, the area between the times l and h is
+    (h - l) · (a·(2n - l - h) + b·(l + h)) / 2n. ``special`` is described in `_weighed`.
     """
     chosen = np.flatnonzero((points >= 0) & (series.gaps[points] > 0))
     begin, end = series.times[points[chosen]], series.times[points[chosen] + 1]
@@ -196,8 +197,10 @@ def _trapezoids(series: Series, points: np.ndarray, special: np.ndarray) -> tupl
 
 
 def _weighed(series: Series, weights: np.ndarray, special: np.ndarray) -> ExactNumbers:
-    """Return the exact sum of the weighted values of each group. NaN and infinities are not summed; their flags are
-    added to ``special``.
+    """Return the exact sum of the values of each group, each multiplied by its weight in ``weights``.
+
+    NaN and infinities with a weight above 0 are not summed. Their flags are added to ``special``, which has the flags
+    of each group.
     """
     has_weight = weights > 0
     values = Values(series.values, series.groups).filter(has_weight)

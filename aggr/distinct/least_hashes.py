@@ -142,10 +142,11 @@ class LeastHashes(Field):
 
 @compiled
 def smallest_hashes(words: Whole, kind: Int, starts: Whole, thetas: Whole, k: Int) -> tuple[Whole, Whole, Whole]:
-    """Return the k smallest distinct hashes of each group that are below the group's theta.
+    """Return the k smallest distinct hashes of each group that are below the group's theta in ``thetas``.
 
-    The words of group ``g`` are ``words[starts[g]:starts[g + 1]]``. The results are the new theta of each group, the
-    hashes of all groups end to end, and the offsets of the groups in them.
+    The words of group ``g`` are ``words[starts[g]:starts[g + 1]]``, and ``kind`` is their kind, as returned by
+    `words_by_group`. The results are the new theta of each group, the hashes of all groups, group after group, and the
+    offsets of the groups in them.
 
     The hashes of a group are stored in a table in ascending order. Hashes are evenly distributed, so a hash's value
     determines its approximate slot. When a table has 2k hashes, only the k smallest are kept. The smallest of the
@@ -230,7 +231,10 @@ def _drain(table: Whole, used: Int, smallest: Whole, at: Int, k: Int, theta: Int
 
 @compiled
 def _all_sound(thetas: Whole, hashes: Whole, places: Whole, k: Int) -> bool:
-    """Return whether the hashes of each sketch are positive, ascend, are below its theta, and are at most ``k``."""
+    """Return whether each sketch is valid: at most ``k`` hashes, which are positive, ascend and are below its theta.
+
+    The hashes of a sketch are ``hashes[places[row]:places[row + 1]]``.
+    """
     for row in range(len(thetas)):
         before = np.int64(0)
         if places[row + 1] - places[row] > k:

@@ -134,7 +134,11 @@ class Registers(Field):
 
 @compiled
 def _registers(words: Whole, kind: Int, starts: Whole, full: Flags, lg_k: Int) -> Bytes:
-    """Return the registers of the groups for which ``full`` is true, shape (such groups, 2^lg_k)."""
+    """Return the registers of the groups for which ``full`` is true, shape (such groups, 2^lg_k).
+
+    They are computed from the words of the group, ``words[starts[g]:starts[g + 1]]``, which are coupons, or values to
+    hash; ``kind`` is their kind, as in `item_hash`.
+    """
     registers = np.zeros((full.sum(), 1 << lg_k), np.uint8)
     row, last = np.int64(0), (1 << lg_k) - 1
     for group in range(len(full)):

@@ -109,8 +109,9 @@ class ExactNumbers:
 
 
 def cross(counts: Whole, product: ExactNumbers, left: ExactNumbers, right: ExactNumbers) -> ExactNumbers:
-    """Return ``n·Σab − Σa·Σb`` for each group, where n is its number in ``counts``. This is n² times the covariance, or
-    the variance if a and b are the same.
+    """Return ``n·Σab − Σa·Σb`` for each group: n² times the covariance, or the variance if a and b are the same.
+
+    n is the group's entry of ``counts``, and ``product``, ``left`` and ``right`` are Σab, Σa and Σb.
     """
     limbs = _combine(factors=counts, number=product.limbs, sign=-1, left=left.limbs, right=right.limbs)
     return ExactNumbers(limbs, product.scale)

@@ -161,8 +161,8 @@ def leading(limbs: Limbs) -> Pair:
 
 @compiled
 def _digits(digits: NDArray[np.int32], places: Whole, low: Whole) -> tuple[Floats, Floats, Whole, Flags]:
-    """Return the three fields of `leading`, and a mask of the pairs that are exact because their numbers have at most
-    three digits.
+    """Return the three fields of the `Pair` of `leading`, and a mask of the pairs that are exact because their numbers
+    have at most three digits. The parameters are `Limbs.parts`.
     """
     n = len(low)
     high, residual, exponent, exact = np.zeros(n), np.zeros(n), np.zeros(n, np.int64), np.zeros(n, np.bool_)
@@ -251,8 +251,9 @@ def as_integers(limbs: Limbs, low_bound: int, high_bound: int) -> tuple[NDArray[
 
 @compiled
 def _words(digits: NDArray[np.int32], places: Whole, low: Whole) -> tuple[NDArray[np.uint64], Whole]:
-    """Return the lower 128 bits of whole numbers in two's complement, as two arrays: the lower 64 bits and the upper 64
-    bits.
+    """Return the lower 128 bits of whole numbers in two's complement: the lower 64 bits, and the upper 64 bits.
+
+    Each result has the shape (n,). The parameters are `Limbs.parts`.
     """
     n = len(low)
     lower, upper = np.zeros(n, np.uint64), np.zeros(n, np.int64)

@@ -73,11 +73,10 @@ def sum_squares(parts: Sequence[Numbers]) -> pa.StructArray:
 
 
 def sum_products(left: Sequence[Numbers], right: Sequence[Numbers], powers: Whole | None = None) -> pa.StructArray:
-    """Return the exact sum per group of the products of two finite numbers in each row. Each number is the sum of its
-    parts.
+    """Return the exact sum per group of the products of two finite numbers in each row.
 
-    The product of a row is multiplied by ``2^power``; ``powers`` has one exponent per row. By default, products are not
-    scaled.
+    The two numbers of a row are the sum of its parts in ``left``, and the sum of its parts in ``right``. If ``powers``
+    is passed, it has one exponent per row, and the product of a row is multiplied by ``2^power``.
 
     >>> x, y = (Numbers(np.array(column), Groups.single(3)) for column in ([1e200, 3.0, -1e200], [1e200, 5.0, 1e200]))
     >>> sum_products([x], [y]).to_pylist()
@@ -160,7 +159,8 @@ def sum_monomials(factors: Sequence[Sequence[Numbers]]) -> pa.StructArray:
 def _products(left: Sequence[Floats], right: Sequence[Floats]) -> list[Floats]:
     """Return arrays of doubles that add up exactly to the product of two numbers in each row.
 
-    ``left`` and ``right`` have the parts of each number, which is their sum."""
+    The two numbers of a row are the sum of its parts in ``left``, and the sum of its parts in ``right``.
+    """
     return [part for x in left for y in right for part in two_product(x, y)]
 
 
@@ -213,7 +213,9 @@ def _add_products(left: Whole, right: Whole, squares: bool, powers: Whole, ids: 
     """Add the products of each group; return the digits of all sums, before carries.
 
     ``left`` and ``right`` have the bits of the factors, shape (parts, rows). With ``squares``, both are the same
-    numbers, and each product of two different parts is added twice: (a + b)² = a² + 2ab + b².
+    numbers, and each product of two different parts is added twice: (a + b)² = a² + 2ab + b². ``powers`` has the power
+    of two that multiplies each row's product, or is empty. ``ids`` has the group of each row, and ``origin`` is
+    described in `origins`.
     """
     digits = np.zeros(origin[-1], np.int64)
     for left_part in range(left.shape[0]):

@@ -184,8 +184,10 @@ def _add(
 
 @compiled
 def _balanced(digits: Whole, origin: Whole, low: Whole) -> tuple[NDArray[np.int16], Whole, NDArray[np.int32]]:
-    """Carry from digit to digit, and return balanced digits: the exponent of each sum, the offsets of its digits, and
-    the digits of all sums.
+    """Carry from digit to digit, and return sums with balanced digits, without zeros at their ends.
+
+    The parameters are those of `to_arrow`. Return the exponent of each sum, which is the level of its lowest digit, the
+    offsets of the digits of each sum, shape (n + 1,), and the digits of all sums.
     """
     n, half = len(low), 1 << 31
     exponents, places = np.zeros(n, np.int16), np.zeros(n + 1, np.int64)

@@ -90,9 +90,9 @@ def _add(values: Whole, ids: Ids, n: int) -> tuple[Whole, Int]:
 
 
 def row_of_extreme(keys: Whole, groups: Groups, greatest: bool) -> Ids:
-    """Return a row that has the smallest key of each group, or the greatest with ``greatest``.
+    """Return the number of a row with the smallest key of each group, or with the greatest key if ``greatest`` is true.
 
-    A group without rows has -1.
+    ``keys`` has one key per row. The result has the shape (groups.n,), with -1 for a group without rows.
     """
     check_lengths(len(keys), groups)
     edge = extreme_by_group(keys, groups, greatest)
@@ -103,9 +103,9 @@ def row_of_extreme(keys: Whole, groups: Groups, greatest: bool) -> Ids:
 
 
 def extreme_by_group(keys: Whole, groups: Groups, greatest: bool) -> Whole:
-    """Return the smallest key of each group, or the greatest with ``greatest``.
+    """Return the smallest key of each group, or the greatest key if ``greatest`` is true, shape (groups.n,).
 
-    It is undefined for a group without rows.
+    ``keys`` has one key per row. The result for a group without rows is undefined.
     """
     low, high, _ = _value_ranges(keys, groups.ids, groups.n, False)
     return high if greatest else low

@@ -109,9 +109,10 @@ class Buckets(Field):
         return _put(column, sparse, _listed(ids, apart, None, sparse))
 
     def count_weighted(self, keys: NDArray[np.integer], weights: Whole, groups: Groups) -> pa.StructArray:
-        """Return the histogram of the keys of each group, in which a key counts with its weight.
+        """Return the histogram of the keys of each group, in which a key counts as often as its weight says.
 
-        Weights must be at least 1. The keys may be in any order.
+        ``keys``, ``weights`` and ``groups`` have one entry per row. Weights must be at least 1. The keys may be in any
+        order.
         """
         ones = Histograms(np.ones(len(keys), np.int64), keys.astype(np.int64), weights)
         return self.merge(ones.to_arrow(), groups)
@@ -230,6 +231,10 @@ def _merged(
     unasked: Whole,
 ) -> tuple[Written, NDArray[np.bool_], bool, bool]:
     """Merge the histograms of each group. Group ``g`` has the rows ``rows[until[g]:until[g + 1]]``.
+
+    The histogram of a row has the keys from ``low`` to ``high``, ``total`` values and the encoded counts
+    ``counts[places[row]:places[row + 1]]``. It is damaged if it has keys below ``lowest`` or above ``highest``, or more
+    than ``widest`` adjacent keys. If ``checked`` is true, all encoded counts are checked as well.
 
     Return the merged histograms, a mask of the groups that were left out because their keys are far apart, whether a
     histogram is damaged, and whether a count exceeds int64. For a group that was left out, the lowest key of its

@@ -123,7 +123,7 @@ def first_last(lengths: Whole, values: NDArray[Any]) -> tuple[NDArray[Any], NDAr
 
 
 def column_of(low: Whole, high: Whole, totals: Whole, counts: pa.BinaryArray) -> pa.StructArray:
-    """Return a column of `HISTOGRAM_TYPE` with these fields."""
+    """Return a column of `HISTOGRAM_TYPE`: lowest keys, highest keys, sums of counts, and encoded counts."""
     columns = [pa.array(low.astype(np.int32)), pa.array(high.astype(np.int32)), pa.array(totals), counts]
     return pa.StructArray.from_arrays(columns, fields=list(HISTOGRAM_TYPE))
 
@@ -158,8 +158,10 @@ def find_keys(
 ) -> tuple[Whole, bool]:
     """Return the keys at ``ranks`` in each histogram, shape (ranks, n), and whether all histograms are undamaged.
 
-    ``ranks`` has the shape (ranks, n). The values of a histogram have the ranks 0, 1, 2, … in ascending order of their
-    keys. Ranks must not decrease along the first axis. The key at a rank outside ``[0, total)`` is undefined.
+    ``low``, ``high`` and ``totals`` are fields of `HISTOGRAM_TYPE`, and ``data[places[row]:places[row + 1]]`` are the
+    encoded counts of a row. ``ranks`` has the shape (ranks, n). The values of a histogram have the ranks 0, 1, 2, … in
+    ascending order of their keys. Ranks must not decrease along the first axis. The key at a rank outside ``[0,
+    total)`` is undefined. ``max_keys``, ``lowest_key`` and ``highest_key`` are the limits of `check_histograms`.
     """
     rank_count, n = ranks.shape
     keys = np.zeros((rank_count, n), np.int64)
@@ -176,9 +178,10 @@ def find_keys(
 
 @compiled
 def within(low: Int, high: Int, total: Int, size: Int, max_keys: Int, lowest_key: Int, highest_key: Int) -> bool:
-    """Return whether a histogram whose counts take ``size`` bytes can have these keys and this total.
+    """Return whether the lowest key, the highest key and the total of a histogram are possible.
 
-    In an empty histogram, ``low``, ``high``, ``total`` and ``size`` must be 0.
+    ``size`` is the number of bytes of its encoded counts. In an empty histogram, ``low``, ``high``, ``total`` and
+    ``size`` must be 0. In others, keys must lie from ``lowest_key`` to ``highest_key``, and span at most ``max_keys``.
     """
     if total == 0:
         return bool(size == 0 and low == 0 and high == 0)
@@ -257,7 +260,10 @@ def capped(total: Int, count: Int) -> Int:
 
 @compiled
 def _summaries(sizes: Whole, keys: Whole, counts: Whole) -> tuple[Whole, Whole, Whole]:
-    """Return the lowest key, the highest key and the total of each histogram. All are 0 for an empty histogram."""
+    """Return the lowest key, the highest key and the total of each histogram, each of shape (n,).
+
+    All are 0 for an empty histogram. The parameters are the fields of `Histograms`.
+    """
     low, high, totals = np.zeros(len(sizes), np.int64), np.zeros(len(sizes), np.int64), np.zeros(len(sizes), np.int64)
     at: Int = np.int64(0)
     for row in range(len(sizes)):

@@ -183,7 +183,8 @@ def _write(first: Whole, sizes: Whole, keys: Whole, counts: Whole) -> tuple[Byte
 def _read(first: Whole, data: Bytes, places: Whole) -> tuple[Whole, Whole, Whole, Whole, Flags]:
     """Decode the rows. Return sizes, keys, counts, the key after the last key of each row, and a mask of damaged rows.
 
-    A row with an incomplete number is damaged, and ends before that number.
+    The numbers of a row are ``data[places[row]:places[row + 1]]``, and the first of them stands for the key
+    ``first[row]``. A row with an incomplete number is damaged, and ends before that number.
     """
     n = len(first)
     max_entries = places[n] - places[0]  # the number of bytes, because each count takes at least one

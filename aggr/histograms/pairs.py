@@ -45,8 +45,10 @@ def add_two(
 ) -> Int:
     """Encode the sum of the histograms in the rows ``first`` and ``second`` at the byte offset ``at`` of ``data``.
 
-    Neither may be empty. ``lists`` is memory of at least the size of their bytes. Return the offset after the sum, or
-    -1 if one of the histograms is damaged.
+    Neither may be empty. The encoded counts of a row are ``bytes_of_rows[places[row]:places[row + 1]]``, and ``low``,
+    ``high`` and ``total`` have the lowest key, the highest key and the sum of the counts of each row. ``lists`` is the
+    memory that `lists_of` returned for at least as many bytes as both histograms have. Return the offset after the
+    encoded sum, or -1 if one of the histograms is damaged.
     """
     keys_1, counts_1, keys_2, counts_2, keys, counts = lists
     n = listed(low[first], high[first], bytes_of_rows, places[first], places[first + 1], keys_1, counts_1)
@@ -75,9 +77,10 @@ def _adds_up(counts: Whole, size: Int, total: Int) -> bool:
 def _interleave(
     keys_1: Whole, counts_1: Whole, n: Int, keys_2: Whole, counts_2: Whole, m: Int, keys: Whole, counts: Whole
 ) -> Int:
-    """Merge two histograms into ``keys`` and ``counts``, and return the number of keys.
+    """Merge two histograms into ``keys`` and ``counts``, and return the number of merged keys.
 
-    ``keys_1`` has ``n`` ascending keys, and ``keys_2`` has ``m``. The counts of keys that occur in both are added.
+    ``keys_1`` has ``n`` ascending keys, with the counts ``counts_1``, and ``keys_2`` has ``m`` keys, with the counts
+    ``counts_2``. The counts of a key that occurs in both are added.
     """
     i, j, size, step = np.uint64(0), np.uint64(0), np.uint64(0), np.uint64(1)
     while i < n and j < m:  # no branches, because the processor cannot predict the order of the keys

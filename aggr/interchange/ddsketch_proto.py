@@ -242,9 +242,11 @@ def _read_counts(counts: Floats, rows: Ids) -> Whole:
 
 
 def _buckets(stores: list[Any], function: Dds, shift: int, rows: Ids) -> pa.StructArray:
-    """Return the buckets of one store, positive or negative, of each message, as a column of histograms.
+    """Return the buckets in each of ``stores`` as a column of histograms.
 
-    A store has counts in a list and in a map. Counts of the same key are added. ``shift`` is subtracted from the keys.
+    The stores are those of positive numbers, or of negative numbers, one per message. A store has counts in a list and
+    in a map. Counts of the same key are added. ``shift`` is subtracted from the keys. ``rows`` has the number of each
+    message, for errors.
     """
     counts = [np.array(store.contiguousBinCounts, np.float64) for store in stores]
     keys = [np.arange(len(c)) + store.contiguousBinIndexOffset for c, store in zip(counts, stores, strict=True)]

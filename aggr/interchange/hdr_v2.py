@@ -178,7 +178,10 @@ def states_of_texts(texts: Sequence[str | bytes], function: Hdr, names: Sequence
 
 
 def _rooms(highest: Whole, layout: Layout) -> Whole:
-    """Return the number of counts of a histogram for each highest trackable value, which is in units."""
+    """Return the length of the counts array of each histogram.
+
+    ``highest`` has the highest trackable values of the histograms, in units.
+    """
     half = layout.half_magnitude
     return ((np.maximum(layout.index(highest), 1 << half) >> half) + 1) << half
 

@@ -171,7 +171,10 @@ def _request(body: bytes, as_json: bool) -> Any:
 
 
 def _check(metric: Any, kind: str, point: Any) -> None:
-    """Raise ``ValueError`` for a point that cannot be added to others, or that has no time or no value."""
+    """Raise ``ValueError`` for a point that cannot be added to others, or that has no time or no value.
+
+    ``kind`` is the kind of data of the point's metric, such as ``gauge`` or ``exponential_histogram``.
+    """
     name = shown(metric.name)
     if kind in ("histogram", "summary"):
         raise ValueError(
@@ -203,9 +206,10 @@ def _attributes(attributes: Any) -> dict[str, Any]:
 
 
 def _values(name: str, kind: str, point: Any) -> list[tuple[float, int]]:
-    """Return the values of a point with their weights, one pair per value or per bucket.
+    """Return pairs of value and weight: one pair for each bucket of an exponential histogram, and one for other points.
 
-    Raise ``ValueError`` for a damaged histogram.
+    ``name`` is the name of the point's metric, and ``kind`` the kind of its data. Raise ``ValueError`` for a damaged
+    histogram.
     """
     if kind != "exponential_histogram":
         return [(point.as_int if point.WhichOneof("value") == "as_int" else point.as_double, 1)]

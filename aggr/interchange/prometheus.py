@@ -150,7 +150,8 @@ def _infinite(schema: int) -> int:
 def _write(message: Any, sign: str, keys: Any, counts: Any, schema: int, infinite: int) -> int:
     """Add the buckets of one sign to ``message``, and return the sum of their counts.
 
-    Adjacent buckets are written as one span. ``infinite`` is the number of infinities of this sign.
+    ``keys`` are the keys of the buckets, ascending, at the scale ``schema``, and ``counts`` their counts. Adjacent
+    buckets are written as one span. ``infinite`` is the number of infinities of this sign, which get a bucket.
     """
     if infinite:
         keys, counts = np.append(keys, _infinite(schema)), np.append(counts, infinite)

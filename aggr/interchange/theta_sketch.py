@@ -169,10 +169,11 @@ def _numbers(data: Bytes, places: Whole, widths: Whole | int) -> Whole:
 
 @compiled
 def _hashes(data: Bytes, starts: Whole, hash_places: Whole, bits: Whole, packed: Flags) -> Whole:
-    """Return the hashes of all sketches, one sketch after the other. ``hash_places`` are the offsets of the sketches.
+    """Return the hashes of all sketches, one sketch after the other.
 
-    ``starts`` contains the byte offset of each sketch's hashes in ``data``. They are words of 64 bits, or in a packed
-    sketch differences to the previous hash, of ``bits`` bits each, with the highest bit first.
+    Sketch ``i`` has the hashes from index ``hash_places[i]`` to before ``hash_places[i + 1]`` of the result.
+    ``starts`` contains the byte offset of each sketch's hashes in ``data``. There, hashes are words of 64 bits. In a
+    sketch that ``packed`` marks, they are differences to the previous hash, of ``bits`` bits each, highest bit first.
     """
     hashes = np.empty(hash_places[-1], np.int64)
     for row in range(len(starts)):

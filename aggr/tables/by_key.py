@@ -301,7 +301,8 @@ def columns_read(keys: Keys, states: Sequence[StateColumn], names: Collection[st
 def columns_reduced(keys: Keys, states: Sequence[StateColumn], names: Collection[str]) -> list[str]:
     """Return the columns that measures read: columns of the data, keys, and entry columns. They may repeat.
 
-    Raises ``ValueError`` for a column that does not exist.
+    ``states`` has the columns of states that the measures need, and ``names`` the columns of the data. Raises
+    ``ValueError`` for a column that does not exist.
     """
     readable = names_with_keys(keys, names)
     return [name for column in states for name in column.read(readable)]
@@ -318,7 +319,8 @@ def check_rows(
 ) -> None:
     """Raise ``ValueError`` or ``TypeError`` unless rows of a schema can be reduced.
 
-    The schema must have valid keys, inputs of all measures, whose types the measures accept, and the columns ``more``.
+    The keys must be valid. The schema must have the inputs of all measures, of types that these accept, and the columns
+    ``more``. ``time`` is the type of the event times.
     """
     _check_there(more, schema.names)
     for name in [*more, *columns_read(keys, states, schema.names)]:

@@ -253,7 +253,10 @@ def key_type(dtype: pa.DataType) -> pa.DataType:
 
 
 def _is_column(name: str, text: str, names: Collection[str]) -> bool:
-    """Return whether a key is the column of its own name, and not an expression or a field of another column."""
+    """Return whether the key ``name`` is the column of this name, and not an expression or a field of another column.
+
+    ``text`` is the text of the key, and ``names`` are the columns of the rows.
+    """
     return name == text and (text in names or sql.column_in(text, names) is None)
 
 
@@ -311,7 +314,10 @@ def _is_call(text: str) -> bool:
 
 
 def _each_of(name: str, text: str, names: Collection[str]) -> str | None:
-    """Return the column or the expression inside ``each(…)``, or None if the text of a key does not have this form."""
+    """Return the column or the expression inside ``each(…)``, or None if the text of the key does not have this form.
+
+    ``names`` are the columns of the rows. A text that is one of them, or the name of the key, is a column.
+    """
     match = None if name == text or text in names else _ELEMENT_KEY.fullmatch(text)
     if match is None:
         return None
