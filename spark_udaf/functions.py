@@ -22,7 +22,7 @@ from spark_udaf.udaf.call import caller
 
 
 class Functions:
-    """The aggregate functions for rows of one DataFrame, with the types of its columns."""
+    """The functions of this module for the columns of one DataFrame. The types of results follow from its schema."""
 
     def __init__(self, df: DataFrame) -> None:
         """Use the schema of the DataFrame to be aggregated."""

@@ -121,8 +121,8 @@ def run(
 
 
 def _shuffle(spark: SparkSession, shards: int | None, checkpoint: Path | None) -> None:
-    """Set the number of shuffle partitions to the number in the option, the checkpoint or the session, or to the number
-    of cores.
+    """Set the number of shuffle partitions. The first number that is known is used: that of the option, of the
+    checkpoint or of the session, or the number of cores.
     """
     partitions = kept_partitions(checkpoint) if shards is None and checkpoint is not None else shards
     count = None if partitions is None else checked_whole(partitions, "--shards", 1, 10_000)
@@ -175,8 +175,8 @@ def _loaded(spark: SparkSession, source: str, settings: dict[str, str], folder: 
 
 
 def _arrived(df: DataFrame, time: str) -> DataFrame:
-    """Return the rows with a column of their arrival times. The arrival time is the time of the batch, also if the
-    batch is repeated.
+    """Return the rows with the additional column ``time``, which contains their arrival time. All rows of a batch have
+    the same arrival time, which stays the same if the batch is repeated.
     """
     if time in df.columns:
         raise ValueError(

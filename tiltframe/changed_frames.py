@@ -21,9 +21,9 @@ def states_after_change(
     """Return the columns of states of ``frame``, which replaces the frame ``old``: first the existing columns that a
     measure needs, and then new columns for the other measures.
 
-    ``dropped_names`` are the names of columns that were dropped earlier and cannot be used again. ``where`` says in
-    messages what the old frame belongs to, such as "the store". Raise ``ValueError`` if a measure needs other states
-    than the old measure of the same name, or if a new column has the name of an existing or a dropped one.
+    ``dropped_names`` are the names of columns that were dropped earlier and cannot be used again. In messages,
+    ``where`` names the place of the old frame, such as "the store". Raise ``ValueError`` if a measure needs other
+    states than the old measure of the same name, or if a new column has the name of an existing or a dropped one.
     """
     serves: dict[str, list[str]] = {column.name: [] for column in old.states}
     added: dict[str, Measure] = {}

@@ -104,8 +104,8 @@ def of_clock(
     micros: NDArray[np.int64], times: pa.Array, name: str, timezone: str, clock: str | None
 ) -> NDArray[np.int64]:
     """Convert local times of the zone ``clock`` to microseconds UTC. ``micros`` are the local times in microseconds
-    since 1970-01-01. ``times`` has the same times, as an example for the message. Raise `NoClock` if ``clock`` is None
-    and the windows are not in UTC.
+    since 1970-01-01, and ``times`` are the same times as an Arrow array. Raise `NoClock` if ``clock`` is None and the
+    windows are not in UTC; the message shows the first of ``times``.
     """
     check_clock(name, timezone, clock, str(times[0]))
     return instants_of_clock(micros, clock or UTC)

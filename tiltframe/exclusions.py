@@ -70,21 +70,19 @@ class Exclusions:
         return bool(self._states)
 
     def count_values(self, states: pa.Table) -> None:
-        """Add the number of refused values in a table of states. Its windows must not overlap, because values would be
-        counted twice. They may be the windows of one level, or their panes.
+        """Count the refused values in a table of states. Its windows must not overlap, because a value in two windows
+        would be counted twice. They may be the windows of one level, or their panes.
         """
         for name, state in self._states_in(states):
             self._values[name] += sum_excluded(state, states.column(name))[1]
 
     def count_groups(self, level: str, states: pa.Table) -> None:
-        """Add the number of groups beyond a limit in a table of states of one level, which has one row per group."""
+        """Count the groups beyond a limit in a table of states of one level, which has one row per group."""
         for name, state in self._states_in(states):
             self._groups[name, level] += sum_excluded(state, states.column(name))[0]
 
     def count_levels(self, states: pa.Table) -> None:
-        """Add the number of groups beyond a limit in a table with the states of all levels, such as the result of a
-        rollup.
-        """
+        """Count the groups beyond a limit in a table with the states of all levels, such as the result of a rollup."""
         for name, state in self._states_in(states):
             counts = _group_counts(state, states.column(name))
             if counts is None:
@@ -179,7 +177,9 @@ class Exclusions:
 
 
 def excluded_states(columns: Iterable[StateColumn]) -> dict[str, State]:
-    """Return the states that may be beyond a limit or skip values, as name of the column → state."""
+    """Return a dict from the names of columns to their states. It has only states that may be beyond a limit or skip
+    values.
+    """
     states = {column.name: column.measure.function.own_state for column in columns}
     return {name: state for name, state in states.items() if _may_exclude(state)}
 

@@ -9,8 +9,8 @@ from aggr.arguments import shown
 
 
 class _Spelling:
-    """How messages name parameters. ``options`` maps names of parameters to the options of the command that is running;
-    it is None if no command is running.
+    """The way in which messages name parameters. ``options`` maps names of parameters to the options of the command
+    that is running; it is None if no command is running.
     """
 
     def __init__(self) -> None:

@@ -104,7 +104,9 @@ def reduce_rows(
 
 
 def columns_to_reduce(rows: pa.Table, frame: TiltFrame) -> set[str]:
-    """Return the names of the columns that are needed to reduce rows, without those that only keys read."""
+    """Return the names of the columns that are read while rows are reduced. Columns that only keys read are left out,
+    because keys are computed before.
+    """
     return {frame.time, *columns_reduced(frame.keyed_by, frame.states, rows.column_names)}
 
 

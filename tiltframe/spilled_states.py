@@ -122,8 +122,8 @@ def spilled(
     check: Callable[[pa.Table], None] | None = None,
     jobs: int = 1,
 ) -> Iterator[Slices]:
-    """Reduce a stream of at least one batch in ``jobs`` threads, and yield the states as `Slices`. All rows have been
-    read when they are yielded.
+    """Reduce a stream of at least one batch in ``jobs`` threads, and yield the states as `Slices`, after all rows have
+    been read.
 
     Each thread has about ``max_bytes`` bytes of states in memory. Runs are written to the folder for temporary files,
     and are removed at the end of the block. ``check`` is called with the states of each run, and may raise an error.

@@ -16,7 +16,9 @@ def is_store(folder: Path) -> bool:
 
 
 def folder_problem(path: Path) -> str | None:
-    """Return the reason why a store cannot be created at a path, or None. A folder and a missing path are possible."""
+    """Return the reason why a store cannot be created at a path, or None if it can: the path is a folder or does not
+    exist.
+    """
     try:
         os.lstat(path)
     except (FileNotFoundError, NotADirectoryError):

@@ -184,9 +184,10 @@ def plan_states(
 
 
 def plan_results(states: TwoPhases, measures: Mapping[str, Measure]) -> TwoPhases:
-    """Return the plan that computes the results of the measures in the tasks that merge their states.
+    """Return a plan whose tasks merge the states and compute the results of the measures.
 
-    The states must be planned for these measures, so that neither their types nor the states are checked again.
+    ``states`` must be a plan for the states of these measures. Neither their types nor the states themselves are
+    checked again.
     """
     serving = {name: column.name for column in plan(measures) for name in column.serves}
     state_columns = states_in(states.result)
@@ -251,7 +252,7 @@ def merge(states: DataFrame | ParquetScan, by: Sequence[str]) -> DataFrame:
     def second(table: pa.Table) -> pa.Table:
         if not keys and not table.num_rows:  # a null state can be merged with any state, and leaves it unchanged
             return pa.table({name: pa.nulls(1, schema.field(name).type) for name in state_columns})
-        table = combine(table)  # partitions may have states of different parameters
+        table = combine(table)  # raises an error if partitions have states with different parameters
         if apart is keys:
             return table
         merged = combine(mark_as_checked(table), keys)
@@ -319,7 +320,8 @@ def results(states: pa.Table | CheckedStates, measures: Mapping[str, Measure]) -
 def results_schema(
     schema: pa.Schema, measures: Mapping[str, Measure], trust: bool = False, needs_description: bool = False
 ) -> pa.Schema:
-    """Return the schema of `results`. Raise ``ValueError`` unless the schema has states of the measures.
+    """Return the schema of the table that `results` returns for states with this schema. Raise ``ValueError`` unless
+    the schema has states of the measures.
 
     With ``trust``, the metadata that describe the states are not compared. With ``needs_description``, a column without
     such metadata raises an error.
@@ -341,7 +343,9 @@ def results_schema(
 
 
 def _has_metadata(states: DataFrame | ParquetScan) -> bool:
-    """Return whether the columns of states have metadata. Scans do not read metadata, and some engines drop it."""
+    """Return whether the metadata of the columns of states can be read. Scans do not read metadata, and some engines do
+    not preserve it.
+    """
     if isinstance(states, ParquetScan) or not hasattr(states, "sparkSession"):
         return False
     return engine_of(states.sparkSession).has(Feature.METADATA)

@@ -126,7 +126,9 @@ def _table(spark: SparkSession, name: str) -> DataFrame:
 
 
 def _parquet(data: str, columns: Sequence[str], time: str | None, folder: Path) -> str:
-    """Return the path of Parquet files: the data itself, or a copy of CSV or JSON files."""
+    """Return a path of Parquet files: ``data`` itself or, for a CSV or JSON file, a copy of its needed columns in
+    ``folder``.
+    """
     if not data.lower().endswith(_TEXT_FILES):
         return data
 
@@ -142,7 +144,9 @@ def _parquet(data: str, columns: Sequence[str], time: str | None, folder: Path) 
 
 
 def _check_columns(path: str, measures: Sequence[Measure], columns: Sequence[str]) -> None:
-    """Raise an error for a measure or a column that does not fit the files, before Spark starts."""
+    """Raise an error if a measure cannot be computed from the files at ``path``, or if they lack one of ``columns``.
+    Spark is not needed for this check, and starts later.
+    """
     import pyarrow.dataset as ds
 
     if "://" in path:

@@ -60,7 +60,8 @@ class SparkPeer(Peer):
 
 
 def aggregated(df: DataFrame, expression: str, keys: Sequence[Any]) -> DataFrame:
-    """Return the keys of groups, and an aggregate expression of Spark for each group as the column ``answer``.
+    """Return a DataFrame with one row per group: its keys, and the value of an aggregate expression of Spark in the
+    column ``answer``.
 
     Raises
     ------

@@ -228,7 +228,10 @@ def _random_cases(
     skewed: bool,
     folder: Path,
 ) -> tuple[DataFrame, list[_Data]]:
-    """Return an empty DataFrame for planning, and one set of random rows for each number of groups."""
+    """Return two values: an empty DataFrame with the columns of the rows, for planning, and a list of data sets with
+    random rows. There is one data set for each number of groups in ``counts``, and with ``skewed`` another one with
+    skewed keys.
+    """
     table = random_table(measures, rows, distribution, seed)
     counts = [count for count in counts if count <= len(table)]
     if not counts:
@@ -255,7 +258,9 @@ def _cases_of(
     seed: int,
     folder: Path,
 ) -> tuple[DataFrame, list[_Data]]:
-    """Return the DataFrame of the user's rows, and one set of rows for each number of groups."""
+    """Return two values: the DataFrame of the user's rows, for planning, and a list of data sets. If the user has
+    chosen no keys, there is one data set for each number of groups in ``counts``, with random keys.
+    """
     rows = Rows(data, None) if isinstance(data, DataFrame) else parquet_rows(spark, data)
     for name in [*grouping.keys, *([] if grouping.time is None else [grouping.time])]:
         if name not in rows.df.columns:
@@ -442,7 +447,9 @@ class _Run:
         figures.keeps_bits[call] = figures.keeps_bits.get(call, True) and is_same
 
     def _results(self, way: str, df: DataFrame) -> pa.Array:
-        """Collect the results of the finest windows, ordered by window and keys."""
+        """Return the results of the measure in the windows of the finest level as an array, ordered by keys and then by
+        window.
+        """
         grouping = self.loaded.grouping
         names = list(grouping.keys)
         if grouping.window is not None:

@@ -78,7 +78,9 @@ def run_and_measure(spark: SparkSession, plan: Callable[[], DataFrame]) -> Moved
 
 @contextmanager
 def _job_group(scheduler: Any | None, group: str) -> Iterator[None]:
-    """Run jobs in a job group, and restore the caller's job properties afterwards."""
+    """Within the block, Spark's jobs belong to the job group ``group``. At the end of the block, the job properties of
+    the caller are restored. Without a ``scheduler``, do nothing.
+    """
     if scheduler is None:
         yield
         return
@@ -162,7 +164,7 @@ def _reset_peak(process: Path) -> None:
 
 
 def _peak(process: Path) -> int:
-    """Return the peak of a process's resident memory in bytes."""
+    """Return the peak of a process's resident memory in bytes, or 0 if the process has ended."""
     try:
         lines = (process / "status").read_text().splitlines()
     except OSError:

@@ -206,8 +206,8 @@ def _check_keys(keys: Keys) -> None:
 
 
 def _written(states: Column | str, kind: type[Function], to: Callable[..., pa.Array], dtype: str = "binary") -> Column:
-    """Return states in the format that ``to`` writes. States of another function than ``kind`` fail the job with an
-    error that names the function.
+    """Return a Column with the values that the function ``to`` returns for the states. States of another function than
+    ``kind`` fail the job with an error that names the function.
     """
 
     def write(state_column: pa.Array) -> pa.Array:

@@ -191,7 +191,9 @@ def unsliced_batches(table: pa.Table, most_rows: int) -> Batches:
 
 
 def _plain(names: Sequence[str], available: Sequence[str]) -> bool:
-    """Return whether Spark reads the names literally, so that columns need not be renamed."""
+    """Return whether Spark would find exactly one column for each of ``names`` without quotes, so that columns need not
+    be renamed.
+    """
     lower_names = [name.lower() for name in available]
     return all(re.fullmatch("[A-Za-z_][A-Za-z0-9_]*", name) and lower_names.count(name.lower()) == 1 for name in names)
 

@@ -36,7 +36,7 @@ _COMPARED = {
     "GreaterThanOrEqual": operator.ge,
 }
 _TURNED = {operator.lt: operator.gt, operator.le: operator.ge, operator.gt: operator.lt, operator.ge: operator.le}
-_MOST_VALUES = 100  # The maximum number of values of an IN.
+_MOST_VALUES = 100  # the maximum number of values of an IN condition; with more, `scan_of` raises an error
 _PARQUET = "org.apache.spark.sql.execution.datasources.parquet.ParquetFileFormat"
 _LISTED = "org.apache.spark.sql.execution.datasources.InMemoryFileIndex"
 
@@ -183,7 +183,7 @@ def _listed(sequence: Any) -> Iterator[Any]:
 
 
 def _check_schema(of_spark: StructType, of_files: pa.Schema) -> None:
-    """Raise `NotPlain` unless Spark and the scan read the same columns as the same types."""
+    """Raise `NotPlain` unless Spark and the scan read the same columns with the same types."""
     try:
         scanned = {field.name: field.dataType for field in spark_schema(pa.schema([*map(_in_microseconds, of_files)]))}
     except TypeError as error:
@@ -202,7 +202,9 @@ def _simple(kind: Any) -> str:
 
 
 def _in_microseconds(field: pa.Field) -> pa.Field:
-    """Return the field with microseconds instead of milliseconds, as in Spark."""
+    """Return a field of timestamps in milliseconds as timestamps in microseconds, the unit of Spark. Other fields are
+    returned unchanged.
+    """
     if pa.types.is_timestamp(field.type) and field.type.unit == "ms":
         return field.with_type(pa.timestamp("us", field.type.tz))
     return field
@@ -210,7 +212,7 @@ def _in_microseconds(field: pa.Field) -> pa.Field:
 
 def _condition(node: Any, schema: pa.Schema) -> pc.Expression:
     """Return a condition of Spark as an Arrow expression with the same result (true, false or null) for every row.
-    Raise `NotPlain` if this is not supported.
+    Raise `NotPlain` for a condition that is not supported.
     """
     kind, parts = _kind(node), list(_listed(node.children()))
     if kind in ("And", "Or"):
@@ -238,7 +240,7 @@ def _condition(node: Any, schema: pa.Schema) -> pc.Expression:
 
 
 def _values_of(node: Any, parts: list[Any]) -> list[Any] | None:
-    """Return the values of an IN, or None if they are not all literals."""
+    """Return the list of values of an IN condition, as objects of the JVM, or None if one of them is not a literal."""
     if _kind(node) == "In":
         return [part.value() for part in parts[1:]] if all(_kind(part) == "Literal" for part in parts[1:]) else None
     return list(_listed(node.hset().toSeq()))

@@ -55,7 +55,7 @@ MOST_BYTES = 1 << 26
 # The minimum number of shards, so that the states of one shard fit into memory even if there are few partitions.
 _MIN_SHARDS = 64
 SHARDS = "shards"  # the name of a column of results; it contains the numbers of the shards whose states were merged
-_ROWS_PER_BATCH = 2000  # The number of states that are passed to the JVM at once. They take some megabytes.
+_ROWS_PER_BATCH = 2000  # the number of states that are passed to the JVM at once, as a batch of some megabytes
 
 
 class Source(Protocol):
@@ -63,7 +63,7 @@ class Source(Protocol):
 
     @property
     def spark(self) -> SparkSession:
-        """The session to run in."""
+        """The session in which the plan runs."""
 
     @property
     def partitions(self) -> int | None:

@@ -151,7 +151,9 @@ class _Rewritten:
             refuse(self.clauses[0], "cannot be answered from a store without GROUP BY")
 
     def _resolve_group(self, group: exp.Expr) -> exp.Expr:
-        """Return the expression of a group that is the position or the alias of a projection, or the group itself."""
+        """Return the expression by which a part of GROUP BY groups. If the part is the position or the alias of a
+        projection, this is the expression of the projection; otherwise it is the part itself.
+        """
         if isinstance(group, exp.Literal) and not group.is_string:
             projection: exp.Expr = self.select.expressions[int(group.name) - 1].unalias()
             return projection

@@ -70,7 +70,9 @@ class OrderedJob(Job):
         return self.kind.of(self.query).finish(nothing).schema
 
     def result(self, states: bool, flat: bool) -> pa.Schema:
-        """Return the schema of emitted states or results."""
+        """Return the schema of emitted rows: of states if ``states`` is true, and otherwise of results. If ``flat`` is
+        true, the fields of records are separate columns.
+        """
         schema = self.emitted if states else self.kind.of(self.query).results(self.emitted.empty_table()).schema
         return flat_schema(schema) if flat else schema
 

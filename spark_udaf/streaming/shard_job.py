@@ -70,7 +70,9 @@ class Job:
     computed: ClassVar[tuple[str, ...]] = ("columns", "rows", "emitted", "numbers")
 
     def __post_init__(self) -> None:
-        """Compute all schemas on the driver, because they are pickled with the job."""
+        """Compute the attributes in ``computed`` on the driver, so that they are pickled with the job, and tasks do not
+        compute them again.
+        """
         for name in self.computed:
             getattr(self, name)
 
@@ -172,7 +174,9 @@ class ShardJob(Job):
         return pa.schema([*self.frame.states_schema(self.input_schema), *fields])
 
     def result(self, states: bool, flat: bool) -> pa.Schema:
-        """Return the schema of emitted states or results."""
+        """Return the schema of emitted rows: of states if ``states`` is true, and otherwise of results. If ``flat`` is
+        true, the fields of results are separate columns.
+        """
         if states:
             return self.emitted
         states_schema = self.frame.states_schema(self.input_schema)

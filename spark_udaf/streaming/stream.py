@@ -242,8 +242,9 @@ def _read(messages: DataFrame, job: ShardJob | OrderedJob, *, schema: pa.Schema,
 
 
 def _timers(has_watermark: bool, windows: OpenWindows) -> str:
-    """Return Spark's name of the time at which shards without rows are called: "EventTime", "ProcessingTime", or "None"
-    if they are not called. Raise ``ValueError`` if the emit policy needs a watermark and the stream does not have one.
+    """Return Spark's name of the clock whose timers call the shards in batches without rows: "EventTime" or
+    "ProcessingTime", or "None" if shards are then not called. Raise ``ValueError`` if the emit policy needs a watermark
+    and the stream does not have one.
     """
     emit = windows.emit
     if emit.by_arrival:
@@ -309,8 +310,9 @@ class StreamRows:
         reduce: Reduce,
         schema: pa.Schema,
     ) -> DataFrame:
-        """Return a streaming DataFrame with the messages of ``schema`` that ``reduce`` returns for the batches of each
-        partition, which have only the columns ``columns``, and for the index of the partition.
+        """Return a streaming DataFrame of messages with the columns of ``schema``. Each task calls ``reduce`` with the
+        batches of its partition, which have only the columns ``columns``, and with the index of the partition;
+        ``reduce`` yields batches of messages.
         """
 
         def reduce_here(batches: Batches) -> Batches:

@@ -214,8 +214,8 @@ def error_label(label: str) -> Iterator[None]:
 def udaf_spec(
     function: Function, label: str, type: DataType | str | None, states: bool = False, weighted: bool = False
 ) -> UdafSpec:
-    """Return the `UdafSpec` of a function, whose column has the type ``type``. Without ``type``, this is double if the
-    type of the result depends on the type of the column.
+    """Return the `UdafSpec` of a function whose column has the type ``type``. Without ``type``, the column is read as
+    doubles if the type of the result depends on the type of the column.
 
     Raises ``ValueError`` for a type that cannot be parsed, and ``TypeError`` for a type that the function does not
     accept. Without ``type``, it also raises ``TypeError`` if the result type depends on the column and the function
@@ -305,8 +305,8 @@ def _times(column: pa.Array) -> pa.Array:
 
 
 def grouped_udaf(reading: UdafSpec) -> Callable[[Column, WindowSpec], Column]:
-    """Return a function that receives a Column and a window, and returns a Column of results. Spark calls Python once
-    per group, with all rows of the group.
+    """Return a function that receives a Column and a window, and returns a Column with the results of ``reading``.
+    Spark calls Python once per group, with all rows of the group.
     """
 
     def aggregate(values: pa.Array) -> pa.Scalar:
@@ -317,8 +317,8 @@ def grouped_udaf(reading: UdafSpec) -> Callable[[Column, WindowSpec], Column]:
 
 
 def iterating_udaf(reading: UdafSpec) -> Callable[[Column], Column]:
-    """Return a function that receives a Column and returns a Column of results. Spark calls Python once per group, with
-    an iterator over batches of the group's rows.
+    """Return a function that receives a Column, and returns a Column with the results of ``reading``. Spark calls
+    Python once per group, with an iterator over batches of the group's rows.
     """
 
     def aggregate(batches: Iterator[pa.Array]) -> pa.Scalar:
@@ -329,8 +329,8 @@ def iterating_udaf(reading: UdafSpec) -> Callable[[Column], Column]:
 
 
 def list_udf(reading: UdafSpec) -> Callable[[Column], Column]:
-    """Return a function that converts a Column with the list of the values of each group to a Column of results. Spark
-    calls Python once for thousands of groups.
+    """Return a function that receives a Column of values, and returns a Column with the results of ``reading``. Spark
+    collects the values of each group into a list, and calls Python once for thousands of lists.
     """
 
     def aggregate(lists: pa.Array) -> pa.Array:

@@ -45,7 +45,9 @@ class Call:
 
     @property
     def input_column(self) -> Column:
-        """The column that is passed to Python; null if the condition is not true."""
+        """The Column that is passed to Python. With several inputs or with weights, its values are structs. It is null
+        in rows that do not meet the condition.
+        """
         columns = dict(zip(self.function.inputs, self.columns or (F.lit(1),), strict=True))
         if self.columns and has_collations() and compares_text(self.function):
             columns = {role: self._checked(role, column) for role, column in columns.items()}
@@ -65,8 +67,8 @@ class Call:
 
 
 def caller(name: str, df: DataFrame | None = None) -> Callable[..., Column]:
-    """Return the function of `spark_udaf.functions` for the name of a registered function. It returns Columns. If
-    ``df`` is passed, types are read from its schema.
+    """Return the function of `spark_udaf.functions` with the name ``name``, which calls the registered function of this
+    name and returns a Column. If ``df`` is passed, the types of columns are read from its schema.
     """
     measure_of = aggr.caller(name)
     words = column_keywords(aggr.get(name))
@@ -114,7 +116,9 @@ def caller(name: str, df: DataFrame | None = None) -> Callable[..., Column]:
 
 
 def _record_of(name: str, columns: Any) -> Column:
-    """Return a struct of columns for a function of records. Raise ``TypeError`` for other arguments."""
+    """Return a struct of the listed columns, for a function that accepts records. For a single column, return its
+    Column. Raise ``TypeError`` for other arguments.
+    """
     if not aggr.get(name).takes_records or not isinstance(columns, list | tuple) or not columns:
         return column_named(columns)
     return F.struct(*(column_named(column) for column in columns))
@@ -132,8 +136,8 @@ def call_of(column: Any) -> tuple[Call, str] | None:
 
 
 def signature(name: str) -> inspect.Signature:
-    """Return the signature of an aggregate function: the signature of this function in `aggr`, but with Columns in the
-    place of names, and with the parameters ``type`` and ``groups``.
+    """Return the signature of a function of `spark_udaf.functions`. It is the signature of the function of `aggr` with
+    the same name, with Columns instead of names of columns, and with the additional parameters ``type`` and ``groups``.
     """
     columns = ("column", "where", *column_keywords(aggr.get(name)))
     parameters = [

@@ -114,8 +114,8 @@ def _arguments(node: exp.Anonymous) -> Iterator[exp.Expression]:
 
 
 def _probe(call: _Call, node: exp.Expression, tree: Any) -> exp.Select | None:
-    """Return a query whose columns are the arguments of a call, from the tables of the call's SELECT, so that Spark
-    determines their types. Return None if the call is not in a SELECT.
+    """Return a query that selects the arguments of a call, from which Spark determines their types. It reads the tables
+    of the SELECT that contains the call. Return None if the call is not in a SELECT.
     """
     select = node.find_ancestor(exp.Select)
     if select is None:
@@ -170,7 +170,9 @@ def _empty_list(dtype: pa.DataType) -> pa.Array:
 
 
 def _literal(node: exp.Expression) -> Any:
-    """Return the value of a literal, a negative number, a list of literals or a cast of a number, or `_NO_LITERAL`."""
+    """Return the value of an expression that is a literal, a negative number, a list of literals or a cast of a number.
+    Return `_NO_LITERAL` for other expressions.
+    """
     if isinstance(node, exp.Boolean):
         return bool(node.this)
     if isinstance(node, exp.Literal):

@@ -230,7 +230,7 @@ class Grouped:
         return rollup_sets(len(self.keys)) if self.totals == "rollup" else cube_sets(len(self.keys))
 
     def _spark_groups(self) -> Any:
-        """Return an object of Spark with the same groups, for Spark's own aggregates."""
+        """Return the same groups as an object of Spark, whose method ``agg`` computes Spark's own aggregates."""
         return getattr(self.df, self.totals or "groupBy")(*map(_in_spark, self.keys))
 
     def _joined(self, answers: DataFrame, built_in: Mapping[str, Column]) -> DataFrame:
@@ -477,7 +477,9 @@ class _Columns:
 
 
 def _unlike(name: str, existing_names: Iterable[str]) -> str:
-    """Return the name, with primes at its end if existing names differ from it at most in case."""
+    """Return a name that differs from all existing names, also if case is ignored: ``name``, with as many primes (') at
+    its end as are needed.
+    """
     lower = {other.lower() for other in existing_names}
     while name.lower() in lower:
         name += "'"
@@ -536,7 +538,7 @@ def _own_name(measure: Measure) -> str:
 
 
 def _rows_counted(measure: Measure) -> Measure:
-    """Return the measure. If it is ``count("*")``, it counts rows, as in SQL."""
+    """Return ``count("*")`` as a measure that counts rows, as in SQL. Other measures are returned unchanged."""
     return replace(measure, column=None) if counts_rows(measure.function.name, measure.column) else measure
 
 

@@ -30,7 +30,9 @@ def explain_errors(explanation: Explanation) -> None:
 
 
 def explain_task_errors() -> None:
-    """From now on, begin Spark's error with the message of this library's error if a task fails with such an error."""
+    """Register an explanation of tasks that fail with an error of this library. The text of Spark's error then begins
+    with the message of that error.
+    """
     explain_errors(_sentence_of_task)
 
 

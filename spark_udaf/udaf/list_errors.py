@@ -56,7 +56,9 @@ def interval_of(seconds: int, number: int) -> str:
 
 
 def _digits(number: int) -> str:
-    """Return six digits of microseconds. The last one is not 0, because Spark does not print trailing zeros."""
+    """Return the number of a call as text of six digits, which are used as microseconds. The last digit is 1, because
+    Spark does not print trailing zeros.
+    """
     return f"{number:05}1"
 
 
@@ -100,7 +102,9 @@ def _sentence_of_overflow(text: str) -> str | None:
 
 
 def _latest_plans(df: DataFrame | None) -> Iterator[str]:
-    """Return the plans of the latest queries of classic Spark; on Spark Connect, the plan of the failed DataFrame."""
+    """Yield the plans of the latest queries of classic Spark as text, the latest first. On Spark Connect, yield the
+    plan of the failed DataFrame.
+    """
     try:
         shared = shared_state()
         if shared is None:

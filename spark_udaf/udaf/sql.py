@@ -119,7 +119,9 @@ class Family:
 
     @property
     def aggregates(self) -> tuple[str, ...]:
-        """The names of the functions that aggregate rows. Each also exists as a function of a list of values."""
+        """The names of the functions that aggregate rows or merge states. For each of them, there is also a function
+        that reads lists.
+        """
         return (self.name, f"{self.name}_state", f"{self.name}_merge")
 
     @property
@@ -195,7 +197,8 @@ def _families(name: str, kinds: Mapping[str, pa.DataType], is_chosen: bool) -> l
     """Return the families of a function. There is one family if the type of its results does not depend on the type of
     the column. Otherwise, there is one for doubles, and one for each type in ``kinds`` that the function accepts.
 
-    A function whose results need parameters, such as funnel, has no families.
+    A function whose result type depends on its parameters, such as funnel, has no families. For such a function, raise
+    ``ValueError`` if ``is_chosen`` is true, and otherwise return an empty list.
     """
     try:
         function = aggr.get(name)()
@@ -224,7 +227,7 @@ def _family(name: str, function: Function, dtype: pa.DataType | None) -> dict[st
     states = UdafSpec(function, f"{name}_state", dtype, states=True)
     result, state = sql_type(plain.result), states.result
     inputs = len(function.inputs)
-    # in the order in which the call of `aggr` accepts them
+    # in the order of the arguments of the call in `aggr`: keyword-only parameters are last
     parameters = [f.name for f in sorted(fields(function), key=lambda f: bool(f.kw_only))]
     shaping = [parameter for parameter in function.own_state.parameters if parameter in parameters]
     reads = [parameter for parameter in parameters if parameter not in shaping]
@@ -300,8 +303,9 @@ def _family(name: str, function: Function, dtype: pa.DataType | None) -> dict[st
 def _of_lists(
     spec: UdafSpec, names: list[str], positional: Sequence[pa.Array], named: Mapping[str, pa.Array]
 ) -> tuple[UdafSpec, pa.Array, Groups]:
-    """Return the function with the parameters that SQL passes as columns, the elements of the lists, and the groups of
-    elements, one per list. If there are several inputs or weights, the elements are structs.
+    """Return three values: ``spec`` with the parameters that SQL passes as columns, an array with the elements of all
+    lists, and the groups of these elements, one per list. If there are several inputs or weights, the elements are
+    structs.
     """
     with error_label(spec.label + LIST):
         lists, parameters = _column(positional)
@@ -331,7 +335,9 @@ def _is_valid(column: pa.Array) -> np.ndarray[Any, Any]:
 
 
 def _own(function: Function, states: pa.Array) -> Function:
-    """Return the function with the parameters that the states contain. Raise an error for states of other functions."""
+    """Return ``function`` with the parameters that the states contain. Its methods raise an error for states of other
+    functions.
+    """
     shaped_by = function_of(states)
     shaped = {name: getattr(shaped_by, name) for name in function.own_state.parameters if hasattr(shaped_by, name)}
     return replace(function, **shaped)
@@ -365,8 +371,8 @@ def _accessor(name: str, function: type[Function]) -> Callable[..., pa.Array]:
 def _apply_parameters(
     spec: UdafSpec, names: list[str], positional: Sequence[pa.Array], named: Mapping[str, pa.Array]
 ) -> tuple[UdafSpec, pa.Array, pa.Array | None]:
-    """Return the function with the parameters that SQL passes as columns after the inputs, the values (structs if there
-    are several inputs), and the weights or None. Weights are passed by name.
+    """Return three values: ``spec`` with the parameters that SQL passes as columns after the inputs, the array of
+    values (of structs if there are several inputs), and the array of weights or None. Weights are passed by name.
     """
     with error_label(spec.label):
         values, positional = _column(positional)
@@ -439,7 +445,7 @@ def _constants(names: list[str], positional: Sequence[pa.Array], named: Mapping[
 
 
 def _number(sql_value: Any) -> Any:
-    """Return a value of SQL as the value of a parameter: decimals, such as 0.99, become floats, and lists become
+    """Convert a value of SQL to the value of a parameter. Decimals, such as 0.99, become floats, and lists become
     tuples.
     """
     if isinstance(sql_value, list):

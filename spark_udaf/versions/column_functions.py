@@ -18,7 +18,8 @@ if TYPE_CHECKING:
 
 
 def scalar_function(function: Callable[..., pa.Array], dtype: DataType | str) -> Callable[..., Column]:
-    """Return a function of Columns, from a function that maps arrays to an array of the same length.
+    """Convert ``function``, which maps arrays to an array of the same length, to a function that receives and returns
+    Columns.
 
     Parameters
     ----------
@@ -36,8 +37,8 @@ def scalar_function(function: Callable[..., pa.Array], dtype: DataType | str) ->
 def list_function(
     function: Callable[[pa.ListArray], pa.Array], dtype: DataType, names: Sequence[str]
 ) -> Callable[[Column], Column]:
-    """Return a function of a Column of lists, from a function of an array of lists. Elements of the lists must not be
-    null, but the fields of structs may be.
+    """Convert ``function``, which maps an array of lists to an array, to a function that receives a Column of lists and
+    returns a Column. Elements of the lists must not be null, but the fields of structs may be.
 
     Parameters
     ----------
@@ -56,8 +57,8 @@ def list_function(
 def window_function(
     function: Callable[[pa.Array], pa.Scalar], dtype: DataType
 ) -> Callable[[Column, WindowSpec], Column]:
-    """Return a function of a Column and a window, from a function that maps all values of a window frame to
-    one value.
+    """Convert ``function``, which maps all values of a window frame to one value, to a function that receives a Column
+    and a window and returns a Column.
     """
     if has_arrow_udf():
         aggregate = arrow_udf(function, dtype, is_aggregate=True)
@@ -70,8 +71,8 @@ def window_function(
 def iterating_function(
     function: Callable[[Iterator[pa.Array]], pa.Scalar], dtype: DataType
 ) -> Callable[[Column], Column]:
-    """Return a function of a Column, from a function that aggregates a group by an iterator over arrays with its
-    values.
+    """Convert ``function``, which computes the result of a group from an iterator over arrays of its values, to a
+    function that receives a Column and returns a Column.
 
     Raise ``ValueError`` if this PySpark does not support such functions.
     """
@@ -92,8 +93,9 @@ def iterating_function(
 
 
 def arrow_udf(function: Callable[..., Any], dtype: DataType | str, is_aggregate: bool) -> Callable[..., Column]:
-    """Return an Arrow UDF of PySpark, which must have ``arrow_udf``. It aggregates a group if ``is_aggregate`` is true.
-    PySpark derives this from the annotations of a function, which are set here.
+    """Convert a function of Arrow arrays to an Arrow UDF of PySpark, which must have ``arrow_udf``. If ``is_aggregate``
+    is true, the function returns one value per group. PySpark reads this from the annotations of the function, which
+    are set here.
     """
     from pyspark.sql.pandas import functions
 

@@ -97,7 +97,9 @@ def text_udf(apply: Callable[..., Any], name: str) -> Callable[..., Column]:
 
 
 def _call_text(name: str, columns: Sequence[Column]) -> str:
-    """Return the name that Spark gives to the result of a function that is called directly."""
+    """Return the text, such as ``f(x, y)``, by which Spark names the result if the function ``name`` is called
+    directly.
+    """
     return f"{name}({', '.join(map(text_of, columns))})"
 
 

@@ -188,8 +188,8 @@ def _arrow_commands(functions: Sequence[SqlFunction]) -> Iterator[tuple[str, byt
 
 @dataclass(frozen=True)
 class _ResultType:
-    """The result type of a function. It pickles in few bytes, because Spark logs every command, and is unpickled as
-    Spark's type.
+    """The result type of a function. Its pickle has few bytes, because Spark logs every command, and is unpickled as
+    the type of Spark.
     """
 
     function: SqlFunction

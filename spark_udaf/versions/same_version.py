@@ -40,7 +40,9 @@ def check_version(of_driver: str | None) -> None:
 
 
 class TaskFunction:
-    """A function for tasks, which is pickled with the version of this process, and loaded only by the same version."""
+    """A function for tasks. Its pickle contains the version of tiltframe in this process, and only a process with the
+    same version can load it.
+    """
 
     def __init__(self, function: Callable[..., Any]) -> None:
         """Store the function, and its name, which Spark uses for stages and columns."""
@@ -59,7 +61,8 @@ class SentWithVersion:
     """A base class of objects that are sent to tasks and must be instances of a class of Spark, such as readers of a
     data source.
 
-    They are pickled with the version of this process, and loaded only by the same version.
+    Their pickles contain the version of tiltframe in this process, and only a process with the same version can load
+    them.
     """
 
     def __reduce__(self) -> tuple[Any, ...]:

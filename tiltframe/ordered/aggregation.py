@@ -427,8 +427,8 @@ def _key_columns(query: RunningQuery, keys: Keys, chosen: NDArray[np.int64]) -> 
 
 
 def _time(query: RunningQuery, times: Ints) -> dict[str, pa.Array]:
-    """Return a dict with the column of times of the results, under the name of this column. ``times`` are in
-    microseconds UTC.
+    """Return a dict with one entry: the name of the column of event times, and the times of the results as an Arrow
+    array. ``times`` are in microseconds UTC.
     """
     return {query.order.time: pa.array(times).cast(INSTANT)}
 

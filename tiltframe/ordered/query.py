@@ -41,7 +41,7 @@ class Part:
 
     @property
     def functions(self) -> dict[str, Function]:
-        """For each column of states, its function."""
+        """The function of each column of states, by the name of the column."""
         return {column.name: column.measure.function for column in self.states}
 
 
@@ -72,7 +72,7 @@ class OrderedQuery:
 
     @property
     def keyed_by(self) -> Mapping[str, str]:
-        """For each key, the column or expression from which it is computed."""
+        """The column or expression of each key, by the name of the key."""
         return self.order.keyed_by
 
     def ordered_by(self, order: Order) -> OrderedQuery:
@@ -184,7 +184,7 @@ def running_query(
     until: object = None,
     fill: str | None = None,
 ) -> RunningQuery:
-    """Return the query for the arguments of `tiltframe.running`, after they are checked."""
+    """Check the arguments of `tiltframe.running`, and return them as a query."""
     ordered_by = make_order(time, keys, order)
     results = tuple(measures) if isinstance(measures, Mapping) else ()
     measures, expressions = check_measures(measures, ordered_by)
@@ -246,7 +246,7 @@ def _checked_until(until: object) -> int | str | None:
 
 
 def make_order(time: str, keys: Sequence[str] | Mapping[str, str], order: Sequence[str]) -> Order:
-    """Return the order of rows for the arguments ``time``, ``keys`` and ``order``, after they are checked."""
+    """Check the arguments ``time``, ``keys`` and ``order``, and return them as the order of rows."""
     keyed_by = checked_keys(keys)
     then = checked_names(order, "order", "column names")
     if checked_name(time, "time, the column of event times,") in keyed_by:

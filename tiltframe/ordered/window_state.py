@@ -197,8 +197,8 @@ class _Segments:
     rows, or consists of consecutive rows, which are reduced to one state.
 
     ``is_cut`` is a mask of the indices of the sequence at which a segment begins. ``number`` has the number of the
-    segment for each index of the sequence. ``row_used`` is a mask of the rows that are in a segment, and ``row_groups``
-    has the segment of each of them.
+    segment for each index of the sequence. ``row_used`` is a mask of the rows that are in a segment. ``row_groups``
+    groups these rows by their segments.
     """
 
     def __init__(self, sequence: _StatesAndRows, is_cut: Flags) -> None:

@@ -411,7 +411,7 @@ def prepare_restored(levels: Sequence[OpenLevel], rules: StreamRules) -> tuple[O
     false for the saved policies, all windows in memory are already merged into the coarser levels. Then
     ``cascaded_until`` is set to their latest end, so that only windows that end later are merged when they close.
     """
-    if not rules.remembers_emissions:  # This policy does not update the last emissions.
+    if not rules.remembers_emissions:  # saved last emissions are removed, because they would not be updated
         levels = [replace(level, emitted=level.emitted.none()) for level in levels]
     if not rules.cascades:
         return tuple(replace(level, cascaded_until=HIGHEST) for level in cascade(levels, rules, HIGHEST))

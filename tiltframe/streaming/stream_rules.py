@@ -124,7 +124,7 @@ class StreamRules:
 
     @cached_property
     def functions(self) -> Mapping[str, Function]:
-        """For each column of states in memory, the function that merges it."""
+        """The function that merges each column of states in memory, by the name of the column."""
         return {column.name: column.measure.function for column in self.memory_frame.states}
 
     def _name_of(self, measure: Measure) -> str:

@@ -94,7 +94,7 @@ class Hopping(TimeWindow):
     @cached_property
     def pane(self) -> Tumbling:
         period = self.hop.period.common(self.size.period)
-        assert period is not None  # __post_init__ has checked it
+        assert period is not None  # `__post_init__` has checked that the size and the hop have a common period
         return Tumbling(period.count, period.unit, self.timezone, period.offset)
 
     @cached_property
