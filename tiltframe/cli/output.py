@@ -107,8 +107,8 @@ def _writer(out: BinaryIO, form: str, schema: pa.Schema) -> Any:
 
 
 def print_table(results: pa.Table, out: TextIO | None = None, title: str | None = None) -> None:
-    """Print results as a readable table. Windows are shown by their start, sketches by their quantiles and maximum,
-    other records by their fields, and lists of records as small tables.
+    """Print results as a readable table to ``out``, by default standard output. Windows are shown by their start,
+    sketches by their quantiles and maximum, other records by their fields, and lists of records as small tables.
     """
     table = Table(title=title, title_justify="left", header_style="bold", box=SIMPLE_HEAD)
     columns: list[list[str]] = []

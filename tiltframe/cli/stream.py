@@ -220,7 +220,9 @@ def _has_files(path: Path) -> bool:
 
 
 def _check_inputs(paths: Mapping[str, Path], *, once: bool, arrival: bool, idle: str | None) -> None:
-    """Raise ``ValueError`` if an input cannot be read, or if an option does not apply to the inputs."""
+    """Raise ``ValueError`` if an input cannot be read, or if one of the options --once, --arrival and --idle does not
+    apply to the inputs.
+    """
     for name, path in paths.items():
         check_input(name, path)
     has_files = [_has_files(path) for path in paths.values()]

@@ -68,7 +68,9 @@ def _stream_name(inputs: Mapping[str, Path], settings: Settings) -> str:
 
 
 def _watermarks(inputs: Mapping[str, Path], settings: Settings, notes: Mapping[str, Any]) -> SourceWatermarks:
-    """Return the watermarks of the inputs. If a saved state has watermarks, in ``notes``, they start with these."""
+    """Return the watermarks of the inputs. They begin with those in ``notes``, which are saved with the state, if there
+    are any.
+    """
     sources, now = SourceWatermarks(inputs, idle=settings.idle), clock.time_ns() // 1000
     for name, watermark in notes.get("watermarks", {}).items():
         if name in inputs and watermark is not None:
@@ -84,8 +86,8 @@ def _opened(
     notes: Mapping[str, Any],
     store: FrameStore | None,
 ) -> dict[str, Rows]:
-    """Open the inputs, and return them by name. From a pipe, lines are read. From a folder, files are read, except
-    those that the ``notes`` of a saved state list as read.
+    """Open the inputs, and return them by name. Pipes and standard input are read as lines. Folders are read as files,
+    except the files that ``notes``, which are saved with the state, list as read.
     """
     opened: dict[str, Rows] = {}
     reading, common = settings.reading, {"bad": settings.bad, "ahead": settings.ahead}
@@ -106,8 +108,8 @@ def _opened(
 def _run_until_stopped(
     *, sink: Output | IntoStore, rows: Inputs, settings: Settings, metrics: StreamMetrics, stopped: list[int]
 ) -> None:
-    """Process batch after batch, until the inputs end or ``stopped`` contains a signal. If an error occurs, save the
-    batches and files that were completed before it, and raise the error again.
+    """Process batch after batch, until the inputs end or ``stopped`` contains a signal. After an error, save the state
+    as of the last complete batch or file, and raise the error again.
     """
     state, safe, losses = settings.state, sink.copy(), metrics.losses
     with live_line(metrics) as show, side_output(settings.dropped) as put_aside:
@@ -158,8 +160,8 @@ def _save_first(safe: Output | IntoStore, state: Path | None, notes: Mapping[str
 
 
 def _end_without_reader(safe: Output | IntoStore, state: Path | None, rows: Inputs) -> NoReturn:
-    """Exit after the reader has closed standard output. Report which results are lost, and use the exit status of a
-    broken pipe.
+    """Exit after the reader of standard output has closed it. Print which results are lost, and exit with the status of
+    a broken pipe.
     """
     # Otherwise Python would try to write the buffered output again at exit.
     os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())

@@ -96,7 +96,9 @@ class Output(Sink):
             self._lines.append(json_lines(self.windows.results(emitted)))
 
     def settle(self, state: Path | None, notes: Mapping[str, Any], ended: bool = False) -> None:
-        """Write the emitted windows. At the end, save the state, so that the next run does not write them again."""
+        """Write the emitted windows to standard output. With ``ended``, also save the state, so that the next run does
+        not write them again.
+        """
         if self._lines:
             sys.stdout.write("".join(self._lines))
             sys.stdout.flush()

@@ -182,10 +182,10 @@ def _divided(lines: Sequence[Line], read: Callable[[Sequence[Line]], object]) ->
 def file_batches(
     source: Source, file: Path, columns: Sequence[str], bad: BadRows | None, check: _Check | None = None
 ) -> Iterator[pa.RecordBatch]:
-    """Yield the columns ``columns`` of the rows of a file.
+    """Yield batches of the rows of a file, with the columns ``columns``.
 
-    If ``bad`` is passed, it receives the bad rows, which are left out; otherwise a bad row raises an error. ``check``
-    receives a table of rows that could be read, and raises an error if one of them counts as bad.
+    If ``bad`` is passed, bad rows are written to it and left out; otherwise a bad row raises an error. ``check`` is a
+    function of a table of rows. It raises an error if one of them is bad although it could be read.
     """
     if bad is None:
         yield from source.batches_of(file, columns)

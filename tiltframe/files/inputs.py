@@ -480,8 +480,8 @@ def files_below(folder: Path, through: tuple[Path, ...] = ()) -> Iterator[Path]:
 
 
 def _without_unread_duplicates(file: Path, own: pa.Schema, read: set[str]) -> pa.Schema:
-    """Return a schema without the columns whose name occurs twice. Raise ``ValueError`` if such a name is in ``read``,
-    the names of the needed columns.
+    """Return the schema of a file without the columns whose names occur twice. Raise ``ValueError`` if such a name is
+    in ``read``, the names of the needed columns.
     """
     twice = {name for name in own.names if own.names.count(name) > 1}
     for name in own.names:
@@ -491,8 +491,9 @@ def _without_unread_duplicates(file: Path, own: pa.Schema, read: set[str]) -> pa
 
 
 def _schema(file: Path, own: pa.Schema, time: str, uses: ColumnUses, reading: ReadOptions) -> pa.Schema:
-    """Return the types in which a file's columns are read: the declared ones, and otherwise those of the file. Event
-    times are instants in microseconds UTC, unless they are integers without a declared unit or format.
+    """Return the schema in which the columns of a file are read. Types are the declared ones, and otherwise those in
+    ``own``, the schema of the file. Event times are instants in microseconds UTC, unless they are integers without a
+    declared unit or format.
     """
     own = _without_unread_duplicates(file, own, {time, *uses.among(own.names), *reading.reads()})
     of_time = () if reading.time is None else columns_in(reading.time, own.names)

@@ -21,7 +21,9 @@ class LateType(ValueError):
     """
 
     def __init__(self, column: str, kind: pa.DataType, describe: Callable[[], str]) -> None:
-        """Store the column and the wider type. ``describe`` returns the message for users."""
+        """Create the error for the column ``column`` and the wider type ``kind``. ``describe`` is a function that
+        returns the message for users.
+        """
         super().__init__(column, kind)
         self.column, self.kind, self._describe = column, kind, describe
 

@@ -121,8 +121,8 @@ def number_arrays(batch: pa.RecordBatch, schema: pa.Schema, reading: ReadOptions
 
 
 def read_numbers(texts: pa.Array, kind: pa.DataType, name: str, reading: ReadOptions) -> pa.Array:
-    """Return the numbers of a text column in the type ``kind``. Raise ``ValueError`` for the first text that is not a
-    number, or is a whole number that float64 rounds.
+    """Return the numbers in ``texts`` in the type ``kind``. ``name`` is the name of the column. Raise ``ValueError``
+    for the first text that is not a number, or is a whole number that float64 rounds.
     """
     try:
         values, written = from_text(texts, kind, reading)

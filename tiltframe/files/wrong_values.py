@@ -62,8 +62,8 @@ def wrong_value(
 
 
 def _whole_type(file: Path, name: str, kind: pa.DataType, reading: ReadOptions) -> str | None:
-    """Return the name of the type that represents all numbers of a column exactly, if its inferred type ``kind`` is an
-    integer type; otherwise return None.
+    """Return the name of the type that represents all numbers of the column ``name`` exactly. Return None if ``kind``,
+    the type of the column, is not an integer type.
     """
     return column_type(file, name, reading) if pa.types.is_integer(kind) else None
 

@@ -84,8 +84,8 @@ class Answers:
         return StreamingResponse(self._sent(begun), 200, dict(begun.headers), begun.form)
 
     async def _computed_once(self, question: Question, tag: str, packing: str | None) -> _Begun:
-        """Compute an answer and return it. If another request with the same tag is already computing the answer, wait
-        for it.
+        """Return the answer to ``question``. If another request is already computing the answer with the same ``tag``,
+        wait for it; otherwise compute the answer.
         """
         running = self._running.get(tag)
         if running is None:

@@ -66,8 +66,8 @@ def app_of(
     metrics: Metrics | None = None,
     buckets: BucketBounds = DEFAULT_BOUNDS,
 ) -> Starlette:
-    """Return the application. ``origins`` are the origins of web pages whose scripts may query it. It accepts events if
-    ``writable`` is true. ``buckets`` are the bounds of classic histograms in the Prometheus API.
+    """Return the application. ``origins`` are the origins of web pages whose scripts may send requests to it. With
+    ``writable``, it accepts events. ``buckets`` are the bounds of classic histograms in the Prometheus API.
     """
     metrics = Metrics() if metrics is None else metrics
     budget, answers = Budget(limits, metrics), Answers(pool, limits, metrics)

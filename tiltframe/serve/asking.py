@@ -182,8 +182,8 @@ class Asking:
 
 
 def _words(name: str, view: StoreView, query: Query) -> str:
-    """Return the text that identifies an answer in the cache: the store, its version and the query, and the current
-    time if the query does not set ``now``.
+    """Return the first part of the key of an answer in the cache: the name of the store, its version and the query, and
+    the time of the view if the query does not set ``now``.
     """
     now = view.now if query.now is None else ""
     return f"{name} {view.version} {now} {query.to_json()}"

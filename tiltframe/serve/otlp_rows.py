@@ -26,7 +26,8 @@ _EXACT = 2**53  # doubles represent all whole numbers up to this one exactly
 def table_of(rows: Sequence[dict[str, Any]], store: FrameStore, refused: list[str]) -> pa.Table:
     """Return a table of the columns that the store's frame reads. A column is null in the rows that lack it.
 
-    Rows with a value that does not fit are left out. For each point with such rows, a message is added to ``refused``.
+    Rows with a value that does not fit its column are left out. One message for each point with such rows is added to
+    ``refused``.
     """
     frame = store.frame
     present = dict.fromkeys(name for row in rows for name in row)
@@ -100,8 +101,8 @@ def _type_of(values: Sequence[Any]) -> pa.DataType:
 
 
 def _fitted(value: Any, field: pa.Field, place: int, problems: dict[int, str]) -> Any:
-    """Return a value in the type of its column. If it cannot be converted exactly, add a message to ``problems`` under
-    ``place``, the index of its row, and return None.
+    """Return a value in the type of ``field``, its column. If the value cannot be converted exactly, return None, and
+    add a message to ``problems`` under ``place``, the index of the row.
     """
     if value is None or _TYPES[type(value)] == field.type:
         return value

@@ -79,7 +79,7 @@ class Pushed:
 
     def _begin(self, name: str, per: str | None, since: int | None) -> SeenParts | None:
         """Return the parts of the store from which changes are computed: those of the version ``since``, or the current
-        ones if ``since`` is None. Return None if the parts of that version are no longer in memory.
+        ones if ``since`` equals None. Return None if the parts of the version ``since`` are no longer in memory.
         """
         view = self._stores.now(name)
         if per is not None:
@@ -96,7 +96,9 @@ class Pushed:
     async def _events(
         self, request: Request, name: str, per: str | None, seen: SeenParts | None
     ) -> AsyncIterator[bytes]:
-        """Yield an event for each new version of a store, and comments if there is none for some time."""
+        """Yield an event for each new version of a store. After some time without events, yield a comment, so that the
+        connection stays open.
+        """
         self._listeners += 1
         is_stopping = getattr(request.app.state, "is_stopping", lambda: False)
         silent = 0.0
@@ -119,8 +121,9 @@ class Pushed:
             self._listeners -= 1
 
     def _event(self, name: str, per: str | None, seen: SeenParts | None) -> tuple[SeenParts, bytes]:
-        """Return the current parts of a store, and an event with the windows that changed since ``seen``. The event is
-        empty if the version is the same, and has only an id if no window changed.
+        """Return the current parts of a store, and an event with the windows that changed since ``seen``, only of the
+        level ``per`` if it is passed. The event is empty if the version is that of ``seen``, and has only an id if no
+        window changed.
         """
         changes = self._stores.now(name).changes(seen)
         if seen is not None and changes.seen.version == seen.version:

@@ -174,12 +174,12 @@ def _incomplete(view: StoreView, results: pa.Table) -> NDArray[np.bool_]:
 def _are_cut_off(
     view: StoreView, per: str, starts: NDArray[np.int64], window_ends: NDArray[np.int64]
 ) -> NDArray[np.bool_]:
-    """Return a mask of the windows in which the data of the store begin or end. ``per`` is the name of these windows,
-    which may be coarser than all levels.
+    """Return a mask, of shape (windows,), of the windows in which the data of the store begin or end. ``per`` is the
+    name of the windows, which may be coarser than all levels.
 
-    The windows are compared with the next finer level. The data begin inside a window if the first finer window begins
-    inside it, and if the time between the two starts is longer than the longest gap between finer windows nearby. The
-    end of the data is found in the same way. Windows of the finest level are never in the mask.
+    The windows are compared with those of the next finer level. The data begin inside a window if the first finer
+    window begins inside it, and if the time between the two starts is longer than the longest gap between finer windows
+    nearby. The end of the data is found in the same way. Windows of the finest level are never in the mask.
     """
     is_cut = np.zeros(len(starts), bool)
     length = int((window_ends - starts).max(initial=0))
@@ -218,10 +218,9 @@ def _longest_gap(view: StoreView, level: str, within: tuple[int, int]) -> int:
 def _choose_lines(
     results: pa.Table, measure: str, *, ids: NDArray[np.int64], key_texts: Sequence[str], keys: Sequence[str]
 ) -> _Lines:
-    """Return the lines to draw: one for each key or each column of numbers, and for each quantile.
-
-    There are at most as many lines as can be distinguished. The keys with the largest sums of absolute values are
-    chosen, and at most four quantiles at even distances, including the first and the last.
+    """Return the lines to draw: one for each key or each column of numbers, and for each quantile. At most
+    `_MOST_LINES` lines are returned. They show the keys with the largest sums of absolute values, and at most four
+    quantiles at even distances, including the first and the last.
     """
     from matplotlib import rcParams
 

@@ -176,13 +176,15 @@ def _level_problems(
 
 
 def _held_by_both(snapshot: Snapshot, fine: TimeWindow, coarse: TimeWindow) -> Range:
-    """Return the range, in microseconds UTC, of the coarse windows that have not expired on either level."""
+    """Return the range, in microseconds UTC, of the windows of the level ``coarse`` that have not expired there, and
+    whose windows of the level ``fine`` have not expired either.
+    """
     first_held = max(available_from(snapshot, level.name) for level in (fine, coarse))
     return EVER if first_held == EVER[0] else (first_whole(first_held, coarse), EVER[1])
 
 
 def _merged(backend: Backend, manifest: Manifest, parts: Sequence[Part], span: Range, coarse: TimeWindow) -> pa.Table:
-    """Read the states of parts in a range, and merge them into coarse windows."""
+    """Return the states of parts in the range ``span``, merged into windows of the level ``coarse``."""
     rows = backend.read(pieces_of(parts, [span]), manifest.schema.names[1:])
     return merge_level(rows, manifest.frame, coarse, unknown=True)
 

@@ -129,7 +129,7 @@ class WithOpen:
 
     @classmethod
     def at(cls, uri: str, name: str, options: Mapping[str, str], durable: bool) -> NoReturn:
-        """Raise an error, because an address cannot refer to a saved state."""
+        """Raise an error, because the address of a store does not name a saved state."""
         raise ValueError("with_open is a method of an open store; write FrameStore(uri).with_open(…)")
 
     @property

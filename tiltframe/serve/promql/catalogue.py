@@ -59,7 +59,9 @@ class Listing:
 
 
 def series_of(metrics: Metrics, matches: Iterable[str], listing: Listing) -> list[dict[str, str]]:
-    """Return the labels of the series that match at least one of the selectors and have a value in the range."""
+    """Return the labels of each series that matches at least one of the selectors ``matches``, and has a value in the
+    range of ``listing``.
+    """
     series = []
     for metrics_of_store, matchers in _by_store(_selected(metrics, matches)):
         labels = tuple(metrics_of_store[0].labels)
@@ -71,8 +73,8 @@ def series_of(metrics: Metrics, matches: Iterable[str], listing: Listing) -> lis
 
 
 def label_names(metrics: Metrics, matches: list[str], listing: Listing) -> list[str]:
-    """Return the names of labels, sorted, of the series that match a selector, or of all series if ``matches`` is
-    empty.
+    """Return the names of labels, sorted, of the series that match a selector in ``matches``, or of all series if
+    ``matches`` is empty.
     """
     if matches:
         return sorted({label for labels in series_of(metrics, matches, listing) for label in labels})
@@ -83,8 +85,8 @@ def label_names(metrics: Metrics, matches: list[str], listing: Listing) -> list[
 
 
 def label_values(metrics: Metrics, label: str, matches: list[str], listing: Listing) -> list[str]:
-    """Return the values of a label, sorted, in the series that match a selector, or in all rows if ``matches`` is
-    empty.
+    """Return the values of a label, sorted, in the series that match a selector in ``matches``. If ``matches`` is
+    empty, return those of all rows.
     """
     every: list[Selected] = [(metric, ()) for of_name in metrics.values() for metric in of_name]
     selected = list(_selected(metrics, matches)) if matches else every

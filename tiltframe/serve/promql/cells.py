@@ -158,8 +158,8 @@ class States:
         return replace(self, series=labels, cells=cells, states=states, known_results=None)
 
     def read_by(self, reader: Function, path: tuple[str, ...], kind: str) -> States:
-        """Return the states with another function to read them, such as one with other quantiles. Cells whose result is
-        null are removed.
+        """Return the states with another function, ``reader``, that computes results from them, such as one with other
+        quantiles. Cells whose result is null are removed. ``path`` and ``kind`` are those of `States`.
         """
         return replace(self, reader=reader, path=path, kind=kind, per=1.0, known_results=None).with_values()
 

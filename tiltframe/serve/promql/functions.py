@@ -45,8 +45,8 @@ SUBQUERY_FUNCTIONS = tuple(f"{name}_over_time" for name in ("sum", "avg", "count
 
 
 def check_over_time(name: str, kind: str, text: str) -> None:
-    """Raise `Unanswerable` if a range function cannot be computed from the merged states of a metric of this kind.
-    ``text`` is the selector, for the message.
+    """Raise `Unanswerable` if the range function ``name`` cannot be computed from the merged states of a metric of this
+    ``kind``. ``text`` is the selector, for the message.
     """
     if name not in OVER_TIME[kind]:
         raise Unanswerable(
@@ -81,7 +81,9 @@ def over_time(name: str, states: States, span: int, quantile: float | None, text
 
 
 def part_of(states: States, part: str, text: str) -> States:
-    """Return the count, sum, min, max or avg of histograms. Raise `Unanswerable` if their results lack this part."""
+    """Return states whose values are a part of histograms: ``part`` is count, sum, min, max or avg. Raise
+    `Unanswerable` if their results lack this part. ``text`` is the selector, for the message.
+    """
     field, kind = "mean" if part == "avg" else part, _PARTS[part]
     if field not in [field_of_result.name for field_of_result in states.reader.result_type(states.states.type)]:
         raise Unanswerable(f"{text} does not store its {part}: its states are those of {states.reader.name}")
@@ -90,8 +92,8 @@ def part_of(states: States, part: str, text: str) -> States:
 
 
 def quantile_of(states: States, quantile: float) -> Vector | States:
-    """Return a quantile of histograms, computed by their sketch. As in Prometheus, the result is infinite for quantiles
-    below 0 and above 1.
+    """Return a quantile of each histogram, computed by its sketch. As in Prometheus, the result is -inf for quantiles
+    below 0, and inf for those above 1.
     """
     if 0.0 <= quantile <= 1.0:
         reader = replace(states.reader, quantiles=(quantile,))  # type: ignore[call-arg]
@@ -101,7 +103,8 @@ def quantile_of(states: States, quantile: float) -> Vector | States:
 
 
 def fraction_of(states: States, lower: float, upper: float) -> Vector:
-    """Return the fraction of values, from 0 to 1, that lie between two bounds, computed from the buckets of sketches.
+    """Return, for each histogram, the fraction of its values, from 0 to 1, between the bounds ``lower`` and ``upper``.
+    It is computed from the buckets of the sketch.
 
     A bucket that contains a bound counts completely as below the bound, so that values equal to the bound always do.
     """
@@ -136,8 +139,8 @@ def _occupied(cells: NDArray[np.intp], shape: tuple[int, int]) -> NDArray[np.boo
 
 
 def _reduced(name: str, values: Floats, groups: NDArray[np.intp], count: int) -> Floats:
-    """Return the aggregate of the values of each group, of shape (count,). ``groups`` has the group of each value. The
-    result of a group without values is undefined.
+    """Return the aggregate ``name`` of the values of each group, as an array of shape (count,). ``groups`` has the
+    group of each value, from 0 to ``count`` - 1. The result of a group without values is undefined.
     """
     if name == "count":
         return np.bincount(groups, minlength=count).astype(np.float64)
@@ -152,8 +155,8 @@ def _reduced(name: str, values: Floats, groups: NDArray[np.intp], count: int) ->
 
 
 def quantile(vector: Vector, grouping: Grouping, q: float) -> Vector:
-    """Return the quantile of each group's values at each moment, interpolated between two values as in Prometheus. NaN
-    counts as the smallest value.
+    """Return the quantile ``q`` of the values of each group at each moment. It is interpolated between two values, as
+    in Prometheus. NaN counts as the smallest value.
     """
     ids, labels = grouping.groups(vector.series)
     shape = len(labels), vector.present.shape[1]

@@ -21,8 +21,8 @@ from tiltframe.serve.errors import Unanswerable
 
 
 def histogram_buckets(states: pa.StructArray, reader: Function) -> tuple[Floats, Floats, BucketRanges]:
-    """Return the count of each state, its sum (NaN if the results have no sum), and all buckets, in the order of states
-    and bounds.
+    """Return the count of each state, its sum, and all buckets, in the order of states and bounds. If the results of
+    ``reader`` have no sum, the sums are NaN.
 
     Raise `Unanswerable` if a sketch cannot list its buckets.
     """
@@ -56,7 +56,7 @@ def counts_below(buckets: BucketRanges, states: int, bounds: Floats) -> Floats:
 
 
 def _lower_edges(buckets: BucketRanges, states: int) -> tuple[Floats, NDArray[np.bool_]]:
-    """Return the lower edge of each bucket, and whether the bucket contains values that are equal to this edge.
+    """Return two arrays with one element per bucket: its lower edge, and whether it contains values equal to this edge.
 
     The bucket around 0 begins at 0 if the state has no negative values, as in Prometheus.
     """
@@ -70,7 +70,7 @@ def _lower_edges(buckets: BucketRanges, states: int) -> tuple[Floats, NDArray[np
 
 def _sums(buckets: BucketRanges, states: int, first_bounds: NDArray[np.intp], bounds: int) -> Floats:
     """Return, for each state, the number of values up to each bound, of shape (states, bounds). ``first_bounds`` has,
-    for each bucket, the index of the first bound that counts it.
+    for each bucket, the index of the first bound up to which its values count.
     """
     cells = buckets.rows * (bounds + 1) + first_bounds
     counts = np.bincount(cells, weights=buckets.counts, minlength=states * (bounds + 1))

@@ -131,11 +131,11 @@ class Grouping:
     without: bool = False
 
     def keeps(self, label: str) -> bool:
-        """Return whether a label is kept."""
+        """Return whether the aggregation keeps a label."""
         return (label in self.labels) != self.without and not (self.without and label == NAME)
 
     def kept_labels(self, labels: Labels) -> dict[str, str]:
-        """Return the labels that are kept."""
+        """Return the labels in ``labels`` that the aggregation keeps."""
         return {label: text for label, text in labels.items() if self.keeps(label)}
 
     def groups(self, series: Sequence[Labels]) -> tuple[NDArray[np.intp], list[dict[str, str]]]:
@@ -147,7 +147,7 @@ class Grouping:
         return np.array(ids, np.intp), [dict(labels) for labels in numbers]
 
 
-ALL = Grouping(without=True)  # every label but the name of the metric, which functions remove
+ALL = Grouping(without=True)  # keeps every label but the name of the metric, which functions remove
 
 
 def identity(labels: Labels) -> tuple[tuple[str, str], ...]:
@@ -186,8 +186,8 @@ def _text(key: object) -> str:
 
 
 def chosen(texts: Mapping[str, pa.Array], matchers: Iterable[Matcher], rows: int) -> NDArray[np.bool_]:
-    """Return a mask of the rows that match all matchers, of shape (rows,). ``texts`` has columns of labels. A label
-    that is not in ``texts`` is absent from every row.
+    """Return a mask of the rows that match all matchers, of shape (rows,). ``texts`` maps labels to their texts in the
+    rows. A row lacks each label that is not in ``texts``.
     """
     mask = np.ones(rows, np.bool_)
     for matcher in matchers:

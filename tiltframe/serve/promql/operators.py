@@ -28,8 +28,8 @@ SET_OPERATORS = ("and", "or", "unless")
 def combined(
     operator: str, left: Scalar | Vector, right: Scalar | Vector, as_bool: bool, grouping: Grouping
 ) -> Scalar | Vector:
-    """Return the result of an arithmetic operator or a comparison. A comparison returns the left values for which it is
-    true. With ``as_bool``, it returns 0 or 1 instead.
+    """Return the result of an arithmetic operator or a comparison. A comparison returns those values of ``left`` for
+    which it is true or, with ``as_bool``, 0 or 1.
 
     Series of two vectors match if they have the same values of the labels that ``grouping`` keeps. At each moment, a
     value is combined with the one that matches. Raise `Unanswerable` if several series of one side match at a moment.
@@ -54,15 +54,16 @@ def _numbers(side: Scalar | Vector) -> Floats:
 
 
 def _matched(operate: Operation, left: Vector, right: Vector, *, filters: bool, grouping: Grouping) -> Vector:
-    """Return the result of an operator for each left value with the matching right value at the same moment.
+    """Return a vector with the result of ``operate`` for each left value and its match: the right value at the same
+    moment in a series with equal labels.
 
-    If ``filters`` is true, the operator is a comparison that removes values. As in Prometheus, a left value that it
-    removes does not count as a match.
+    With ``filters``, the operator is a comparison, and left values for which it is false are removed. As in Prometheus,
+    such a left value does not count as a match.
     """
     ids, groups = grouping.groups([*left.series, *right.series])
     on_left = ids[: len(left.series)]
     on_right = ids[len(left.series) :]
-    # a right value can have a match only at a moment at which there is a left value
+    # right values without a left value at the same moment have no match
     asked_moments = left.present.any(axis=0)
     right = Vector(right.series, right.values, right.present & asked_moments)
     _check_one(right, on_right, groups, "right")
@@ -81,8 +82,8 @@ def _matched(operate: Operation, left: Vector, right: Vector, *, filters: bool, 
 
 
 def _labels_of_match(labels: Labels, grouping: Grouping, filters: bool) -> dict[str, str]:
-    """Return the labels of a result. A comparison that removes values keeps the name of the metric, unless ``on`` or
-    ``ignoring`` excludes the name from matching. Other operators remove the name.
+    """Return the labels of a result. With ``filters``, the operator is a comparison that removes values: the name of
+    the metric stays, unless ``on`` or ``ignoring`` excludes it from matching. Other operators remove the name.
     """
     if filters and grouping.without:
         return {label: text for label, text in labels.items() if label not in grouping.labels}
@@ -103,8 +104,8 @@ def _check_one(vector: Vector, ids: NDArray[np.intp], groups: Sequence[Labels], 
 
 
 def united(operator: str, left: Vector, right: Vector, grouping: Grouping) -> Vector:
-    """Return the left values with a match on the right (``and``), the left values without a match (``unless``), or the
-    values of both sides (``or``).
+    """Return a vector: for ``and``, the left values that have a match on the right; for ``unless``, the left values
+    without a match; for ``or``, the left values, and the right values without a match.
 
     A series may match any number of series of the other side.
     """

@@ -48,8 +48,8 @@ def bounds_of_keys(where: str | None, schema: pa.Schema) -> list[KeyBound] | Non
 
 
 def _stored_bound(key: str, bound: sql.Bound, dtype: pa.DataType) -> KeyBound | None:
-    """Convert a bound to the stored type of a key. Stored values have the same order as the values of the key. Return
-    None if the stored type cannot represent the bound.
+    """Return a bound of a condition in the stored type of the key. Stored values have the same order as the values of
+    the key. Return None if the stored type cannot represent the bound.
     """
     try:
         low, high = (None if end is None else _stored([end], dtype)[0] for end in (bound.low, bound.high))

@@ -28,7 +28,8 @@ from windows import TimeWindow
 def compact_parts(
     backend: Backend, manifest: Manifest, before: int, progress: Progress = lambda done, total: None
 ) -> dict[str, tuple[int, int]]:
-    """Merge the parts of windows that end before a moment, one bucket of time after another.
+    """Merge the parts of windows that end at or before ``before``, in microseconds UTC, one bucket of time after
+    another.
 
     For each level, return the number of merged parts, and the number of parts that replace them.
     """

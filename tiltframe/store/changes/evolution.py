@@ -79,10 +79,12 @@ def _derive_levels(
     parts: Sequence[Part],
     derived: dict[frozenset[Part], list[Part]],
 ) -> list[Part]:
-    """Derive the windows of each new level from parts of the coarsest level, and write them; return the written parts.
+    """Derive the windows of the new levels ``levels`` from ``parts``, parts of the coarsest level, and write them.
+    Return the written parts.
 
-    Only windows that begin at or after the time in ``starts`` are derived. ``derived`` contains the parts that earlier
-    attempts have written. These parts are used again if the parts from which they were derived still exist.
+    ``starts`` maps each new level to a time; only windows that begin at or after it are derived. ``derived`` contains
+    the parts that earlier attempts have written. They are used again if the parts from which they were derived still
+    exist.
     """
     for group in [group for group in derived if not group <= set(parts)]:
         backend.discard(derived.pop(group))
@@ -115,8 +117,8 @@ def retain(backend: Backend, retention: Mapping[str, str]) -> Manifest:
 
 
 def plan_evolution(manifest: Manifest, frame: TiltFrame, row_schema: pa.Schema | None = None) -> Manifest:
-    """Return the manifest that a store would have with another frame. The types of new states are those that rows with
-    `row_schema` produce.
+    """Return the manifest that a store would have with another frame. ``row_schema`` is the schema of rows, which
+    determines the types of new states.
 
     Raise ``ValueError`` or ``TypeError`` if the store cannot change to this frame; the message names the reason.
     """

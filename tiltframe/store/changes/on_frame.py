@@ -19,7 +19,7 @@ def run_on_frame(
     """Run a transaction like `run`; raise `OtherFrame` if the frame of the store has changed since ``manifest`` was
     read.
 
-    The snapshot of each attempt contains the records named in `records`, and the records `EXPIRED` and `KNOWN` of
+    The snapshot of each attempt contains the records named in ``records``, and the records `EXPIRED` and `KNOWN` of
     `tiltframe.store.log.records`.
     """
 

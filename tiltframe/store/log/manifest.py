@@ -234,8 +234,8 @@ def checked_retention(retention: Mapping[str, str | None], frame: TiltFrame) -> 
 
 
 def horizon_of(manifest: Manifest, name: str, now: int) -> int:
-    """Return the time before which the retention of a level removes windows, in microseconds UTC. This time is the
-    start of a window of the next coarser level or, for the coarsest level, of the level itself.
+    """Return the time, in microseconds UTC, before which the retention of the level ``name`` removes windows at the
+    time ``now``. It is the start of a window of the next coarser level or, for the coarsest level, of the level itself.
     """
     levels = manifest.frame.levels
     at = [level.name for level in levels].index(name)

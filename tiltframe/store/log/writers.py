@@ -57,8 +57,8 @@ def check_writer(writer: str, commit: int) -> int:
 
 
 def digests_of(states: pa.Table, manifest: Manifest, *, of_earlier: bool) -> list[Digest]:
-    """Return digests of states of the finest level. The first is computed from the columns of the frame. If
-    ``of_earlier`` is true, another one follows for each earlier frame whose columns the states have.
+    """Return digests of states of the finest level. The first one includes the columns of the frame. With
+    ``of_earlier``, it is followed by one digest for each earlier frame whose columns the states have.
     """
     frame = manifest.frame
     named = [[column.name for column in frame.states], *(manifest.earlier if of_earlier else ())]

@@ -182,8 +182,8 @@ def checked_keys(keys: Mapping[Any, Any]) -> dict[str, str | DerivedKey]:
 def reporting_unmapped(
     slices: Iterator[pa.Table], derived: Mapping[str, DerivedKey], report: Callable[[str], None]
 ) -> Iterator[pa.Table]:
-    """Yield the tables of results. After the last one, call ``report`` with a message for each derived key that is null
-    in some results.
+    """Yield the tables ``slices`` of results. After the last one, call ``report`` with a message for each key in
+    ``derived`` that is null in some results.
     """
     missing, rows = dict.fromkeys(derived, 0), 0
     for results in slices:

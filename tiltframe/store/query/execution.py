@@ -134,8 +134,8 @@ class Answer:
 
 
 def reading_of(plan: QueryPlan, snapshot: Snapshot, *, is_filled: bool = False) -> Reading:
-    """Return a query plan with the parts that it reads. If the plan has ``edges``, the parts of windows near the range
-    are included.
+    """Return a query plan with the parts of ``snapshot`` that it reads. If the plan has ``edges``, the parts of windows
+    near the range are included. ``is_filled`` says whether windows without rows are added.
     """
     planned = plan.with_edges()
     level = planned.frame.levels[planned.level()].name
@@ -177,7 +177,7 @@ def read_labelled(backend: Backend, manifest: Manifest, reading: Reading) -> Ite
 
 
 def _read(backend: Backend, manifest: Manifest, plan: QueryPlan, part_ranges: PartRanges) -> pa.Table:
-    """Return the rows of states in ranges of parts. If a compaction has removed some of the parts, the parts that
+    """Return the rows of states in ``part_ranges``. If a compaction has removed some of the parts, the parts that
     replaced them are read instead.
     """
     planned, span = [part_ranges], _range_of(part_ranges, plan.frame.levels[plan.level()])

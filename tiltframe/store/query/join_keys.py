@@ -53,7 +53,9 @@ def read_on(on: On, names: Collection[str], keys: Collection[str]) -> dict[str, 
 
 
 def _pairs(on: str, names: Collection[str], keys: Collection[str]) -> list[tuple[str, str]]:
-    """Return the equalities of a condition as pairs of a key of the store and an expression of the rows."""
+    """Return the equalities of the condition ``on`` as pairs: a key of the store, and an expression of the rows that
+    must be equal to it.
+    """
     pairs = []
     for left, right in sql.equalities(on, (ROW, STORE)):
         ways = [(key.text, _row_text(row)) for key, row in ((right, left), (left, right)) if _is_key(key, row, keys)]
@@ -74,7 +76,7 @@ def _pairs(on: str, names: Collection[str], keys: Collection[str]) -> list[tuple
 
 
 def _is_key(side: sql.Side, other: sql.Side, keys: Collection[str]) -> bool:
-    """Return whether one side of an equality can be a key of the store, and the other an expression of the rows."""
+    """Return whether ``side`` of an equality can be a key of the store, and ``other`` an expression of the rows."""
     return side.is_column and side.text in keys and ROW not in side.qualifiers and STORE not in other.qualifiers
 
 

@@ -278,7 +278,9 @@ def _keys_read(name: str, frame: TiltFrame) -> set[str]:
 
 
 def _read_by_stored(name: str, measures: Mapping[str, Measure], frame: TiltFrame) -> list[str]:
-    """Return the results that an expression of the frame reads; raise ``ValueError`` if the query redefines one."""
+    """Return the names of the results that ``name``, an expression of the frame, reads. Raise ``ValueError`` if the
+    query redefines one of them.
+    """
     read = [base for bases in results_in(frame.expressions[name], frame.results).values() for base in bases]
     for base in read:
         if base in measures and measures[base] != frame.measures.get(base):

@@ -252,8 +252,8 @@ class DeltaBackend:
             return version
 
     def _has_files(self, now: _Opened, version: int, names: set[str]) -> bool:
-        """Return whether a version of the table exists and contains the files ``names``. The names are unique, so in
-        this case the commit that wrote them has succeeded.
+        """Return whether the table has the version ``version`` or a later one, and contains the files ``names``. Names
+        of files are unique, so the commit that wrote these files has then succeeded.
         """
         assert now.table is not None
         with suppress(DeltaError, OSError):
@@ -304,8 +304,8 @@ class DeltaBackend:
         return [RecordFile(name, min(records), last=max(records), rows=len(records), bytes=size)], outdated
 
     def _records(self, now: _Opened, names: Iterable[str] | None) -> Records:
-        """Return the records with the names ``names``, or all records if it is None. The result may also contain
-        records with other names, because complete files are read.
+        """Return the records with the names ``names``, or all records if ``names`` equals None. The result may also
+        contain records with other names, because complete files are read.
         """
         requested = None if names is None else tuple(names)
         return latest(self._load(now, file) for file in now.records if requested is None or file.may_have(requested))

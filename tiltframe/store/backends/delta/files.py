@@ -325,8 +325,8 @@ def _read_directly(
     read_schema: pa.Schema,
     span: Range | None,
 ) -> pa.Table:
-    """Return the rows of a file whose windows start in a range. Each column is one array; a dataset would return one
-    array per row group, and it would take time to convert and to join them.
+    """Return the rows of a file whose windows start in ``span``, or all rows if ``span`` equals None. Each column is
+    one array. A dataset would return one array per row group, which take time to convert and to join.
     """
     if fragment.metadata.num_rows != part.rows:
         raise _lost_rows()

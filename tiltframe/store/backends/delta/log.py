@@ -22,7 +22,7 @@ from tiltframe.store.backends.delta.records import RECORDS, RecordFile
 from tiltframe.store.backends.protocol import Part
 from tiltframe.store.log.errors import DamagedStore, UnreachableStore
 
-_LONGEST = 150  # the maximum length of a line, because Delta Lake quotes complete schemas
+_LONGEST = 150  # the maximum length of a line of an error message, because Delta Lake quotes complete schemas
 _TRACE = re.compile(r"at \./|[0-9]+: ")
 
 
@@ -111,8 +111,8 @@ def as_store_errors(uri: str) -> Iterator[None]:
 
 
 def one_line(error: BaseException) -> str:
-    """Return the message of an error in one line: the operation that failed, and the last cause. Stack traces and
-    internal names of deltalake are left out.
+    """Return the message of an error in one line: the operation that failed, and the last cause, without stack traces
+    and internal names of deltalake.
     """
     text = because(error) if isinstance(error, OSError) and error.errno is not None else str(error)
     text = re.sub(r"\x1b\[[0-9;]*m", "", text)  # escape sequences for terminal colours

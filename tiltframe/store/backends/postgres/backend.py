@@ -287,7 +287,7 @@ def _readable_parts(db: Session, store: StoredLayout) -> tuple[Part, ...]:
 
 
 def _records(db: Session, layout: Layout, names: Iterable[str] | None) -> dict[str, Record]:
-    """Return the records with the names ``names``, or all records if it is None.
+    """Return the records with the names ``names``, or all records if ``names`` equals None.
 
     The revision of a record is the number of the transaction that wrote it, which the server stores with each row.
     """
@@ -334,9 +334,8 @@ def _columns(layout: Layout, states: pa.Table) -> pa.Table:
 def _read_level(
     db: Session, layout: Layout, level: str, parts: PartRanges, schema: pa.Schema, bounds: Sequence[KeyBound] = ()
 ) -> pa.Table:
-    """Return the rows of parts of a level, in the types of the frame. Of each part, the rows are read whose windows
-    start in the range that is paired with the part. ``bounds`` are conditions on keys with which the database filters
-    rows.
+    """Return the rows of each part of a level whose windows start in the range that is paired with the part, in the
+    types of the frame. ``bounds`` are conditions on keys with which the database filters rows.
 
     Raise `Conflict` if the rows of a part were removed, and `DamagedStore` if rows of a part that is read completely
     are missing.

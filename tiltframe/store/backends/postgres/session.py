@@ -130,8 +130,8 @@ def _take_connection(uri: str, postgresql: Any) -> _KeptConnection:
 
 
 def translated(uri: str, message: str, code: str | None) -> Exception:
-    """Return the error to raise for an error of the database, with a message of one sentence. ``code`` is the SQLSTATE
-    code of the error.
+    """Return the error to raise for an error of the database, with a message of one sentence. ``message`` is the
+    message of the database, and ``code`` its SQLSTATE code.
 
     >>> str(translated("postgresql://bob:pw@db/x", "IO: [libpq] Failed to connect: no route to host", None))
     'PostgreSQL at db/x cannot be reached: no route to host'

@@ -26,8 +26,8 @@ from tiltframe.store.backends.postgres.state_columns import column_name, flat_sc
 def sql_view(
     frame: TiltFrame, schema: pa.Schema, table: Callable[[str], str], level: str, evolved: bool = False
 ) -> list[str]:
-    """Return two SQL statements, which create the view of a level and the comment of the view. ``table`` is a function
-    that returns the quoted name of a table of the store.
+    """Return two SQL statements: one creates the view of a level, the other the comment of the view. ``table`` is a
+    function that returns the quoted name of a table of the store.
 
     If ``evolved`` is true, the frame has changed, and rows may lack the states of added measures. Results that include
     such rows are null.
