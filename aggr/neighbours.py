@@ -33,12 +33,12 @@ class Neighbours:
         return Neighbours(self.keys.filter(states), self.starts[states], self.ends[states], self.longest)
 
     def spans(self, times: Instants, lengths: Instants) -> tuple[Ids, Instants, Instants]:
-        """Return the range of points from which the result of each state is computed.
+        """Return the order of all points by key and time, and the range of points of each state in this order.
 
-        ``times`` contains the times of all points, state after state, and ``lengths`` the number of points of each
-        state. The results are the order of the points by key and time, and two arrays with the range of each state in
-        this order, from ``first`` to before ``until``. The range contains the state's own points, and the previous and
-        the next point of its key if they are at most ``longest`` apart from them.
+        ``times`` has the times of all points, state after state, and ``lengths`` the number of points of each state.
+        The results are three arrays: the indices of the points in their order, the first position of each state's
+        range, and the position after its last. From the points in its range, the result of a state is computed: its own
+        points, and the previous and the next point of its key if they are at most ``longest`` apart from them.
         """
         keys = np.repeat(self.keys.ids, lengths)
         order = np.lexsort((times, keys))

@@ -27,7 +27,7 @@ _Indices = Callable[[float, Floats], Floats]
 
 
 def _product(q: float, counts: Floats) -> Floats:
-    """Return counts multiplied by the decimal value of a quantile, so that 0.07 of 100 values is 7, not
+    """Return ``counts`` multiplied by the decimal value of ``q``, shape (n,): 0.07 of 100 values is 7, not
     7.000000000000001.
     """
     return percentile(q) * counts / 100.0
@@ -80,8 +80,10 @@ METHODS = (*_DISCRETE, *_CONTINUOUS, *_MEANS)
 
 
 def _averaged(ranks: Floats) -> Floats:
-    """Return positions, counted from 0, for ranks that are counted from 1. A whole rank gives the position halfway
-    between its value and the next one, and any other rank the position of the value at the next rank.
+    """Return a position, counted from 0, for each rank, counted from 1.
+
+    For a whole rank, it is the position halfway between the value at this rank and the next value. For another rank, it
+    is the position of the value at the next whole rank.
     """
     is_whole_rank = ranks == np.floor(ranks)
     return np.where(is_whole_rank, ranks - 0.5, np.ceil(ranks) - 1.0)

@@ -142,7 +142,9 @@ def is_number(kind: pa.DataType) -> bool:
 
 
 def microseconds(times: pa.Array) -> Whole:
-    """Return timestamps without nulls as whole microseconds since 1970. Nanoseconds are rounded towards the past.
+    """Return timestamps as whole microseconds since 1970, shape (rows,). There must be no nulls.
+
+    Nanoseconds are rounded towards the past.
 
     >>> microseconds(pa.array([-1, 2000], pa.timestamp("ns")))
     array([-1,  2])

@@ -54,8 +54,9 @@ def row_hashes(columns: Sequence[pa.Array | pa.ChunkedArray]) -> Words:
 
 
 def hash64(*columns: pa.Array) -> Whole:
-    """Return an int64 hash of each row of columns without nulls, from which samples are chosen. Hashes are uniformly
-    distributed in [0, `NO_THRESHOLD`).
+    """Return an int64 hash of each row, shape (rows,), from which samples are chosen. The columns must have no nulls.
+
+    Hashes are uniformly distributed in [0, `NO_THRESHOLD`).
 
     >>> a, b, again = hash64(pa.array(["a", "b", "a"])).tolist()
     >>> a == again, a == b

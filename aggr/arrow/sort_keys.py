@@ -15,8 +15,9 @@ HIGHEST = np.iinfo(np.int64).max
 
 
 def order_keys(values: pa.Array) -> Whole:
-    """Return int64 keys that have the same order as the values, which have no nulls. Values with equal bits have equal
-    keys.
+    """Return int64 keys that have the same order as the values, shape (rows,). There must be no nulls.
+
+    Values with equal bits have equal keys.
 
     The order of floats is that of Spark: NaN is greater than all numbers, and all NaN are equal. In addition, ``-0.0``
     sorts before ``0.0``, so that the minimum of both does not depend on the order of rows. Strings compare by code
@@ -71,7 +72,7 @@ def is_ordered_record(dtype: pa.DataType) -> bool:
 
 
 def _record_keys(records: pa.StructArray) -> Whole:
-    """Return the rank of each record among all of them; equal records have the same rank."""
+    """Return the rank of each record among all records, shape (rows,). Equal records have the same rank."""
     parts: list[Whole] = []
     for i in range(records.type.num_fields):
         field = records.field(i)
@@ -89,7 +90,7 @@ def _record_keys(records: pa.StructArray) -> Whole:
 
 
 def _float_keys(values: Floats) -> Whole:
-    """Convert the bits of IEEE floats to integers of the same order, with one key for all NaN."""
+    """Return an int64 key for each float, in the order of the floats, shape (rows,). All NaN have the same key."""
     keys = values.view(np.int64).copy()
     keys ^= (keys >> 63) & HIGHEST
     nan = np.isnan(values)

@@ -26,11 +26,14 @@ class Changes:
     numbers: Floats | ExactNumbers
 
     def rounded(self) -> Floats:
-        """Return the growth of each group as the nearest double."""
+        """Return the growth of each group as the nearest double, shape (n,)."""
         return self.numbers.over_integers() if isinstance(self.numbers, ExactNumbers) else self.numbers
 
     def per_second(self, spans: Whole) -> Floats:
-        """Return the growth of each group per second. ``spans`` are lengths of time in microseconds, above 0."""
+        """Return the growth of each group per second, shape (n,).
+
+        ``spans`` has the length of time of each group in microseconds, above 0.
+        """
         if isinstance(self.numbers, ExactNumbers):
             return (self.numbers * SECOND).over_integers(spans)
         return self.numbers / (spans / SECOND)
@@ -56,8 +59,9 @@ def increases_of(series: Series, counter: bool) -> Changes:
 
 
 def steps_of(series: Series, at: Ids, counter: bool) -> Floats:
-    """Return the growth from each point whose index is in ``at`` to the next point. If a counter falls between the two,
-    its new value is the growth.
+    """Return the growth from each point whose index is in ``at`` to the next point, shape (len(at),).
+
+    With ``counter``, the growth is the new value if it is smaller than the value before.
     """
     if pa.types.is_floating(series.values.type):
         before, after = series.floats[at], series.floats[at + 1]

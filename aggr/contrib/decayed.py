@@ -174,8 +174,9 @@ class DecayedState(State):
             raise DamagedState("its newest time does not lie in its last span")
 
     def spans(self, times: Whole) -> tuple[Whole, Floats]:
-        """Return the number of the span that contains each time, and the weight at this time, divided by
-        ``2^(32·span)``.
+        """Return the number of the span that contains each time, and the weight of a row at this time.
+
+        Times are in microseconds. The weight is divided by ``2^(32·span)``. Both results have the shape (times,).
         """
         length = read_duration(self.half_life, "half_life")
         halvings = times // length
@@ -265,7 +266,7 @@ class DecayedSum(Function):
         return pa.array(results, mask=~present)
 
     def _read(self, states: pa.StructArray) -> Floats:
-        """Return one result per state, for states with at least one row."""
+        """Return one result per state, shape (n,). Each state must have at least one row."""
         newest = microseconds(states.field("newest"))
         if self._result_time is not None and len(newest) and newest.max() > self._result_time:
             late = pa.scalar(int(newest.max()), pa.timestamp("us")).as_py().isoformat()

@@ -225,6 +225,8 @@ def _key_ranges(column: pa.StructArray, shifts: Whole, groups: Groups) -> tuple[
 def _agree(states: pa.StructArray, shifts: Whole) -> bool:
     """Return whether the minimum and the maximum of each state lie in its outermost buckets, and its sum is 0 if it has
     no finite values.
+
+    ``shifts`` has the number of bits by which keys of the finest scale are shifted to the right, for each state.
     """
     above, below = (states.field(sign) for sign in _SIGNS)
     counts = [whole_numbers(states, "zero"), *(side.field("total").to_numpy() for side in (above, below))]

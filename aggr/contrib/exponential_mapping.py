@@ -60,10 +60,10 @@ def _is_above(mantissa: float, step: int) -> bool:
 
 
 def shifts_to_fit(lows: list[Whole], highs: list[Whole], shifts: Whole, max_keys: int) -> Whole:
-    """Return the smallest shifts that make the ranges of keys fit into ``max_keys`` buckets.
+    """Return the smallest shift of each state that makes its ranges of keys fit into ``max_keys`` buckets, shape (n,).
 
-    A shift is at least the state's value in ``shifts``; it is the number of bits by which keys are shifted to the
-    right. ``lows`` and ``highs`` are the lowest and highest keys of the ranges at the finest scale, one array for each
+    A shift is a number of bits by which keys are shifted to the right. It is at least the state's value in ``shifts``.
+    ``lows`` and ``highs`` have the lowest and the highest keys of the ranges at the finest scale, one array for each
     sign. An empty range has ``high < low``.
     """
     fitting = shifts.copy()
@@ -77,8 +77,10 @@ def shifts_to_fit(lows: list[Whole], highs: list[Whole], shifts: Whole, max_keys
 
 
 def values_of(keys: Whole, scales: Whole) -> Floats:
-    """Return the value that represents each bucket. Its relative error is at most `accuracy_of` the scale, for all
-    values in the bucket.
+    """Return the value that represents each bucket, shape (n,).
+
+    ``keys`` and ``scales`` have the key and the scale of each bucket. The relative distance of the result from every
+    value in the bucket is at most `accuracy_of` the scale.
     """
     width: Floats = np.exp2(-scales.astype(np.float64))  # exact, because it is a power of two
     low: Floats = keys * width
@@ -88,7 +90,7 @@ def values_of(keys: Whole, scales: Whole) -> Floats:
 
 
 def edges_of(keys: Whole, scales: Whole) -> Floats:
-    """Return the lower edge of each bucket of a scale: ``2^(key · 2^-scale)``, at most the largest double."""
+    """Return the lower edge of each bucket, shape (n,): ``2^(key · 2^-scale)``, but at most the largest double."""
     exponents = keys.astype(np.float64) * np.exp2(-scales.astype(np.float64))
     return np.minimum(exp2(exponents), np.finfo(np.float64).max)
 

@@ -81,8 +81,9 @@ class Candidates(Field):
         return self.keep_candidates(entries.field("value"), entries.field("hash").to_numpy(), owners)
 
     def thresholds(self, column: pa.ListArray) -> Whole:
-        """Return a hash for each state. All values of its rows with smaller hashes are candidates. The hash is
-        `NO_THRESHOLD` if all values are candidates.
+        """Return the hash below which all values of a state's rows are candidates, shape (states,).
+
+        It is `NO_THRESHOLD` if all values are candidates. ``column`` has the candidates of each state.
         """
         entries, owners = entries_of(column, Groups.each(len(column)))
         greatest = np.append(entries.field("hash").to_numpy(), 0)[owners.offsets[1:] - 1]

@@ -149,8 +149,10 @@ def _written(edge: float) -> Fraction:
 
 
 def _reached(edges: tuple[float, ...], dtype: pa.DataType) -> pa.Array:
-    """Return the smallest value of a type that is at or above each edge. Edges above all values of an integer or
-    decimal type are left out.
+    """Return the value of the type ``dtype`` with which the interval after each edge begins, as a column.
+
+    For integers and decimals, it is the smallest value at or above the edge, and edges above all values of the type are
+    left out. For floats, it is the value that is nearest to the edge.
     """
     if pa.types.is_floating(dtype):
         with np.errstate(over="ignore"):  # An edge beyond all numbers of the type becomes an infinity.

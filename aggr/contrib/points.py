@@ -99,7 +99,7 @@ class Lttb(SeriesFunction):
 
 @compiled
 def _largest_triangles(times: Whole, values: Floats, offsets: Whole, n: int) -> Whole:
-    """Return the indices of the selected points of all groups, group after group: at most ``n`` per group.
+    """Return the indices of the selected points of all groups in one array: at most ``n`` per group.
 
     ``times`` and ``values`` have all points. Those of a group are from ``offsets[group]`` to before ``offsets[group +
     1]``.

@@ -64,10 +64,10 @@ class TermsState(State):
         }
 
     def terms(self, mantissas: Floats, exponents: Whole) -> tuple[list[Floats], Whole | None]:
-        """Return the term of each row, without rounding.
+        """Return the term of each row, as a list of arrays of doubles, and an array of exponents or None.
 
-        The numbers are ``mantissas · 2^exponents``, with mantissas from 1 to below 2. The result is a list of arrays of
-        doubles that add up to the terms, and the exponent of the power of two that multiplies each term, or None for 0.
+        The number of a row is ``mantissa · 2^exponent``, with a mantissa from 1 to below 2. Its term is the exact sum
+        of its doubles, multiplied by 2 to the power of its exponent in the result. With None, terms are not multiplied.
         """
         raise NotImplementedError
 

@@ -39,10 +39,11 @@ HASHABLE = InputTypes(
 
 
 def words_by_group(values: Values, coupons: bool = False) -> tuple[Whole, int]:
-    """Return values of a type that `HASHABLE` allows as 64-bit words, which `item_hash` hashes.
+    """Return one 64-bit word per value, which `item_hash` hashes, and the kind of the words.
 
-    Return the words sorted by group, and their kind: `HASHES`, `INTEGERS` or `DOUBLES`. If integers or doubles are to
-    be hashed to coupons, 4 is added to the kind.
+    The values have a type that `HASHABLE` allows. The words are sorted by group, shape (rows,). Their kind is `HASHES`,
+    `INTEGERS` or `DOUBLES`. With ``coupons``, 4 is added to the kind of integers and doubles, which `item_hash` then
+    hashes to coupons.
 
     >>> from aggr.groups.groups import Groups
     >>> words, kind = words_by_group(Values(pa.array([3, 1, 2], pa.int8()), Groups.of([1, 0, 1], 2)))

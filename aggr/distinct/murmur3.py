@@ -38,8 +38,9 @@ def hash_word(word: Int, coupon: bool) -> Int:
 
 @compiled
 def hash_bytes(data: Bytes, places: Whole, coupon: bool) -> Whole:
-    """Return the hash or the coupon of the bytes of each row, ``data[places[row]:places[row + 1]]``, as non-negative
-    int64.
+    """Return the hash of the bytes of each row, or with ``coupon`` its coupon, as non-negative int64, shape (rows,).
+
+    The bytes of a row are ``data[places[row]:places[row + 1]]``.
     """
     hashes = np.empty(len(places) - 1, np.int64)
     for row in range(len(hashes)):

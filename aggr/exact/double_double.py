@@ -10,20 +10,22 @@ from aggr.arrays import Floats
 
 
 def fast_two_sum(a: Floats, b: Floats) -> tuple[Floats, Floats]:
-    """Return the rounded sum and its exact error, provided that ``|a| >= |b|`` (Dekker)."""
+    """Return the rounded sums ``a + b`` and their exact errors (Dekker). In each pair, ``|a| >= |b|`` must hold."""
     s = a + b
     return s, b - (s - a)
 
 
 def two_sum(a: Floats, b: Floats) -> tuple[Floats, Floats]:
-    """Return the rounded sum and its exact error (Knuth)."""
+    """Return the rounded sums ``a + b`` and their exact errors (Knuth)."""
     s = a + b
     b_part = s - a
     return s, (a - (s - b_part)) + (b - b_part)
 
 
 def two_product(a: Floats, b: Floats) -> tuple[Floats, Floats]:
-    """Return the rounded product and its exact error (Dekker). No intermediate result may over- or underflow."""
+    """Return the rounded products ``a · b`` and their exact errors (Dekker). No intermediate result may over- or
+    underflow.
+    """
     p = a * b
     (a_high, a_low), (b_high, b_low) = _split(a), _split(b)
     return p, a_high * b_high - p + a_high * b_low + a_low * b_high + a_low * b_low

@@ -104,10 +104,10 @@ def _add_squares(bits: Whole, offsets: Whole, low: Whole, level: Whole, origin: 
 
 @compiled
 def _shifted(bits: Int, lowest: Int) -> tuple[Int, Int]:
-    """Return the magnitude of a double as an integer of 96 bits: its lower 64 bits, and its upper bits.
+    """Return the magnitude of a double as an integer of 96 bits: the lower 64 bits, and the upper 32 bits.
 
-    ``bits`` are the bits of the double. The unit is the last bit of a double with the exponent ``lowest``, the lowest
-    exponent of the group.
+    ``bits`` are the bits of the double. The integer counts units of the last bit of a double with the exponent
+    ``lowest``, which is the lowest exponent of the group.
     """
     biased = (bits >> 52) & _EXPONENT
     mantissa = np.uint64(bits & _MANTISSA) | (np.uint64(biased != 0) << _HIDDEN)

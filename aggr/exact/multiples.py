@@ -29,8 +29,9 @@ def has_exact_doubles(values: pa.Array, unit: Fraction) -> bool:
 
 
 def unscaled(values: pa.Array) -> NDArray[Any]:
-    """Return whole numbers, or decimals without their decimal point, as integers. The array has the type int64, or
-    contains Python integers if a value does not fit.
+    """Return whole numbers, or decimals without their decimal point, as integers, shape (rows,).
+
+    The array has the type int64, or contains Python integers if a value exceeds int64.
 
     >>> from decimal import Decimal
     >>> unscaled(pa.array([Decimal("0.30"), Decimal("1.00")]))
@@ -55,8 +56,9 @@ def unscaled(values: pa.Array) -> NDArray[Any]:
 
 
 def multiples_of(values: pa.Array, unit: Fraction) -> tuple[NDArray[Any], Flags]:
-    """Return the number of units in each value, with halves rounded to even, and a mask of the values that are not
-    whole multiples of the unit.
+    """Return the number of units in each value, and a mask of the values that are not whole multiples of the unit.
+
+    Numbers of units are rounded to whole numbers, halves to even. Both results have the shape (rows,).
 
     >>> from decimal import Decimal
     >>> multiples_of(pa.array([Decimal("0.30"), Decimal("0.75")]), Fraction(1, 2))

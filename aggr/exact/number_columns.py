@@ -93,7 +93,7 @@ def exact_float_parts(values: pa.Array) -> list[Floats]:
 
 
 def special_flags(x: Floats) -> NDArray[np.int8]:
-    """Return the flag of each double: `NAN`, `POSITIVE` for inf, `NEGATIVE` for -inf, and 0 for other numbers."""
+    """Return a flag for each double, shape (n,): `NAN`, `POSITIVE` for inf, `NEGATIVE` for -inf, and otherwise 0."""
     flags = np.isnan(x) * np.int8(NAN) + (x == np.inf) * np.int8(POSITIVE) + (x == -np.inf) * np.int8(NEGATIVE)
     special: NDArray[np.int8] = flags.astype(np.int8)
     return special
@@ -158,8 +158,9 @@ def float_results(limbs: Limbs, special: NDArray[np.int8], present: Flags, scale
 
 
 def with_special(results: Floats, special: NDArray[np.int8]) -> Floats:
-    """Return results in which groups with special values are infinite or NaN. ``special`` has the flags of each group;
-    infinities of both signs give NaN.
+    """Return results, one per group, in which those of groups with special values are replaced by an infinity or NaN.
+
+    ``special`` has the flags of each group. Infinities of both signs give NaN.
     """
     if not special.any():
         return results

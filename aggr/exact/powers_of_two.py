@@ -72,7 +72,9 @@ def exp2(exponents: Floats) -> Floats:
 
 
 def binary_logarithm(numbers: Floats) -> Whole:
-    """Return the binary logarithm of numbers in [1, 2), rounded to `PLACES` binary places, in units of ``2^-53``.
+    """Return the binary logarithms of numbers in [1, 2) as whole numbers of units of ``2^-53``, shape (n,).
+
+    They are correctly rounded to such units, which is `PLACES` binary places.
 
     >>> binary_logarithm(np.array([1.0, 2**0.5])) / 2**53
     array([0. , 0.5])

@@ -131,11 +131,11 @@ def fraction(limbs: Limbs, i: int) -> tuple[int, int]:
 
 
 def _decide(pair: Pair, exactly: Callable[[int], float], are_exact: Callable[[Whole], Flags] | None = None) -> Floats:
-    """Return double-doubles rounded to doubles. If the error of a pair allows two doubles, its result is
-    ``exactly(index)``.
+    """Return double-doubles rounded to doubles, shape (n,).
 
-    ``are_exact`` receives the indices of such pairs, and returns a mask of the pairs that have no error, whose rounding
-    is certain.
+    If the error of a pair is so large that it could be rounded to either of two doubles, the result is
+    ``exactly(index)``. ``are_exact``, if it is passed, receives the indices of such pairs, and returns a mask of the
+    pairs that have no error, and do not need ``exactly``. Tiny results and results that are not finite always need it.
     """
     high, low, exponent = pair
     margin = np.abs(high) * _SAFE
@@ -194,8 +194,10 @@ def _divide_by(pair: Pair, divisor: tuple[Floats, Floats]) -> Pair:
 
 
 def _divide_exactly(pair: Pair, divisors: Sequence[Whole]) -> Flags:
-    """Return a mask of the pairs whose quotient from `_divide_by` certainly has no error. The mask is valid only for
-    exact pairs.
+    """Return a mask of the pairs whose quotient from `_divide_by` certainly has no error, shape (n,).
+
+    The mask is valid only for pairs that are exact. ``divisors`` are arrays of positive integers, whose product divides
+    a pair.
 
     Means of few numbers are often exactly halfway between two doubles. A double-double without an error still
     determines how they are rounded.
@@ -236,8 +238,9 @@ def _whole_pair_of(value: int) -> tuple[Floats, Floats]:
 
 
 def as_integers(limbs: Limbs, low_bound: int, high_bound: int) -> tuple[NDArray[np.uint64], Whole, Flags]:
-    """Return whole numbers as integers of 128 bits, the lower 64 bits and the upper 64 bits, and a mask of the numbers
-    in ``[low_bound, high_bound]``.
+    """Return whole numbers as integers of 128 bits, and a mask of the numbers in ``[low_bound, high_bound]``.
+
+    The integers are two arrays: the lower 64 bits, and the upper 64 bits. All results have the shape (n,).
     """
     low, high = _words(*limbs.parts)
     with np.errstate(over="ignore"):  # a number beyond the largest double is beyond the bounds too

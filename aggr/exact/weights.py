@@ -45,8 +45,9 @@ def read_weights(column: pa.Array) -> Weights:
 
 
 def accepted_weights(column: pa.Array) -> tuple[Weights, Flags]:
-    """Return weights as int64, and a mask of the weights that `read_weights` rejects. Rejected weights and nulls become
-    0.
+    """Return weights as int64, and a mask of the weights that `read_weights` rejects, each of shape (rows,).
+
+    Rejected weights and nulls become 0.
 
     Raises ``TypeError`` for a column that is not numeric.
 

@@ -207,7 +207,9 @@ class ExactSums(Function):
         return 1
 
     def result(self, sums: Sums) -> Floats:
-        """Compute one number per state; NaN stands for a null result. A subclass may implement `finish_states` instead.
+        """Compute one number per state, shape (n,). NaN stands for a null result.
+
+        ``sums`` has the exact sums of the states. A subclass may implement `finish_states` instead.
 
         Implementations need not handle special values: if rows have NaN or infinities, the result is NaN.
         """

@@ -88,7 +88,10 @@ class Layout:
         return (sub << bucket) + ((np.int64(1) << bucket) - 1)
 
     def middle(self, index: Whole) -> Whole:
-        """Return the middle of the values that are counted at each index. Means and variances are computed from it."""
+        """Return the middle of the values that are counted at each index.
+
+        HdrHistogram computes means and variances from these middles.
+        """
         bucket, sub = self._parts(index)
         return (sub << bucket) + ((np.int64(1) << bucket) >> 1)
 
@@ -252,9 +255,9 @@ class HdrState(BucketState):
         return units.astype(np.int64)
 
     def _key_ranges(self, minima: pa.Array, maxima: pa.Array) -> tuple[Whole, Whole]:
-        """Return the lowest and the highest index of each group from its minimum and maximum.
+        """Return the indices of the minimum and of the maximum of each group in the counts array, each of shape (n,).
 
-        An empty group has the indices 1 and 0.
+        A group without values, whose minimum and maximum are null, has the indices 1 and 0.
         """
         empty = minima.is_null().to_numpy(zero_copy_only=False)
         low, high = (self.layout.index(pc.fill_null(end, 0).to_numpy()) for end in (minima, maxima))
@@ -457,7 +460,7 @@ def _between(low: pa.Array, high: pa.Array, shares: Floats, mask: Flags) -> pa.A
 
 
 def _whole_numbers(values: pa.Array) -> Whole:
-    """Return integers as int64. Raise ``ValueError`` if one is negative or exceeds int64."""
+    """Return integers as an int64 array. Raise ``ValueError`` if one of them is negative or exceeds int64."""
     try:
         numbers: Whole = values.cast(pa.int64()).to_numpy()
     except pa.ArrowInvalid:

@@ -117,7 +117,7 @@ class KeyedStates(Field):
         return np.where(thetas == NO_THRESHOLD, 1.0, thetas / 2.0**63)
 
     def beyond_limit(self, column: pa.StructArray) -> Flags | None:
-        """Return a mask of the maps beyond an absorbing limit, or None if there are none."""
+        """Return a mask of the maps in ``column`` that are beyond an absorbing limit, or None if there are none."""
         return null_lists(column.field("entries"))
 
     def excluded_counts(self, column: pa.StructArray) -> ExcludedCounts:

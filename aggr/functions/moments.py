@@ -220,7 +220,7 @@ class Stdev(Var):
 
 
 def _nearest(totals: Limbs, counts: Whole) -> Whole:
-    """Return ``totals`` divided by ``counts``, as int64, rounded half to even."""
+    """Return ``totals / counts`` as int64, shape (n,), rounded to the nearest whole number, halves to even."""
     low, _, fits = as_integers(totals, -(2**63), 2**63 - 1)
     quotients, remainders = np.divmod(low.view(np.int64), counts)
     quotients += (remainders > counts - remainders) | ((remainders == counts - remainders) & (quotients % 2 == 1))

@@ -61,7 +61,10 @@ class SketchState(BucketState):
 
     @abstractmethod
     def keys_of(self, size: float, states: pa.StructArray) -> Whole:
-        """Return the key of the bucket of the magnitude ``size`` in each state. Infinity has a key above all others."""
+        """Return the key of the bucket that contains the magnitude ``size`` in each state, shape (states,).
+
+        Infinity has a key above all others.
+        """
 
     @abstractmethod
     def values_at(self, keys: Whole, states: pa.StructArray) -> Floats:
@@ -72,9 +75,9 @@ class SketchState(BucketState):
 
     @abstractmethod
     def edges(self, keys: Whole, rows: Whole, states: pa.StructArray) -> tuple[Floats, Floats]:
-        """Return the lower and the upper edges of buckets.
+        """Return the lower and the upper edges of buckets, each of shape (buckets,).
 
-        Bucket i has the key ``keys[i]`` in the state ``rows[i]``.
+        Bucket i has the key ``keys[i]`` in the state ``states[rows[i]]``.
         """
 
     @property

@@ -235,5 +235,8 @@ class ExactQuantiles(Counted):
 
 
 def most_frequent_first(counts: Whole, owners: Groups) -> Ids:
-    """Return the order of the values by state and descending count. Values with equal counts keep their order."""
+    """Return the indices of values, ordered by state and then by descending count.
+
+    ``counts`` has the count of each value, and ``owners`` its state. Values with equal counts keep their order.
+    """
     return np.lexsort((-counts, owners.ids))

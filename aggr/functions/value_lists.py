@@ -196,7 +196,10 @@ def check_neighbours(in_order: Flags, lengths: Whole) -> None:
 
 
 def first_of_each(order: Ids, owners: Groups, max_values: int) -> Ids:
-    """Return the first ``max_values`` entries of each group in ``order``, which lists the rows group by group."""
+    """Return the first ``max_values`` rows of each group in ``order``.
+
+    ``order`` lists the row numbers group by group, and ``owners`` has the group of each row.
+    """
     return order[np.arange(len(order)) - np.repeat(owners.offsets[:-1], owners.counts()) < max_values]
 
 

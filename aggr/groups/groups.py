@@ -458,7 +458,9 @@ def _value_range_of_many(values: NDArray[np.int64]) -> tuple[Int, Int]:
 
 @compiled
 def _steps(values: NDArray[np.int64], low: int, step: int) -> tuple[NDArray[np.int64], bool]:
-    """Return the distance of each number from ``low`` in steps, and whether all distances are multiples of ``step``."""
+    """Return the distance of each number from ``low``, divided by ``step``, shape (n,), and whether no division has a
+    remainder.
+    """
     steps, remainders = np.empty(len(values), np.int64), np.int64(0)
     for i in range(len(values)):
         distance = values[i] - low
@@ -469,9 +471,10 @@ def _steps(values: NDArray[np.int64], low: int, step: int) -> tuple[NDArray[np.i
 
 
 def _dense(codes: NDArray[np.int64], bound: int) -> tuple[NDArray[np.intp], NDArray[np.int64], NDArray[np.intp]]:
-    """Number the distinct codes from 0 without gaps, in their order. Codes must lie in ``[0, bound)``.
+    """Number the distinct codes from 0 without gaps, in ascending order. Codes must lie in ``[0, bound)``.
 
-    Return the number of each row's code and, for each number, its count of rows and one of these rows.
+    Return three arrays: the number of each row's code, shape (rows,), the count of rows with each number, and one row
+    with each number, both of shape (distinct codes,).
     """
     if bound <= max(4 * len(codes), 1024):  # a table of such a size takes less time than sorting the codes
         counts, row_of_number = _counts_and_rows(codes, bound)

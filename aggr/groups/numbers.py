@@ -141,7 +141,7 @@ def _value_ranges(numbers: Whole, ids: Ids, n: int, floats: bool) -> tuple[Whole
 def _ranges_of_sorted(numbers: Whole, offsets: Whole, floats: bool) -> tuple[Whole, Whole, bool]:
     """Return the results of `_value_ranges` for numbers that are sorted by group.
 
-    ``offsets`` are those of the groups.
+    The numbers of a group are ``numbers[offsets[group]:offsets[group + 1]]``.
     """
     n, size = len(offsets) - 1, np.int64(0)
     low, high = np.empty(n, np.int64), np.empty(n, np.int64)
@@ -170,7 +170,10 @@ def _ordered(bits: Int) -> Int:
 
 @compiled
 def sort_by_group(values: NDArray[Any], ids: Ids, offsets: Whole) -> NDArray[Any]:
-    """Return the values sorted by group. Values of one group keep their order. ``offsets`` are those of the groups."""
+    """Return the values sorted by group, shape (rows,). Values of one group keep their order.
+
+    ``ids`` has the group of each value, and ``offsets`` the number of values in all earlier groups, for each group.
+    """
     ordered, place = np.empty_like(values), offsets.copy()
     for i in range(len(ids)):
         its: Int = np.uint64(ids[i])

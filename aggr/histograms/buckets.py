@@ -191,10 +191,10 @@ def _listed(
 def _summed(
     ids: NDArray[np.intp], keys: NDArray[np.integer], counts: Whole | None
 ) -> tuple[NDArray[np.intp], Whole, Whole]:
-    """Sum counts by group and key. Return the group, the key and the sum of each pair, sorted by group and key.
+    """Sum counts by group and key. Return three arrays: group, key and sum, sorted by group and then by key.
 
-    ``ids`` contains the group of each key. Without ``counts``, each key counts once. A group and a key are combined to
-    one number, because numpy sorts numbers fastest.
+    ``ids``, ``keys`` and ``counts`` have one entry per row. Without ``counts``, each key counts once. A group and a key
+    are combined to one number, because numpy sorts numbers fastest.
     """
     both = (ids.astype(np.int64) << 32) | (keys.astype(np.int64) + _OFFSET)
     if counts is None:

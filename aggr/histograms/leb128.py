@@ -99,9 +99,9 @@ def put_number(data: Bytes, at: Int, number: Int) -> Int:
 
 @compiled
 def get_number(data: Bytes, at: Int, end: Int) -> tuple[Int, Int]:
-    """Read the number at the byte offset ``at``, which is below ``end``.
+    """Read the number at the byte offset ``at`` of ``data``. The data end before the offset ``end``, which is above it.
 
-    Return the number and the offset after it. The offset is -1 if the number is incomplete.
+    Return the number and the offset after it. This offset is -1 if the number is incomplete.
     """
     word, shift = np.uint64(0), np.uint64(0)
     more: Any = True
@@ -161,7 +161,10 @@ def sums_of(word: Any) -> tuple[Any, Any]:
 
 @compiled
 def _write(first: Whole, sizes: Whole, keys: Whole, counts: Whole) -> tuple[Bytes, Whole]:
-    """Encode the histograms as `write` does. Return the bytes, and the offsets of the histograms in them."""
+    """Encode histograms. Return all bytes, and the offset of each histogram in them, shape (n + 1,).
+
+    The parameters are those of `write`.
+    """
     data, offsets = np.empty((LONGEST + 6) * len(keys), np.uint8), np.zeros(len(sizes) + 1, np.int64)
     # an int64 variable, because the loops that it is passed to would be compiled again for a literal 0
     at: Int = np.int64(0)

@@ -66,7 +66,10 @@ class LogarithmicMapping:
         return 1.0 / math.log1p(self._step) * math.log(2.0)
 
     def keys(self, values: Floats) -> NDArray[np.int32]:
-        """Return the key of each value. Raise ``ValueError`` for a value that is not positive and finite."""
+        """Return the key of each value, shape (n,).
+
+        Raise ``ValueError`` for a value that is not positive and finite.
+        """
         span = float(values.min(initial=np.inf)), float(values.max(initial=-np.inf))
         if len(values) and not 0.0 < span[0] <= span[1] < np.inf:  # also true for NaN
             raise ValueError(f"buckets can contain only numbers above 0 and below infinity; got {span[0]} … {span[1]}")
@@ -118,7 +121,7 @@ class LogarithmicMapping:
         return keys
 
     def values(self, keys: Whole) -> Floats:
-        """Return the value ``2γ^k / (1 + γ)`` that represents each bucket ``k``.
+        """Return the value ``2γ^k / (1 + γ)`` that represents the bucket of each key ``k``, in the shape of ``keys``.
 
         Its distance from every value ``x`` in the bucket is at most ``relative_accuracy · x``.
         """
@@ -145,7 +148,10 @@ class StepTable:
     key: NDArray[np.int32]
 
     def keys(self, values: Floats) -> NDArray[np.int32]:
-        """Return the keys of values. Logarithms are computed only for values in steps that contain an edge."""
+        """Return the key of each value, shape (n,).
+
+        Logarithms are computed only for values in steps that contain an edge between buckets.
+        """
         keys, beside = _looked_up(values.view(np.int64), self.first, self.key)
         if len(beside):
             keys[beside] = self.mapping._keys(values[beside])

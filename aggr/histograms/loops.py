@@ -33,9 +33,10 @@ Written = tuple[Whole, Whole, Whole, Bytes, Whole]
 
 @compiled
 def find_key_ranges(keys: NDArray[np.integer], until: Whole) -> tuple[Whole, Whole]:
-    """Return the lowest and the highest key of each group, ``keys[until[g]:until[g + 1]]``.
+    """Return the lowest and the highest key of each group, each of shape (groups,).
 
-    For a group without keys, they are `FAR` and ``-FAR``.
+    The keys of group ``g`` are ``keys[until[g]:until[g + 1]]``. For a group without keys, the results are `FAR` and
+    ``-FAR``.
     """
     n = len(until) - 1
     low, high = np.full(n, FAR), np.full(n, -FAR)

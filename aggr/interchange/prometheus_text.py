@@ -134,9 +134,9 @@ def _samples(text: str, name: str) -> list[Any]:
 
 
 def _middle(low: float, high: float) -> tuple[float, float]:
-    """Return the middle of a bucket, and the maximum distance of a value in the bucket from the middle.
+    """Return the middle of a bucket from ``low`` to ``high``, and the maximum distance of its values from the middle.
 
-    If an edge is infinite, the other edge and infinity are returned.
+    If one edge is infinite, the other edge is returned as the middle, and infinity as the distance.
     """
     if math.isinf(low) or math.isinf(high):
         return (high if math.isinf(low) else low), math.inf

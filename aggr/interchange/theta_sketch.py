@@ -156,9 +156,9 @@ def _refuse(rows: Ids, bad: Flags, what: str) -> None:
 
 
 def _numbers(data: Bytes, places: Whole, widths: Whole | int) -> Whole:
-    """Return the little-endian numbers of ``widths`` bytes at the byte offsets ``places``.
+    """Return the little-endian numbers at the byte offsets ``places`` of ``data``, shape (len(places),).
 
-    Bytes after the data are 0.
+    ``widths`` is the number of bytes of each number. Bytes beyond the end of the data count as 0.
     """
     numbers = np.zeros(len(places), np.int64)
     for byte in range(min(int(np.max(widths, initial=0)), _LONG)):

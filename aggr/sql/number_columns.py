@@ -60,7 +60,9 @@ def column_read(name: str, names: Collection[str], use: Use) -> str:
 
 
 def columns_of_use(name: str, names: Collection[str], use: Use) -> tuple[str, ...]:
-    """Return the columns that a table needs for a use of the column ``name``: the column, and that of `column_read`.
+    """Return the columns that a table needs if an expression uses the column ``name`` in the way ``use``.
+
+    They are the column itself, and the column that `column_read` returns.
 
     >>> columns_of_use("price", ["price"], Use.NUMBER)
     ('price',)

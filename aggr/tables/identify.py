@@ -103,7 +103,7 @@ def _has_layout(function: type[Function], fields: frozenset[str]) -> bool:
 
 @lru_cache(maxsize=256)
 def _fields_of(function: type[Function]) -> tuple[frozenset[str], frozenset[str]]:
-    """Return the fields that all states of a function have, and the fields that only some states have."""
+    """Return two sets of names: the fields that all states of a function have, and the fields that only some have."""
     state = function().own_state
     optional = frozenset({*state.optional_parameters, *state.optional_fields})
     return frozenset({FUNCTION, VERSION, *state.parameters, *state.fields}), optional

@@ -293,9 +293,10 @@ def records_of_keys(keys: Keys, names: Collection[str]) -> dict[str, str]:
 
 
 def _record_in(inner: str, names: Collection[str]) -> str | None:
-    """Return ``fields`` if a text is ``fields``, ``map_keys(fields)`` or ``fields.key``, and None for other texts.
+    """Return ``fields`` if ``inner`` is ``fields``, ``map_keys(fields)`` or ``fields.key``, and None for other texts.
 
-    The column or path that is returned may have another type than a record.
+    ``names`` are the columns of the rows. The type of the column or path that is returned is not checked: it may be
+    another type than a record.
     """
     if inner in names:
         return inner
@@ -430,10 +431,11 @@ def _with_columns(rows: pa.Table, columns: Mapping[str, pa.Array], needed: Colle
 def _combined(
     lists: Mapping[str, Elements], rows: int
 ) -> tuple[np.ndarray[Any, Any], dict[str, pa.Array], dict[str, np.ndarray[Any, Any]]]:
-    """Return all combinations of the elements of a row, one element of each list.
+    """Return all combinations of the elements of each row. A combination has one element of each list of the row.
 
-    ``rows`` is the number of rows. Return the row of each combination and, by the name of each list, the element in
-    each combination, and its index in the list's `Elements`.
+    ``lists`` has the elements of each list column, by the name of its key, and ``rows`` is the number of rows. The
+    results are the row of each combination, and two mappings by the name of the key: to the element in each
+    combination, and to the index of this element in the column's `Elements`.
     """
     places, numbers = np.arange(rows), dict[str, np.ndarray[Any, Any]]()
     for place, (name, elements) in enumerate(lists.items()):

@@ -143,7 +143,7 @@ def merge_runs(function: Function, states: pa.StructArray, first: Places, last: 
 
 
 def _growing(first: Places, last: Places) -> bool:
-    """Return whether ranges that overlap begin at the same run, so that the later range extends the earlier one."""
+    """Return whether all ranges that overlap begin at the same run, so that a later range contains the earlier ones."""
     return bool(((first[1:] == first[:-1]) | (first[1:] >= last[:-1])).all())
 
 
@@ -161,9 +161,9 @@ def _is_one_range_per_run(last: Places, n: int) -> bool:
 
 @compiled
 def _boundaries(first: Places, last: Places) -> Places:
-    """Return boundaries between runs. Each range that is not empty contains or touches at least one of them.
+    """Return boundaries between runs, ascending. A boundary is the number of the run that follows it.
 
-    At most one boundary lies inside a range.
+    Each range that is not empty contains or touches at least one boundary. At most one boundary lies inside a range.
     """
     boundaries, count, boundary = np.empty(len(first), np.int64), 0, np.int64(-1)
     for i in range(len(first)):

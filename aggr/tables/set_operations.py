@@ -137,7 +137,9 @@ def _chosen(left: pa.Array, right: pa.Array, common: bool) -> pa.Array:
 
 
 def _paired(left: pa.Array, right: pa.Array) -> tuple[ApproxCountDistinct, list[pa.StructArray], pa.Array]:
-    """Return the function of two columns of states, the states in the rows without null, and a mask of these rows.
+    """Return the function of two columns of states, their states in the rows without null, and a mask.
+
+    The mask selects the rows in which neither state is null, from the rows of both columns.
 
     Raise ``TypeError`` or ``ValueError`` unless they are states of approx_count_distinct, with equal k and length.
     """
