@@ -30,7 +30,7 @@ _NEAR = 1e-7
 
 
 def finest_keys(sizes: Floats) -> Whole:
-    """Return the key of each positive finite magnitude at the finest scale.
+    """Return the key of each magnitude at the finest scale, shape (n,). Magnitudes must be positive and finite.
 
     >>> (finest_keys(np.array([1.0, 1.5, 2.0, 2.1])) >> FINEST).tolist()
     [-1, 0, 0, 1]
