@@ -252,7 +252,7 @@ def merge(states: DataFrame | ParquetScan, by: Sequence[str]) -> DataFrame:
     def second(table: pa.Table) -> pa.Table:
         if not keys and not table.num_rows:  # a null state can be merged with any state, and leaves it unchanged
             return pa.table({name: pa.nulls(1, schema.field(name).type) for name in state_columns})
-        table = combine(table)  # raises an error if partitions have states with different parameters
+        table = combine(table)  # `combine` raises an error if partitions have states with different parameters
         if apart is keys:
             return table
         merged = combine(mark_as_checked(table), keys)

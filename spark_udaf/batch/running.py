@@ -165,9 +165,8 @@ def _streamed(
 ) -> DataFrame:
     """Return the results of rows that are shuffled by key, sorted by time, and aggregated batch by batch.
 
-    ``columns`` are the names of the columns to read. ``begin`` returns a new aggregator for the next keys; its argument
-    is the earliest time of all rows in microseconds UTC, or None if ``has_ticks`` is false. ``result`` is the schema of
-    the results.
+    ``columns`` are the names of the columns to read. ``begin`` creates an aggregator; its argument is the earliest time
+    of all rows in microseconds UTC, or None if ``has_ticks`` is false. ``result`` is the schema of the results.
     """
     check_supports(df.sparkSession, Feature.ORDER, "a window over ordered rows", "use tiltframe.running on a table")
     inside = computed(order)

@@ -124,8 +124,9 @@ class Received:
                 self.shards += 1
 
     def check_end(self) -> None:
-        """Raise ``NotConserved`` if the number of shards that `check` has counted is not a positive multiple of
-        ``shards_of_each``. Call this after the last message of the partition.
+        """Raise ``NotConserved`` if the number of shards that `check` has counted is not a multiple of
+        ``shards_of_each``, or is 0 although tasks sent messages. Without ``shards_of_each``, do nothing. Call this
+        after the last message of the partition.
         """
         few = self.tasks and not self.shards
         if self.shards_of_each is not None and (few or self.shards % self.shards_of_each):

@@ -126,9 +126,10 @@ class ParquetScan:
         return [task for task in tasks if task]
 
     def _count_tasks(self, rows: int) -> int:
-        """Return the number of tasks for ``rows`` rows. Without ``rows_per_task``, this is the number of cores, or a
-        multiple of it so that no task has more than 10 million rows. It is smaller if tasks would otherwise have fewer
-        than 250,000 rows.
+        """Return the number of tasks for ``rows`` rows. If ``rows_per_task`` is set, a task has about this number of
+        rows. Otherwise, the number of tasks is the number of cores, or a multiple of it so that no task has more than
+        10 million rows; it is smaller if tasks would have fewer than 250,000 rows. If the number of cores is unknown, a
+        task has about 5 million rows.
         """
         if self.rows_per_task is not None:
             return max(1, -(-rows // self.rows_per_task))
@@ -229,7 +230,7 @@ def scan_parquet(
     Raises
     ------
     FileNotFoundError
-        If there is nothing at a path.
+        If a path does not exist, or a folder has no files.
     ValueError
         If a filter names a column that is not in the files, or ``rows_per_task`` is not above 0.
 

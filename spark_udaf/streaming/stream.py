@@ -79,15 +79,15 @@ def stream(
         The policy of late events, which determines how long closed windows are retained.
     dropped : bool
         Emit dropped late rows as well, in the batch of their arrival: one row with the reason ``dropped`` for each key
-        and window of the finest level (for hopping windows: the part in which no other window begins). Its measures
-        include only the dropped rows. Filter by ``reason = 'dropped'`` to write them to another sink.
+        and window of the finest level (for hopping windows: for each key and pane). Its measures include only the
+        dropped rows. Filter by ``reason = 'dropped'`` to write them to another sink.
     states : bool
         Return a struct for each state, like `rollup`, instead of results.
     flat : bool
         Return plain columns instead of records: ``latency_count``, ``latency_p50``.
     shards : int, optional
-        The number of parts of the keys, which are processed in parallel. The default is
-        ``spark.sql.shuffle.partitions``, or 1 if the frame has no keys. It is part of the checkpoint.
+        The number of shards, which are parts of the keys that are processed in parallel. The default is
+        ``spark.sql.shuffle.partitions``, or 1 if the frame has no keys. The number is part of the checkpoint.
     max_keys : int, optional
         The maximum number of distinct keys of one shard.
     beyond : str
@@ -100,9 +100,9 @@ def stream(
         streams. By default, the first stream of a process has the name ``tiltframe``, the next one ``tiltframe 2``, and
         so on, so that streams can be chained and united. With a name, the metric of null times is ``null_times NAME``.
     ahead : str
-        The maximum time that a row may be ahead of the workers' clock, such as ``1h``; ``none`` for any time. A row
-        beyond it fails the batch, because the watermark would make all later rows late. Filter such rows before
-        ``withWatermark``.
+        The maximum time by which a row may be ahead of the workers' clock, such as ``1h``; ``none`` for any time. A row
+        that is further ahead fails the batch, because the watermark would make all later rows late. Filter such rows
+        before ``withWatermark``.
 
     Returns
     -------

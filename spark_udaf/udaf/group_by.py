@@ -171,7 +171,7 @@ class Grouped:
 
         Guarantee
         ---------
-        The same bits as `aggregate` and `finish`, for any partitions.
+        The results have the same bits as those of `aggregate` and `finish`, for any partitions.
 
         Examples
         --------

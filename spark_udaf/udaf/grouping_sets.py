@@ -5,6 +5,8 @@ a      1       s       ──▶   a      1       0     s
 a      2       t             a      2       0     t
                              a      null    1     s, t
                              null   null    3     s, t
+
+The column ``set`` contains the number of the grouping set: one bit for each key that the set leaves out.
 """
 
 from __future__ import annotations

@@ -152,8 +152,8 @@ class Family:
 
 @dataclass(frozen=True)
 class _OfFamily(SqlFunction):
-    """A function of a family. Its pickle contains the family and the name of the function, from which a worker creates
-    the function, and is therefore small.
+    """A function of a family. Its pickle is small: it contains only the family and the name of the function, from which
+    a worker creates the function.
     """
 
     family: Family | None = None

@@ -29,7 +29,8 @@ from windows.contract import check_nested
 from windows.timezone import Instants
 
 LOWEST, HIGHEST = np.iinfo(np.int64).min, np.iinfo(np.int64).max
-UNSTAMPED = HIGHEST  # the mark `last_arrival` of a window with rows that arrived after the last call of `advance`
+# the value of the mark `last_arrival` if rows of the window arrived after the last call of `advance`
+UNSTAMPED = HIGHEST
 
 # For each mark, the function that merges it when windows are merged, and its initial value. Times are in microseconds.
 MARKS: dict[str, tuple[np.ufunc, int]] = {
