@@ -138,7 +138,7 @@ def check(uri: str, name: str | None, form: str) -> None:
         store = FrameStore(uri, name=name)
         with progress_bar("checking", 0) as progress:
             report = store.verify(progress)
-    except DamagedStore as error:  # the damage prevents even opening the store
+    except DamagedStore as error:  # The store is so damaged that it cannot be opened.
         report = VerifyReport(
             backend_at(uri, name or "", {}).display_uri, levels=(), parts=0, rows=0, problems=(str(error),)
         )

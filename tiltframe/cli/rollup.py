@@ -247,7 +247,7 @@ def append_new(
             f"nothing new: another process has added the same files to {store.display_uri} in the meantime", err=True
         )
         return
-    writable()  # change the retention last, after the rows are committed
+    writable()  # This writes the retention, as the last step, after the rows were committed.
     levels = len(store.frame.levels)
     click.echo(f"{store.display_uri}: {added:,} states at {levels} levels, from {len(came)} files", err=True)
 

@@ -52,7 +52,7 @@ def _acquire(file: Path, state: Path) -> int:
                 "by only one process at a time; end that process, or use another state for this one"
             ) from None
         except OSError:
-            return descriptor  # the file system does not support locks, like some network folders
+            return descriptor  # Some file systems, such as network folders, do not support locks.
         if _is_at(file, descriptor):
             os.ftruncate(descriptor, 0)
             os.pwrite(descriptor, str(os.getpid()).encode(), 0)

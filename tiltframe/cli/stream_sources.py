@@ -146,8 +146,9 @@ class Lines:
             self._number += data.count(b"\n")
 
     def _one_by_one(self, data: bytes, error: Exception) -> Iterator[Arrived]:
-        """Yield the rows of a batch that contains bad lines. With ``bad``, these are the rows of all good lines, and
-        the bad ones are added to it. Otherwise they are the rows before the first bad line, whose error is then raised.
+        """Yield the rows of a batch that contains bad lines. With ``bad``, the bad lines are written to it, and the
+        rows of all other lines are yielded. Without it, the rows before the first bad line are yielded, and then the
+        error of this line is raised.
         """
         begun = self.schema is not None
         lines = [Line(number, text) for number, text in enumerate(data.splitlines(keepends=True), self._number)]
@@ -361,7 +362,7 @@ class Arrivals:
                         return
                 if self.once:
                     return
-                # if the listing of the folder was slow, list it less often
+                # After a slow listing, the folder is listed less often.
                 due = clock.monotonic() + max(PAUSE, 5 * (clock.monotonic() - begun))
             yield Arrived(None)
             clock.sleep(max(min(self.pause, due - clock.monotonic()), 0) if not stopped else 0)

@@ -225,8 +225,8 @@ def _typed_batches(file: Path, columns: Sequence[str]) -> Iterator[tuple[pa.Reco
     that returns the same rows with all columns of the file, in which bad rows are written.
     """
     own_reader = reader_of(file)
-    # All columns are read at once. For other columns, the reader may return batches of other sizes, whose rows would
-    # not match.
+    # All columns are read at once, because the reader may return batches of other sizes for other columns, whose rows
+    # would not match.
     if own_reader is not None:
         names = read_schema(own_reader, file).names
         for batch in read_batches(own_reader, file, names):

@@ -43,8 +43,8 @@ _KINDS = {".parquet": "parquet", ".pq": "parquet", ".csv": "csv", ".tsv": "tsv"}
 _KINDS |= dict.fromkeys((".json", ".jsonl", ".ndjson"), "json")
 COMPRESSED = (".gz", ".bz2", ".zst", ".lz4")
 
-_HEAD = 1 << 12  # the number of first bytes of a JSON file that are read to find out whether it is an array
-# the number of first rows of a Parquet file from which it is decided whether a text column contains numbers
+_HEAD = 1 << 12  # the number of bytes at the beginning of a JSON file that show whether it is an array
+# the number of rows at the beginning of a Parquet file that show whether a text column contains numbers
 _PARQUET_ROWS = 1 << 16
 _INFERRED_BYTES = 1 << 24  # the number of bytes at the beginning of a CSV or JSON file from which types are inferred
 

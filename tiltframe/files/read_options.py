@@ -296,7 +296,7 @@ def _encoding(name: str) -> str:
     """
     try:
         own = codecs.lookup(name).name
-        "a".encode(own)  # a codec that does not encode text, such as base64, raises an error
+        "a".encode(own)  # This raises an error for codecs that do not encode text, such as base64.
     except (LookupError, ValueError, TypeError):
         own = ""
     if not own or own.replace("_", "-") in _NO_FILES:

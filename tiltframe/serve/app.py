@@ -53,7 +53,7 @@ _KINDS = {".html": "text/html", ".js": "text/javascript", ".css": "text/css", ".
 _NAMES = sorted(str(path.relative_to(_FOLDER)) for path in _FOLDER.rglob("*.*"))
 _FILES = {"/": "index.html", **{f"/page/{name}": name for name in _NAMES if Path(name).suffix in _KINDS}}
 PATHS = frozenset({*_FILES, "/api", "/openapi.json"})  # paths without data of stores, which need no token
-_GRACE = 5  # the time, in seconds, for running requests to end after a signal to stop
+_GRACE = 5  # the time, in seconds, that running requests have to end after a signal to stop
 
 
 def app_of(
@@ -179,7 +179,7 @@ def run(
         h11_max_incomplete_event_size=1 << 16,
     )  # fmt: skip
     for signum in (signal.SIGINT, signal.SIGTERM):
-        # after uvicorn has stopped, it raises the signal again, which should have no effect
+        # After it has stopped, uvicorn raises the signal again. It is ignored then.
         signal.signal(signum, lambda *_: None)
     shown_host = f"[{host}]" if ":" in host else host
     who = "for this machine only" if is_loopback(host) else "for other machines too"

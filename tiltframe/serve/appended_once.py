@@ -70,10 +70,10 @@ def append_once(
             events, f"otlp-{digest[:2]}", number, recorded={name: record}, replacing=before, note=note
         )
         try:
-            # False if another body with equal states was added first under this number; the next attempt records this
-            # body's digest
+            # If the result is False, another body with the same states was added first under this number. The next
+            # attempt then records the digest of this body.
             if commit(prepared):
                 return True
         except CommitConflict:
-            continue  # another body used the number
+            continue  # Another body was added under this number.
     raise Refused(503, "other writers kept changing the same record; send the request again", {"retry-after": "1"})

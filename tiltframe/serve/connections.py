@@ -16,7 +16,8 @@ from typing import Any
 
 from uvicorn.protocols.http.h11_impl import H11Protocol
 
-# the maximum number of seconds until the headers are complete, from the connection or the first byte of a request
+# the maximum number of seconds until the headers of a request are complete, counted from the connection or from the
+# first byte of a later request
 _HEADER_SECONDS = 10.0
 # Seconds that are added to the time limit of a body before the connection is closed. In this time, the route that reads
 # the body can still answer with status 408.
@@ -32,7 +33,7 @@ class BoundedConnection(H11Protocol):
 
     body_seconds: float
     most_connections: int
-    # the connections whose request is not complete, with their timers; those that wait longest are first
+    # connection → its timer, for connections whose request is not complete; those that wait longest come first
     reading: OrderedDict[BoundedConnection, asyncio.TimerHandle]
 
     def connection_made(self, transport: asyncio.Transport) -> None:  # type: ignore[override]
@@ -91,8 +92,8 @@ def bounded_connections(body_seconds: float) -> type[BoundedConnection]:
 
 
 def _open_files() -> int:
-    """Return the number of files that the process may open. If it is too small for the connections, the soft limit is
-    raised before, as far as the hard limit allows.
+    """Return the number of files that the process may open. If this number is too small for the connections, first
+    raise the soft limit as far as the hard limit allows.
     """
     soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
     needed_files = 4 * _MOST_CONNECTIONS

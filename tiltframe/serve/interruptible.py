@@ -16,11 +16,14 @@ from typing import Generic, TypeVar
 from tiltframe.serve.errors import OutOfTime
 
 T = TypeVar("T")
-_ARRIVAL_SECONDS = 1.0  # the maximum number of seconds that a thread waits for an exception which was raised in it
+# the maximum number of seconds that a thread waits for the arrival of an exception that was raised in it
+_ARRIVAL_SECONDS = 1.0
 
 
 class _Stopped(BaseException):
-    """Raised in the thread of a stopped call. It is not an ``Exception``, so that error handlers do not catch it."""
+    """An exception that is raised in the thread of a stopped call. It is not an ``Exception``, so that error handlers
+    do not catch it.
+    """
 
 
 class InterruptibleCall(Generic[T]):
@@ -53,7 +56,7 @@ class InterruptibleCall(Generic[T]):
             raise OutOfTime("the request has ended, and its work was stopped") from None
 
     def stop(self) -> None:
-        """Make the call end soon, with `OutOfTime`. If it has not begun, it will not run the function. If it has ended,
+        """Stop the call, which then raises `OutOfTime`. If it has not begun, the function is not run. If it has ended,
         do nothing.
         """
         with self._lock:
@@ -68,8 +71,8 @@ class InterruptibleCall(Generic[T]):
             self._thread = threading.get_ident()
 
     def _end(self, has_arrived: bool) -> None:
-        """Record that the function has ended. If the call was stopped and the exception has not arrived in this thread
-        yet, wait for it. Otherwise it would be raised in the next work of this thread.
+        """Record that the function has ended. If the call was stopped, but the exception has not arrived in this thread
+        yet (``has_arrived``), wait for it. Otherwise the exception would be raised in the next work of the thread.
         """
         with self._lock:
             is_awaited = self._is_stopped and self._thread is not None and not has_arrived

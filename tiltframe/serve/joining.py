@@ -23,7 +23,7 @@ from tiltframe.store import Join
 
 _TEXT = {"type": "string"}
 _EXAMPLE = '{"store": "web", "rows": [{"host": "a"}], "on": ["host"], "within": "2024-05-01", "per": "1h"}'
-JOIN_MEMBERS: dict[str, Any] = {  # shown in the description of the API
+JOIN_MEMBERS: dict[str, Any] = {  # the members of a request, as shown in the description of the API
     "rows": {"type": "array", "items": {"type": "object"}, "description": "Rows, each an object of its columns."},
     "on": {
         "type": ["string", "array", "object"],

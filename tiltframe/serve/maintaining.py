@@ -20,8 +20,8 @@ from tiltframe.store import FrameStore
 
 _PAUSE_SECONDS = 30.0  # the minimum number of seconds between two rounds
 _PAUSE_FACTOR = (
-    # a pause takes at least this many times as long as the round before it, so that maintenance uses at most a quarter
-    # of a core
+    # the minimum length of a pause, as a multiple of the time of the round before it: with 3, maintenance uses at most
+    # a quarter of a core
     3
 )
 _ROUND_SECONDS = 20.0  # the maximum number of seconds for the compaction of one store; the next round continues

@@ -93,7 +93,9 @@ class Gauge(NamedTuple):
 
 
 def _histogram_lines(seconds: Mapping[str, list[float]]) -> list[str]:
-    """Return the lines of text for the histograms of durations. ``seconds`` maps routes to the lists of `Metrics`."""
+    """Return the lines of text for the histograms of durations. ``seconds`` maps each route to the list of numbers that
+    `Metrics` has for it.
+    """
     name = f"tiltframe_{_SECONDS}"
     lines = [f"# HELP {name} Duration of requests in seconds, by route.", f"# TYPE {name} histogram"]
     for route, (*counts, total) in sorted(seconds.items()):

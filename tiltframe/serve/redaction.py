@@ -5,7 +5,7 @@ from __future__ import annotations
 import re
 from urllib.parse import unquote_plus
 
-# any part of the token with at least this number of characters is replaced, because messages shorten long texts
+# Each part of the token with this number of characters is replaced, because messages may contain shortened texts.
 _PART = 8
 _REPLACEMENT = "[redacted]"
 _NAMED = re.compile(
@@ -41,7 +41,7 @@ class Redaction:
             text = pattern.sub(rf"\1{_REPLACEMENT}", text)
         decoded = unquote_plus(text) if self._parts and ("%" in text or "+" in text) else text
         if self._places(decoded) and not self._places(text):
-            text = decoded  # the token can be found in the decoded text only
+            text = decoded  # Only the decoded text contains the token as such.
         return self._without_token(text)
 
     def _places(self, text: str) -> list[int]:

@@ -28,7 +28,7 @@ from tiltframe.serve.stores import Stores
 from tiltframe.serve.workers import WorkerPool
 from tiltframe.store import FrameStore, StoreError, check_writer
 
-_CALLED = "the events"  # what messages call the body of a request, in the place of a file name
+_CALLED = "the events"  # the name of the body of a request in messages, which would otherwise name a file
 
 
 class Writing:

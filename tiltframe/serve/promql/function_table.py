@@ -51,7 +51,8 @@ OPERATORS: Mapping[str, str] = {
     **dict.fromkeys(("+", "-", "*", "/", "%", "^", "atan2"), VALUES),
     **dict.fromkeys(("==", "!=", "<", "<=", ">", ">="), VALUES),
     **dict.fromkeys(("and", "or", "unless"), VALUES),
-    **dict.fromkeys(("</", ">/"), REFUSED),  # these remove the buckets of a histogram below or above a value
+    # ``</`` and ``>/`` remove the buckets of a histogram on one side of a value.
+    **dict.fromkeys(("</", ">/"), REFUSED),
 }
 
 

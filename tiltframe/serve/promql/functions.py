@@ -197,7 +197,7 @@ def ranked(name: str, vector: Vector, grouping: Grouping, k: float) -> Vector:
     among = np.zeros_like(vector.present)
     np.put_along_axis(among, order, np.broadcast_to((rank < np.trunc(k))[:, None], order.shape), axis=0)
     ranked_vector = Vector(vector.series, vector.values, vector.present & among)
-    # results of a single moment are sorted by value
+    # The results of a single moment are sorted by value.
     rows = order[:, 0] if order.shape[1:] == (1,) else np.arange(len(ids))
     return ranked_vector.chosen(rows[ranked_vector.present[rows].any(axis=1)])
 

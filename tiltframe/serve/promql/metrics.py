@@ -48,7 +48,7 @@ Labels = Mapping[str, str]
 NAME = "__name__"
 
 _EQUAL, _UNEQUAL = promql_parser.MatchOp.Equal, promql_parser.MatchOp.NotEqual
-# texts without characters that need an escape in SQL; in RE2, only the point needs one
+# texts without characters that must be escaped in SQL; in RE2, only the point must be escaped
 _PLAIN = re.compile(r"[\w .:/@-]+", re.ASCII)
 STORE, QUANTILE = "store", "quantile"
 _NUMBERS = (pa.types.is_integer, pa.types.is_floating, pa.types.is_decimal, pa.types.is_boolean)
@@ -89,7 +89,7 @@ class Matcher:
             try:
                 check_size(self.text)
                 matching = pc.match_substring_regex(texts, rf"\A(?:{self.text})\z")
-            except pa.ArrowInvalid as error:  # the error is also a ValueError
+            except pa.ArrowInvalid as error:  # This error is also a ValueError, so it is caught first.
                 problem = str(error).removeprefix("Invalid regular expression: ").split(":")[0]
                 raise BadData(f"the regular expression {shown(self.text)} is not valid in RE2: {problem}") from None
             except ValueError as error:
@@ -103,8 +103,9 @@ class Matcher:
 
     @property
     def choices(self) -> list[str]:
-        """The text of ``=``, or the alternatives of a regular expression ``a|b``, without escapes. A text with other
-        syntax is split in the same way, so these texts do not always match.
+        """The texts that may match: the text of ``=``, or the alternatives of a regular expression such as ``a|b``,
+        without escapes. Expressions with other syntax are split in the same way, so it must still be checked whether a
+        text matches.
         """
         return self.text.strip("()").replace("\\.", ".").split("|") if self.regex else [self.text]
 

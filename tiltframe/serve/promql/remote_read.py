@@ -56,15 +56,17 @@ _MESSAGES = {
     },
     "ReadRequest": {"queries": (1, "repeated Query"), "accepted_response_types": (2, "repeated int32")},
     "Label": {"name": (1, "string"), "value": (2, "string")},
-    "Series": {"labels": (1, "repeated Label")},  # the field samples = 2 is encoded separately, by column
-    # each item is an encoded Series; the type bytes avoids decoding it, and has the same encoding as a message
+    "Series": {"labels": (1, "repeated Label")},  # The field ``samples`` (2) is encoded separately, by column.
+    # Each item is an encoded ``Series``. With the type bytes it need not be decoded, and has the same encoding as a
+    # message.
     "Result": {"series": (1, "repeated bytes")},
     "ReadResponse": {"results": (1, "repeated Result")},
     "Chunk": {"min_ms": (1, "int64"), "max_ms": (2, "int64"), "type": (3, "int32"), "data": (4, "bytes")},
     "ChunkedSeries": {"labels": (1, "repeated Label"), "chunks": (2, "repeated Chunk")},
     "ChunkedResponse": {"chunked_series": (1, "repeated ChunkedSeries"), "query_index": (2, "int64")},
 }
-# one sample: its tag and length, then the fields value = 1 and timestamp = 2
+# the bytes of one sample without its numbers: tag and length, and the tags of the fields ``value`` (1) and
+# ``timestamp`` (2)
 _SAMPLE = np.frombuffer(b"\x12\x14\x09" + b"\0" * 8 + b"\x10" + b"\0" * 10, np.uint8)
 
 
@@ -323,7 +325,7 @@ def _levels(metric: Metric, query: _ReadQuery, *, is_total: bool) -> list[TimeWi
     def fits(level: TimeWindow) -> bool:
         length = int(level.length)
         is_aligned = query.step % length == 0 and query.span % length == 0
-        # since Prometheus 3, a range excludes its start, so the requested range begins 1 ms later
+        # Since Prometheus 3, a range excludes its start, so the range that it requests begins 1 ms later.
         return is_aligned and all(at % length in (0, _MILLIS) for at in moments)
 
     short = [level for level in frame.levels[1:] if int(level.length) <= longest]

@@ -33,8 +33,8 @@ from tiltframe.store.backends import END, instants_of
 from windows import Instants, TimeWindow
 
 LOOKBACK = 300 * SECOND
-# the maximum number of cells of a value, which is the number of its series times that of its moments, and of rows of
-# states to read
+# the maximum number of cells of a value (its number of series times its number of moments), and of rows of states to
+# read
 MOST_CELLS = 10_000_000
 _MONTHS = ("mo", "q", "y")
 

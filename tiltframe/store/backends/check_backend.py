@@ -89,7 +89,9 @@ class _Tried:
         _expect(_same(self.rows(), states), why)
 
     def expect_conflict(self, why: str, transaction: Transaction) -> None:
-        """Check that a commit of the transaction raises `Conflict` and changes nothing."""
+        """Check that a commit of ``transaction`` raises `Conflict` and changes nothing. ``why`` describes the
+        transaction, for the message.
+        """
         before, rows = self.snapshot("w", "other"), self.rows()
         try:
             self.backend.commit(transaction)

@@ -132,7 +132,7 @@ class Commit:
                     parts += written
                     digests += digests_of_finest
         except BaseException:
-            with suppress(Exception):  # report the first error, not this one
+            with suppress(Exception):  # An error here is ignored, because the first error is raised again.
                 self.backend.discard(all_written)
             raise
         receipt = {"parts": [asdict(part) for part in parts], "digests": digests, EXCLUDED: excluded.as_record()}

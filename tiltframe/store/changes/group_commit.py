@@ -176,9 +176,8 @@ def commit_group(store: OpenedStore, prepared: Sequence[PreparedRows]) -> list[b
         outcomes = [_recorded(rows, transaction) for rows in prepared]
         added = [rows for rows, outcome in zip(prepared, outcomes, strict=True) if outcome is True]
         for tables in _of_equal_schemas(rows.finest for rows in added):
-            frame = added[
-                0
-            ].commit.frame  # the current frame of the store, because `_recorded` rejects rows of other frames
+            # This is the current frame of the store, because `_recorded` rejects rows of other frames.
+            frame = added[0].commit.frame
             finest = merge_panes(mark_as_checked(pa.concat_tables(tables)), frame)
             for level, states in climb(finest, frame):
                 transaction.write(level, states)

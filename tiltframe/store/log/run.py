@@ -65,7 +65,8 @@ class Attempt(Transaction):
 
     def discard(self) -> None:
         """Discard the parts that this attempt has written."""
-        with suppress(Exception):  # report the first error, not this one; `vacuum` will remove the parts
+        # An error here is ignored: the first error is raised, and `vacuum` will remove the parts.
+        with suppress(Exception):
             self._backend.discard(self._written)
 
 

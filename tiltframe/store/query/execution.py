@@ -162,7 +162,8 @@ def read_states(backend: Backend, manifest: Manifest, reading: Reading) -> Itera
     schema = pa.schema([manifest.schema.field(name) for name in dict.fromkeys([START, *plan.columns])])
     nothing = regroup(schema.empty_table(), plan, (0, 0))
     yield nothing
-    if plan.window.max_overlap > 1:  # a row may lie in windows of several slices
+    # Overlapping windows are not read in slices, because a row may lie in windows of several slices.
+    if plan.window.max_overlap > 1:
         pieces = iter([part_ranges])
     else:
         pieces = by_windows(part_ranges, level if plan.whole else plan.window)

@@ -60,7 +60,8 @@ def fill_gaps(states: pa.Table, plan: QueryPlan, now: int) -> pa.Table:
         assert keys is not None
         grid[name] = keys.column(name).take(pa.array(np.tile(np.arange(key_count), len(window_starts))))
     functions = {column.name: column.measure.function for column in plan.frame.states}
-    for name in plan.states:  # the state of a group without rows, because null would mean an unknown state
+    # Added rows have the state of a group without rows, because null would mean an unknown state.
+    for name in plan.states:
         nothing = functions[name].merge(pa.nulls(1, states.column(name).type), Groups.each(1))
         grid[name] = nothing.take(pa.array(np.zeros(len(window_starts) * key_count, np.int64)))
     return united([states, pa.table(grid, schema=states.schema)], plan)

@@ -138,7 +138,7 @@ def write_states(
         if name in states.column_names or name in keys:
             columns[name] = stored(one_array(states.column(name)))
     rows, sizes = split_into_row_groups(pa.table(columns), keys)
-    with_statistics = [START, *keys]  # statistics of the states themselves would be too large
+    with_statistics = [START, *keys]  # Columns of states have no statistics, which would be too large.
     return write_file(rows, with_statistics, folder=folder, place=place, durable=durable, sizes=sizes)
 
 

@@ -161,7 +161,7 @@ def _avg(function: Any, merged: Merged, state: str, dtype: pa.DataType) -> dict[
         micros = moment(f"({nearest(total, count)} * {_MICROSECONDS[unit.unit]})::bigint")
         value = f"{micros}{'' if unit.tz else _WITHOUT_ZONE}"
     else:
-        return {}  # the mean would be in nanoseconds, which PostgreSQL lacks
+        return {}  # The mean would have nanoseconds, which PostgreSQL lacks.
     return {"": f"CASE WHEN {count} > 0 THEN {value} END"}
 
 
@@ -224,7 +224,9 @@ def _dds(function: Any, merged: Merged, state: str, dtype: pa.DataType) -> dict[
 @register_sql(aggr.Hdr)
 def _hdr(function: Any, merged: Merged, state: str, dtype: pa.DataType) -> dict[str, str]:
     scaled = ""
-    if function.unit is not None:  # a unit of 1/n divides by n, so that 3 units of 0.1 are 0.3, as in `aggr.hdr`
+    # States have numbers of units. If a unit is 1/n, they are divided by n, so that 3 units of 0.1 are 0.3, as in
+    # `aggr.hdr`.
+    if function.unit is not None:
         parts = round(1.0 / function.unit)
         exactly = parts > 1 and 1.0 / parts == function.unit
         scaled = f"::float8 / {parts}::float8" if exactly else f"::float8 * '{function.unit!r}'::float8"
@@ -239,10 +241,14 @@ def _extreme(merged: Merged, path: tuple[str, ...], dtype: pa.DataType, greatest
 
 
 def _flags(merged: Merged, state: str, field: str = "special") -> str:
-    """Return the expression that merges the flags of NaN (1) and the infinities (2 and 4) by bitwise or."""
+    """Return the SQL expression that merges the flags in the field ``field`` by bitwise or: 1 for NaN, 2 and 4 for the
+    infinities.
+    """
     return merged(f"bit_or({column_of(state, field)})")
 
 
 def _size(unit: pa.DataType) -> str:
-    """Return the value of a decimal's last digit as SQL, such as 0.01 for two decimal places; 1 for other types."""
+    """Return the value of the last digit of a decimal type as SQL, such as 0.01 for two decimal places. Return 1 for
+    other types.
+    """
     return f"'1e{-unit.scale}'::numeric" if pa.types.is_decimal(unit) else "1::numeric"
