@@ -40,7 +40,7 @@ def simple(answers: Sequence[tuple[str, pa.Table]], arrays: Sequence[Floats]) ->
 
 def exact(x: Floats) -> list[float]:
     """Return count, min, max, sum, avg, var and stdev of the values, computed exactly with integers and fractions, and
-    rounded once.
+    rounded once. Raise ``AssertionError`` if a value is not a multiple of 2^-`SCALE`.
     """
     scaled = np.ldexp(x, SCALE)
     if (scaled != np.rint(scaled)).any():

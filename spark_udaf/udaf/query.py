@@ -56,8 +56,8 @@ def sql(
     Raises
     ------
     ValueError
-        If the store cannot give the same answer; the message names the part of the query. If a call of a function of
-        several columns has ``DISTINCT``. If a call is over a stream.
+        If the store cannot give the same answer (the message names the part of the query), if a call of a function of
+        several columns has ``DISTINCT``, or if a call is over a stream.
     TypeError
         For other arguments than these two forms.
     AnalysisException
