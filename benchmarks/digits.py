@@ -125,7 +125,7 @@ def duckdb(rows: Sequence[Pair]) -> Results:
 
 def digits(value: float | None, right: float | None) -> float:
     """Return the number of correct decimal digits of ``value``. ``right`` is the exact result. Return infinity if both
-    are equal, and otherwise 0 if one of them is None, ``value`` is not finite or ``right`` is 0.
+    are equal. Otherwise, return 0 for None, for a ``value`` that is not finite, and for a ``right`` of 0.
     """
     if value == right:
         return math.inf
