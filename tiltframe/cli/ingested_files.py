@@ -134,8 +134,8 @@ def to_record(
 
 
 def note(store: FrameStore, recorded: Mapping[str, Any], replacing: Mapping[str, Any]) -> None:
-    """Commit records to a store, without states. ``replacing`` has the values that the store must have under the same
-    names before. A conflict is ignored, because it means that another writer has written the same records.
+    """Commit records to a store, without states. ``replacing`` has the values that the store must still have under the
+    same names. A conflict is ignored, because it means that another writer has written the same records.
     """
     if recorded:
         try:

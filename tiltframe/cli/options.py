@@ -138,8 +138,8 @@ with_bad_rows = click.option(
 
 
 def read_bad_rows(text: str, once: bool = True) -> BadRows | None:
-    """Return the `BadRows` for a value of --bad-rows. Return None for ``fail``, which ends the command at the first bad
-    row. ``once`` is as for `BadRows`.
+    """Return the `BadRows` for a value of --bad-rows, or None for ``fail``, with which the command ends at the first
+    bad row. ``once`` is the argument of `BadRows`.
     """
     if text == "fail":
         return None

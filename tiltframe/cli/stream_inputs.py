@@ -73,8 +73,8 @@ def open_pipe(path: Path) -> int:
 
 @dataclass
 class Inputs:
-    """The inputs of a stream by name, and their watermarks. An input that ends does not hold back the watermark of the
-    stream.
+    """The inputs of a stream by name, and their watermarks. After an input has ended, the watermark of the stream no
+    longer depends on it.
     """
 
     rows: dict[str, Rows]

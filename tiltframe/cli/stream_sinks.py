@@ -71,7 +71,7 @@ class Output(Sink):
     _drained: dict[str, int | None] = field(default_factory=dict)
 
     def copy(self) -> Self:
-        """Return a copy of the state, which later rows do not change."""
+        """Return an independent copy of the destination and its windows, which later rows do not change."""
         return type(self)(self.windows.copy(), list(self._lines))
 
     def add(self, rows: pa.Table) -> pa.Table:
@@ -134,7 +134,7 @@ class IntoStore(Sink):
     _unsaved: bool = False
 
     def copy(self) -> IntoStore:
-        """Return a copy of the state, which later rows do not change."""
+        """Return an independent copy of the destination and its windows, which later rows do not change."""
         return replace(self, closed=self.closed.copy())
 
     @property

@@ -196,8 +196,8 @@ def _advice(text: str, name: str, reading: ReadOptions, share: Callable[[Sequenc
 
 
 def _number_of_text(bare: str, name: str, share: Callable[[Sequence[str]], float]) -> str:
-    """Return a part of the advice: an expression that converts the texts of the column ``name`` to numbers, as many as
-    possible. ``bare`` is a value of the column that is not a number, and ``share`` is that of `_advice`.
+    """Return a part of the advice: an expression that converts as many texts of the column ``name`` to numbers as
+    possible. ``bare`` is a value of the column that is not a number, and ``share`` is the argument of `_advice`.
     """
     signs = list(dict.fromkeys(re.findall(r"[^0-9.+eE-]", bare)))
     plain = share(())

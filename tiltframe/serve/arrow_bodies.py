@@ -133,22 +133,22 @@ class _Table:
         return self._place + offset if offset else None
 
     def byte(self, number: int) -> int:
-        """Return a field of one byte, or 0 if it is absent."""
+        """Return the field ``number``, which has one byte, or 0 if it is absent."""
         place = self._field(number)
         return 0 if place is None else self._data[place]
 
     def long(self, number: int) -> int:
-        """Return a field of 64 bits, or 0 if it is absent."""
+        """Return the field ``number``, which has 64 bits, or 0 if it is absent."""
         place = self._field(number)
         return 0 if place is None else int(struct.unpack_from("<q", self._data, place)[0])
 
     def table(self, number: int) -> _Table | None:
-        """Return a field that is a table, or None if it is absent."""
+        """Return the field ``number``, which is a table, or None if it is absent."""
         place = self._field(number)
         return None if place is None else _Table(self._data, place + struct.unpack_from("<I", self._data, place)[0])
 
     def pairs(self, number: int) -> list[tuple[int, int]]:
-        """Return a field that is a list of pairs of 64-bit integers; the list is empty if the field is absent."""
+        """Return the field ``number``, a list of pairs of 64-bit integers, or an empty list if it is absent."""
         place = self._field(number)
         if place is None:
             return []

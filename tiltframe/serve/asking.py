@@ -196,8 +196,8 @@ def _outline(name: str, view: StoreView) -> dict[str, Any]:
 
 
 def _description(name: str, view: StoreView) -> dict[str, Any]:
-    """Return the description of a store, from its manifest and its list of parts. No states are read. A part is a group
-    of files that a commit wrote.
+    """Return the description of a store, from its manifest and its list of parts, without reading states. A part
+    consists of states of one level that were written together.
     """
     frame, known_starts = view.frame, view.known_from
     levels = []

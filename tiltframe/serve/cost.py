@@ -41,7 +41,7 @@ class Budget:
     metrics: Metrics
 
     def spend(self, store: str, cost: Cost) -> None:
-        """Raise `Refused` if a cost exceeds the limits; otherwise add its rows to the metrics."""
+        """Raise `Refused` if ``cost`` exceeds the limits. Otherwise add its rows to the metrics of ``store``."""
         limits = self.limits
         for what, much, limit in (
             ("rows of states", cost.rows, limits.rows),

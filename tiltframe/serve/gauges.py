@@ -12,7 +12,9 @@ from tiltframe.store import StoreError
 
 
 def gauges_of(stores: Stores, pool: WorkerPool) -> list[Gauge]:
-    """Return the gauges. A store has no age if it cannot be read or has no windows."""
+    """Return the gauges of the server: its release, the number of unfinished queries, and the age of the newest window
+    of each store. A store that cannot be read or has no windows has no age.
+    """
     return [
         Gauge("build_info", "The release of the server.", {f'{{version="{version("tiltframe")}"}}': 1}),
         Gauge("queries_unfinished", "Number of queries and look-ups that run or wait.", {"": pool.unfinished}),

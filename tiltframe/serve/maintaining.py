@@ -31,8 +31,8 @@ _REPLACED_FOR = "1d"  # the age at which replaced files are removed; no query or
 
 
 class _Interrupted(Exception):
-    """Raised to end a compaction when the time of a round is over or the server stops. Parts that were already merged
-    are committed.
+    """An exception that ends a compaction, because the time of a round is over or the server stops. Parts that were
+    already merged are committed.
     """
 
 

@@ -55,7 +55,7 @@ class Metrics:
         self._seconds: dict[str, list[float]] = {}
 
     def add(self, name: str, much: float = 1, **labels: str) -> None:
-        """Add a number to the counter with this name and these labels."""
+        """Add ``much`` to the counter with the name ``name`` and these labels."""
         with self._lock:
             self._counts[name, tuple(labels.items())] += much  # type: ignore[assignment]
 

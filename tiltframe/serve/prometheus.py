@@ -223,8 +223,8 @@ class _Api:
 
 
 def _joined(frames: Iterator[bytes], deadline: Deadline) -> bytes:
-    """Return the next frames of a stream, joined to at least `_STREAMED_BYTES` bytes; fewer at the end of the stream,
-    and then no bytes. The timer of ``deadline`` is started again.
+    """Return the next frames of a stream as bytes: at least `_STREAMED_BYTES` bytes, or all bytes that remain. After
+    the end of the stream, return no bytes. The timer of ``deadline`` is started again.
     """
     deadline.restart()
     joined = bytearray()

@@ -114,7 +114,9 @@ def _check_windows(states: pa.Table, level: TimeWindow, timezone: str) -> None:
 
 
 def _check_made_of(states: pa.Table, derived: pa.Table, frame: TiltFrame, level: TimeWindow) -> None:
-    """Raise ``ValueError`` if the states of a coarser level differ from the merged states of the finest level."""
+    """Raise ``ValueError`` if ``states``, of the coarser level ``level``, differ from ``derived``, the merged states of
+    the finest level.
+    """
     columns = [START, *frame.keys, *(column.name for column in frame.states)]
     if _bytes_of(states.select(columns)) == _bytes_of(derived.select(columns)):
         return

@@ -52,7 +52,7 @@ class Vector:
 
     @classmethod
     def empty(cls, moments: int) -> Vector:
-        """Return a vector without series."""
+        """Return a vector of ``moments`` moments without series."""
         return cls([], np.zeros((0, moments)), np.zeros((0, moments), np.bool_))
 
     def unnamed(self) -> Vector:
@@ -115,7 +115,7 @@ class Vector:
 
 @dataclass(frozen=True)
 class States:
-    """States by series and moment."""
+    """The states of series at moments. Later aggregations can merge them, and `values` converts them to numbers."""
 
     series: Sequence[Mapping[str, str]]
     moments: int  # the number of moments

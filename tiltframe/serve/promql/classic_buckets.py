@@ -122,7 +122,9 @@ def is_sketch(function: Function) -> bool:
 
 
 def bucket_counts(states: pa.StructArray, reader: Function, bounds: Bounds) -> Floats:
-    """Return, for each state, the number of values up to each bound, of shape (states, bounds)."""
+    """Return, for each state, the number of its values up to each bound, as an array of shape (states, bounds).
+    ``reader`` is the function that computes results from the states.
+    """
     numbers = np.array(list(bounds.values()))
     if isinstance(reader, Histogram):
         results = reader.finish(mark_as_checked(states))

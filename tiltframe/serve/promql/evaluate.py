@@ -298,8 +298,8 @@ def _aggregate(node: AggregateExpr, evaluation: Evaluation) -> States | Vector:
 
 
 def _aggregated_over(name: str, node: Expression, grouping: Grouping, evaluation: Evaluation) -> States | Vector:
-    """Return the operand of an aggregation. If it is a range function and the aggregation merges its states, the states
-    are returned merged by ``grouping``.
+    """Return the value of ``node``, the operand of the aggregation ``name``. If it is a range function whose states the
+    aggregation merges, the states are returned merged by ``grouping``.
     """
     node = _inside(node)
     if isinstance(node, Call) and node.args and isinstance(argument := _inside(node.args[-1]), MatrixSelector):

@@ -1,6 +1,7 @@
-"""The functions, aggregations and operators of PromQL: whether this server evaluates them, and from what.
+"""The functions, aggregations and operators of PromQL: for each one, whether this server evaluates it, and from states
+or from values.
 
-Prometheus itself can compute all others from the samples of remote read.
+All others can be computed by Prometheus itself, from the samples of remote read.
 
 Source: ``promql/parser/functions.go`` and ``promql/parser/lex.go`` of prometheus/prometheus.
 """
@@ -62,7 +63,7 @@ def refusal(part: str) -> Unanswerable:
 
 
 def check_answered(table: Mapping[str, str], name: str) -> None:
-    """Raise `Unanswerable` if this server does not evaluate a function, an aggregation or an operator."""
+    """Raise `Unanswerable` if this server does not evaluate ``name``, a function, aggregation or operator in ``table``."""
     if table.get(name, REFUSED) == REFUSED:
         raise refusal(name)
 

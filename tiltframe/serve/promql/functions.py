@@ -106,7 +106,8 @@ def fraction_of(states: States, lower: float, upper: float) -> Vector:
     """Return, for each histogram, the fraction of its values, from 0 to 1, between the bounds ``lower`` and ``upper``.
     It is computed from the buckets of the sketch.
 
-    A bucket that contains a bound counts completely as below the bound, so that values equal to the bound always do.
+    All values of a bucket that contains a bound count as below the bound. Values equal to a bound are therefore always
+    counted as below it.
     """
     present = states.present()
     values = np.full(present.size, np.nan)

@@ -228,7 +228,7 @@ def part_of_results(results: pa.Array, path: Sequence[str]) -> pa.Array:
 
 @dataclass(frozen=True)
 class Metric:
-    """A metric that a selector can name."""
+    """A metric of one store, which a selector can name."""
 
     name: str  # a valid PromQL name
     store_name: str  # the value of the label ``store``
@@ -269,8 +269,8 @@ class Metric:
         return self.kind == LAST and self.view.frame.measures[self.measure].others in ((None,), (self.view.frame.time,))
 
     def matched(self, matchers: Iterable[Matcher]) -> tuple[Metric, tuple[Matcher, ...]]:
-        """Return the metric, and the matchers that apply to its keys. If it has buckets, they are restricted to those
-        that the matchers of ``le`` select.
+        """Return the metric, and the matchers that apply to its keys. The buckets of a classic histogram are restricted
+        to those that the matchers of ``le`` select.
         """
         on_keys = [matcher for matcher in matchers if matcher.label not in (NAME, STORE)]
         if self.kind != BUCKETS:

@@ -32,7 +32,8 @@ def combined(
     which it is true or, with ``as_bool``, 0 or 1.
 
     Series of two vectors match if they have the same values of the labels that ``grouping`` keeps. At each moment, a
-    value is combined with the one that matches. Raise `Unanswerable` if several series of one side match at a moment.
+    left value is combined with the matching right value. Raise `Unanswerable` if several series of one side match at a
+    moment.
     """
     filters = operator in COMPARISONS and not as_bool
     operate: Operation = (ARITHMETIC | COMPARISONS)[operator]

@@ -57,8 +57,8 @@ _MESSAGES = {
     "ReadRequest": {"queries": (1, "repeated Query"), "accepted_response_types": (2, "repeated int32")},
     "Label": {"name": (1, "string"), "value": (2, "string")},
     "Series": {"labels": (1, "repeated Label")},  # The field ``samples`` (2) is encoded separately, by column.
-    # Each item is an encoded ``Series``. With the type bytes it need not be decoded, and has the same encoding as a
-    # message.
+    # Each item is an encoded ``Series``. Its type here is bytes, which have the same encoding as a message, so that it
+    # need not be decoded.
     "Result": {"series": (1, "repeated bytes")},
     "ReadResponse": {"results": (1, "repeated Result")},
     "Chunk": {"min_ms": (1, "int64"), "max_ms": (2, "int64"), "type": (3, "int32"), "data": (4, "bytes")},

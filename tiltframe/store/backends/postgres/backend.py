@@ -99,7 +99,7 @@ class PostgresBackend:
                 register(db, name, manifest)
 
     def check_values(self, states: pa.Table) -> None:
-        """Raise `StoreError` if PostgreSQL cannot store a value."""
+        """Raise `StoreError` if PostgreSQL cannot store a key or a state in ``states``."""
         check_values(states)
 
     def snapshot(self, recorded: Iterable[str] | None = ()) -> Snapshot | None:

@@ -53,13 +53,13 @@ def columns_of(frame: TiltFrame, schema: pa.Schema) -> dict[str, str]:
 
 
 def create(frame: TiltFrame, schema: pa.Schema, table: str) -> str:
-    """Return the SQL statement that creates a level's plain table."""
+    """Return the SQL statement that creates ``table``, the plain table of a level."""
     columns = [f"{quoted(name)} {dtype}" for name, dtype in columns_of(frame, schema).items()]
     return f"CREATE TABLE {table} ({', '.join(columns)})"
 
 
 def create_parts(table: str) -> str:
-    """Return the SQL statement that creates the table with the parts from which plain tables were computed."""
+    """Return the SQL statement that creates ``table``, the table of the parts from which plain tables were computed."""
     return (
         f"CREATE TABLE {table} (level text NOT NULL, part text NOT NULL, least bigint NOT NULL, "
         "stop bigint NOT NULL, PRIMARY KEY (level, part))"
@@ -68,7 +68,7 @@ def create_parts(table: str) -> str:
 
 def read_parts(db: Session, parts: str, level: str) -> dict[str, Range]:
     """Return the parts from which a level's plain table was computed, as name → range of window starts in microseconds
-    UTC.
+    UTC. They are read from the table ``parts``.
     """
     rows = db.rows(f"SELECT part, least, stop FROM {parts} WHERE level = $1", level)
     return {row["part"]: (row["least"], row["stop"]) for row in rows}
@@ -125,5 +125,5 @@ def _as_json(column: pa.ChunkedArray) -> pa.Array:
 
 
 def _listed_as(names: Sequence[str], cast: Collection[str], dtype: str) -> str:
-    """Return the columns of a SELECT as SQL. The columns in ``cast`` are cast to ``dtype``."""
+    """Return the columns ``names`` of a SELECT as SQL. The columns in ``cast`` are cast to ``dtype``."""
     return ", ".join(f"{quoted(name)}::{dtype} AS {quoted(name)}" if name in cast else quoted(name) for name in names)

@@ -41,12 +41,14 @@ class Session:
         return self.cursor.fetch_arrow_table()
 
     def rows(self, sql: str, *values: Any) -> list[dict[str, Any]]:
-        """Execute a query that returns few rows; return them as dicts."""
+        """Execute a query that returns few rows, and return each row as a dict."""
         rows: list[dict[str, Any]] = self.ask(sql, *values).to_pylist()
         return rows
 
     def fill(self, name: str, table: pa.Table, temporary: bool = False) -> None:
-        """Append an Arrow table to a database table."""
+        """Append the rows of an Arrow table to the database table ``name``, which is temporary if ``temporary`` is
+        true.
+        """
         self.cursor.adbc_ingest(name, table, mode="append", temporary=temporary)
 
     def lock(self, *about: Any) -> None:
