@@ -324,7 +324,7 @@ class ClosedWindows:
         return {} if until is None or until <= before.get(name, EVER[0]) else {name: until}
 
     def _watermark_after(self, end: int) -> int:
-        """Return the watermark, in microseconds UTC, that closes all windows whose end is not later than `end`."""
+        """Return the watermark, in microseconds UTC, that closes all windows which end at or before ``end``."""
         watermark = end + self._emit.delay_micros
         if not self._window_late_policy.closes_by_events:
             return watermark

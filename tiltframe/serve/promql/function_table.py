@@ -1,5 +1,5 @@
-"""The functions, aggregations and operators of PromQL: for each one, whether this server evaluates it, and from states
-or from values.
+"""The functions, aggregations and operators of PromQL: for each one, whether this server evaluates it, and from what,
+such as merged states or values.
 
 All others can be computed by Prometheus itself, from the samples of remote read.
 
@@ -63,7 +63,9 @@ def refusal(part: str) -> Unanswerable:
 
 
 def check_answered(table: Mapping[str, str], name: str) -> None:
-    """Raise `Unanswerable` if this server does not evaluate ``name``, a function, aggregation or operator in ``table``."""
+    """Raise `Unanswerable` if this server does not evaluate ``name``, which is a function, an aggregation or an
+    operator in ``table``.
+    """
     if table.get(name, REFUSED) == REFUSED:
         raise refusal(name)
 

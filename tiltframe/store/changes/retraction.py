@@ -94,9 +94,9 @@ class Retraction:
 
 
 class Retracted(NamedTuple):
-    """The states to subtract, as two functions. ``starts(level)`` returns the starts of their windows of a level, in
-    microseconds UTC, in ascending order. ``rows(level, range)`` returns the merged states of a level whose windows
-    start in a range.
+    """The states to subtract, as two functions. ``starts(level)`` returns the starts of the windows of a level that
+    have such states, in microseconds UTC, in ascending order. ``rows(level, range)`` returns the merged states of a
+    level whose windows start in a range.
     """
 
     starts: Callable[[TimeWindow], NDArray[np.int64]]
