@@ -78,8 +78,10 @@ class Measure:
             sql.check_condition(self.where)
 
     def _check_others(self) -> None:
-        """Check the columns of the further inputs of the function, and fill them in if none was passed. Only the column
-        of event times may be None.
+        """Raise ``ValueError`` unless ``others`` has a valid name or expression for each further input of the function.
+
+        The column of event times may be None. If ``others`` is empty, first set it to the columns that parameters of
+        the function name, or to None for each input.
         """
         name, inputs = self.function.name, self.function.inputs[1:]
         if not self.others:

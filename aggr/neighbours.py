@@ -37,14 +37,15 @@ class Neighbours:
 
         ``times`` has the times of all points, state after state, and ``lengths`` the number of points of each state.
         The results are three arrays: the indices of the points in their order, the first position of each state's
-        range, and the position after its last. From the points in its range, the result of a state is computed: its own
-        points, and the previous and the next point of its key if they are at most ``longest`` apart from them.
+        range, and the position after its last. The range contains the points from which the result is computed: the
+        state's own points, and the previous and the next point of its key if they are at most ``longest`` away.
         """
         keys = np.repeat(self.keys.ids, lengths)
         order = np.lexsort((times, keys))
         keys, times = keys[order], times[order]
         first, until = (_points_before(keys, times, self.keys.ids, edges) for edges in (self.starts, self.ends))
-        joined = np.zeros(len(times) + 1, np.bool_)  # whether a point is connected to the previous point
+        # whether a point has the key of the previous point, and is at most ``longest`` after it
+        joined = np.zeros(len(times) + 1, np.bool_)
         joined[1:-1] = (keys[1:] == keys[:-1]) & (np.diff(times) <= self.longest)
         owners = np.append(keys, -1)
         cut_first, cut_last = (joined[edge] & (owners[edge] == self.keys.ids) for edge in (first, until))

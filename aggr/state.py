@@ -316,7 +316,11 @@ class State(ABC):
         return CheckedStates(merged) if is_checked else merged
 
     def _merge_fields(self, states: pa.StructArray, groups: Groups, reader: str, is_checked: bool) -> pa.StructArray:
-        """Merge states field by field, after `check_states` or for `CheckedStates`. Errors name the reader."""
+        """Merge states of each group field by field. They must have passed `check_states`, or be `CheckedStates`.
+
+        ``is_checked`` is whether they were `CheckedStates`, whose fields need no further checks. ``reader`` is the name
+        of the function in errors.
+        """
         merged = {}
         if not self.merges_by_field:
             try:
@@ -331,8 +335,9 @@ class State(ABC):
         return self.pack(merged, groups.n)
 
     def _is_current(self, states: pa.StructArray) -> bool:
-        """Return whether all states have the layout of this release. A single state with another layout must be merged,
-        which converts it.
+        """Return whether all states have the layout of this release.
+
+        If not, a state is also merged if it is the only one of its group, because a merge converts it to this layout.
         """
         try:
             merged_type = _merged_type(self, states.type)

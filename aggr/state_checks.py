@@ -97,7 +97,7 @@ class Reading(Protocol):
 
 
 class FunctionOfStates(Reading, Protocol):
-    """A function, and the state that it reads."""
+    """The parts of a function that the checks use: those of `Reading`, and its own state."""
 
     @property
     def own_state(self) -> Layout:

@@ -75,12 +75,12 @@ class Values:
 
     @cached_property
     def numbers(self) -> Numbers:
-        """The values themselves, for float64 or int64 without nulls."""
+        """The values without a conversion. They must be float64 or int64, without nulls."""
         return Numbers(self.array.to_numpy(), self.groups)
 
     @cached_property
     def floats(self) -> Numbers:
-        """The values as the nearest doubles, for numbers without nulls."""
+        """The values as the nearest doubles. They must be numbers, without nulls."""
         dtype = self.array.type
         if dtype == pa.float64():
             return self.numbers
@@ -91,7 +91,10 @@ class Values:
 
     @property
     def parts(self) -> list[Numbers]:
-        """Finite doubles that add up to each number exactly. Decimals and timestamps are counted in their unit."""
+        """Columns of finite doubles, which add up exactly to the number of each row.
+
+        Decimals and timestamps are counted in their unit. Rows that are NaN or infinite have 0.
+        """
         return self._split[0]
 
     @property

@@ -36,8 +36,9 @@ def _is_same_message(a: pa.Array, b: pa.Array) -> bool:
 
 @lru_cache(maxsize=1024)
 def _has_dictionary(dtype: pa.DataType) -> bool:
-    """Return whether a type is a dictionary, or contains one. The types inside an extension type are unknown, so it
-    counts as one. Dictionaries are not part of the message of a column.
+    """Return whether a type is a dictionary, or contains one, because dictionaries are not part of a column's message.
+
+    An extension type counts as one, because the types inside it are unknown.
     """
     if pa.types.is_dictionary(dtype) or isinstance(dtype, pa.BaseExtensionType):
         return True

@@ -39,7 +39,7 @@ def normalize(values: pa.Array | pa.ChunkedArray) -> pa.Array:
 def filterable(table: pa.Table | pa.RecordBatch) -> pa.Table | pa.RecordBatch:
     """Return rows that Arrow can filter. `normalize` converts the columns that Arrow cannot filter.
 
-    These are columns of string views, binary views or run-length encodings, and dictionaries of such values.
+    Arrow cannot filter columns of string views, binary views or run-length encodings, or dictionaries of such values.
     """
     tests = (versions.is_string_view, versions.is_binary_view, pa.types.is_run_end_encoded)
     for place, field in enumerate(table.schema):

@@ -52,8 +52,9 @@ class _Turn:
         self.file: int | None = None
 
     def take(self, folder: str) -> bool:
-        """Lock a folder, unless this process has already locked one. Return whether this call has locked the folder:
-        another process may then have compiled the code while this one waited.
+        """Lock a folder, unless this process has already locked one, and return whether this call has locked it.
+
+        If it has, the caller searches for the code again, because another process may have compiled it in the meantime.
         """
         if self.file is not None:
             return False

@@ -40,7 +40,11 @@ class Changes:
 
 
 def increases_of(series: Series, counter: bool) -> Changes:
-    """Return the last value of each group minus its first. For a counter, the value before each fall is added."""
+    """Return the last value of each group minus the first, of the points in the group's window.
+
+    With ``counter``, add the value before each fall. A fall is a value that is smaller than the value before: the
+    counter was reset to 0.
+    """
     first, until = series.own
     if pa.types.is_floating(series.values.type):
         return Changes(_float_increases(series.floats, first, until, counter))
@@ -97,8 +101,10 @@ def _order_of(series: Series) -> Whole:
 
 
 def _exact_sums(values: pa.Array, terms: Sequence[tuple[Ids, Ids, float]], n: int) -> ExactNumbers:
-    """Return the exact sum of the terms of each group. A term (rows, groups, sign) has indices into ``values``, the
-    group of each, and 1 or -1, by which the values are multiplied.
+    """Return the exact sum of each group, for ``n`` groups.
+
+    Each of ``terms`` consists of indices into ``values``, the group of each index, and a sign, 1 or -1. The values at
+    these indices, multiplied by the sign, are added to their groups.
     """
     rows = np.concatenate([rows for rows, _, _ in terms])
     ids = np.concatenate([ids for _, ids, _ in terms])
@@ -110,8 +116,10 @@ def _exact_sums(values: pa.Array, terms: Sequence[tuple[Ids, Ids, float]], n: in
 
 @compiled
 def _float_increases(values: Floats, first: Whole, until: Whole, counter: bool) -> Floats:
-    """Return the last value of each group minus its first; the points of a group are
-    ``values[first[group]:until[group]]``. For a counter, the value before each fall is added.
+    """Return the last value of each group minus its first, shape (groups,). With ``counter``, add the value before each
+    fall.
+
+    The values of a group are ``values[first[group]:until[group]]``.
     """
     increases = np.zeros(len(first))
     for group in range(len(first)):

@@ -242,7 +242,8 @@ def _agree(states: pa.StructArray, shifts: Whole) -> bool:
         if not np.array_equal(extremes.is_valid().to_numpy(zero_copy_only=False), finite | endless | other):
             return False
         sizes = field_of_type(pc.fill_null(extremes, 0.0), pa.float64()).to_numpy() * sign
-        alone = ~finite & ~endless  # states without values, or in which all values are infinities of the other sign
+        # states without values, and states in which all values are infinities of the other sign
+        alone = ~finite & ~endless
         if (sizes[endless] != np.inf).any() or (sizes[alone & other] != -np.inf).any():
             return False
         has_finite = finite & ~endless

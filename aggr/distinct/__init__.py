@@ -1,1 +1,1 @@
-"""Distinct counts: hash values as in Apache DataSketches, and keep the k smallest hashes of each group."""
+"""Distinct counts: hashes as in Apache DataSketches, the k smallest hashes of a group, and HyperLogLog's registers."""

@@ -1,7 +1,7 @@
 """Exact sums as columns: their Arrow type, how they are merged and checked, units of numbers, and special values.
 
-A state that consists only of exact sums is declared by `aggr.extend.SumsState`, without these names. They are for
-states that also have other fields.
+A state that consists only of exact sums is declared by `aggr.extend.SumsState`, without the names in this module. They
+are for states that also have other fields.
 """
 
 from aggr.exact.number_columns import (

@@ -70,7 +70,7 @@ class DdsState(SketchState):
         return self.mapping.values(keys)
 
     def edges(self, keys: Whole, rows: Whole, states: pa.StructArray) -> tuple[Floats, Floats]:
-        half = (1.0 + self.mapping.gamma) / 2.0  # the upper edge of a bucket, divided by the value of the bucket
+        half = (1.0 + self.mapping.gamma) / 2.0  # the upper edge of a bucket, divided by the value that represents it
         return self.mapping.values(keys - 1) * half, self.mapping.values(keys) * half
 
     def count_finite(self, values: Values) -> dict[str, pa.Array]:

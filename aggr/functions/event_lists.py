@@ -146,7 +146,8 @@ class Series:
     def outside(self) -> tuple[Flags, Flags]:
         """Two masks of groups, each of shape (n,).
 
-        In the first, the first point of a group lies before its window. In the second, the last point lies after it.
+        The first selects the groups whose first point lies before their window. The second selects the groups whose
+        last point lies after it.
         """
         if self.window is None:
             return (none := np.zeros(len(self.lengths), np.bool_)), none

@@ -82,7 +82,7 @@ def check_beyond(beyond: object, allowed: Sequence[str] = REACTIONS) -> None:
 
 
 def stored_reaction(beyond: str) -> Mapping[str, pa.DataType]:
-    """Return the parameters that ``beyond`` adds to a state, as name → type: `STORED`, or none for "error".
+    """Return the name and the type of the parameter ``beyond`` if states store it: `STORED`, or {} for "error".
 
     "error" is the default. Such states keep the layout that they had before the parameter existed.
     """

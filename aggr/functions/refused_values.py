@@ -33,7 +33,7 @@ def check_bad_values(bad_values: object) -> None:
 
 
 def stored_reaction(bad_values: str) -> Mapping[str, pa.DataType]:
-    """Return the parameters that ``bad_values`` adds to a state, as name → type. "error" adds none."""
+    """Return the name and the type of the parameter ``bad_values`` if states store it: `STORED`, or {} for "error"."""
     return STORED if bad_values == SKIP else {}
 
 

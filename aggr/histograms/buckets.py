@@ -254,7 +254,8 @@ def _merged(
         lowest_key: Int
         highest_key: Int
         lowest_key, highest_key, size = FAR, -FAR, 0
-        several, first, last = 0, np.int64(-1), np.int64(-1)  # the number, first and last of the rows with values
+        # the number of rows with values, the first such row, and the last such row
+        several, first, last = 0, np.int64(-1), np.int64(-1)
         for i in range(until[group], until[group + 1]):
             row = np.int64(rows[i])
             bytes_of = places[row + 1] - places[row]

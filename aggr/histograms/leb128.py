@@ -52,8 +52,8 @@ def write(first: Whole, sizes: Whole, keys: Whole, counts: Whole) -> pa.BinaryAr
 def read(first: Whole, rows: pa.BinaryArray) -> tuple[tuple[Whole, Whole, Whole], Whole, Flags]:
     """Decode the output of `write`.
 
-    Return a tuple with the sizes, keys and counts of the histograms, the key after the last key of each row, which is
-    at most `FAR`, and a mask of the damaged rows.
+    Return three results: a tuple of the sizes, keys and counts of the histograms, as they were passed to `write`; for
+    each row, the key after its last key, or `FAR` if that is smaller; and a mask of the damaged rows.
 
     >>> (sizes, keys, counts), ends, broken = read(np.array([7, 0]), pa.array([bytes.fromhex("0a02043b06"), b"\\xd8"]))
     >>> keys, counts, ends, broken

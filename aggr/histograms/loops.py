@@ -162,7 +162,8 @@ def write_keys(keys: Whole, counts: Whole, size: Int, data: Bytes, at: Int) -> I
     for i in range(size):
         count, missing = counts[np.uint64(i)], keys[np.uint64(i)] - last - 1
         last = keys[np.uint64(i)]
-        if count < 64 and missing < 64:  # both take one byte; no branches, because the processor cannot predict gaps
+        # the gap and the count take at most one byte each; no branches, because the processor cannot predict gaps
+        if count < 64 and missing < 64:
             data[np.uint64(at)] = (2 * missing - 1) * (missing > 1)
             at += missing != 0
             data[np.uint64(at)] = 2 * count

@@ -61,7 +61,8 @@ def comparison(operator: str, kind: pa.DataType, literal: pa.Scalar | None = Non
     if literal is not None and literal.is_valid and not math.isnan(literal.as_py()):
         if operator not in (">", ">="):
             return kernel
-        return lambda a, b: pc.or_kleene(pc.is_nan(a), kernel(a, b))  # both operands are null if a is null
+        # if a is null, both operands of OR are null, and so is the result
+        return lambda a, b: pc.or_kleene(pc.is_nan(a), kernel(a, b))
     return {
         "=": _equal,
         "<>": lambda a, b: pc.invert(_equal(a, b)),

@@ -11,7 +11,8 @@ import re
 from aggr.arguments import shown
 
 MOST_STEPS = 3_000  # the maximum number of steps; such a program takes some milliseconds for a thousand short texts
-_REPEATED = re.compile(r"\{([0-9]{1,9})(?:,([0-9]{0,9}))?\}")  # RE2 allows counts up to 1,000
+# a count of repetitions, such as {3} or {2,5}; RE2 allows numbers up to 1,000
+_REPEATED = re.compile(r"\{([0-9]{1,9})(?:,([0-9]{0,9}))?\}")
 _GROUP_FLAGS = re.compile(r"\?(?:P?<\w+>|[a-zA-Z-]*:?)")
 _ESCAPED = re.compile(r"\\(?:[pPx]\{[^}]*\}|x[0-9a-fA-F]{2}|.)", re.DOTALL)
 _CLASS = re.compile(r"\[\^?\]?(?:\\.|\[:\^?\w+:\]|[^\]\\])*\]", re.DOTALL)

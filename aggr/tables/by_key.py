@@ -179,9 +179,10 @@ def subtract_by(
 ) -> pa.Table:
     """Return ``states`` without the rows of ``subtracted``. Keys without remaining rows are left out.
 
-    Both tables are results of `merge_by` with one row per key. If a state is null, which means unknown, the difference
-    is null. Raise `CannotSubtract`, which names the column and the key, for a key that ``states`` does not have, and
-    for the same reasons as `aggr.Function.subtract`.
+    Both tables are results of `merge_by` with one row per key. ``keys`` are the names of their key columns, and
+    ``functions`` has the function of each column of states. If a state is null, which means unknown, the difference is
+    null. Raise `CannotSubtract`, which names the column and the key, for a key that ``states`` does not have, and for
+    the same reasons as `aggr.Function.subtract`.
     """
     columns = [pa.chunked_array([*states.column(key).chunks, *subtracted.column(key).chunks]) for key in keys]
     groups, _ = group_by([normalize(column) for column in columns], states.num_rows + subtracted.num_rows)

@@ -178,7 +178,8 @@ def _fetch(
 def _gathered(batches: Iterable[pa.RecordBatch], want: list[int]) -> Iterator[pa.Table]:
     """Yield tables of joined batches, each of at least ``want[0]`` rows except the last one.
 
-    ``want`` may change in between. If there are no rows, one empty table is yielded, which has the types.
+    The consumer may change ``want[0]`` between two tables. If there are no rows, one empty table is yielded, which has
+    the types.
     """
     pending: list[pa.RecordBatch] = []
     rows, has_yielded = 0, False

@@ -49,8 +49,8 @@ def flat_names(schema: pa.Schema) -> list[str]:
 def names_read(text: str, what: str, names: Collection[str], candidates: Iterable[str]) -> tuple[str, ...]:
     """Return the names that a condition or an expression reads.
 
-    Raise ``ValueError`` for a name that is not in ``names``. It suggests one of ``candidates``. ``what`` is the word
-    for the text in the message; for "having" it is a condition.
+    Raise ``ValueError`` for a name that is not in ``names``. It suggests one of ``candidates``. The message calls the
+    text ``what``. If this is "having", the text must be a condition, and otherwise an expression.
     """
     read = sql.columns_of(text, "condition" if what == "having" else "expression")
     for name in read:
@@ -78,7 +78,8 @@ def result_values(
 ) -> pa.ChunkedArray | pa.Array:
     """Return the values of the result that a text names, or of an expression over results, one per row.
 
-    Raise ``ValueError`` for another text. Its message contains ``to``, the purpose of the values.
+    Raise ``ValueError`` if the text is neither. The message contains ``to``, the purpose of the values, such as
+    "order by".
     """
     paths = named_results(results.schema)
     if text in paths:

@@ -128,8 +128,8 @@ def jaccard(left: pa.Array, right: pa.Array) -> pa.Array:
 def _chosen(left: pa.Array, right: pa.Array, common: bool) -> pa.Array:
     function, pair, valid = _paired(left, right)
     left_sketches, right_sketches = _sketches(pair)
-    # if an empty operand makes the result empty, the result is exact, and its theta is the maximum, whatever the theta
-    # of the other operand
+    # Without values on the left, the result is empty, and an intersection also without values on the right. Such a
+    # result is exact: its theta is the maximum, whatever the theta of the other operand.
     is_empty = left_sketches.are_empty | (right_sketches.are_empty & common)
     thetas = np.where(is_empty, NO_THRESHOLD, np.minimum(left_sketches.thetas, right_sketches.thetas))
     chosen = _among(left_sketches, right_sketches, thetas, common)
