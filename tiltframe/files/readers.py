@@ -112,7 +112,7 @@ def register_reader(reader: type[FileReader]) -> type[FileReader]:
     if not isinstance(endings, tuple) or not endings or not all(map(_is_ending, endings)):
         raise ValueError(f"{name} needs endings such as ('.orc',), in lower case; got {shown(endings)}")
     for other in _READERS.values():
-        # compared by name, because running a notebook's cell again defines a new class of the same name
+        # Classes are compared by name, because running a cell of a notebook again defines a new class of the same name.
         is_same = (type(other).__module__, type(other).__qualname__) == (reader.__module__, reader.__qualname__)
         if not is_same and (other.name == name or set(other.endings) & set(endings)):
             raise ValueError(

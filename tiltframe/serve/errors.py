@@ -61,7 +61,7 @@ _STATUSES: tuple[tuple[type[BaseException] | tuple[type[BaseException], ...], in
     ((StoreError, MissingExtra), 422),
     ((ValueError, TypeError, OverflowError, RecursionError, UnknownFunction, pa.ArrowException), 400),
 )
-# Prometheus' error types by status
+# HTTP status → type of the error in Prometheus' format
 _KINDS = {404: "not_found", 408: "timeout", 422: Unanswerable.kind, 503: "unavailable"}
 
 

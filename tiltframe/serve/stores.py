@@ -30,7 +30,7 @@ class ServedStore:
     """
 
     def __init__(self, place: str, durable: bool = False) -> None:
-        """Open the store. With ``durable``, commits are written through to the disk."""
+        """Open the store. With ``durable``, commits are written to the disk before they are acknowledged."""
         named = re.fullmatch(f"({_NAME})=(.+)", place)
         uri = named[2] if named else place
         in_database = scheme_of(uri) in _DATABASES

@@ -237,7 +237,7 @@ class ClosedWindows:
             description["number"],
             description["committed"],
         )
-        restored._owner = description.get("owner", restored._owner)  # missing in states that earlier releases saved
+        restored._owner = description.get("owner", restored._owner)  # States that earlier releases saved have no owner.
         restored.outgoing = outgoing if outgoing.num_rows else None
         return restored
 

@@ -107,7 +107,7 @@ def _part_problems(backend: Backend, manifest: Manifest, level: TimeWindow, part
     try:
         states = backend.read([(part, part.range)], manifest.schema.names[1:])
     except Conflict:
-        return  # the part was merged, replaced or expired in the meantime
+        return  # The part was merged, replaced or expired after the snapshot.
     except StoreError as error:
         yield f"{where}: {error}"
         return

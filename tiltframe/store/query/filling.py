@@ -140,8 +140,8 @@ class _Gaps:
 
 
 def _each_number(values: pa.Array, fill: Callable[[pa.Array], pa.Array], gaps: _Gaps) -> pa.Array:
-    """Return a column in which missing numbers are replaced by those of ``fill``, also in the fields of records.
-    Columns of other types are returned unchanged.
+    """Return ``values`` with missing numbers replaced, also in the fields of records. ``fill`` is a function that
+    replaces the missing numbers of one column. Columns of other types are returned unchanged.
     """
     kind = values.type
     if pa.types.is_struct(kind):

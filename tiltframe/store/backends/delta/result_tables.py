@@ -68,7 +68,9 @@ def write_results(
 
 
 def vacuum_results(path: str, options: Mapping[str, str], older_than: float) -> Vacuumed:
-    """Remove files that were removed from a plain table at least ``older_than`` seconds ago."""
+    """Delete the files that were removed from a plain table at least ``older_than`` seconds ago, and return their
+    number.
+    """
     table = _open(path, options)
     return Vacuumed(0) if table is None else vacuum_table(table, data_files(path, tuple(options.items())), older_than)
 
