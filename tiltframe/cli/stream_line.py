@@ -23,7 +23,7 @@ _LOGGED_EVERY = 60.0  # the minimum number of seconds between two lines if the o
 @contextmanager
 def live_line(metrics: StreamMetrics) -> Iterator[Callable[[], None]]:
     """Yield a function without arguments that shows the rows per second, the watermark, the open windows and the
-    dropped rows. If it is called more often than once per interval, it does nothing.
+    dropped rows. Further calls within the interval between two updates do nothing.
     """
     console = Console(stderr=True)
     if not console.is_terminal:

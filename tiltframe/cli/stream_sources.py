@@ -80,8 +80,8 @@ class Ahead:
     micros: int | None
 
     def check(self, times: Instants, column: str) -> None:
-        """Raise ``ValueError`` if one of ``times``, in microseconds UTC, is further ahead. Such a time would make all
-        later rows late. ``column`` is the name of the time column.
+        """Raise ``ValueError`` if one of ``times``, in microseconds UTC, is ahead of the clock by more than ``micros``.
+        Such a time would make all later rows late. ``column`` is the name of the time column.
         """
         at = first_ahead(times, clock.time_ns() // 1000, self.micros)
         if at is not None:

@@ -546,7 +546,7 @@ def _passes(check: Callable[[pa.Schema], None], schema: pa.Schema, place: int) -
 
 def _explained(file: Path, error: Exception, wrong: Callable[[], ValueError | None]) -> ValueError:
     """Return the error for a file that cannot be read. ``wrong`` is a function that returns an error which names the
-    wrong value, or None. Without it, the error has the message of ``error``.
+    wrong value, or None. If it returns None, the error has the message of ``error``.
     """
     with suppress(pa.ArrowException, OSError, UnicodeError):
         if not has_types(file) and isinstance(error, pa.ArrowInvalid) and (explanation := wrong()):

@@ -245,7 +245,7 @@ async def _streamed(
 
 
 def _stores_of(metrics: Metrics) -> list[StoreView]:
-    """Return the current view of each store."""
+    """Return the view of each store to which one of the metrics belongs."""
     return list({metric.store_name: metric.view for named in metrics.values() for metric in named}.values())
 
 

@@ -41,7 +41,7 @@ class Redaction:
             text = pattern.sub(rf"\1{_REPLACEMENT}", text)
         decoded = unquote_plus(text) if self._parts and ("%" in text or "+" in text) else text
         if self._places(decoded) and not self._places(text):
-            text = decoded  # Only the decoded text contains the token as such.
+            text = decoded  # Only the decoded text contains the token.
         return self._without_token(text)
 
     def _places(self, text: str) -> list[int]:
