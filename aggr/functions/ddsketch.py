@@ -225,6 +225,12 @@ def _all_agree(
     multiplier: float,
     folded: Int,
 ) -> bool:
+    """Return whether the minimum, the maximum and the sum of each state agree with its buckets and counts.
+
+    ``below`` and ``above`` count the values in the negative and in the positive buckets, whose keys are from
+    ``low_…`` to ``high_…``. ``minus``, ``zero`` and ``plus`` count -inf, zeros and inf. ``sum_sizes`` has the number of
+    digits of each sum. ``tiny`` is the largest magnitude that counts as zero, and ``folded`` is ``max_bins``.
+    """
     for i in range(len(zero)):
         has_finite = below[i] + zero[i] + above[i] > 0 or below[i] > 0 or above[i] > 0
         if no_minimum[i] != no_maximum[i] or no_minimum[i] == (has_finite or minus[i] > 0 or plus[i] > 0):

@@ -136,6 +136,11 @@ class KeyedStates(Field):
         return ExcludedCounts(*(np.sum(counts, axis=0) if counts else None for counts in by_kind))
 
     def _group(self, keys: pa.Array, owners: Groups, thetas: Whole, absorbed: Flags | None = None) -> KeyGroups:
+        """Group rows by owner and key, and leave out the keys beyond the limit, or outside the sample.
+
+        ``thetas`` has the lowest theta of the states that are merged for each owner. ``absorbed`` is a mask of the
+        owners with a state that is already beyond an absorbing limit.
+        """
         groups, first_rows = group_by([pa.array(owners.ids), keys], len(keys))
         keys, owner = keys.take(pa.array(first_rows)), owners.ids[first_rows]
         counts = np.bincount(owner, minlength=owners.n)

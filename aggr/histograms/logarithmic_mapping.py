@@ -104,6 +104,7 @@ class LogarithmicMapping:
         return _step_table(self, low, high) if high - low <= _MOST_EXPONENTS else None
 
     def _keys(self, values: Floats) -> Floats:
+        """Return the key of each value as a float, shape (n,), with the same bits on every machine."""
         place = np.log(values)
         place *= 1.0 / math.log(2.0) * self._multiplier
         keys: Floats = np.ceil(place)

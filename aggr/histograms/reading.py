@@ -121,6 +121,11 @@ def _described(
     half: Int,
     entries: Int,
 ) -> tuple[Whole, Floats, Floats, bool]:
+    """Return the results of `Packed.described`, and whether all histograms are undamaged.
+
+    ``entries`` is the maximum number of bytes of the encoded counts of a histogram. The other parameters are the fields
+    of `Packed`, and the parameters of `Packed.described`.
+    """
     rank_count, n = ranks.shape
     keys, means, variances = np.zeros((rank_count, n), np.int64), np.zeros(n), np.zeros(n)
     key_of, count_of = np.empty(entries + 1, np.int64), np.empty(entries + 1, np.int64)

@@ -178,6 +178,7 @@ def bucket_values(states: pa.Array, function: Exponential) -> pa.Table:
 
 
 def _parsed(message: bytes, row: int) -> Point:
+    """Return the histogram in a message. Raise ``ValueError``, which names ``row``, if the message is wrong."""
     point, undecodable = _library()
     try:
         read = point.FromString(message)

@@ -165,6 +165,7 @@ def _write(message: Any, sign: str, keys: Any, counts: Any, schema: int, infinit
 
 
 def _parsed(message: bytes, row: int) -> Point:
+    """Return the histogram in a message. Raise ``ValueError``, which names ``row``, if the message is wrong."""
     histogram = prometheus_message("Histogram")
     from google.protobuf.message import DecodeError
 

@@ -118,6 +118,10 @@ def _weights(series: str, counts: dict[float, float]) -> dict[float, int]:
 
 
 def _samples(text: str, name: str) -> list[Any]:
+    """Return the samples of the buckets of the histogram ``name`` in the text of a scrape.
+
+    Raise ``ValueError`` if the text cannot be parsed, or has no such histogram.
+    """
     try:
         from prometheus_client.parser import text_string_to_metric_families
     except ImportError as error:

@@ -40,6 +40,7 @@ _WIDE = pa.decimal256(76, 38)
 
 
 def _type(compiler: Compiler, node: exp.Expr, name: str) -> pa.DataType:
+    """Return the type that a CAST names. Raise ``ValueError`` for a type that is not supported."""
     written = node.args[name]
     word = str(getattr(written.this, "value", written.this))
     digits = [int(part.name) for part in written.expressions]
@@ -148,6 +149,7 @@ def _read_column(term: Term, kind: pa.DataType, attempt: bool) -> Term:
 
 
 def _read(text: Value, kind: pa.DataType) -> Value:
+    """Return texts as dates or numbers of the type ``kind``. A text that is not such a value becomes null."""
     if pa.types.is_date32(kind):
         day = pc.replace_substring_regex(text, r"[T ].*$", "")
         for _ in range(2):  # 2024-5-1

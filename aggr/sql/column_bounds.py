@@ -134,6 +134,7 @@ def bounds(condition: str, schema: pa.Schema, timezone: str = UTC) -> dict[str, 
 
 
 def _bounds_of(node: exp.Expr, compiler: Compiler) -> dict[str, Bound]:
+    """Return the bound of each column that the condition ``node`` restricts, by the name of the column."""
     if isinstance(node, exp.And):
         parts = [_bounds_of(part, compiler) for part in operands(node)]
         names = dict.fromkeys(name for part in parts for name in part)

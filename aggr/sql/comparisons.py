@@ -162,6 +162,10 @@ def is_in(term: Term, items: Sequence[Term]) -> Term:
 
 
 def _among(term: Term, items: Sequence[Term], kind: pa.DataType) -> Term:
+    """Return the term for ``term IN (items)``, which looks values up in a hash table.
+
+    The items must be constants other than null. ``kind`` is the common type of the comparison.
+    """
     scalars = [literal_as(item, term.type, kind) for item in items]
     if None in scalars:
         term = coerce(term, kind)

@@ -64,6 +64,7 @@ def _of_node(node: exp.Expr, qualifiers: Collection[str]) -> list[tuple[Side, Si
 
 
 def _side(node: exp.Expr, qualifiers: Collection[str]) -> Side:
+    """Return one side of an equality, and remove the qualifiers from the columns of ``node``."""
     removed = set()
     for column in list(node.find_all(exp.Column)):
         first, *path = column.parts

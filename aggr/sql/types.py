@@ -133,6 +133,10 @@ def nanoseconds_since_epoch(term: Term) -> Term:
 
 
 def _common_number(kinds: Sequence[pa.DataType]) -> pa.DataType:
+    """Return the common type of several types of numbers, which are not all equal.
+
+    Raise ``ValueError`` if it would be a decimal with more than 76 digits.
+    """
     if any(pa.types.is_floating(kind) for kind in kinds):
         return pa.float64()
     if any(pa.types.is_decimal(kind) for kind in kinds) or pa.uint64() in kinds:

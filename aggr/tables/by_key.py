@@ -125,7 +125,8 @@ def _with_key(
 def _first_refused(measure: Measure, values: Values) -> int | None:
     """Return the first group whose rows a measure rejects.
 
-    Return None if the measure accepts each group separately, or also rejects a column without rows.
+    Return None if an error does not belong to a group: if the measure accepts the rows of each group separately, or
+    also rejects a column without rows.
     """
 
     def refuses(low: int, high: int) -> bool:

@@ -350,6 +350,10 @@ def _entry_value_type(dtype: pa.DataType) -> pa.DataType | None:
 
 
 def _key_type(name: str, text: str, schema: pa.Schema) -> pa.DataType:
+    """Return the type in which the key ``name`` is stored for rows of a schema.
+
+    Raise ``TypeError`` if values of the key cannot be grouped, and ``ValueError`` if ``text`` does not read a column.
+    """
     column = _each_of(name, text, schema.names)
     if column is not None:
         dtype = _type_of(column, schema)

@@ -137,9 +137,10 @@ def _chosen(left: pa.Array, right: pa.Array, common: bool) -> pa.Array:
 
 
 def _paired(left: pa.Array, right: pa.Array) -> tuple[ApproxCountDistinct, list[pa.StructArray], pa.Array]:
-    """Return the function of two columns of states, their states in the rows without null, and a mask.
+    """Return the function of two columns of states, the states of both without nulls, and a mask.
 
-    The mask selects the rows in which neither state is null, from the rows of both columns.
+    The mask has one entry per row, and selects the rows in which neither state is null. The states are those in these
+    rows.
 
     Raise ``TypeError`` or ``ValueError`` unless they are states of approx_count_distinct, with equal k and length.
     """

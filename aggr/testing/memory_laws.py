@@ -32,6 +32,7 @@ def neighbours(case: Case) -> None:
 
 
 def _check_untouched(case: Case, shared: Values) -> None:
+    """Raise `LawBroken` if reducing ``shared`` changes its values, groups, weights or doubles."""
     before, ids = digest(shared.array), shared.groups.ids.copy()
     counts = np.bincount(ids, minlength=shared.groups.n)
     numeric = len(case.function.inputs) == 1 and is_number(shared.array.type)
