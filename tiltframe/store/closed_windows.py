@@ -308,7 +308,9 @@ class ClosedWindows:
         self._recorded_watermark = watermark.closed_before
 
     def _check_owner(self, owner: str | None) -> None:
-        """Raise `CommitConflict` if another process has written to this stream since this process began."""
+        """Raise `CommitConflict` if another process has written to this stream since this process began. ``owner`` is
+        the writer that the store has recorded last.
+        """
         if owner not in (self._owner, self.writer):
             raise CommitConflict(
                 f"another process writes the stream {self.stream!r} into {self.store.display_uri}, and only one "

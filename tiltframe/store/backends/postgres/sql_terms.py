@@ -17,7 +17,7 @@ from tiltframe.store.backends.postgres.state_columns import column_name
 _LARGEST = "(2::numeric ^ 1024 - 2::numeric ^ 970)"  # doubles are infinite from this number on
 # half of the smallest positive double; this number and smaller ones are rounded to 0
 _SMALLEST = "(5::numeric ^ 1075 * '1e-1075'::numeric)"
-_PLACES = 1000  # the maximum number of decimal places in PostgreSQL
+_PLACES = 1000  # the maximum number of decimal places that PostgreSQL computes for a quotient
 
 
 @dataclass
