@@ -13,9 +13,9 @@ from aggr.extend import INTEGERS, DamagedState, Field, Function, Groups, PlainSt
 
 @dataclass(frozen=True)
 class Bits(Field):
-    """The field of a state with a whole number, or with null, which is the identity.
+    """Whole numbers whose bits are combined by a ufunc with an identity. The identity of the field is null.
 
-    Numbers are merged by ``operation``, a numpy function of two numbers with an identity, such as ``bitwise_and``.
+    ``operation`` is the ufunc, such as ``numpy.bitwise_and``.
     """
 
     operation: np.ufunc

@@ -145,7 +145,10 @@ class FoldedState(State):
 
 @dataclass(frozen=True)
 class _Folded(Field):
-    """The field of a `FoldedState`: for each group, ``start()``, updated by ``step(state, row)`` for each row."""
+    """A field whose groups are folded in Python: for each row, ``step`` returns a new state from the state and the row.
+
+    ``start`` returns the state of a group before its first row. States have the type ``dtype``.
+    """
 
     start: Callable[[], Any]
     step: Callable[[Any, Any], Any]
