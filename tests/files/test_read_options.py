@@ -293,8 +293,8 @@ def test_fields_of_structs_have_types_too(tmp_path, capfd, monkeypatch):
     arguments = ["--time", "ts", "--key", "http.id", "--levels", "1m", "--measure", "n=count()"]
     with path.open() as stdin:
         monkeypatch.setattr("sys.stdin", stdin)
-        _, out, _ = call(capfd, "stream", *arguments, "--type", "http.id=uint64")
-    assert [json.loads(line)["http.id"] for line in out.splitlines()] == [1, highest - 1, highest]
+        status, out, error = call(capfd, "stream", *arguments, "--type", "http.id=uint64")
+    assert [json.loads(line)["http.id"] for line in out.splitlines()] == [1, highest - 1, highest], (status, error)
 
 
 def test_tables_take_no_options_of_files():
