@@ -95,8 +95,13 @@ def test_a_state_goes_on(tmp_path, run):
     assert run(lines((1, "a")), *options) == [("10s", start, "a", 1, "update", 0, True)]
     assert OpenWindows.from_ipc(state.read_bytes()).progress.rows == 1
     assert run(lines((2, "a")), *options) == [("10s", start, "a", 2, "update", 1, True)]
+    coarser = run(lines((3, "a"), (62, "a")), *[*options[:1], "10s,1m", *options[2:]])
+    assert [row[3] for row in coarser if row[:2] == ("10s", start)] == [3]
+    assert [row[1:4] for row in coarser if row[0] == "1m"] == [(start, "a", None), ("1970-01-01T00:01:00Z", "a", 1)]
     output = run("", *[*options[:1], "1m", *options[2:]], status=2)
-    assert "the saved windows belong to another frame: levels is ['10s'] in the saved state and ['1m'] now" in output
+    assert (
+        "the saved windows belong to another frame: levels is ['10s', '1m'] in the saved state and ['1m'] now" in output
+    )
     assert output.endswith("any frame can be used after tiltframe stream --drain has closed all windows\n")
     with pytest.raises(ValueError, match=r"or pass the saved frame$"):
         OpenWindows.from_ipc(state.read_bytes(), TiltFrame(["1m"], "ts", {"n": aggr.count()}, ["k"]))

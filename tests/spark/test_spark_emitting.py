@@ -363,6 +363,9 @@ def test_another_stream_is_refused_with_the_difference_named(spark, tmp_path):
     query = stream.run(more, shards=2, max_keys=1, beyond="drop")
     progress = su.progress(query)
     assert (progress.rows, progress.refused_rows) == (3 * 50, 0)  # these keys were there before
+    stream.arrive(rows)
+    coarser = TiltFrame([*FRAME.levels, "1h"], "ts", more.measures, ["k"])
+    assert su.progress(stream.run(coarser, shards=2)).rows == 4 * 50
 
 
 def test_what_cannot_be_streamed_is_refused_at_once(spark, tmp_path):

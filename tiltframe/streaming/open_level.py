@@ -56,11 +56,17 @@ class OpenLevel:
     cascaded_until: int = HIGHEST
     # keys and bounds of sessions that were removed from memory, so that late rows which touch them can be recognized
     removed_sessions: WindowTable | None = None
+    # windows that begin before this time may lack rows, because the level was added to a saved stream
+    known_from: int = LOWEST
 
     def with_windows(self, windows: WindowTable, rules: StreamRules) -> OpenLevel:
         """Return the level with other windows in memory. Windows whose retention is over (`StreamRules.expired`) are
-        left out.
+        left out. Windows that begin before ``known_from`` are marked as unknown.
         """
+        if self.known_from > LOWEST:
+            all_columns = (1 << len(rules.added)) - 1
+            is_known = windows.starts >= self.known_from
+            windows = windows.marked(unknown=np.where(is_known, windows.marks["unknown"], all_columns))
         return replace(self, windows=windows.filter(~rules.expired(windows.ends, self.watermark)))
 
     def with_parts(self, parts: WindowTable, rules: StreamRules) -> OpenLevel:

@@ -33,6 +33,7 @@ from tiltframe.parameter_names import parameter
 from tiltframe.ranges import LAST
 from tiltframe.reducing import columns_to_reduce, reduce_keyed, reduce_rows
 from tiltframe.streaming import saved
+from tiltframe.streaming.added_levels import reason_against, with_added_levels
 from tiltframe.streaming.ahead import check_ahead, read_ahead
 from tiltframe.streaming.key_limit import KeyLimit
 from tiltframe.streaming.moments import check_unit, read_moment
@@ -474,9 +475,10 @@ class OpenWindows:
             A `Saved` reads its blocks when they are first needed, and raises an error for a damaged block then.
         frame, emit, late, **bounds : optional
             Arguments of `OpenWindows` that replace the saved ones; ``bounds`` may be ``max_keys``, ``beyond``,
-            ``ahead`` and ``where``. In ``frame``, measures may be added or removed, and expressions over results may
-            change; otherwise it must be the saved frame. An added measure is null in windows that have earlier rows.
-            The mode of emission must not change.
+            ``ahead`` and ``where``. In ``frame``, measures may be added or removed, expressions over results may
+            change, and levels that are coarser than all others may be added; otherwise it must be the saved frame. An
+            added measure is null in windows that have earlier rows. The results of an added level are null in windows
+            that begin before the watermark of the saved state. The mode of emission must not change.
 
         Returns
         -------
@@ -485,7 +487,9 @@ class OpenWindows:
         Raises
         ------
         ValueError
-            If ``data`` is not a saved state, or has another frame; the message names the difference.
+            If ``data`` is not a saved state, or has another frame; the message names the difference. If levels are
+            added to a stream whose windows do not follow each other, or whose policies remove rows that an added level
+            needs.
         """
         state = data if isinstance(data, saved.Saved) else saved.read_saved(data)
         saved.check_version(state)
@@ -500,7 +504,14 @@ class OpenWindows:
         windows = cls(frame, emit, late, **{**state.description["settings"], **bounds})
         saved.check_mode(state, windows.emit)
         windows._rules = replace(windows._rules, added=state.added(windows._rules))
-        windows._levels = prepare_restored(state.levels(windows._rules), windows._rules)
+        added = state.added_levels(frame)
+        if added and (reason := reason_against(windows._rules)):
+            raise saved.OtherSavedFrame(
+                f"the level {added[0].name} cannot be added to the saved windows: {reason}; leave out the level, or "
+                "begin a new state"
+            )
+        restored = prepare_restored(state.levels(windows._rules), windows._rules)
+        windows._levels = with_added_levels(restored, added, windows._rules) if restored else ()
         windows._clock = saved.Clock(**state.description["clock"])
         windows._counts = {**windows._counts, **state.description["counts"]}
         return windows

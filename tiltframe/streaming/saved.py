@@ -23,8 +23,8 @@ from tiltframe.streaming.open_level import OpenLevel
 from tiltframe.streaming.policies import EmitPolicy
 from tiltframe.streaming.stored import StoredTable, not_a_saved_state
 from tiltframe.streaming.stream_rules import StreamRules
-from tiltframe.streaming.window_table import WindowTable
-from windows import MAX_INSTANT, MIN_INSTANT
+from tiltframe.streaming.window_table import LOWEST, WindowTable
+from windows import MAX_INSTANT, MIN_INSTANT, TimeWindow
 
 COUNTS = (
     "rows",
@@ -119,34 +119,52 @@ class Saved:
         return create_from_saved("frame", TiltFrame.from_dict, self.description["frame"])
 
     def added(self, rules: StreamRules) -> tuple[str, ...]:
-        """Return the names of the columns of states that some of the saved windows lack, because the measures were
-        added later.
+        """Return the names of the columns of states that some of the windows lack, because the measures or the levels
+        were added later.
 
         The columns that were added before the stream was saved come first, followed by those that the present frame and
-        policies add.
+        policies add, and, if levels are added, by all others.
 
         Raise ``ValueError`` if there are more than 62 such columns.
         """
-        before, saved_columns = [str(name) for name in self.description["added"]], self.description["columns"]
-        new = [name for name in rules.functions if name not in saved_columns]
-        if len(before) + len(new) > _MOST_ADDED:
+        names = [*self._added_measures(rules)]
+        if self.added_levels(rules.frame) and self.description["watermarks"]:
+            names += [name for name in rules.functions if name not in names]
+        if len(names) > _MOST_ADDED:
             raise ValueError(
-                f"more than {_MOST_ADDED} measures were added since these windows were saved; begin with a new state"
+                f"{len(names)} measures were added since these windows were saved, or have an added level; at most "
+                f"{_MOST_ADDED} are possible; begin with a new state"
             )
-        return (*before, *new)
+        return tuple(names)
+
+    def _added_measures(self, rules: StreamRules) -> tuple[str, ...]:
+        """Return the names of the columns of states that were added before the stream was saved, followed by those that
+        the present frame and policies add.
+        """
+        saved_columns = self.description["columns"]
+        return (*self.description["added"], *(name for name in rules.functions if name not in saved_columns))
+
+    def added_levels(self, frame: TiltFrame) -> tuple[TimeWindow, ...]:
+        """Return the levels of ``frame`` that the saved stream does not have; they are coarser than its own."""
+        return frame.levels[len(self.frame.levels) :]
 
     def levels(self, rules: StreamRules) -> tuple[OpenLevel, ...]:
         """Return the levels of the saved stream, from the finest to the coarsest. In the saved windows, the states of
         measures that are added now are marked as unknown. Columns that neither the frame nor the present policies need
         are left out.
         """
-        times = zip(self.description["watermarks"], self.description["cascaded"], strict=True)
-        unknown = (1 << len(self.added(rules))) - (1 << len(self.description["added"]))
+        watermarks = self.description["watermarks"]
+        known_from = self.description.get("known_from", [LOWEST] * len(watermarks))  # earlier releases did not save it
+        times = zip(watermarks, self.description["cascaded"], known_from, strict=True)
+        unknown = (1 << len(self._added_measures(rules))) - (1 << len(self.description["added"]))
         # the columns of states of removed measures, and those that only the saved policy needed
         unneeded = [name for name in self.description["columns"] if name not in rules.functions]
         return tuple(
-            self._level(rules.frame, at, unknown, unneeded, watermark=watermark, cascaded=cascaded)
-            for at, (watermark, cascaded) in enumerate(times)
+            replace(
+                self._level(rules.frame, at, unknown, unneeded, watermark=watermark, cascaded=cascaded),
+                known_from=since,
+            )
+            for at, (watermark, cascaded, since) in enumerate(times)
         )
 
     def _level(
@@ -213,6 +231,7 @@ def save_stream(
         "added": list(rules.added),
         "watermarks": [level.watermark for level in levels],
         "cascaded": [level.cascaded_until for level in levels],
+        "known_from": [level.known_from for level in levels],
     }
     columns, blocks = [START, END, *rules.frame.keys], {}
     for at, level in enumerate(levels):
@@ -315,13 +334,21 @@ def continued_frame(state: Saved, frame: TiltFrame) -> TiltFrame:
     """Return ``frame`` with the columns of states of the saved windows that its measures need, and further columns for
     added measures.
 
-    Between the saved frame and ``frame``, measures may be added or removed, and expressions over results may change.
-    Raise `OtherSavedFrame` if there is another difference.
+    Between the saved frame and ``frame``, measures may be added or removed, expressions over results may change, and
+    coarser levels may be added. Raise `OtherSavedFrame` if there is another difference.
     """
     before = state.frame
     common = {name: measure for name, measure in before.measures.items() if name in frame.measures}
+    kept_levels = frame.levels[: len(before.levels)]
+    results = {name: frame.measures[name] for name in common} or before.measures
     changed = before.with_results(common or before.measures).difference(
-        frame.with_results({name: frame.measures[name] for name in common} or before.measures),
+        TiltFrame(
+            kept_levels if kept_levels == before.levels else frame.levels,
+            frame.time,
+            results,
+            keys=frame.keyed_by,
+            timezone=frame.timezone,
+        ),
         "in the saved state",
         "now",
     )

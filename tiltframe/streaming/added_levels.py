@@ -1,0 +1,51 @@
+"""Add coarser levels to a saved stream.
+
+A window of an added level that begins at or after the watermark of the saved stream is complete: all its rows are in
+finer windows in memory, or arrive later. An earlier window may lack rows, because finer windows in it may have been
+removed from memory. Its results are null, like those of an added measure in a window with earlier rows.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import replace
+
+import numpy as np
+
+from tiltframe.streaming.open_level import OpenLevel
+from tiltframe.streaming.stream_rules import StreamRules
+from tiltframe.streaming.window_table import HIGHEST, to_partial_windows
+from windows import TimeWindow
+
+
+def reason_against(rules: StreamRules) -> str | None:
+    """Return why levels cannot be added to a saved stream with these rules, as a clause of a message, or None."""
+    for level in rules.frame.levels:
+        if not level.contiguous:
+            return f"the windows of {level.name} do not follow each other without gaps or overlaps"
+    if rules.emit.mode == "discarding":
+        return "in the mode discarding, rows that were emitted are no longer in memory"
+    if rules.emit.forgets_timed_out or rules.late.closes_by_events:
+        return f"{rules.emit} and {rules.late} remove windows from memory that the watermark has not passed"
+    return None
+
+
+def with_added_levels(
+    levels: Sequence[OpenLevel], added: Sequence[TimeWindow], rules: StreamRules
+) -> tuple[OpenLevel, ...]:
+    """Return restored levels, followed by added ones, from the finest to the coarsest.
+
+    If every batch is merged into all levels (`StreamRules.cascades` is false), the windows in memory are merged into
+    the added level, and count as not yet emitted there. Otherwise, they are merged into it when they close.
+    """
+    extended = list(levels)
+    for window in added:
+        finer = extended[-1]
+        until = rules.last_closed_end(finer.watermark) if rules.cascades else HIGHEST
+        none = finer.windows.none()
+        level = OpenLevel(window, none, none, finer.watermark, cascaded_until=until, known_from=finer.watermark)
+        if not rules.cascades:
+            parts = to_partial_windows(finer.windows, window)
+            level = level.with_parts(parts.marked(new_rows=np.maximum(parts.marks["new_rows"], 1)), rules)
+        extended[-1:] = [replace(finer, cascaded_until=until), level]
+    return tuple(extended)
