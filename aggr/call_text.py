@@ -137,7 +137,7 @@ def bound(
             problem = f"{shown(argument)} has no name and follows arguments that have" if by_name else problem
             positional.append(value(argument, places[len(positional)] if len(positional) < len(places) else None))
         elif name in named:
-            problem = f"{name!r} is given twice"
+            problem = f"{name!r} is passed twice"
         else:
             named[name], by_name = (True, by_name) if flag else (value(argument, name), True)
     try:

@@ -41,7 +41,10 @@ def load_group(
             if is_tested and isinstance(error, MissingExtra):
                 continue
             whose = point.dist.name if point.dist else "an unknown distribution"
-            message = f"the {what} {point.name!r} of {whose} cannot be loaded, and is not available: {error}"
+            message = (
+                f"the {what} {point.name!r} of {whose} cannot be loaded, and is not available: {error}; install "
+                "another version of this distribution, or uninstall it"
+            )
             warnings.warn(message, RuntimeWarning, stacklevel=4)
 
 

@@ -24,7 +24,8 @@ from aggr.groups.groups import Groups, check_lengths
 from aggr.groups.numbers import Numbers, extreme_by_group, row_of_extreme, sum_by_group
 from aggr.values import Values
 
-NOT_THERE = "the state does not contain these rows"
+NOT_THERE = "the state does not contain these rows; subtract only rows that it contains"
+_REDUCE_AGAIN = "; reduce the remaining rows instead"
 
 
 class CannotSubtract(ValueError):
@@ -164,7 +165,7 @@ class Field(ABC):
             If the states to subtract were not merged into ``column``, or the remainder cannot be computed from the
             field.
         """
-        raise NotImplementedError(f"{type(self).__name__} does not implement subtraction")
+        raise NotImplementedError(f"{type(self).__name__} does not implement subtraction; define its method subtract")
 
     def row_counts(self, column: pa.Array) -> Whole:
         """Return the number of rows of each state, for functions that name this field in ``counted_by``.
@@ -231,7 +232,7 @@ class BitOr(Field):
         refuse_where(
             flags != 0,
             "the rows to subtract contain special values (NaN, infinities, or zeros for means of logarithms), and the "
-            "state does not record whether other rows contain them too",
+            f"state does not record whether other rows contain them too{_REDUCE_AGAIN}",
         )
         return column
 
@@ -293,7 +294,9 @@ class MinOrMax(Field):
         own_keys, gone_keys = np.split(keys if self.greatest else ~keys, 2)
         rows, end = np.flatnonzero(is_subtracted), "greatest" if self.greatest else "least"
         refuse_where(gone_keys > own_keys, NOT_THERE, rows)
-        reason = f"the rows to subtract contain the {end} value, and the state does not record the next one"
+        reason = (
+            f"the rows to subtract contain the {end} value, and the state does not record the next one{_REDUCE_AGAIN}"
+        )
         refuse_where(gone_keys == own_keys, reason, rows)
         return column
 
@@ -396,7 +399,7 @@ class Unit(Field):
 
     def check(self, column: pa.Array) -> None:
         if kept_type(column.type) != column.type:
-            raise DamagedState(f"has type {column.type}")
+            raise DamagedState(f"has type {column.type}, which is not the type of an exact sum's unit")
         refuse_nulls(column)
 
     def subtract(self, column: pa.Array, gone: pa.Array) -> pa.Array:

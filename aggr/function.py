@@ -18,7 +18,7 @@ import pyarrow as pa
 
 from aggr.arrays import Flags
 from aggr.arrow import compute as pc
-from aggr.arrow.damaged_state import DamagedState
+from aggr.arrow.damaged_state import DamagedState, damaged_state
 from aggr.arrow.normalize import normalize, normalized_type, one_array, with_nulls
 from aggr.exact.weights import accepted_weights, read_weights
 from aggr.groups.groups import Groups, check_groups, type_name
@@ -308,13 +308,18 @@ class Function(ABC):
         check_groups(self.name, groups)
         assert groups is not None
         if len(array) != len(groups):
-            raise ValueError(f"{self.name}: {len(array)} values for {len(groups)} group ids")
+            raise ValueError(
+                f"{self.name}: each value must have one group id; got {len(array)} values and {len(groups)} group ids"
+            )
         if weights is None:
             return Values(array, groups)
         if not self.takes_weights:
-            raise TypeError(f"{self.name} does not accept weights")
+            raise TypeError(f"{self.name} does not accept weights; leave them out")
         if len(weights) != len(groups):
-            raise ValueError(f"{self.name}: {len(weights)} weights for {len(groups)} group ids")
+            raise ValueError(
+                f"{self.name}: each weight must have one group id; got {len(weights)} weights and {len(groups)} group "
+                "ids"
+            )
         column, refused = normalize(_arrow(self, weights)), None
         if self.skips_bad_values:
             numbers, is_refused = accepted_weights(column)
@@ -441,7 +446,7 @@ class Function(ABC):
                 is_readable = _readable(column, beyond).to_numpy(zero_copy_only=False)
                 results = self.finish_with_neighbours(readable, neighbours.filter(is_readable))
         except DamagedState as damage:
-            raise DamagedState(f"a damaged state of {self.name}: {damage}") from None
+            raise damaged_state(self.name, damage) from None
         return results if len(readable) == len(column) else with_nulls(results, _readable(column, beyond))
 
     def state_type(self, input_type: pa.DataType) -> pa.StructType:

@@ -331,7 +331,7 @@ class Measure:
 
     def _required_times(self, times: T | None) -> T:
         if times is None:
-            raise ValueError(f"{self.function.name} needs event times: name their column as by='…'")
+            raise ValueError(f"{self.function.name} needs event times; name their column as by='…'")
         return times
 
     def __repr__(self) -> str:

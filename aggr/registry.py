@@ -128,7 +128,7 @@ def _check_state(name: str, function: Function) -> None:
         state.parameter_columns(0)
         state_name = state.name
     except Exception as error:
-        raise ValueError(f"{name} does not describe its states: {error}") from None
+        raise ValueError(f"{name} cannot describe its states: {error}; correct its own_state") from None
     if clashes := {FUNCTION, VERSION, *state.parameters} & set(fields_of_state):
         raise ValueError(f"{name} has a field {clashes.pop()!r} in its state, which is a reserved name; choose another")
     if state_name != name and state_name in _FUNCTIONS:

@@ -23,7 +23,7 @@ from aggr.arguments import shown
 from aggr.arrays import Flags, Ids, Whole
 from aggr.arrow import compute as pc
 from aggr.arrow.bit_equality import same_bits
-from aggr.arrow.damaged_state import DamagedState
+from aggr.arrow.damaged_state import DamagedState, damaged_state
 from aggr.arrow.normalize import one_array
 from aggr.excluded_counts import ExcludedCounts
 from aggr.fields import NOT_THERE, CannotSubtract, Field, refuse_where
@@ -300,7 +300,10 @@ class State(ABC):
         column, is_named = (one_array(states.states), True) if is_checked else received(self, states, reading)
         check_groups(reading.name, groups)
         if len(column) != len(groups):
-            raise ValueError(f"{reading.name}: {len(column)} states for {len(groups)} group ids")
+            raise ValueError(
+                f"{reading.name}: each state must have one group id; got {len(column)} states and {len(groups)} group "
+                "ids"
+            )
         if column.null_count:
             groups = groups.filter(column.is_valid().to_numpy(zero_copy_only=False))
             column = column.drop_null()
@@ -326,7 +329,7 @@ class State(ABC):
             try:
                 states = self.align(states, groups)
             except DamagedState as damage:
-                raise DamagedState(f"a damaged state of {reader}: {damage}") from None
+                raise damaged_state(reader, damage) from None
         for name, field in self.fields.items():
             try:
                 merged[name] = (field.merge if is_checked else field.merge_checked)(states.field(name), groups)

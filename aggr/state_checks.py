@@ -14,11 +14,11 @@ from typing import Any, Protocol
 import numpy as np
 import pyarrow as pa
 
-from aggr.arguments import shortened
+from aggr.arguments import shortened, shown
 from aggr.arrow import compute as pc
 from aggr.arrow.bit_equality import same_bits
 from aggr.arrow.constant_column import is_constant
-from aggr.arrow.damaged_state import DamagedState
+from aggr.arrow.damaged_state import DamagedState, damaged_state
 from aggr.arrow.normalize import normalize
 from aggr.fields import Field
 from aggr.groups.groups import type_name
@@ -143,13 +143,14 @@ def received(state: Layout, states: pa.Array | pa.ChunkedArray, reading: Reading
     Raises ``TypeError`` if it is not an Arrow column, and `DamagedState` if offsets or indices are out of bounds.
     """
     if not isinstance(states, pa.Array | pa.ChunkedArray):
-        raise TypeError(f"{reading.name}: states must be an Arrow column; got {type_name(states)}")
+        raise TypeError(
+            f"{reading.name}: states must be an Arrow column; got {type_name(states)}; pass the column that reduce or "
+            "merge returned"
+        )
     try:
         is_named = _validate(state, states)
     except pa.ArrowException:
-        raise DamagedState(
-            f"a damaged state of {reading.name}: the offsets of the column point outside its data"
-        ) from None
+        raise damaged_state(reading.name, "the offsets of the column point outside its data") from None
     return states if isinstance(states, pa.StructArray) else normalize(states), is_named
 
 
@@ -185,7 +186,10 @@ def check_states(state: Layout, states: pa.StructArray, reading: Reading, is_nam
         _check_optional(state, states, parameters, reading.name)
     for name in (FUNCTION, VERSION, *parameters, *fields):
         if not is_struct or states.type.get_field_index(name) < 0:
-            raise ValueError(f"these are not states of {reading.name}: no field {name!r} in {states.type}")
+            raise ValueError(
+                f"these are not states of {reading.name}: they have no field {name!r}, and their type is "
+                f"{shown(states.type)}; pass states that {reading.name} has reduced or merged"
+            )
     if not is_named:
         _check_names(state, states.field(FUNCTION), reading)
     _check_versions(state, states.field(VERSION), reading.name)
@@ -199,12 +203,12 @@ def check_states(state: Layout, states: pa.StructArray, reading: Reading, is_nam
     try:
         state.check_consistency(states)
     except DamagedState as damage:
-        raise DamagedState(f"a damaged state of {reading.name}: {damage}") from None
+        raise damaged_state(reading.name, damage) from None
 
 
 def damaged_field(function: str, field: str, damage: DamagedState) -> DamagedState:
     """Return the error for a damaged field, with the names of the function and the field."""
-    return DamagedState(f"a damaged state of {function}: its field {field!r} {damage}")
+    return damaged_state(function, f"its field {field!r} {damage}")
 
 
 def _check_names(state: Layout, names: pa.Array, reading: Reading) -> None:
@@ -223,12 +227,12 @@ def _check_versions(state: Layout, versions: pa.Array, reader: str) -> None:
     cannot read.
     """
     if not pa.types.is_integer(versions.type) or versions.null_count:
-        raise DamagedState(f"a damaged state of {reader}: it has no version")
+        raise damaged_state(reader, "it has no version")
     numbers = versions.to_numpy()
     if (numbers == state.version).all():
         return
     if numbers.min() < 1:
-        raise DamagedState(f"a damaged state of {reader}: its version is {numbers.min()}, and versions begin with 1")
+        raise damaged_state(reader, f"its version is {numbers.min()}, and versions begin with 1")
     if numbers.max() > state.version:
         raise ValueError(
             f"a {reader} state has version {numbers.max()}, and this release can read versions up to "
@@ -251,7 +255,9 @@ def _check_parameter(reader: str, name: str, column: pa.Array, expected: pa.Arra
     try:
         values = distinct(name, column, expected.type)
     except ValueError as error:
-        raise ValueError(f"these are not states of {reader}: {error}") from None
+        raise ValueError(
+            f"these are not states of {reader}: {error}; pass states that {reader} has reduced or merged"
+        ) from None
     for other in values:
         if not same_bits(pa.repeat(other, 1), expected):
             raise ValueError(

@@ -18,12 +18,14 @@ PARTS = ("kernels", "peers", "retrieval", "spark")
 
 @click.command()
 @click.option(
-    "--quick", is_flag=True, help="Smaller data and fewer rounds: some minutes; figures are shown and not judged."
+    "--quick",
+    is_flag=True,
+    help="Smaller data and fewer rounds, which takes some minutes; figures are not compared with their limits.",
 )
 @click.option(
     "--results",
     type=click.Path(path_type=Path, file_okay=False),
-    help="Where the JSON and SVG files go; by default benchmarks/results, or with --quick a folder bench-quick.",
+    help="The folder of the JSON and SVG files; by default benchmarks/results, or with --quick the folder bench-quick.",
 )
 def main(quick: bool, results: Path | None) -> None:
     """Run the benchmarks in `PARTS`, and draw the plots of their figures. Exit with status 1 if a limit is exceeded."""

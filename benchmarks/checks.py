@@ -30,12 +30,12 @@ def simple(answers: Sequence[tuple[str, pa.Table]], arrays: Sequence[Floats]) ->
     for library, table in answers:
         got = engines.answers(table)
         if len(got) != len(arrays):
-            raise AssertionError(f"{library} gives {len(got)} groups instead of {len(arrays)}")
+            raise AssertionError(f"{library} returned {len(got)} groups, and there are {len(arrays)}")
         for g, truths in enumerate(expected):
             for question, answer, true in zip(SEVEN, got[g], truths, strict=True):
                 strictly = library == engines.Ours.name or question in ("count", "min", "max")
                 if not (answer == true if strictly else math.isclose(answer, true, rel_tol=1e-9)):
-                    raise AssertionError(f"{library}: {question} of group {g} is {answer!r}, not {true!r}")
+                    raise AssertionError(f"{library}: {question} of group {g} is {answer!r}, and must be {true!r}")
 
 
 def exact(x: Floats) -> list[float]:
@@ -44,7 +44,9 @@ def exact(x: Floats) -> list[float]:
     """
     scaled = np.ldexp(x, SCALE)
     if (scaled != np.rint(scaled)).any():
-        raise AssertionError(f"values too fine to be checked as multiples of 2^-{SCALE}")
+        raise AssertionError(
+            f"the values must be multiples of 2^-{SCALE}, so that exact sums fit; got {x[scaled != np.rint(scaled)][0]}"
+        )
     scaled_integers = [int(value) for value in scaled.tolist()]
     n, total = len(scaled_integers), Fraction(sum(scaled_integers), 2**SCALE)
     squares = Fraction(sum(value * value for value in scaled_integers), 4**SCALE)
@@ -85,7 +87,10 @@ def promised(
         errors = value_errors(estimates, ordered, quantiles, promise.neighbours)
         allowed = promise.relative * (1 + 1e-9) + promise.absolute / float(ordered[len(ordered) // 2])
     if max(errors) > allowed:
-        raise AssertionError(f"{library}: {list(estimates)} is off by {max(errors):.3g}, more than {allowed:.3g}")
+        raise AssertionError(
+            f"{library}: the quantiles {list(estimates)} have an error of {max(errors):.3g}, above the allowed "
+            f"{allowed:.3g}"
+        )
 
 
 def value_errors(

@@ -112,11 +112,17 @@ def check(path: Path, shape: Shape) -> None:
         len(answer) != len(duckdb_answer)
         or answer.column("host").to_pylist() != duckdb_answer.column("host").to_pylist()
     ):
-        raise AssertionError(f"{len(answer)} groups here, {len(duckdb_answer)} in DuckDB, or others")
+        raise AssertionError(
+            f"the groups of tiltframe and DuckDB differ in number or in hosts: {len(answer)} and {len(duckdb_answer)} "
+            "groups"
+        )
     for i, name in enumerate(("count", "min", "max", "sum", "avg", "var", "stdev")):
         own_values, duckdb_values = answer.column(name).to_numpy(), duckdb_answer.column(2 + i).to_numpy()
         if not np.allclose(own_values, duckdb_values, rtol=1e-9, atol=0):
-            raise AssertionError(f"{name} differs from DuckDB's")
+            first = int(np.argmax(~np.isclose(own_values, duckdb_values, rtol=1e-9, atol=0)))
+            raise AssertionError(
+                f"{name} of group {first} is {own_values[first]} by tiltframe, and {duckdb_values[first]} by DuckDB"
+            )
     _check_quantiles(path, answer)
 
 
@@ -132,4 +138,6 @@ def _check_quantiles(path: Path, answer: pa.Table) -> None:
             rank = math.floor(float(q) * (len(ordered) - 1))
             near = ordered[rank : rank + 1] if name == "dds" else ordered[max(0, rank - 1) : rank + 2]
             if (np.abs(estimate - near) > accuracy * near * (1 + 1e-9) + 0.005 * (name == "hdr")).all():
-                raise AssertionError(f"{name}: quantile {q} is {estimate}, not {near}")
+                raise AssertionError(
+                    f"{name}: quantile {q} is {estimate}, and must be within its accuracy of one of {near}"
+                )

@@ -88,8 +88,14 @@ def figures_of(name: str, rows: int, rounds: int) -> tuple[Figures, Report]:
 
 @click.command()
 @click.option("--quick", is_flag=True, help="100,000 rows and one round.")
-@click.option("--rows", type=int, default=1_000_000, show_default=True)
-@click.option("--out", type=click.Path(path_type=Path), default=MEASURED, show_default=True)
+@click.option("--rows", type=int, default=1_000_000, show_default=True, help="The number of rows without --quick.")
+@click.option(
+    "--out",
+    type=click.Path(path_type=Path),
+    default=MEASURED,
+    show_default=True,
+    help="Write the figures to this file.",
+)
 def main(quick: bool, rows: int, out: Path) -> None:
     """Measure every built-in function and write the figures for the catalogue."""
     measured: dict[str, Any] = {}

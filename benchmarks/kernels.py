@@ -120,7 +120,7 @@ def merging(rounds: int) -> list[dict[str, object]]:
     parts = [function.merge(many[h], Groups(groups.ids[h], MERGED)) for h in halves]
     twice = function.merge(pa.concat_arrays(parts), Groups(np.tile(np.arange(MERGED), 2), MERGED))
     if not same_bits(twice, function.merge(many, groups)):
-        raise AssertionError("merging in two steps gives different bits")
+        raise AssertionError("dds: merging states in two steps gives other bits than merging them in one step")
     counts = pa.array(rng.integers(0, 100, STATES))
     ours, numpys = alternate(
         [
@@ -148,7 +148,7 @@ def check(function: Function, values: pa.Array, groups: Groups) -> None:
     merged = function.merge(pa.concat_arrays(parts), Groups(np.tile(np.arange(GROUPS), 2), GROUPS))
     alone = values.filter(pa.array(groups.ids == 7))
     if not same_bits(merged, unsplit) or not same_bits(function.reduce(alone, Groups.single(len(alone))), unsplit[7:8]):
-        raise AssertionError(f"{function.name} gives other bits")
+        raise AssertionError(f"{function.name}: states of parts of the rows have other bits than states of all rows")
 
 
 def show(title: str, unit: str, figures: list[dict[str, object]]) -> None:

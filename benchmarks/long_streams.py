@@ -57,7 +57,7 @@ def same_bits_as_a_batch(n: int, seed: int) -> bool:
         parts.append(rows)
         batches += 1
         if windows.add_rows(rows).num_rows or closed.add_rows(rows).num_rows:
-            click.echo("rows were dropped")
+            click.echo(f"batch {batches} has late rows, which were dropped; all rows must be counted  FAIL")
             return False
         emitted.append(windows.advance(newest - LAG * 1_000_000))
         # some rows are late for this watermark, and are added to their true windows

@@ -49,7 +49,7 @@ def command(*args: str) -> dict[str, float]:
     process = subprocess.Popen([sys.executable, "-c", "from tiltframe.cli import main; main()", *args])
     _, status, used = os.wait4(process.pid, 0)
     if status:
-        raise SystemExit(f"{args[0]} failed")
+        raise SystemExit(f"tiltframe {args[0]} failed with the wait status {status}; its error is printed above")
     return {"seconds": time.perf_counter() - begun, "bytes": used.ru_maxrss * 1024}
 
 
@@ -75,7 +75,7 @@ def measured(folder: Path, files: int) -> dict[str, dict[str, float]]:
 
 @click.command()
 @click.option("--files", "counts", default="3,10,30,60", show_default=True, help="The number of days.")
-@click.option("--out", type=click.Path(path_type=Path))
+@click.option("--out", type=click.Path(path_type=Path), help="Write the figures to this JSON file.")
 def main(counts: str, out: Path | None) -> None:
     """Measure all commands. Exit with status 1 if one needs more memory than `CEILING`."""
     figures_of_files = {}
@@ -89,7 +89,7 @@ def main(counts: str, out: Path | None) -> None:
     if any(
         took["bytes"] > CEILING for peak_of_command in figures_of_files.values() for took in peak_of_command.values()
     ):
-        raise SystemExit(f"more than {CEILING / 1e9} GB was held")
+        raise SystemExit(f"a command above used more memory than the limit of {CEILING / 1e9} GB")
 
 
 if __name__ == "__main__":

@@ -51,7 +51,7 @@ def main(extent: Extent, out: Path | None) -> list[musthold.MustHold]:
     about = circumstances(PACKAGES)
     for package in OPTIONAL:
         if not importlib.util.find_spec(package):
-            Console().print(f"{package}: not installed")
+            Console().print(f"{package} is not installed, so it is not measured: pip install {package}")
     table = reducing.sample(extent.rows)
     groups = extent.rows // reducing.ROWS_A_GROUP
     size = f"{extent.rows:,} rows, ns a row; many groups: {groups:,}"

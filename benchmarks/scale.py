@@ -199,9 +199,9 @@ def rolled_up(
 
 
 @click.command()
-@click.option("--days", default="1,10,100", show_default=True)
-@click.option("--rows-per-day", default=10_000_000, show_default=True)
-@click.option("--master", default="local[2]", show_default=True)
+@click.option("--days", default="1,10,100", show_default=True, help="The numbers of days, one per run.")
+@click.option("--rows-per-day", default=10_000_000, show_default=True, help="The number of rows of a day.")
+@click.option("--master", default="local[2]", show_default=True, help="The master URL of Spark.")
 @click.option("--out", type=click.Path(path_type=Path, dir_okay=False), help="Write the figures to this JSON file.")
 def main(days: str, rows_per_day: int, master: str, out: Path | None) -> None:
     """Measure, and print the figures together with their predictions."""

@@ -68,9 +68,9 @@ SHAPES = {
 
 
 @click.command()
-@click.option("--days", default=1, show_default=True)
-@click.option("--rows-per-day", default=10_000_000, show_default=True)
-@click.option("--master", default="local[2]", show_default=True)
+@click.option("--days", default=1, show_default=True, help="The number of days.")
+@click.option("--rows-per-day", default=10_000_000, show_default=True, help="The number of rows of a day.")
+@click.option("--master", default="local[2]", show_default=True, help="The master URL of Spark.")
 @click.option("--out", type=click.Path(path_type=Path, dir_okay=False), help="Write the figures to this JSON file.")
 def main(days: int, rows_per_day: int, master: str, out: Path | None) -> None:
     """Measure each shape. Raise an error if a row is not counted exactly once."""
@@ -82,7 +82,7 @@ def main(days: int, rows_per_day: int, master: str, out: Path | None) -> None:
             run = rolled_up(master, folder, folder / "rows", days=days, rounds=2, frame=shape.frame)
             counted = FrameStore(folder / f"store-{days}-1").query("1d", keys=[], measures=["n"])["n"].to_pylist()
         if sum(counted) != rows:
-            raise click.ClickException(f"{name}: {sum(counted):,} of {rows:,} rows are counted")
+            raise click.ClickException(f"{name}: the store counts {sum(counted):,} rows, and {rows:,} were written")
         runs[name] = {"rows": rows, "core_ns_a_row": run["core_seconds"] / rows * 1e9, **run}
         click.echo(
             f"{name}: {runs[name]['core_ns_a_row']:,.0f} core-ns a row, {run['seconds']:.1f} s, "

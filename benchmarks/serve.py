@@ -144,7 +144,7 @@ def serving(store: str) -> Iterator[tuple[subprocess.Popen[bytes], int, float]]:
         try:
             while not (port := re.search(r"at http://127\.0\.0\.1:(\d+)/", _read(log))):
                 if process.poll() is not None:
-                    raise click.ClickException(_read(log))
+                    raise click.ClickException(f"the server ended before it listened: {_read(log)}")
                 time.sleep(0.005)
             yield process, int(port[1]), began
         finally:
@@ -163,7 +163,7 @@ def ask(connection: http.client.HTTPConnection, address: str) -> bytes:
     answer = connection.getresponse()
     body = answer.read()
     if answer.status != 200:
-        raise click.ClickException(f"{address}: {answer.status} {body[:300]!r}")
+        raise click.ClickException(f"the server answered {address} with the status {answer.status}: {body[:300]!r}")
     return body
 
 

@@ -76,7 +76,7 @@ def serving(store: Path, log: Path) -> Iterator[tuple[int, int]]:
         try:
             while not (listens := re.search(r"at http://127.0.0.1:(\d+)/", log.read_text())):
                 if process.poll() is not None:
-                    raise SystemExit(log.read_text())
+                    raise SystemExit(f"the server ended before it listened: {log.read_text()}")
                 time.sleep(0.05)
             yield process.pid, int(listens[1])
         finally:
@@ -175,7 +175,10 @@ def measured(folder: Path, minutes: float, writes: float) -> dict[str, Any]:
             thread.join()
     counted = FrameStore(store).query("1h", keys=[]).column("requests").to_pylist()
     if sum(counted) < observed.events + 1:
-        raise SystemExit(f"{observed.events:,} events were acknowledged, and the store has {sum(counted):,}")
+        raise SystemExit(
+            f"the store lost acknowledged events: {observed.events:,} were acknowledged, and the store has "
+            f"{sum(counted):,}"
+        )
     third = max(len(observed.samples) // 3, 1)
     return {
         "minutes": minutes,
@@ -204,9 +207,14 @@ def _percentiles(seconds: list[float]) -> dict[str, float]:
 
 
 @click.command()
-@click.option("--minutes", default=10.0, show_default=True)
+@click.option("--minutes", default=10.0, show_default=True, help="The minutes for which clients send requests.")
 @click.option("--writes", default=50.0, show_default=True, help="The number of writing requests per second.")
-@click.option("--out", type=click.Path(path_type=Path), default=Path(__file__).parent / "results" / "serving.json")
+@click.option(
+    "--out",
+    type=click.Path(path_type=Path),
+    default=Path(__file__).parent / "results" / "serving.json",
+    help="Write the figures to this JSON file; by default benchmarks/results/serving.json.",
+)
 def main(minutes: float, writes: float, out: Path) -> None:
     """Measure, print the figures and write them to a file."""
     with tempfile.TemporaryDirectory() as folder:

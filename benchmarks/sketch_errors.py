@@ -126,7 +126,9 @@ def _folder(package: str) -> Path:
     """
     found_package = importlib.util.find_spec(package)
     if found_package is None or not found_package.submodule_search_locations:
-        raise click.ClickException(f"the real values are in the package {package}: pip install {package}")
+        raise click.ClickException(
+            f"the benchmark reads data of the package {package}, which is not installed: pip install {package}"
+        )
     return Path(found_package.submodule_search_locations[0])
 
 

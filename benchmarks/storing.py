@@ -224,7 +224,7 @@ def run_process(command: Sequence[str]) -> Run:
     _, status, used = os.wait4(process.pid, 0)
     seconds = time.perf_counter() - begun
     if status:
-        raise SystemExit(f"a process failed: {' '.join(command)}")
+        raise SystemExit(f"a process failed with the wait status {status}: {' '.join(command)}")
     return Run(seconds, used.ru_utime + used.ru_stime, used.ru_maxrss * 1024)
 
 
@@ -240,7 +240,7 @@ def check(store: Path, rows: Path) -> None:
 
 
 @click.command()
-@click.option("--quick", is_flag=True, help="Use few rows and one round; figures are shown and not judged.")
+@click.option("--quick", is_flag=True, help="Use few rows and one round; figures are not compared with their limits.")
 @click.option("--out", type=click.Path(path_type=Path, dir_okay=False), help="Write the figures to this JSON file.")
 def command(quick: bool, out: Path | None) -> None:
     """Compare the time of writing a durable store with ClickHouse and DuckDB. Exit with status 1 if a limit is

@@ -148,7 +148,7 @@ def hot_keys(keys: int) -> tuple[dict[str, Any], list[MustHold]]:
         "bytes_per_key": (with_keys - before) / keys,
         "keys_left": windows.progress.keys,
     }
-    assert emitted == keys, f"{emitted} of {keys} keys expired"
+    assert emitted == keys, f"{emitted:,} of {keys:,} keys expired, and all of them must"
     return figures, [MustHold(f"bytes of memory for each of {keys:,} keys", 1_000, figures["bytes_per_key"])]
 
 

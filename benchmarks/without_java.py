@@ -85,7 +85,7 @@ def worker(python: str, engine: str, folder: str) -> Iterator[Callable[[str], tu
                 if line.startswith(ANSWERS):
                     rows, seconds = line.removeprefix(ANSWERS).split()
                     return int(rows), float(seconds)
-            raise RuntimeError(f"{engine} ended while it ran {job}")
+            raise RuntimeError(f"{engine} ended while it ran {job}; its error is printed above")
 
         yield run
         jobs_to_do.close()

@@ -196,8 +196,8 @@ def kept_up(folder: Path, days: int) -> dict[str, float]:
 
 
 @click.command()
-@click.option("--days", default=365, show_default=True)
-@click.option("--postgres-days", default=10, show_default=True)
+@click.option("--days", default=365, show_default=True, help="The number of days of the store.")
+@click.option("--postgres-days", default=10, show_default=True, help="The number of days that PostgreSQL reads.")
 @click.option(
     "--folder",
     type=click.Path(path_type=Path),

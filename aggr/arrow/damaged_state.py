@@ -4,9 +4,16 @@ from __future__ import annotations
 
 import pyarrow as pa
 
+RESTORE = "; restore the states from a backup, or reduce the rows again"  # the end of a message about damaged states
+
 
 class DamagedState(ValueError):
     """A column of states contains values that no function can have written: it is damaged, or of another type."""
+
+
+def damaged_state(reader: str, damage: object) -> DamagedState:
+    """Return the error for a damaged state, with the name of the function that reads it and the way to repair it."""
+    return DamagedState(f"a damaged state of {reader}: {damage}{RESTORE}")
 
 
 def field_of_type(column: pa.Array, dtype: pa.DataType) -> pa.Array:

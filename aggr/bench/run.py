@@ -274,13 +274,19 @@ def _checked_plan(
     for name in distributions:
         draw(name, 0)
     if data is None and not distributions:
-        raise ValueError(f"pass data, or one of the distributions {', '.join(DISTRIBUTIONS)}")
+        raise ValueError(
+            f"distributions is empty, and there is no data; pass data, or one of the distributions "
+            f"{', '.join(DISTRIBUTIONS)}"
+        )
     table = table_for(measures, rows, distributions[0], seed) if data is None else data.combine_chunks()
     if not len(table):
         raise ValueError("the data has no rows; pass data with at least one row")
     counts = [count for count in counts if count <= len(table)]
     if not counts:
-        raise ValueError(f"more groups than rows: {shown(list(groups))} groups and {len(table):,} rows")
+        raise ValueError(
+            f"more groups than rows: {shown(list(groups))} groups and {len(table):,} rows; pass fewer groups or more "
+            "rows"
+        )
     peers: list[list[Peer]] = []
     for measure in measures:
         # raises an error if the measure cannot be computed from the rows

@@ -63,7 +63,7 @@ class Increase(SeriesFunction):
     def __post_init__(self) -> None:
         super().__post_init__()
         if self.extrapolate is not None:
-            read_length(self.extrapolate, "length to extrapolate to")
+            read_length(self.extrapolate, "parameter extrapolate")
 
     def finish_with_neighbours(self, states: pa.StructArray, neighbours: Neighbours) -> pa.Array:
         # The parameter `extrapolate` already extends the increase to the edges of the window.
@@ -86,7 +86,7 @@ class Increase(SeriesFunction):
         if self.extrapolate is None:
             return pa.array(grown.per_second(span) if self.per_second else grown.rounded(), mask=~has_result)
         increases, sampled = grown.rounded(), span / SECOND
-        length = read_length(self.extrapolate, "length to extrapolate to")
+        length = read_length(self.extrapolate, "parameter extrapolate")
         start = first // length * length
         has_result &= last < start + length
         edges = (first - start) / SECOND, (start + length - last) / SECOND

@@ -89,7 +89,7 @@ class Spans(Field):
         check_neighbours(numbers[1:] > numbers[:-1], lengths)
         list_ends, filled = np.cumsum(lengths)[lengths > 0], lengths[lengths > 0]
         if (numbers[list_ends - 1] - numbers[list_ends - filled] >= _SPANS).any():
-            raise DamagedState(f"holds spans that are {_SPANS} or more apart")
+            raise DamagedState(f"contains time spans whose numbers differ by {_SPANS} or more")
         if len(special) and not 0 <= special.min() <= special.max() <= 7:
             raise DamagedState("has flags of special values outside the range from 0 to 7")
         check_exact(spans.field("weights"))
@@ -163,7 +163,7 @@ class DecayedState(State):
 
     def check_consistency(self, states: pa.StructArray) -> None:
         if not pa.types.is_timestamp(states.field("newest").type):
-            raise DamagedState(f"its field 'newest' has type {states.field('newest').type}")
+            raise DamagedState(f"its field 'newest' has type {states.field('newest').type}, not a timestamp")
         check_unit(states.field("unit"))
         lengths = pc.list_value_length(states.field("spans")).to_numpy()
         if not np.array_equal(lengths > 0, states.field("newest").is_valid()):

@@ -95,7 +95,7 @@ class Candidates(Field):
             raise DamagedState(f"has entries of type {entries.type}, not structs of hash and value")
         hashes = field_of_type(entries.field("hash"), pa.int64()).to_numpy()
         if len(hashes) and (hashes.min() < 0 or hashes.max() == NO_THRESHOLD):
-            raise DamagedState("contains a hash of more than 63 bits")
+            raise DamagedState("contains a hash that is not from 0 to 2^63 - 2")
         owners = np.repeat(np.arange(len(lengths)), lengths)
         column = entries.field("value")
         # nulls have no order; `check_set` raises an error for them

@@ -214,7 +214,8 @@ class Cells(Field):
             raise DamagedState(f"has type {column.type}, not {_CELLS_TYPE}")
         column = field_of_type(column, _CELLS_TYPE)
         counts = column.flatten()
-        if (pc.list_value_length(column).to_numpy() != self.size).any():
-            raise DamagedState(f"holds other than {self.size} counts")
+        lengths = pc.list_value_length(column).to_numpy()
+        if (wrong := lengths[lengths != self.size]).size:
+            raise DamagedState(f"contains {wrong[0]} counts, and must contain {self.size}")
         if len(counts) and (minimum := pc.min(counts).as_py()) < 0:
             raise DamagedState(f"contains the negative count {minimum}")

@@ -213,7 +213,10 @@ class Per(Function):
         input_rule(self, "key").check(self.name, dtype.field("key").type if several else dtype)
         for measure in self._measures.values():
             if measure.where and not pa.types.is_boolean(kind := dtype.field(_input_name(measure.where)).type):
-                raise TypeError(f"where={measure.where!r} must be true or false; it is of type {kind}")
+                raise TypeError(
+                    f"where={measure.where!r} has values of type {kind}, and must be true or false; write a condition, "
+                    "such as 'status >= 500'"
+                )
 
     def drop_null(self, values: Values) -> Values:
         """Return the rows whose key is not null. Each measure removes the nulls of its own inputs."""
@@ -235,10 +238,12 @@ class Per(Function):
         """Return the ``top`` entries of each map with the greatest results ``by``, in descending order, and the states
         to which they belong. Null results come last.
         """
-        by = results.field(self.by or next(iter(self._measures)))
+        name = self.by or next(iter(self._measures))
+        by = results.field(name)
         if not has_order(by.type):
             raise ValueError(
-                f"top orders by a result whose type has an order; {self.by!r} has the type {shown(by.type)}"
+                f"top orders by a result whose type has an order; the type of {name!r} is {shown(by.type)}; pass by, "
+                "the name of another result"
             )
         valid = by.is_valid().to_numpy(zero_copy_only=False)
         ranks = np.zeros(len(by), np.int64)
@@ -276,7 +281,7 @@ def _checked_measures(measures_by_name: Any) -> Measures:
             )
         measures[name] = measure
     if not measures:
-        raise ValueError("of must have at least one measure, such as {'n': count()}")
+        raise ValueError("of is empty; pass at least one measure, such as {'n': count()}")
     return Measures(measures)
 
 

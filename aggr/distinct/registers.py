@@ -84,7 +84,9 @@ class Registers(Field):
         sizes = np.diff(places)
         full = sizes == 1 << self.lg_k
         if (~full & ((sizes % _SIZE > 0) | (sizes > _SIZE * self.most_coupons))).any():
-            raise DamagedState(f"holds neither {1 << self.lg_k} registers nor a list of coupons below the limit")
+            raise DamagedState(
+                f"contains neither {1 << self.lg_k} registers nor a list of at most {self.most_coupons} coupons"
+            )
         of_full, data = np.repeat(full, sizes), data[places[0] : places[-1]]
         coupons = data[~of_full].view("<u4").astype(np.int64)
         return Parts(full, data[of_full].reshape(-1, 1 << self.lg_k), sizes[~full] // _SIZE, coupons)

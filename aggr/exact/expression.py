@@ -71,7 +71,10 @@ class ExactNumbers:
         if isinstance(other, int):
             other = ExactNumbers.of(np.full(len(self.limbs.low), other))
         if self.scale != other.scale:
-            raise ValueError(f"numbers of {self.scale} and of {other.scale} decimal places cannot be added")
+            raise ValueError(
+                f"exact numbers can be added only if they have equally many decimal places; got {self.scale} and "
+                f"{other.scale}; multiply by exact numbers so that both have the same scale"
+            )
         n = len(self.limbs.low)
         ones = np.ones(n, np.int64)
         total = _combine(factors=ones, number=self.limbs, sign=sign, left=other.limbs, right=_ones(n))

@@ -94,7 +94,10 @@ def to_arrow(digits: Whole, origin: Whole, low: Whole) -> pa.StructArray:
     """
     exponents, places, limbs = _balanced(digits, origin, low)
     if len(limbs) > _MOST_DIGITS:
-        raise ValueError("a batch of states contains too many digits of exact sums; use smaller batches")
+        raise ValueError(
+            f"a column can contain at most {_MOST_DIGITS:,} digits of exact sums, and these states have "
+            f"{len(limbs):,}; reduce or merge fewer groups at a time"
+        )
     lists = pa.ListArray.from_arrays(pa.array(places.astype(np.int32)), pa.array(limbs))
     return pa.StructArray.from_arrays([pa.array(exponents), lists], fields=_FIELDS)
 

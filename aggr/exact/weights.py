@@ -18,7 +18,7 @@ def check_weight_type(dtype: pa.DataType) -> None:
     """Raise ``TypeError`` for a type that cannot represent whole numbers."""
     number = pa.types.is_integer(dtype) or pa.types.is_floating(dtype) or pa.types.is_decimal(dtype)
     if not number and not pa.types.is_null(dtype):
-        hint = "; cast it to an integer" if pa.types.is_boolean(dtype) else ""
+        hint = "; cast it to an integer" if pa.types.is_boolean(dtype) else "; name a column of integers"
         raise TypeError(f"{_MEANING}; got a column of type {shown(dtype)}{hint}")
 
 
@@ -82,8 +82,11 @@ def _exceeds_int64(dtype: pa.DataType) -> bool:
 def _refused(column: pa.Array) -> ValueError:
     """Return the error that names the first invalid weight."""
     refused = next(v for v in column.drop_null().to_pylist() if not (0 <= v < 2**63 and v == int(v)))
-    hint = "" if refused != refused or abs(refused) >= 1 or refused < 0 else "; use weighted_avg for fractional weights"
-    return ValueError(f"{_MEANING}; got {refused}{hint}")
+    is_fraction = 0 < refused < 1
+    hint = (
+        "use weighted_avg for fractional weights" if is_fraction else "correct the weight, or exclude the row by where"
+    )
+    return ValueError(f"{_MEANING}; got {refused}; {hint}")
 
 
 def float_parts(weights: Weights) -> list[Floats]:

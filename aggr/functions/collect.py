@@ -79,7 +79,8 @@ class Collect(EventLists):
         super().check_input(dtype)
         if self.nested and not pa.types.is_timestamp(dtype.field(EVENT_TIME).type):
             raise TypeError(
-                f"nested={list(self.nested)} needs a column of event times; got the type {dtype.field(EVENT_TIME).type}"
+                f"nested={list(self.nested)} needs timestamps as event times; the column by has the type "
+                f"{dtype.field(EVENT_TIME).type}; cast it to a timestamp"
             )
 
     def finish_states(self, states: pa.StructArray) -> pa.Array:
@@ -101,7 +102,7 @@ def _checked_nested(nested: object) -> tuple[str, ...]:
     texts = [nested] if isinstance(nested, str) else nested
     if not isinstance(texts, list | tuple) or not all(isinstance(text, str) for text in texts):
         raise ValueError(f"nested must be lengths of time such as ['10s', '1m']; got {shown(nested)}")
-    lengths = [read_duration(text, "length of nested") for text in texts]
+    lengths = [read_duration(text, "length in nested") for text in texts]
     if 0 in lengths or any(b <= a or b % a for a, b in pairwise(lengths)):
         raise ValueError(
             f"each length of nested must be a greater multiple of the one before; got {shown(list(texts))}"

@@ -139,7 +139,7 @@ class SumsState(State):
         for unit in self.units.values():
             dtype = states.field(unit).type
             if not self.takes.allows(dtype):
-                raise DamagedState(f"its field {unit!r} has type {dtype}")
+                raise DamagedState(f"its field {unit!r} has type {dtype}, which {self.name} does not accept")
             check_unit(states.field(unit))
         if not self._possible(states):
             raise DamagedState("its count, its sums and its special values contradict each other")

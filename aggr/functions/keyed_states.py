@@ -21,7 +21,7 @@ import numpy as np
 import pyarrow as pa
 
 from aggr.arrays import Flags, Floats, Ids, Whole
-from aggr.arrow.damaged_state import DamagedState, field_of_type
+from aggr.arrow.damaged_state import RESTORE, DamagedState, field_of_type
 from aggr.arrow.normalize import normalize_floats
 from aggr.arrow.row_hash import NO_THRESHOLD, hash64
 from aggr.excluded_counts import ExcludedCounts
@@ -66,7 +66,7 @@ class KeyedStates(Field):
     functions: tuple[tuple[str, Function], ...]
     max: int
     beyond: str = ERROR
-    instead: str = "or keep a sample of the keys by beyond='sample'"
+    instead: str = "keep a sample of the keys by beyond='sample'"
 
     def group(self, keys: pa.Array, owners: Groups) -> KeyGroups:
         """Group rows by their owner and by their key.
@@ -175,7 +175,8 @@ class KeyedStates(Field):
                     raise DamagedState("contains null in some states")
                 check_states(function.own_state, states, function, False, in_full=True)
             except ValueError as problem:
-                raise DamagedState(f"has under {name!r}: {problem}") from None
+                cause = str(problem).removesuffix(RESTORE)
+                raise DamagedState(f"contains wrong states of the result {name!r}: {cause}") from None
 
     def _check_thetas(self, thetas: Whole, keys: pa.Array, lengths: Whole) -> None:
         sampled = thetas < NO_THRESHOLD

@@ -34,7 +34,7 @@ class Limit:
 
     The action is to raise an error, or to give the group an absorbing state.
 
-    >>> Limit(3, NULL).exceeded(np.array([2, 5]), "the list", "or keep fewer")
+    >>> Limit(3, NULL).exceeded(np.array([2, 5]), "the list", "keep fewer")
     array([False,  True])
     """
 

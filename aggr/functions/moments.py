@@ -87,7 +87,7 @@ class Sum(_Summed):
         total, dtype = Limbs.of_arrow(states.field("sum")), states.field("unit").type
         present = states.field("count").to_numpy() > 0
         if pa.types.is_timestamp(dtype):
-            raise DamagedState(f"its field 'unit' has type {dtype}")
+            raise DamagedState(f"its field 'unit' has type {dtype}, and timestamps cannot be added")
         if pa.types.is_floating(dtype) and self.dtype == "decimal":
             raise TypeError(
                 "dtype='decimal' works only for integers and decimals; leave dtype out for a sum of floats, which is "

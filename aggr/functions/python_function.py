@@ -9,6 +9,7 @@ from typing import Any, ClassVar
 
 import pyarrow as pa
 
+from aggr.arguments import shown
 from aggr.arrow.damaged_state import DamagedState
 from aggr.fields import Field
 from aggr.function import Function
@@ -178,7 +179,10 @@ def _typed_column(values: list[Any], dtype: pa.DataType, what: str, made_by: Cal
     except (pa.ArrowException, TypeError, ValueError, OverflowError):
         word = getattr(made_by, "__qualname__", repr(made_by))
         wrong = next(value for value in values if not _fits(value, dtype))
-        raise TypeError(f"{word} returned {wrong!r}, and {what} is announced as {dtype}") from None
+        raise TypeError(
+            f"{word} returned {shown(wrong)}, but {what} must have the declared type {dtype}; return such a value, or "
+            "declare another type"
+        ) from None
 
 
 def _fits(value: Any, dtype: pa.DataType) -> bool:

@@ -23,6 +23,7 @@ from aggr.exact.number_columns import NEGATIVE, POSITIVE, scale_of, with_special
 from aggr.exact.scaled_sums import read_scaled, with_places
 from aggr.fields import COUNT, GREATEST, LEAST, SCALED, Field
 from aggr.function import Function
+from aggr.groups.numbers import TOO_MANY_VALUES
 from aggr.histograms.bucket_ranges import BucketRanges
 from aggr.histograms.bucket_state import BucketState
 from aggr.histograms.buckets import Buckets
@@ -238,7 +239,7 @@ class Parts:
             if (counts < 0).any():
                 positive.check()
                 negative.check()
-                raise OverflowError("a count exceeds int64, whose maximum is 2^63 - 1")
+                raise OverflowError(TOO_MANY_VALUES)
         return cls(low=low, negative=negative, zero=zero, positive=positive, high=high, counts=counts)
 
 

@@ -48,9 +48,7 @@ class CountsState(State):
     @property
     def map(self) -> KeyedStates:
         """The field that maps values to counts."""
-        return KeyedStates(
-            (("count", Count()),), self.max, self.beyond, "or count the most frequent values by frequent"
-        )
+        return KeyedStates((("count", Count()),), self.max, self.beyond, "count the most frequent values by frequent")
 
     @property
     def fields(self) -> Mapping[str, Field]:

@@ -55,7 +55,7 @@ class OrderedRows(Field):
         beyond = None
         if self.keep == ALL:
             limit = Limit(self.max, self.beyond)
-            beyond = limit.exceeded(counts, "collect", "or keep='earliest' or 'latest'", absorbed)
+            beyond = limit.exceeded(counts, "collect", "use keep='earliest' or keep='latest'", absorbed)
         if beyond is not None:
             is_listed = ~beyond[groups.ids]
             rows, groups = rows.filter(pa.array(is_listed)), groups.filter(is_listed)
@@ -171,7 +171,7 @@ def checked_entries(column: pa.Array, max_values: int, beyond: str = ERROR) -> t
     entries, lengths = column.flatten(), pc.fill_null(pc.list_value_length(column), 0).to_numpy().astype(np.int64)
     refuse_nulls(entries)
     if len(lengths) and lengths.max() > max_values:
-        raise DamagedState(f"holds {lengths.max()} values, and max is {max_values}")
+        raise DamagedState(f"contains a list of {lengths.max()} values, and at most max={max_values} are allowed")
     return entries, lengths
 
 
@@ -210,6 +210,9 @@ def lists_of(values: pa.Array, lengths: Whole, is_null: Flags | None = None) -> 
     """
     offsets = np.append(0, np.cumsum(lengths))
     if offsets[-1] > np.iinfo(np.int32).max:
-        raise ValueError("a batch of states contains too many values; use smaller batches or a smaller max")
+        raise ValueError(
+            f"the lists of a column can contain at most {np.iinfo(np.int32).max:,} values, and these lists have "
+            f"{offsets[-1]:,}; reduce or merge fewer groups at a time, or use a smaller max"
+        )
     mask = None if is_null is None else pa.array(is_null)
     return pa.ListArray.from_arrays(pa.array(offsets.astype(np.int32)), canonical(values), mask=mask)

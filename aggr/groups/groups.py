@@ -57,11 +57,16 @@ class Groups:
         if not isinstance(self.ids, np.ndarray) or self.ids.dtype.kind not in "iu" or self.ids.ndim != 1:
             raise TypeError(f"group ids must be an array of whole numbers in one dimension; got {_shown(self.ids)}")
         if len(self.ids) > _MAX_COUNT:
-            raise ValueError(f"at most 2^31 - 1 rows can be grouped at once; got {len(self.ids)}")
+            raise ValueError(
+                f"at most 2^31 - 1 rows can be grouped at once; got {len(self.ids):,}; group fewer rows at a time"
+            )
         view = np.ascontiguousarray(self.ids, dtype=np.intp)[:]
         # read as unsigned numbers, negative ids are greater than ``n``
         if len(view) and int(view.view(np.uintp).max()) >= self.n:
-            raise ValueError(f"group ids must lie in [0, {self.n}); got {self.ids.min()} … {self.ids.max()}")
+            raise ValueError(
+                f"group ids must be at least 0 and below the number of groups, {self.n}; got ids from {self.ids.min()} "
+                f"to {self.ids.max()}"
+            )
         view.flags.writeable = False
         object.__setattr__(self, "ids", view)
 
@@ -266,7 +271,7 @@ def check_lengths(rows: int, groups: Groups, what: str = "values") -> None:
         If the lengths differ.
     """
     if rows != len(groups):
-        raise ValueError(f"{rows} {what} for {len(groups)} group ids")
+        raise ValueError(f"each row must have one group id; got {rows} {what} and {len(groups)} group ids")
 
 
 def _number(what: str, value: Any) -> int:
@@ -277,7 +282,7 @@ def _number(what: str, value: Any) -> int:
     if isinstance(value, bool | np.bool_) or not isinstance(value, int | np.integer):
         raise TypeError(f"{what} must be a whole number; got {_shown(value)}")
     if not 0 <= value <= _MAX_COUNT:
-        raise ValueError(f"{what} must lie in [0, 2^31); got {value}")
+        raise ValueError(f"{what} must be from 0 to 2^31 - 1; got {value}")
     return int(value)
 
 
@@ -363,7 +368,7 @@ def group_by(columns: Sequence[pa.Array], rows: int) -> tuple[Groups, NDArray[np
     codes, bound = np.zeros(0 if columns else rows, np.int64), 1
     for place, column in enumerate(columns):
         if len(column) != rows:
-            raise ValueError(f"a key column of {len(column)} values for {rows} rows")
+            raise ValueError(f"each row must have one value in a key column; got {len(column)} values and {rows} rows")
         code, size = _codes(column)
         if bound * size >= 2**62:  # codes must fit int64
             codes, counts, _ = _dense(codes, bound)

@@ -59,6 +59,8 @@ def sorted_exponents(bits: Whole, offsets: Whole) -> tuple[Whole, Whole]:
     return low, high
 
 
+TOO_MANY_VALUES = "a count exceeds int64, whose maximum is 2^63 - 1; merge fewer states, or use smaller weights"
+
 _SURE = 1 << 62
 _INFINITY = np.int64(0x7FF << 52)  # the bits of infinity; those of NaN, without the sign, are a larger integer
 
@@ -71,7 +73,7 @@ def sum_by_group(values: Whole, groups: Groups) -> Whole:
         # the approximate sums, as doubles, which do not overflow
         near = np.bincount(groups.ids, values.astype(np.float64), minlength=groups.n)
         if (np.abs(near - total) > _SURE).any():
-            raise OverflowError("a count exceeds int64, whose maximum is 2^63 - 1")
+            raise OverflowError(TOO_MANY_VALUES)
     return total
 
 

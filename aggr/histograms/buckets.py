@@ -17,6 +17,7 @@ from aggr.arrow.damaged_state import DamagedState, field_of_type
 from aggr.compiling.jit import Int, compiled
 from aggr.fields import NOT_THERE, Field, refuse_where
 from aggr.groups.groups import Groups, check_lengths
+from aggr.groups.numbers import TOO_MANY_VALUES
 from aggr.histograms.column import (
     DAMAGED,
     HISTOGRAM_TYPE,
@@ -135,7 +136,7 @@ class Buckets(Field):
         if broken:
             raise DamagedState(DAMAGED)
         if overflown:
-            raise OverflowError("a count exceeds int64, whose maximum is 2^63 - 1")
+            raise OverflowError(TOO_MANY_VALUES)
         merged = _column(*written)
         if not sparse.any():
             return merged

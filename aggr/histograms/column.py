@@ -23,7 +23,7 @@ from aggr.arrays import Bytes, Ids, Whole
 from aggr.arrow.damaged_state import DamagedState, field_of_type
 from aggr.compiling.jit import Int, compiled
 from aggr.groups.groups import Groups
-from aggr.groups.numbers import sum_by_group
+from aggr.groups.numbers import TOO_MANY_VALUES, sum_by_group
 from aggr.histograms import leb128
 from aggr.histograms.leb128 import FAR, LONGER, WORD, advance, gaps_of, get_number, of_arrow, sums_of, word_at
 
@@ -81,7 +81,8 @@ class Histograms(NamedTuple):
             low, high = (int(keys[0]), int(keys[-1])) if size else (0, -1)
             if high - low >= widest:
                 raise ValueError(
-                    f"buckets from {low} to {high} are too far apart for a single message; use a coarser accuracy"
+                    f"a message can contain at most {widest:,} consecutive buckets, and this state has buckets from "
+                    f"{low} to {high}; use a coarser relative_accuracy"
                 )
             counts = np.zeros(high - low + 1, np.int64)
             counts[keys - low] = self.counts[end - size : end]
@@ -107,7 +108,7 @@ def shifted(column: pa.StructArray, shifts: Whole) -> pa.StructArray:
     first = np.flatnonzero(np.append(len(keys) > 0, (keys[1:] != keys[:-1]) | (rows[1:] != rows[:-1])))
     counts = np.add.reduceat(histograms.counts, first) if len(first) else histograms.counts
     if (counts < 0).any():
-        raise OverflowError("a count exceeds int64, whose maximum is 2^63 - 1")
+        raise OverflowError(TOO_MANY_VALUES)
     return Histograms(np.bincount(rows[first], minlength=len(column)), keys[first], counts).to_arrow()
 
 

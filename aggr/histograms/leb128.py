@@ -66,7 +66,10 @@ def read(first: Whole, rows: pa.BinaryArray) -> tuple[tuple[Whole, Whole, Whole]
 def to_arrow(data: Bytes, offsets: Whole) -> pa.BinaryArray:
     """Return a binary column whose row ``i`` is ``data[offsets[i]:offsets[i + 1]]``."""
     if offsets[-1] > np.iinfo(np.int32).max:
-        raise ValueError("a batch of states contains too many bytes; use smaller batches")
+        raise ValueError(
+            f"a column can contain at most {np.iinfo(np.int32).max:,} bytes of sketches, and these states have "
+            f"{offsets[-1]:,}; reduce or merge fewer groups at a time"
+        )
     buffers = [None, pa.py_buffer(offsets.astype(np.int32)), pa.py_buffer(data)]
     return pa.Array.from_buffers(pa.binary(), len(offsets) - 1, buffers)
 

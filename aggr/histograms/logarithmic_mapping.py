@@ -72,7 +72,10 @@ class LogarithmicMapping:
         """
         span = float(values.min(initial=np.inf)), float(values.max(initial=-np.inf))
         if len(values) and not 0.0 < span[0] <= span[1] < np.inf:  # also true for NaN
-            raise ValueError(f"buckets can contain only numbers above 0 and below infinity; got {span[0]} … {span[1]}")
+            raise ValueError(
+                f"buckets can contain only numbers above 0 and below infinity; got numbers from {span[0]} to "
+                f"{span[1]}; remove the other numbers"
+            )
         return self._keys_within(values, span)
 
     def _keys_within(self, values: Floats, span: tuple[float, float]) -> NDArray[np.int32]:

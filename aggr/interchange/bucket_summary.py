@@ -77,8 +77,11 @@ def filled(parts: dict[str, pa.Array], columns: dict[str, pa.Array | None], vali
             )
     crossed = pc.fill_null(pc.greater(filled_parts["min"], filled_parts["max"]), False).to_numpy(zero_copy_only=False)
     if crossed.any():
+        first = int(np.argmax(crossed))
+        low, high = (filled_parts[name][first].as_py() for name in ("min", "max"))
         raise ValueError(
-            f"message {np.flatnonzero(valid)[crossed][0]}: its min is above its max; a message must have min <= max"
+            f"message {np.flatnonzero(valid)[first]} has the min {low}, which is above its max, {high}; correct them, "
+            "or leave them out to compute them from its buckets"
         )
     return filled_parts
 
@@ -90,7 +93,10 @@ def check_fit(function: Function, states: pa.StructArray, rows: Ids) -> None:
     """
     if not function.own_state.is_sound(states):
         first = next(i for i in range(len(rows)) if not function.own_state.is_sound(states.slice(i, 1)))
-        raise ValueError(f"message {rows[first]}: its sum, min or max contradicts its buckets")
+        raise ValueError(
+            f"message {rows[first]} has a sum, a min or a max that is impossible for the values in its buckets; "
+            "correct them, or leave them out to compute them from its buckets"
+        )
 
 
 def _supplied_column(name: str, column: pa.Array, valid: Flags) -> pa.Array:
@@ -104,7 +110,7 @@ def _supplied_column(name: str, column: pa.Array, valid: Flags) -> pa.Array:
     """
     column = normalize(column)
     if len(column) != len(valid):
-        raise ValueError(f"{len(column)} {name} for {len(valid)} messages")
+        raise ValueError(f"{name} must have one value for each message; got {len(column)} and {len(valid)} messages")
     column = column.filter(pa.array(valid))
     if name == "sums" and column.type == EXACT_TYPE:
         return column

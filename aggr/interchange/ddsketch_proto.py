@@ -88,7 +88,8 @@ def to_dds_proto(states: pa.Array, function: Dds, keys: Keys = "upper") -> pa.Ar
     largest_count = max(column.max(initial=0) for column in all_counts)
     if largest_count > 1 << 53:
         raise ValueError(
-            f"a DDSketch message stores counts as doubles, which are exact up to 2^53; got the count {largest_count}"
+            f"a DDSketch message stores counts as doubles, which are exact up to 2^53; got the count {largest_count}; "
+            "store the states as an Arrow column in the place of messages"
         )
     stores = {sign: _stores(buckets, shift, pb.Store) for sign, buckets in counts.items()}
     zeros = present.field("zero").to_numpy().astype(np.float64).tolist()
@@ -201,7 +202,10 @@ def _parsed(messages: list[bytes], rows: list[int], function: Dds) -> list[Any]:
         try:
             sketches.append(pb.DDSketch.FromString(message))
         except undecodable as error:
-            raise ValueError(f"message {row} is not a DDSketch: {error}") from None
+            raise ValueError(
+                f"message {row} cannot be parsed as a DDSketch: {error}; pass messages of DDSketch.proto, or null for "
+                "this row"
+            ) from None
         _check_mapping(sketches[-1].mapping, function, row)
     return sketches
 
@@ -209,22 +213,31 @@ def _parsed(messages: list[bytes], rows: list[int], function: Dds) -> list[Any]:
 def _check_mapping(mapping: Any, function: Dds, row: int) -> None:
     gamma = function.mapping.gamma
     if not mapping.gamma > 1.0:
-        raise ValueError(f"message {row} is not a DDSketch: its gamma is {mapping.gamma}, and must be above 1")
+        raise ValueError(
+            f"message {row} is not a DDSketch: its gamma is {mapping.gamma}, and must be above 1; pass messages of "
+            "DDSketch.proto, or null for this row"
+        )
     if mapping.interpolation != mapping.NONE:
         names = {number: name for name, number in type(mapping).Interpolation.items()}
         name = names.get(mapping.interpolation, mapping.interpolation)
         raise ValueError(
-            f"message {row} has interpolation {name}; dds can read only the interpolation NONE, which stands for a "
-            "logarithmic mapping"
+            f"message {row} has interpolation {name}; dds can read only the interpolation NONE; write the message from "
+            "a sketch with a logarithmic mapping"
         )
     if mapping.indexOffset != 0:
-        raise ValueError(f"message {row} has index offset {mapping.indexOffset}; dds can read only the offset 0")
+        raise ValueError(
+            f"message {row} has index offset {mapping.indexOffset}; dds can read only the offset 0; write the message "
+            "from a sketch without an offset"
+        )
     # Libraries compute gamma in different ways, so its last bits may differ. A relative error of 1e-9 in gamma - 1
     # moves the edge of the bucket k by 1e-9 · k buckets, which is less than half a bucket for the largest possible key.
     if not abs(mapping.gamma - gamma) <= min(1e-12 * gamma, 1e-9 * (gamma - 1.0)):
         accuracy = f"{(mapping.gamma - 1.0) / (mapping.gamma + 1.0):.15g}"
         expected = function.relative_accuracy
-        raise ValueError(f"message {row} has relative accuracy {accuracy}; this call expects {expected}")
+        raise ValueError(
+            f"message {row} has relative accuracy {accuracy}; this call expects {expected}; use "
+            f"relative_accuracy={accuracy}"
+        )
 
 
 def _read_counts(counts: Floats, rows: Ids) -> Whole:
@@ -236,7 +249,8 @@ def _read_counts(counts: Floats, rows: Ids) -> Whole:
     bad = np.flatnonzero(~((counts >= 0) & (counts < 2.0**63) & (counts == np.floor(counts))))
     if len(bad):
         raise ValueError(
-            f"message {rows[bad[0]]} has a count of {counts[bad[0]]}; counts must be whole numbers of at least 0"
+            f"message {rows[bad[0]]} has a count of {counts[bad[0]]}; counts must be whole numbers of at least 0 and "
+            "below 2^63; correct the message, or pass null for this row"
         )
     return counts.astype(np.int64)
 
@@ -264,7 +278,7 @@ def _buckets(stores: list[Any], function: Dds, shift: int, rows: Ids) -> pa.Stru
     if (bad := np.flatnonzero((key > highest) | (key < lowest))).size:
         raise ValueError(
             f"message {rows[ids[owners[used[bad[0]]]]]} has a bucket {key[bad[0]]}, which lies outside the range of "
-            "doubles"
+            "doubles; correct the message, or pass null for this row"
         )
     parts = Histograms(np.bincount(owners[used], minlength=len(ids)), key, bucket_counts[used]).to_arrow()
     return Buckets().merge_checked(parts, Groups.of(ids, len(stores))) if sparse else parts

@@ -84,7 +84,10 @@ def _histograms(sides: list[Side], points: list[Point], rows: Any) -> Histograms
         lowest, highest = (end >> max(FINEST - point.scale, 0) << own for end in REACH)
         if len(key) and (key[0] < lowest or key[-1] > highest + (1 << own) - 1):
             end = (key[0] if key[0] < lowest else key[-1]) + point.index
-            raise ValueError(f"message {row} has a bucket {end}, which lies outside the range of doubles")
+            raise ValueError(
+                f"message {row} has a bucket {end}, which lies outside the range of doubles; correct it, or leave it "
+                "out"
+            )
         moved, places = np.unique(key >> own, return_inverse=True)
         summed = np.zeros(len(moved), np.int64)
         np.add.at(summed, places, all_counts)

@@ -35,6 +35,7 @@ from aggr.functions.hdrhistogram import Layout
 from aggr.histograms import leb128
 
 _PLAIN, _COMPRESSED, _WORDS = 0x1C849303, 0x1C849304, 0x10
+_ENCODE = "; encode the histogram again, or leave it out"  # the end of a message about a damaged histogram
 _OTHERS = {  # cookie, without the bits of the word size -> the name of a format that is not supported
     0x1C849308: "a histogram of version V0",
     0x1C849309: "a compressed histogram of version V0",
@@ -209,28 +210,33 @@ def _opened(text: str | bytes, function: Hdr, max_bytes: int) -> tuple[bytes, in
     try:
         data = base64.b64decode(text, validate=True)
     except ValueError:
-        raise ValueError("this text is not a histogram in base64") from None
+        raise ValueError("it is not in base64; pass a histogram as HdrHistogram writes it in a log") from None
     cookie, length = _OUTER.unpack_from(data) if len(data) >= _OUTER.size else (0, 0)
     if cookie & ~0xF0 == _COMPRESSED:
         packed, inflate = data[_OUTER.size :], zlib.decompressobj()
         try:
             data = inflate.decompress(packed, max_bytes)
         except zlib.error as error:
-            raise ValueError(f"a damaged histogram: {error}") from None
+            raise ValueError(f"a damaged histogram: {error}{_ENCODE}") from None
         if length != len(packed) or not inflate.eof:
             raise ValueError(
                 "a damaged histogram: its compressed bytes are cut off, or too long after decompression; its header "
-                f"announces {length} compressed bytes, and there are {len(packed)}"
+                f"announces {length} compressed bytes, and there are {len(packed)}{_ENCODE}"
             )
         cookie = _OUTER.unpack_from(data)[0] if len(data) >= _OUTER.size else 0
     if cookie & ~0xF0 != _PLAIN:
         raise ValueError(_not_read(cookie))
     if len(data) < _HEADER.size:
-        raise ValueError(f"a damaged histogram: its header has {len(data)} bytes and must have {_HEADER.size}")
+        raise ValueError(
+            f"a damaged histogram: it has {len(data)} bytes, and its header alone needs {_HEADER.size}{_ENCODE}"
+        )
     _, length, _, digits, lowest, highest, ratio = _HEADER.unpack_from(data)
     # some writers include the header in the length
     if length not in (len(data) - _HEADER.size, len(data)) or highest < 0:
-        raise ValueError(f"a damaged histogram: its header announces {length} bytes of counts, up to {highest}")
+        raise ValueError(
+            f"a damaged histogram: its header announces {length} bytes of counts and the highest value {highest}, and "
+            f"there are {len(data) - _HEADER.size} bytes of counts{_ENCODE}"
+        )
     if digits != function.digits:
         raise ValueError(
             f"a histogram with {digits} significant digits cannot be read with digits={function.digits}; use "
@@ -239,7 +245,10 @@ def _opened(text: str | bytes, function: Hdr, max_bytes: int) -> tuple[bytes, in
     magnitude = lowest.bit_length() - 1
     # int64 cannot represent the first bucket's values in such large units
     if lowest < 1 or magnitude + function.layout.half_magnitude > 61:
-        raise ValueError(f"a damaged histogram: its lowest discernible value is {lowest}, with {digits} digits")
+        raise ValueError(
+            f"a damaged histogram: its lowest discernible value is {lowest}, which is impossible with {digits} "
+            f"significant digits{_ENCODE}"
+        )
     # JavaScript writes the bits of the integer 1 instead of those of the double 1.0
     ratio = 1.0 if 0 < ratio < 1e-323 else ratio
     if ratio != (function.unit or 1.0):
@@ -257,7 +266,10 @@ def _not_read(cookie: int) -> str:
                 f"this is {_OTHERS[other]}, and only V2 of HdrHistogram is supported; decode it with HdrHistogram 2.1 "
                 "or newer, which encodes it again as V2"
             )
-    return f"unknown cookie {cookie:#x}; V2 of HdrHistogram begins with {_COMPRESSED:#x} or {_PLAIN:#x}"
+    return (
+        f"unknown cookie {cookie:#x}; V2 of HdrHistogram begins with {_COMPRESSED:#x} or {_PLAIN:#x}; pass a histogram "
+        "that HdrHistogram 2.1 or newer has encoded"
+    )
 
 
 def _read(payloads: list[bytes], rooms: Whole, names: Sequence[str]) -> Histograms:
@@ -265,6 +277,7 @@ def _read(payloads: list[bytes], rooms: Whole, names: Sequence[str]) -> Histogra
     bad = np.flatnonzero(broken | (key_ends > rooms))
     if len(bad):
         raise ValueError(
-            f"{names[bad[0]]}: a damaged histogram: its counts are cut off, or include values above its maximum"
+            f"{names[bad[0]]}: a damaged histogram: its counts are cut off, or include values above its "
+            f"maximum{_ENCODE}"
         )
     return Histograms(*histograms)

@@ -124,7 +124,7 @@ def write_histogram_log(
     checked_type(function, Hdr, "function")
     ratio = max_value_unit_ratio
     if isinstance(ratio, bool) or not isinstance(ratio, int | float) or not 0 < ratio < math.inf:
-        raise ValueError(f"max_value_unit_ratio must be a number above 0; got {shown(ratio)}")
+        raise ValueError(f"max_value_unit_ratio must be a finite number above 0; got {shown(ratio)}")
     starts, stops, tags, states = _columns(checked_type(intervals, pa.Table, "intervals"))
     texts = to_hdr_v2(states, function).to_pylist()
     interval_maxima = (pc.fill_null(states.field("max"), 0).to_numpy() / ratio).tolist()
@@ -198,7 +198,10 @@ def _read(path: str) -> list[str]:
         try:
             return file.readlines()
         except UnicodeDecodeError:
-            raise ValueError(f"{shown(path)} is not a histogram log: its text is not in UTF-8") from None
+            raise ValueError(
+                f"{shown(path)} is not a histogram log, because its text is not in UTF-8; pass a log that HdrHistogram "
+                "wrote"
+            ) from None
 
 
 @dataclass(frozen=True)
@@ -281,11 +284,18 @@ def _columns(intervals: pa.Table) -> tuple[Micros, Micros, list[str | None], pa.
             suggestion = nearest(name, intervals.column_names)
             raise ValueError(f"intervals need the columns start, end and histogram; there is no {name!r}; {suggestion}")
         if intervals.column(name).null_count:
-            raise ValueError(f"the column {name!r} of intervals must not be null")
+            raise ValueError(
+                f"the column {name!r} of intervals must not have nulls; got {intervals.column(name).null_count}; fill "
+                "them, or leave out their rows"
+            )
     starts, stops = (_instants(intervals, name) for name in (START, END))
     wrong = np.flatnonzero(stops < starts)
     if len(wrong):
-        raise ValueError(f"row {wrong[0]} ends before it starts; exchange start and end")
+        start, end = starts[wrong[0]], stops[wrong[0]]
+        raise ValueError(
+            f"row {wrong[0]} ends before it starts: its start is {start}, and its end {end}, in microseconds since "
+            "1970; exchange start and end"
+        )
     tags = intervals.column(TAG).to_pylist() if TAG in intervals.column_names else [None] * len(starts)
     for tag in tags:
         if tag is not None and (not isinstance(tag, str) or re.search(r"[,\s]", tag)):
@@ -296,11 +306,14 @@ def _columns(intervals: pa.Table) -> tuple[Micros, Micros, list[str | None], pa.
 def _instants(intervals: pa.Table, name: str) -> Micros:
     column = intervals.column(name)
     if not pa.types.is_timestamp(column.type):
-        raise TypeError(f"the column {name!r} of intervals must hold timestamps; got {column.type}")
+        raise TypeError(
+            f"the column {name!r} of intervals must have timestamps; got {column.type}; cast it to timestamps"
+        )
     try:
         micros: Micros = normalize(column.cast(_INSTANT)).cast(pa.int64()).to_numpy()
     except pa.ArrowInvalid as error:
         raise ValueError(
-            f"the column {name!r} of intervals cannot be converted to times in microseconds: {error}"
+            f"the column {name!r} of intervals cannot be converted to times in microseconds: {error}; round its times "
+            "to microseconds"
         ) from None
     return micros

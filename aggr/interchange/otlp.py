@@ -183,12 +183,21 @@ def _parsed(message: bytes, row: int) -> Point:
     try:
         read = point.FromString(message)
     except undecodable as error:
-        raise ValueError(f"message {row} is not an ExponentialHistogramDataPoint: {error}") from None
+        raise ValueError(
+            f"message {row} cannot be parsed as an ExponentialHistogramDataPoint: {error}; pass points of this type, "
+            "or null for this row"
+        ) from None
     if read.scale < COARSEST:
-        raise ValueError(f"message {row} has scale {read.scale}; exponential accepts only scales from {COARSEST}")
+        raise ValueError(
+            f"message {row} has scale {read.scale}; exponential accepts only scales of at least {COARSEST}; export it "
+            "with more buckets, which gives a finer scale"
+        )
     counted = read.zero_count + sum(read.positive.bucket_counts) + sum(read.negative.bucket_counts)
     if counted != read.count or counted > MOST:
-        raise ValueError(f"message {row} counts {read.count} values, and its buckets {counted}")
+        raise ValueError(
+            f"message {row} has the count {read.count}, and its buckets contain {counted} values; the two numbers must "
+            f"be equal and at most {MOST}; correct it, or leave it out"
+        )
     summary = {name: getattr(read, name) for name in ("sum", "min", "max") if read.HasField(name)}
     return Point(read.scale, _side(read.positive), _side(read.negative), read.zero_count, **summary)
 

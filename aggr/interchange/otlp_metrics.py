@@ -167,7 +167,11 @@ def _request(body: bytes, as_json: bool) -> Any:
             return Parse(body, ExportMetricsServiceRequest(), ignore_unknown_fields=True)
         return ExportMetricsServiceRequest.FromString(body)
     except (ParseError, DecodeError, UnicodeDecodeError, RecursionError) as error:
-        raise ValueError(f"this is not an ExportMetricsServiceRequest: {' '.join(str(error).split())[:150]}") from None
+        reason = " ".join(str(error).split())[:150]
+        raise ValueError(
+            f"cannot read the body as an ExportMetricsServiceRequest: {reason}; send this message as protobuf, or as "
+            "JSON with the content type application/json"
+        ) from None
 
 
 def _check(metric: Any, kind: str, point: Any) -> None:
@@ -190,9 +194,12 @@ def _check(metric: Any, kind: str, point: Any) -> None:
             remedy = "make the exporter send deltas: OTEL_EXPORTER_OTLP_METRICS_TEMPORALITY_PREFERENCE=delta"
         raise ValueError(f"the metric {name} is cumulative, so each point would count earlier values again; {remedy}")
     if not 0 < point.time_unix_nano < 2**63:
-        raise ValueError(f"a point of the metric {name} has no time, because timeUnixNano is {point.time_unix_nano}")
+        raise ValueError(
+            f"a point of the metric {name} has no valid time, because timeUnixNano is {point.time_unix_nano}; set it "
+            "to the nanoseconds since 1970, in UTC"
+        )
     if kind != "exponential_histogram" and not point.flags & _NO_VALUE and point.WhichOneof("value") is None:
-        raise ValueError(f"a point of the metric {name} has no value: it sets neither asInt nor asDouble")
+        raise ValueError(f"a point of the metric {name} has no value; set asInt or asDouble")
 
 
 def _attributes(attributes: Any) -> dict[str, Any]:

@@ -172,11 +172,15 @@ def _parsed(message: bytes, row: int) -> Point:
     try:
         read = histogram.FromString(message)
     except DecodeError as error:
-        raise ValueError(f"message {row} is not an io.prometheus.client.Histogram: {error}") from None
+        raise ValueError(
+            f"message {row} cannot be parsed as an io.prometheus.client.Histogram: {error}; pass messages of this "
+            "type, or null for this row"
+        ) from None
     schema = read.schema
     if not _COARSEST <= schema <= _FINEST:
         raise ValueError(
-            f"message {row} has schema {schema}; exponential histograms have a schema from {_COARSEST} to {_FINEST}"
+            f"message {row} has schema {schema}; only exponential histograms, with a schema from {_COARSEST} to "
+            f"{_FINEST}, can be read; pass null for this row"
         )
     count = _read_count(read.sample_count_float or read.sample_count, row)
     zero = _read_count(read.zero_count_float or read.zero_count, row)
@@ -184,7 +188,11 @@ def _parsed(message: bytes, row: int) -> Point:
     counted = zero + sum(sum(side[1].tolist()) for side in (positive, negative)) + high + low
     nan = count - counted if np.isnan(read.sample_sum) else 0
     if nan < 0 or counted + nan != count:
-        raise ValueError(f"message {row} counts {count} values, and its sparse buckets {counted}")
+        raise ValueError(
+            f"message {row} has the count {count}, and its sparse buckets contain {counted} values; the two numbers "
+            "must be equal, except that a histogram with NaN has a sum of NaN and a greater count; correct it, or pass "
+            "null for this row"
+        )
     total = read.sample_sum if read.HasField("sample_sum") and np.isfinite(read.sample_sum) else None
     infinities = {"positive_infinity": high, "negative_infinity": low}
     return Point(schema, positive, negative, zero, nan=nan, **infinities, sum=total, index=1)
@@ -199,7 +207,10 @@ def _read(message: Any, sign: str, row: int) -> tuple[Side, int]:
     counted = np.array([_read_count(count, row) for count in counts], np.int64)
     spans = getattr(message, f"{sign}_span")
     if len(counted) != sum(span.length for span in spans) or any(span.offset < 0 for span in spans[1:]):
-        raise ValueError(f"message {row} has spans that overlap, or that are not as long as its {len(counted)} counts")
+        raise ValueError(
+            f"message {row} has spans that overlap, or whose lengths do not add up to its {len(counted)} counts; "
+            "correct it, or pass null for this row"
+        )
     starts = accumulate(span.offset for span in spans)
     before = accumulate((span.length for span in spans), initial=-1)  # the bucket with index 0 has key -1
     starts_and_lengths = zip(spans, starts, before, strict=False)

@@ -98,20 +98,23 @@ def _series(text: str, name: str) -> dict[Labels, dict[float, int]]:
         except ValueError:
             high = math.nan
         if math.isnan(high) or high in counts:
-            raise ValueError(f"{_shown(name, labels)} has le={shown(bound)}, which is not a number or occurs twice")
+            raise ValueError(
+                f"{_shown(name, labels)} has a bucket with le={shown(bound)}, which is not a number or occurs twice; "
+                "pass the text of one scrape, unchanged"
+            )
         counts[high] = sample.value
     return {labels: _weights(_shown(name, labels), counts) for labels, counts in counts_by_labels.items()}
 
 
 def _weights(series: str, counts: dict[float, float]) -> dict[float, int]:
     if math.inf not in counts:
-        raise ValueError(f'{series} has no bucket of le="+Inf"; the text may be cut off')
+        raise ValueError(f'{series} has no bucket of le="+Inf", probably because the text is cut off; scrape it again')
     before, weights = 0.0, {}
     for high, count in sorted(counts.items()):
         if not before <= count <= 2**53 or count != int(count):
             raise ValueError(
-                f"{series} counts {count:g} up to {high}, after {before:g}; counts must be whole numbers up to 2^53 "
-                "that never decrease"
+                f"{series} has the count {count:g} at le={high}, after the count {before:g}; counts must be whole "
+                "numbers up to 2^53 that never decrease; scrape it again"
             )
         weights[high], before = int(count - before), count
     return weights
@@ -129,7 +132,10 @@ def _samples(text: str, name: str) -> list[Any]:
     try:
         families = list(text_string_to_metric_families(text))
     except (ValueError, IndexError, KeyError) as error:
-        raise ValueError(f"the text is not a scrape in Prometheus' text format: {shown(str(error))}") from None
+        raise ValueError(
+            f"the text is not in Prometheus' text format: {shown(str(error))}; pass the body that the target's "
+            "/metrics returns"
+        ) from None
     histograms = {family.name: family.samples for family in families if family.type == "histogram"}
     if name not in histograms:
         names = ", ".join(sorted(histograms)) or "none"

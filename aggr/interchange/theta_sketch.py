@@ -118,7 +118,7 @@ def from_theta_sketch(sketches: pa.Array, function: ApproxCountDistinct) -> pa.S
     read = _read(sketches.drop_null(), rows)
     trimmed = LeastHashes(function.k).merge(read.to_arrow(), Groups.each(len(rows)))
     lost = Sketches.from_arrow(trimmed).retained < np.minimum(read.retained, function.k)
-    _refuse(rows, lost, "a damaged sketch: its hashes are not distinct, or not below its theta")
+    _refuse(rows, lost, "a damaged sketch: its hashes are not distinct, or not below its theta; serialize it again")
     return with_nulls(function.own_state.pack({"sketch": trimmed}, len(rows)), valid)
 
 
@@ -126,14 +126,26 @@ def _read(column: pa.BinaryArray, rows: Ids) -> Sketches:
     """Decode compact sketches with any number of hashes. Errors name a sketch by its number in ``rows``."""
     data, places = of_arrow(column)
     starts, sizes = places[:-1], np.diff(places)
-    _refuse(rows, sizes < _LONG, "not a compact Theta sketch: it has less than 8 bytes")
+    _refuse(
+        rows,
+        sizes < _LONG,
+        "not a compact Theta sketch, because it has less than 8 bytes; call compact() on it, and serialize it",
+    )
     longs, version, family, bits, width, flags = (_numbers(data, starts + at, 1) for at in range(6))
     longs &= _LONGS
     full, packed = flags & _EMPTY == 0, version == _PACKED
     _refuse(rows, family != _COMPACT, "not a compact Theta sketch; call compact() on it before it is serialized")
-    _refuse(rows, ~packed & (version != _PLAIN), "not in version 3 or 4 of the format, which are the supported ones")
+    _refuse(
+        rows,
+        ~packed & (version != _PLAIN),
+        "not in version 3 or 4 of the format, which are the supported ones; serialize it with a newer DataSketches",
+    )
     _refuse(rows, flags & _BIG_ENDIAN != 0, "in big-endian order; write it in little-endian order")
-    _refuse(rows, full & (_numbers(data, starts + 6, 2) != _SEED_HASH), "hashed with a seed other than 9001")
+    _refuse(
+        rows,
+        full & (_numbers(data, starts + 6, 2) != _SEED_HASH),
+        "hashed with a seed other than 9001; create it with the default seed",
+    )
     shortest = 1 + ~packed  # the number of longs in a preamble without theta: 2, or 1 in version 4
     counts = np.where(
         longs < shortest, 1, _numbers(data, starts + np.where(packed, longs, 1) * _LONG, np.where(packed, width, 4))
@@ -144,7 +156,9 @@ def _read(column: pa.BinaryArray, rows: Ids) -> Sketches:
     bits = np.where(packed, bits, 8 * _LONG)
     impossible = (longs < 1) | (longs > shortest + 1) | packed & (width > 4) | (bits < 1) & (counts > 0) | (thetas < 1)
     wrong = impossible | (head + (counts * bits + 7) // 8 != sizes)
-    _refuse(rows, full & wrong, "a damaged sketch: its bytes are cut off, or followed by other bytes")
+    _refuse(
+        rows, full & wrong, "a damaged sketch: its bytes are cut off, or followed by other bytes; serialize it again"
+    )
     hash_places = np.append(0, np.cumsum(counts))
     hashes = _hashes(data, starts + head, hash_places, bits, packed)
     return Sketches(thetas, hashes, hash_places)

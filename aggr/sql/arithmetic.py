@@ -74,7 +74,7 @@ def _step(operator: str, a: pa.DataType, b: pa.DataType) -> Kernel:
         return _step_of_times(operator, a, b)
     for kind in (a, b):
         if not is_number(kind):
-            raise ValueError(f"{operator} needs numbers; got {named_type(kind)}; CAST it")
+            raise ValueError(f"{operator} needs numbers; got {named_type(kind)}; CAST it to a number, such as DOUBLE")
     if operator == "/":
         return _through(_divide, a, b, pa.float64())
     floating = pa.types.is_floating(a) or pa.types.is_floating(b)
@@ -119,7 +119,9 @@ def _not_zero(value: Value, kind: pa.DataType) -> Value:
 def _remainder(kind: pa.DataType) -> Kernel:
     """Return the kernel for remainders of the type ``kind``. A remainder has the sign of the dividend."""
     if not hasattr(pc, "remainder"):
-        raise ValueError("% needs a newer pyarrow, with pyarrow.compute.remainder; upgrade pyarrow")
+        raise ValueError(
+            f"% needs a pyarrow with the function pyarrow.compute.remainder; this is {pa.__version__}: upgrade pyarrow"
+        )
     # divisors are replaced by their magnitudes, because the smallest int64 divided by -1 would overflow
     whole_numbers = kind == pa.int64()
 

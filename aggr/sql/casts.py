@@ -48,7 +48,8 @@ def _type(compiler: Compiler, node: exp.Expr, name: str) -> pa.DataType:
         precision, scale = [*digits, 0][:2] if digits else (10, 0)
         if len(digits) > 2 or not 0 < precision <= 38 or not 0 <= scale <= precision:
             raise ValueError(
-                "a decimal has 1 to 38 digits, and at most as many after the point; write a type such as DECIMAL(18, 3)"
+                "a decimal has 1 to 38 digits, and at most as many after the point; got "
+                f"DECIMAL({', '.join(map(str, digits))}); write a type such as DECIMAL(18, 3)"
             )
         return pa.decimal128(precision, scale)
     if word not in TYPES or digits:
@@ -85,7 +86,10 @@ def cast(term: Term, kind: pa.DataType, attempt: bool = False) -> Term:
             "floor or round"
         )
     if to_text and not (pa.types.is_integer(old) or pa.types.is_boolean(old) or pa.types.is_date32(old)):
-        raise ValueError(f"a CAST from {old} to text is not supported, because engines write such values differently")
+        raise ValueError(
+            f"a CAST from {old} to text is not supported, because engines write such values differently; CAST only "
+            "whole numbers, booleans and dates to text"
+        )
     if pa.types.is_boolean(kind) or (pa.types.is_boolean(old) and not to_text):
         raise ValueError(f"a CAST from {old} to {kind} is not supported; write a comparison, or IF(x, 1, 0)")
     if pa.types.is_date32(kind):
@@ -94,9 +98,12 @@ def cast(term: Term, kind: pa.DataType, attempt: bool = False) -> Term:
         nanoseconds = pa.types.is_timestamp(old) and old.unit == "ns"
         return coerce(term, pa.timestamp("ns", kind.tz) if nanoseconds else kind)
     if pa.types.is_timestamp(kind):
-        raise ValueError(f"a CAST from {old} to a time is not supported")
+        raise ValueError(f"a CAST from {old} to a time is not supported; CAST a constant text, a date or another time")
     if not to_text and not (is_number(old) and is_number(kind)):
-        raise ValueError(f"a CAST from {old} to {kind} is not supported")
+        raise ValueError(
+            f"a CAST from {old} to {kind} is not supported; CAST only numbers and text to a number, and use epoch for "
+            "times"
+        )
     return _rounded(term, kind) if pa.types.is_decimal(kind) else coerce(term, kind)
 
 

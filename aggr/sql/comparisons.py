@@ -37,7 +37,7 @@ def compare(operator: str, a: Term, b: Term) -> Term:
     if a.always_null or b.always_null:
         return null(BOOL)
     if pa.types.is_nested(kind):
-        raise ValueError(f"values of type {kind} cannot be compared")
+        raise ValueError(f"values of type {kind} cannot be compared; compare their fields or elements instead")
     if a.literal is not None and b.literal is None:
         a, b, operator = b, a, _MIRRORED[operator]
     if a.literal is None and b.literal is not None:
@@ -104,7 +104,9 @@ def is_(term: Term, operand: exp.Expr) -> Term:
     if isinstance(operand, exp.Null):
         return apply(pc.is_null, term, kind=BOOL)
     if not isinstance(operand, exp.Boolean):
-        raise ValueError("IS must be followed by NULL, TRUE, FALSE or DISTINCT FROM")
+        raise ValueError(
+            f"IS must be followed by NULL, TRUE, FALSE or DISTINCT FROM; got {operand.sql(dialect='spark')}"
+        )
     term = as_boolean(term)
     return apply(false_if_null, term if operand.this else apply(pc.invert, term), kind=BOOL)
 

@@ -207,7 +207,10 @@ def _compiled(text: str, schema: pa.Schema, what: str, timezone: str, use: Use) 
     except (pa.ArrowException, ValueError, OverflowError, TypeError) as error:
         raise ValueError(f"cannot compute the {what} {shortened(text)!r}: {_reason(error)}") from None
     except RecursionError:
-        raise ValueError(f"the {what} {shortened(text)!r} is nested too deeply") from None
+        raise ValueError(
+            f"the {what} {shortened(text)!r} is nested too deeply; leave out parentheses that are not needed, and "
+            "write a choice of values as IN (…)"
+        ) from None
 
 
 def _values(term: Term, text: str, table: pa.Table | pa.RecordBatch, what: str) -> pa.Array:
@@ -225,5 +228,5 @@ def _reason(error: Exception) -> str:
     if not isinstance(error, pa.ArrowException):
         return message
     if "overflow" in message or "too large" in message or "precision" in message or "not in range" in message:
-        return "an intermediate result is too large for its type"
+        return "an intermediate result is too large for its type; CAST an operand to DOUBLE"
     return message

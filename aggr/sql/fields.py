@@ -99,7 +99,10 @@ def field_of(term: Term, path: str, timezone: str = UTC) -> Term:
     elif is_list(kind) and pa.types.is_struct(kind.value_type):
         return _field_of_elements(term, path, timezone)
     else:
-        raise ValueError(f"{shown(path)} is not a field: a value of type {kind} has no fields")
+        raise ValueError(
+            f"{shown(path)} cannot be a field, because a value of type {kind} has no fields; leave out this part of "
+            "the name"
+        )
     plain = in_zone(normalized_type(inner), timezone)
 
     def kernel(value: Value) -> Value:
@@ -155,4 +158,6 @@ def _typed_key(key_type: pa.DataType, key: str) -> pa.Scalar:
     try:
         return pa.scalar(key).cast(key_type)
     except pa.ArrowException:
-        raise ValueError(f"{shown(key)} cannot be a key of this map, whose keys have the type {key_type}") from None
+        raise ValueError(
+            f"{shown(key)} cannot be a key of this map, whose keys have the type {key_type}; write a key of this type"
+        ) from None

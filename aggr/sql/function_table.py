@@ -173,7 +173,7 @@ def require_number(term: Term, what: str) -> Term:
     if term.null:
         return null(pa.float64())
     if not is_number(term.type):
-        raise ValueError(f"{what} needs numbers; got {named_type(term.type)}")
+        raise ValueError(f"{what} needs numbers; got {named_type(term.type)}; CAST it to a number, such as DOUBLE")
     return term
 
 
@@ -182,7 +182,9 @@ def as_boolean(term: Term, what: str = "") -> Term:
     if term.null:
         return null(BOOL)
     if not pa.types.is_boolean(term.type):
-        raise ValueError(f"AND, OR, NOT and CASE need conditions; got a value of type {term.type}")
+        raise ValueError(
+            f"AND, OR, NOT and CASE need conditions; got a value of type {term.type}; write a comparison, such as x > 0"
+        )
     return term
 
 
@@ -195,7 +197,7 @@ def written_text(compiler: Compiler, node: exp.Expr, what: str) -> str | None:
     if term.null:
         return None
     if term.literal is None or not pa.types.is_string(term.type):
-        raise ValueError(f"{what} must be a constant, written as text in quotes")
+        raise ValueError(f"{what} must be a constant, written as text in quotes; got {_shown(node)}")
     value: str | None = term.literal.as_py()
     return value
 
@@ -214,7 +216,7 @@ def whole_number(what: str) -> Argument:
     def take(compiler: Compiler, node: exp.Expr, name: str) -> int:
         term = compiler.term(node.args[name])
         if term.always_null or term.literal is None or not pa.types.is_integer(term.type):
-            raise ValueError(f"{what} must be a constant, written as a whole number")
+            raise ValueError(f"{what} must be a constant, written as a whole number; got {_shown(node.args[name])}")
         return int(term.literal.as_py())
 
     return Argument(take)
@@ -259,12 +261,12 @@ def unread(tree: exp.Expr, what: str) -> str | None:
             return f"{what} cannot use {_shown(node)}; it supports {_SUPPORTED}"
         for name, value in node.args.items():
             if name not in rule.arguments and not _nothing(value):
-                return f"{what} cannot use {_shown(node)}: its argument {name!r} is not supported"
+                return f"{what} cannot use {_shown(node)}: its argument {name!r} is not supported; leave it out"
         if isinstance(node, exp.In) and not node.expressions:
             return "IN needs a list of values in parentheses, such as status IN (200, 404)"
         for name, argument in rule.arguments.items():
             if argument.default is _REQUIRED and node.args.get(name) is None:
-                return f"{what} cannot use {_shown(node)}: an argument is missing"
+                return f"{what} cannot use {_shown(node)}: an argument is missing; add it"
         if isinstance(node, _COMPARING) and _unclear(node):
             return (
                 f"{_shown(node)} is ambiguous, because engines group it differently; put parentheses around the part "

@@ -78,7 +78,7 @@ def text_as(text: str, kind: pa.DataType) -> pa.Scalar:
             raise ValueError(f"the text {text!r} is not a time of day; write '12:30:00'") from None
     raise ValueError(
         f"the text {text!r} cannot be compared with a column of {kind}, because it cannot be read as a value of this "
-        "type"
+        "type; write a value of this type"
     )
 
 

@@ -121,20 +121,24 @@ def parsed(text: str, what: str = CONDITION) -> exp.Expr:
 def _parsed(text: str, what: str) -> exp.Expr:
     excerpt = shortened(text)
     if len(text) > _MOST_CHARACTERS:
-        raise ValueError(f"{_A[what]} has at most {_MOST_CHARACTERS:,} characters; {excerpt!r} has {len(text):,}")
+        raise ValueError(
+            f"{_A[what]} must have at most {_MOST_CHARACTERS:,} characters; {excerpt!r} has {len(text):,}; shorten it"
+        )
     if not is_unicode(text):
         raise ValueError(f"{_A[what]} must be valid Unicode text, without lone surrogates; got {excerpt!r}")
     try:
         tree = _tree(text)
         problem = unread(tree, _A[what])
     except errors.TokenError:
-        raise ValueError(f"cannot read the {what} {excerpt!r} as SQL: a quote or a comment is not closed") from None
+        raise ValueError(
+            f"cannot read the {what} {excerpt!r} as SQL: a quote or a comment is not closed; close it"
+        ) from None
     except errors.ParseError as error:
         near = next((str(e.get("highlight") or "").strip() for e in error.errors), "")
         place = f"the error is at {shown(near[:40])}" if near else "it ends before the expression is complete"
         raise ValueError(f"cannot read the {what} {excerpt!r} as SQL: {place}") from None
     except (errors.SqlglotError, TypeError, AttributeError, KeyError, IndexError):
-        raise ValueError(f"cannot read the {what} {excerpt!r} as SQL") from None
+        raise ValueError(f"cannot read the {what} {excerpt!r} as SQL; write {_A[what]} such as {_SAY[what]}") from None
     except ValueError as error:
         raise ValueError(f"cannot read the {what} {excerpt!r}: {error}") from None
     except RecursionError:

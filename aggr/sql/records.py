@@ -51,7 +51,10 @@ def _entry_or_parts(compiler: Compiler, node: exp.Expr, name: str) -> tuple[Term
     if entry is not None:
         return column(entry, compiler.schema.field(entry).type), None, None
     if len(node.expressions) != 1:
-        raise ValueError("a record needs exactly one key in brackets, such as fields[class]")
+        raise ValueError(
+            f"a map or a list of records needs exactly one key in brackets, such as fields['class']; got "
+            f"{shown(node.sql(dialect='spark'))}"
+        )
     return None, compiler.term(node.this), compiler.term(node.expressions[0])
 
 
@@ -75,7 +78,7 @@ def _key_as(key: Term, key_type: pa.DataType) -> Term:
     if key.null:
         return null(key_type)
     if pa.types.is_string(key.type) != pa.types.is_string(key_type):
-        raise ValueError(f"the record has keys of type {key_type}; got a key of type {key.type}; CAST it")
+        raise ValueError(f"the keys have the type {key_type}; got a key of type {key.type}; CAST the key to this type")
     return coerce(key, key_type)
 
 

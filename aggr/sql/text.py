@@ -12,6 +12,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 from sqlglot import expressions as exp
 
+from aggr.arguments import shown
 from aggr.sql.function_table import (
     RAW,
     SKIP,
@@ -56,7 +57,8 @@ for _kind, _names, _kernel in (
 def _escape(compiler: Compiler, node: exp.Expr, name: str) -> str:
     escape = written_text(compiler, node.args[name], "ESCAPE")
     if escape is None or len(escape) != 1:
-        raise ValueError("ESCAPE needs exactly one character, such as LIKE '10!%' ESCAPE '!'")
+        received = "NULL" if escape is None else shown(escape)
+        raise ValueError(f"ESCAPE needs exactly one character, such as LIKE '10!%' ESCAPE '!'; got {received}")
     return escape
 
 
@@ -128,7 +130,7 @@ def _regular_expression(compiler: Compiler, node: exp.Expr, name: str) -> str | 
     except pa.ArrowException:
         raise ValueError(
             f"the regular expression {regex!r} is not valid in RE2, which does not support look-arounds, "
-            "back-references and possessive quantifiers"
+            "back-references and possessive quantifiers; write it without them"
         ) from None
     return regex
 
@@ -159,7 +161,10 @@ def regexp_replace(text: Value, regex: str, replacement: str) -> Value:
     try:
         return pc.replace_substring_regex(text, regex, put)
     except pa.ArrowException:
-        raise ValueError(f"{replacement!r} names a group that the regular expression {regex!r} does not have") from None
+        raise ValueError(
+            f"the replacement {replacement!r} uses a group that the regular expression {regex!r} does not have; put "
+            "parentheses around this group"
+        ) from None
 
 
 def _of_re2(replacement: str) -> str:

@@ -182,7 +182,8 @@ def _unit_numbers(value: Value, unit: str) -> Value:
 def interval(count: exp.Expr, unit: exp.Expr) -> Term:
     """Return the term for an interval in a unit of fixed length, such as ``INTERVAL '1' DAY``."""
     if not isinstance(count, exp.Literal):
-        raise ValueError("an interval must be written in the form INTERVAL '1' DAY")
+        received = count.sql(dialect="spark")
+        raise ValueError(f"the length of an interval must be a constant, as in INTERVAL '1' DAY; got {received}")
     name = unit.name.upper().removesuffix("S")
     if name not in _SECONDS:
         raise ValueError(f"the unit of an interval must be one of {', '.join(_SECONDS)}; got {unit.name}")

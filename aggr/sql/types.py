@@ -146,7 +146,7 @@ def _common_number(kinds: Sequence[pa.DataType]) -> pa.DataType:
         if precision > 76:
             raise ValueError(
                 f"{named_type(kinds[0])} and {named_type(kinds[1])} cannot have a common type, because it would need "
-                "more than 76 digits"
+                "more than 76 digits; CAST one of them to DOUBLE"
             )
         return pa.decimal128(precision, scale) if precision <= 38 else pa.decimal256(precision, scale)
     return pa.int64()

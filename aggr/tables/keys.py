@@ -386,8 +386,9 @@ def _check_reads(name: str, text: str, names: Collection[str]) -> None:
     if text in names or _is_column(name, text, names) or sql.columns_of(text, "expression"):
         return
     quoted_name = _QUOTED_NAME.fullmatch(text.strip())
-    hint = f"; quotes enclose text, as in Spark: write `{quoted_name[2]}` for the column" if quoted_name else ""
-    raise ValueError(f"the key {shown(name)} is the constant {shown(text)}, but a key must use a column{hint}")
+    hint = f"quotes enclose text, as in Spark: write `{quoted_name[2]}` for the column" if quoted_name else ""
+    hint = hint or "name a column, or leave out the key"
+    raise ValueError(f"the key {shown(name)} is the constant {shown(text)}, but a key must use a column; {hint}")
 
 
 def _plain_lists(column: pa.Array | pa.ChunkedArray) -> pa.Array:

@@ -203,7 +203,10 @@ def joined_batches(batches: list[pa.RecordBatch]) -> pa.Table:
     table = pa.Table.from_batches(batches)
     rows = sum(batch.num_rows for batch in batches)
     if table.num_rows != rows:
-        raise ValueError(f"batches of {rows:,} rows became a table of {table.num_rows:,}")
+        raise ValueError(
+            f"batches of {rows:,} rows became a table of {table.num_rows:,} rows, because they have no columns; add a "
+            "column"
+        )
     if len(batches) == 1:
         return table
     try:

@@ -72,8 +72,13 @@ def runs_of(first: Places, last: Places, rows: int) -> Runs:
         raise ValueError(f"every range needs a first and a last row; got {len(first)} first and {len(last)} last rows")
     if not len(first):
         return Runs(0, 0, groups=Groups.of([], 0), first=first, last=last)
-    if (last < first).any() or (np.diff(first) < 0).any() or (np.diff(last) < 0).any():
-        raise ValueError("ranges must be in order: neither the first rows nor the last rows may decrease")
+    wrong = (last < first) | np.append(False, (np.diff(first) < 0) | (np.diff(last) < 0))
+    if wrong.any():
+        at = int(np.argmax(wrong))
+        raise ValueError(
+            f"ranges must be in order, and none may end before it begins; got the range {at} from {first[at]} to "
+            f"{last[at]}; sort the ranges, and exchange such ends"
+        )
     if first[0] < 0 or last[-1] > rows:
         raise ValueError(f"ranges must lie within the {rows} rows; got {first[0]} to {last[-1]}")
     cuts = np.union1d(first, last)

@@ -199,4 +199,4 @@ def refuses(call: Callable[[], Any], what: str) -> None:
         call()
     except ValueError:
         return
-    raise LawBroken(f"{what} were merged instead of refused")
+    raise LawBroken(f"{what} were accepted, and must raise ValueError")

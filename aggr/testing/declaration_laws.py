@@ -31,7 +31,7 @@ def refusal(case: Case) -> None:
         spoilt = pa.repeat(pa.scalar(other, dtype), n)
         fields = {f.name: states.field(f.name) for f in states.type} | {name: spoilt}
         spoilt = pa.StructArray.from_arrays(list(fields.values()), names=list(fields))
-        refuses(partial(case.merge, spoilt), f"states of another {name}")
+        refuses(partial(case.merge, spoilt), f"states with another value of {name}")
     named = {f.name: states.field(f.name) for f in states.type} | {FUNCTION: pa.array(["another"] * n, pa.string())}
     if n:
         other = pa.StructArray.from_arrays(list(named.values()), names=list(named))
@@ -85,7 +85,7 @@ def copies(case: Case) -> None:
         if is_importable(function):
             duplicates.append(("pickle", pickle.loads(pickle.dumps(function))))
         for way, other in duplicates:
-            holds(other == function, f"a copy by {way} of {function!r} is {other!r}")
+            holds(other == function, f"a copy by {way} of {function!r} is {other!r}, which is not equal to it")
 
 
 def weights(case: Case) -> None:
@@ -112,8 +112,8 @@ def subtraction(case: Case) -> None:
     n, parts = case.groups.n, case.parts(2)
     first_states, second_states, merged = parts.slice(0, n), parts.slice(n), case.merge(parts)
     zero = case.function.zero(n, case.values.type)
-    same(case.function.subtract(merged, zero), merged, "nothing taken out")
-    same(case.function.subtract(merged, merged), zero, "everything taken out")
+    same(case.function.subtract(merged, zero), merged, "after subtracting states of no rows")
+    same(case.function.subtract(merged, merged), zero, "after subtracting all rows")
     for group in range(n):  # one group at a time, because only some of the groups may raise `CannotSubtract`
         row = slice(group, group + 1)
         with suppress(CannotSubtract):

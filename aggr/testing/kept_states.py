@@ -44,7 +44,10 @@ def keep_states(function: Function, path: str | Path, input_type: pa.DataType | 
     drawn = (draw_accepted(function, kind, _ROWS, seed=7) for kind in types)
     values = next((rows for rows in drawn if rows is not None), None)
     if values is None:
-        raise ValueError(f"{function.name} accepts none of the tested types, or rejects all values")
+        raise ValueError(
+            f"{function.name} accepts none of the types {', '.join(map(str, types))}, or rejects all tested values of "
+            "them; pass input_type, another type"
+        )
     ids = pa.array([row if row < 30 else 30 + row % 5 for row in range(_ROWS)])
     states = function.reduce(values, Groups.of(ids.to_pylist(), _GROUPS))
     padded = {"states": states, "results": function.finish(states)}
@@ -85,7 +88,9 @@ def check_kept_states(function: Function, path: str | Path) -> None:
     version = old_states.field(VERSION)[0].as_py()
     try:
         if version not in function.own_state.versions:
-            refuses(partial(function.finish, old_states), f"kept states of version {version}, which it does not read,")
+            refuses(
+                partial(function.finish, old_states), f"kept states of version {version}, which is not in its versions,"
+            )
             return
         same(function.finish(old_states), results, f"the result of a kept state of version {version}")
         if version == function.own_state.version:

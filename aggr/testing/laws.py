@@ -146,7 +146,10 @@ def check(
     else:
         _check_all(trial, rounds)
     if has_exact(function) and not trial.compared[0]:
-        raise ValueError(f"{function.name}.exact(rows) raises an error for all tested rows")
+        raise ValueError(
+            f"{function.name}.exact(rows) raises an error for all tested rows; correct exact, or pass source, a "
+            "function of (size, seed) that returns rows that exact accepts"
+        )
 
 
 def _check_all(trial: _Trial, rounds: int) -> None:
@@ -156,7 +159,9 @@ def _check_all(trial: _Trial, rounds: int) -> None:
     if trial.source is not None:
         types = [trial.source(0, trial.seed).type]
     if not types:
-        raise ValueError(f"{trial.function.name} accepts none of the tested types; pass input_type")
+        raise ValueError(
+            f"{trial.function.name} accepts none of the tested types; pass input_type, the Arrow type of its input"
+        )
     accepted = [kind for kind in types if _check_type(trial, kind, max(5, rounds // len(types)))]
     if not accepted:
         raise ValueError(

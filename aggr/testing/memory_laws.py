@@ -44,18 +44,27 @@ def _check_untouched(case: Case, shared: Values) -> None:
         if is_write_into_shared(error):
             raise LawBroken(WRITES) from error
         raise
-    holds(np.array_equal(shared.groups.ids, ids), "reduce changed the group ids, which other measures also read")
+    holds(
+        np.array_equal(shared.groups.ids, ids),
+        "reduce changed the group ids, which other measures also read; copy them first",
+    )
     holds(
         np.array_equal(shared.groups.counts(), counts),
-        "reduce changed the rows per group, which other measures also read",
+        "reduce changed the rows per group, which other measures also read; copy them first",
     )
-    holds(digest(shared.array) == before, "reduce changed the values of the column, which other measures also read")
+    holds(
+        digest(shared.array) == before,
+        "reduce changed the values of the column, which other measures also read; copy them first",
+    )
     if weights is not None and shared.weights is not None:
-        holds(np.array_equal(shared.weights, weights), "reduce changed the weights, which other measures also read")
+        holds(
+            np.array_equal(shared.weights, weights),
+            "reduce changed the weights, which other measures also read; copy them first",
+        )
     if doubles is not None:
         holds(
             np.array_equal(_doubles(shared), doubles, equal_nan=True),
-            "reduce changed the converted values of the column, which other measures also read",
+            "reduce changed the converted values of the column, which other measures also read; copy them first",
         )
 
 

@@ -40,9 +40,17 @@ def no_groups(case: Case) -> None:
         merged = case.function.merge(states, groups)
         results = case.function.finish(states)
     except (ValueError, IndexError, TypeError, ArithmeticError) as error:
-        raise LawBroken(f"no rows in no groups raise {type(error).__name__}: {error}") from error
-    holds(len(states) == len(merged) == len(results) == 0, "no groups have states or results")
-    holds(states.type == merged.type == case.states.type, f"no states have the type {states.type}")
+        raise LawBroken(
+            f"no rows in no groups raise {type(error).__name__}, and must give empty columns: {error}"
+        ) from error
+    holds(
+        len(states) == len(merged) == len(results) == 0,
+        "reduce, merge or finish returns rows for no groups; they must return empty columns",
+    )
+    holds(
+        states.type == merged.type == case.states.type,
+        f"the states of no rows have the type {states.type}, and must have the type {case.states.type}",
+    )
 
 
 def any_order(case: Case) -> None:
@@ -76,7 +84,10 @@ def null_is_identity(case: Case) -> None:
     states = case.states
     for none in (pa.nulls(len(states), states.type), pa.array([None] * len(states), states.type)):
         same(case.merge(pa.concat_arrays([states, none])), states)
-        holds(case.function.finish(none).null_count == len(none), "a null state has a result")
+        holds(
+            case.function.finish(none).null_count == len(none),
+            "finish returns a result for a null state, and must return null",
+        )
 
 
 def isolation(case: Case) -> None:
@@ -94,9 +105,15 @@ def purity(case: Case) -> None:
     before = digest(states)
     results = digest(case.function.finish(states))
     case.merge(states)
-    holds(digest(case.function.finish(states)) == results, "finishing twice gives two results")
-    holds(digest(states) == before, "a state changed while it was read or merged")
-    holds(digest(case.values) == values, "the input changed while it was reduced")
+    holds(digest(case.function.finish(states)) == results, "finish returns two different results for the same states")
+    holds(
+        digest(states) == before,
+        "a state changed while it was read or merged; finish and merge must not write into their arguments",
+    )
+    holds(
+        digest(case.values) == values,
+        "the input changed while it was reduced; reduce must not write into its arguments",
+    )
 
 
 def exact_type(case: Case) -> None:
@@ -109,10 +126,10 @@ def exact_type(case: Case) -> None:
         ("merged state", case.merge(states).type, dtype),
         ("result", results.type, case.function.result_type(dtype)),
     ):
-        holds(actual == announced, f"a {what} has type {actual}, announced as {announced}")
+        holds(actual == announced, f"a {what} has type {actual}, and its declared type is {announced}")
     holds(
         len(states) == len(results) == case.groups.n,
-        "the numbers of states and results must equal the number of groups",
+        f"{len(states)} states and {len(results)} results for {case.groups.n} groups; their numbers must be equal",
     )
 
 

@@ -88,7 +88,7 @@ def test_what_cannot_nest_is_refused():
     for nested in (["1m", "10s"], ["10s", "15s"], ["1m", "1m"], "0s", "1mo", 5, [60]):
         with pytest.raises(ValueError, match="nested"):
             aggr.collect("v", nested=nested)
-    with pytest.raises(TypeError, match="needs a column of event times"):
+    with pytest.raises(TypeError, match="needs timestamps as event times; the column by has the type"):
         aggr.Collect(nested="1m").reduce([pa.array([1]), pa.array([1])], Groups.single(1))
 
 
@@ -114,12 +114,12 @@ def test_zeros_are_one_value_and_so_are_nan():
 @pytest.mark.parametrize(
     ("function", "message"),
     [
-        (aggr.Collect(3), r"at most max=3 values a group; one group has 4; raise max, or keep='earliest'"),
+        (aggr.Collect(3), r"at most max=3 values a group; one group has 4; raise max, use keep='earliest'"),
         (aggr.CollectSet(3), r"distinct values holds at most max=3 values a group; one group has 4; raise max"),
         (aggr.CountDistinct(3), r"distinct values holds at most max=3 values a group; one group has 4; raise max"),
         (
             aggr.ValueCounts(3),
-            r"the map holds at most .*; raise max, or count the most frequent values by frequent, or use",
+            r"the map holds at most .*; raise max, count the most frequent values by frequent, or use",
         ),
     ],
 )

@@ -168,7 +168,10 @@ STATES = aggr.DecayedSum("1s").reduce([pa.array([1.0, 2.0]), TIMES], Groups.sing
         (lambda first, last: {"newest": dt.datetime(1975, 1, 1)}, "does not lie in its last span"),
         (lambda first, last: {"newest": None}, "contradict each other"),
         (lambda first, last: {"spans": [last, first]}, "not in ascending order"),
-        (lambda first, last: {"spans": [first | {"span": last["span"] - 4}, last]}, "are 4 or more apart"),
+        (
+            lambda first, last: {"spans": [first | {"span": last["span"] - 4}, last]},
+            "whose numbers differ by 4 or more",
+        ),
         (lambda first, last: {"spans": [first | {"weights": {"exponent": 0, "limbs": []}}, last]}, "is not above 0"),
         (lambda first, last: {"spans": [first | {"special": 9}, last]}, "flags of special values outside the range"),
     ],

@@ -100,7 +100,7 @@ def test_windows_in_order_read_fields():
     ("text", "message"),
     [
         ("http.statis", "there is no field 'statis'; did you mean 'status'"),
-        ("ts.a", "'a' is not a field: a value of type int64 has no fields"),
+        ("ts.a", "'a' cannot be a field, because a value of type int64 has no fields"),
         ("htp.status", "no column 'htp.status'"),
     ],
 )

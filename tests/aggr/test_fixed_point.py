@@ -70,7 +70,7 @@ def test_many_rows_carry():
 
 def test_few_rows_and_lengths():
     assert sum_near(Numbers(np.ones(31), Groups.of([0, 1] * 15 + [0], 2)), squares=False) is None
-    with pytest.raises(ValueError, match="3 values for 40 group ids"):
+    with pytest.raises(ValueError, match="got 3 values and 40 group ids"):
         Numbers(np.ones(3), Groups.single(40))
 
 

@@ -193,11 +193,11 @@ def intervals(**changes):
 
 BAD_TABLES = {
     "no start": (intervals().drop_columns(["start"]), "there is no 'start'"),
-    "a null": (intervals(end=pa.nulls(1, pa.timestamp("us"))), "'end' of intervals must not be null"),
-    "numbers": (intervals(start=pa.array([1])), "'start' of intervals must hold timestamps; got int64"),
+    "a null": (intervals(end=pa.nulls(1, pa.timestamp("us"))), "'end' of intervals must not have nulls; got 1"),
+    "numbers": (intervals(start=pa.array([1])), "'start' of intervals must have timestamps; got int64; cast it"),
     "an end before": (
         intervals(end=pa.array([0], pa.timestamp("us"))),
-        "row 0 ends before it starts; exchange start and end",
+        "row 0 ends before it starts: its start is 1000000, and its end 0, in microseconds since 1970; exchange",
     ),
     "a comma in a tag": (intervals(tag=["a,b"]), "a tag must be text without commas"),
     "a tag of a number": (intervals(tag=[5]), "a tag must be text"),

@@ -336,7 +336,10 @@ REFUSED = {
     "no zlib": (base64.b64encode(struct.pack(">II", 0x1C849314, 4) + b"abcd").decode(), "damaged.*header"),
     "wrong length": (text_with(outer=(0x1C849314, 7)), r"damaged.*announces 7 compressed bytes, and there are 30"),
     "cut": (base64.b64encode(struct.pack(">II", 0x1C849314, 20) + base64.b64decode(GOOD)[8:28]).decode(), "damaged"),
-    "short header": (base64.b64encode(struct.pack(">II", 0x1C849313, 0)).decode(), "damaged.*header has 8"),
+    "short header": (
+        base64.b64encode(struct.pack(">II", 0x1C849313, 0)).decode(),
+        "damaged.*it has 8 bytes, and its header alone needs",
+    ),
     "payload length": (text_with({"length": 5}), "damaged.*5 bytes of counts"),
     "negative highest": (text_with({"high": -1}), "damaged.*up to -1"),
     "digits": (text_with({"digits": 2}), "2 significant digits.*digits=3"),
@@ -603,13 +606,13 @@ def test_dds_refuses_other_states_and_columns():
         to_dds_proto(states, Dds())
     with pytest.raises(TypeError, match="binary; got int64"):
         from_dds_proto(pa.array([1]), Dds())
-    with pytest.raises(ValueError, match="2 sums for 1 messages"):
+    with pytest.raises(ValueError, match="sums must have one value for each message; got 2 and 1 messages"):
         from_dds_proto(messages, Dds(), pa.array([1.0, 2.0]))
     with pytest.raises(TypeError, match="sums must be integers or floats, or exact sums; got string"):
         from_dds_proto(messages, Dds(), pa.array(["1"]))
     with pytest.raises(ValueError, match=r"sums must be finite.*got nan in row 0"):
         from_dds_proto(messages, Dds(), pa.array([math.nan]))
-    with pytest.raises(ValueError, match="message 0: its min is above its max; a message must have min <= max"):
+    with pytest.raises(ValueError, match=r"message 0 has the min 3\.0, which is above its max, 2\.0; correct them"):
         from_dds_proto(messages, Dds(), mins=pa.array([3.0]), maxs=pa.array([2.0]))
 
 
@@ -630,5 +633,5 @@ def test_dds_refuses_what_the_message_cannot_hold():
 
     with pytest.raises(ValueError, match=r"up to 2.53; got the count 9007199254740993"):
         to_dds_proto(state([1], [2**53 + 1]), Dds())
-    with pytest.raises(ValueError, match="from -100000000 to 100000000 are too far apart"):
+    with pytest.raises(ValueError, match="this state has buckets from -100000000 to 100000000; use a coarser"):
         to_dds_proto(state([-(10**8), 10**8], [1, 1], 1e-6), Dds(relative_accuracy=1e-6))

@@ -207,9 +207,9 @@ def test_a_registered_function_is_found_everywhere():
 
 
 def test_groups_are_checked():
-    with pytest.raises(ValueError, match=r"must lie in \[0, 2\); got 0 … 5"):
+    with pytest.raises(ValueError, match="below the number of groups, 2; got ids from 0 to 5"):
         Groups.of([0, 5], 2)
-    with pytest.raises(ValueError, match="2 values for 1 group ids"):
+    with pytest.raises(ValueError, match="got 2 values and 1 group ids"):
         aggr.Count().reduce(pa.array([1, 2]), Groups.single(1))
 
 

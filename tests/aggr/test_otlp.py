@@ -115,8 +115,8 @@ def test_a_dds_of_the_buckets_is_within_both_accuracies(accuracy):
 
 SIDE = Point.Buckets(offset=0, bucket_counts=[1])
 BAD = {
-    "is not an ExponentialHistogramDataPoint": b"\xff\xff",
-    "counts 3 values, and its buckets 1": Point(count=3, positive=SIDE),
+    "cannot be parsed as an ExponentialHistogramDataPoint": b"\xff\xff",
+    "has the count 3, and its buckets contain 1 values": Point(count=3, positive=SIDE),
     "has scale -12": Point(count=1, scale=-12, positive=SIDE),
     "has a bucket 1024, which lies outside the range of doubles": Point(
         count=1, positive=Point.Buckets(offset=1024, bucket_counts=[1])
@@ -124,9 +124,11 @@ BAD = {
     "has a bucket -1076, which lies outside the range of doubles": Point(
         count=1, positive=Point.Buckets(offset=-1076, bucket_counts=[1])
     ),
-    "counts 18446744073709551615 values": Point(count=2**64 - 1, zero_count=2**64 - 1),
-    "contradicts its buckets": Point(count=1, positive=SIDE, min=5.0, max=5.0),
-    "its min is above its max; a message must have min <= max": Point(count=1, positive=SIDE, min=2.0, max=1.5),
+    "has the count 18446744073709551615, and its buckets contain 18446744073709551615 values": Point(
+        count=2**64 - 1, zero_count=2**64 - 1
+    ),
+    "that is impossible for the values in its buckets": Point(count=1, positive=SIDE, min=5.0, max=5.0),
+    "has the min 2.0, which is above its max, 1.5": Point(count=1, positive=SIDE, min=2.0, max=1.5),
     "must be finite": Point(count=1, positive=SIDE, max=math.inf),
 }
 

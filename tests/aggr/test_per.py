@@ -218,9 +218,15 @@ def spoilt(states: pa.StructArray, change) -> pa.StructArray:
         (lambda map: map["entries"].reverse(), "not in ascending order"),
         (lambda map: map["entries"].pop(), "does not consist of the keys with the smallest hashes"),
         (lambda map: map.update(theta=5), "does not consist of the keys with the smallest hashes"),
-        (lambda map: map["entries"].append(map["entries"][-1]), "and max is 2"),
-        (lambda map: map["entries"][0]["n"].update(count=-1), "has under 'n': a damaged state of count"),
-        (lambda map: map["entries"][0]["n"].update(function="collect"), "has under 'n': these are states of collect"),
+        (lambda map: map["entries"].append(map["entries"][-1]), "at most max=2 are allowed"),
+        (
+            lambda map: map["entries"][0]["n"].update(count=-1),
+            "contains wrong states of the result 'n': a damaged state of count",
+        ),
+        (
+            lambda map: map["entries"][0]["n"].update(function="collect"),
+            "contains wrong states of the result 'n': these are states of collect",
+        ),
     ],
 )
 def test_damaged_maps_are_refused_by_merge_and_finish(change, message):

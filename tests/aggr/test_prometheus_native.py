@@ -129,11 +129,11 @@ def native_histogram(**fields):
 
 
 BAD = {
-    "is not an io.prometheus.client.Histogram": b"\xff\xff",
-    "counts 3 values, and its sparse buckets 1": native_histogram(sample_count=3),
-    "counts 0 values, and its sparse buckets 1": native_histogram(sample_count=0, sample_sum=math.nan),
-    "counts 5 values, and its sparse buckets 0": Histogram(sample_count=5),  # a classic one
-    "has schema -53; exponential histograms have a schema from -4 to 8": native_histogram(schema=-53),
+    "cannot be parsed as an io.prometheus.client.Histogram": b"\xff\xff",
+    "has the count 3, and its sparse buckets contain 1 values": native_histogram(sample_count=3),
+    "has the count 0, and its sparse buckets contain 1 values": native_histogram(sample_count=0, sample_sum=math.nan),
+    "has the count 5, and its sparse buckets contain 0 values": Histogram(sample_count=5),  # a classic one
+    "has schema -53; only exponential histograms, with a schema from -4 to 8": native_histogram(schema=-53),
     "has schema 9": native_histogram(schema=9),
     "has the count 0.5": native_histogram(sample_count_float=0.5),
     "has the count nan": native_histogram(zero_count_float=math.nan),
@@ -141,14 +141,14 @@ BAD = {
     "has the count -1": native_histogram(positive_delta=[-1]),
     "has the count 9223372036854775808": native_histogram(sample_count=2**63, zero_count=2**63 - 1),
     "has spans that overlap": native_histogram(positive_span=[SPAN, Span(offset=-1, length=0)]),
-    "not as long as its 1 counts": native_histogram(positive_span=[Span(offset=0, length=2**32 - 1)]),
+    "whose lengths do not add up to its 1 counts": native_histogram(positive_span=[Span(offset=0, length=2**32 - 1)]),
     "has a bucket 1026, which lies outside the range of doubles": native_histogram(
         positive_span=[Span(offset=1026, length=1)]
     ),
     "has a bucket -1075, which lies outside the range of doubles": native_histogram(
         positive_span=[Span(offset=-1075, length=1)]
     ),
-    "contradicts its buckets": Histogram(sample_sum=1.0),
+    "that is impossible for the values in its buckets": Histogram(sample_sum=1.0),
 }
 
 

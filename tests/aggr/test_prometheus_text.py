@@ -101,17 +101,25 @@ def test_what_came_after_an_earlier_scrape(before, after, weights):
 
 INF = 'x_bucket{le="+Inf"} 1'
 BAD = {
-    "x{} counts 1 up to 2.0, after 3; counts must be whole": ('x_bucket{le="1"} 3', 'x_bucket{le="2"} 1', INF),
-    "counts 0.5 up to inf, after 0;": ('x_bucket{le="+Inf"} 0.5',),
-    "counts nan up to inf": ('x_bucket{le="+Inf"} NaN',),
-    "counts inf up to inf": ('x_bucket{le="+Inf"} +Inf',),
-    "counts -1 up to inf": ('x_bucket{le="+Inf"} -1',),
+    "x{} has the count 1 at le=2.0, after the count 3; counts must be whole": (
+        'x_bucket{le="1"} 3',
+        'x_bucket{le="2"} 1',
+        INF,
+    ),
+    "has the count 0.5 at le=inf, after the count 0;": ('x_bucket{le="+Inf"} 0.5',),
+    "has the count nan at le=inf": ('x_bucket{le="+Inf"} NaN',),
+    "has the count inf at le=inf": ('x_bucket{le="+Inf"} +Inf',),
+    "has the count -1 at le=inf": ('x_bucket{le="+Inf"} -1',),
     "x{host='a'} has no bucket of le=\"+Inf\"": (INF, 'x_bucket{host="a",le="1"} 3'),
-    "has le='one', which is not a number": ('x_bucket{le="one"} 3', INF),
-    "has le='nothing'": ("x_bucket 3", INF),
-    "has le='1.0', which is not a number or occurs twice": ('x_bucket{le="1"} 3', 'x_bucket{le="1.0"} 3', INF),
-    "the text is not a scrape in Prometheus' text format": ("x_bucket{le=",),
-    "is not a scrape": ("x_bucket",),
+    "has a bucket with le='one', which is not a number": ('x_bucket{le="one"} 3', INF),
+    "has a bucket with le='nothing'": ("x_bucket 3", INF),
+    "has a bucket with le='1.0', which is not a number or occurs twice": (
+        'x_bucket{le="1"} 3',
+        'x_bucket{le="1.0"} 3',
+        INF,
+    ),
+    "the text is not in Prometheus' text format": ("x_bucket{le=",),
+    "is not in Prometheus' text format": ("x_bucket",),
 }
 
 

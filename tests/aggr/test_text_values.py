@@ -58,6 +58,6 @@ def test_regexp_replace_replaces_all_and_names_groups_as_spark_does():
     rows = pa.table({"s": ["10 ms", None, "a$\\1"]})
     assert evaluate("regexp_replace(s, '([0-9])([0-9])', '$2$1')", rows).to_pylist() == ["01 ms", None, "a$\\1"]
     assert evaluate(r"regexp_replace(s, '[a-z]', '\\$')", rows).to_pylist() == ["10 $$", None, "$$\\1"]
-    for put, excerpt in (("$3", "names a group"), ("$", "write \\$1"), (r"\\1", "write \\$1")):
+    for put, excerpt in (("$3", "uses a group"), ("$", "write \\$1"), (r"\\1", "write \\$1")):
         with pytest.raises(ValueError, match=excerpt):
             evaluate(f"regexp_replace(s, '(a)', '{put}')", rows)

@@ -136,7 +136,7 @@ def test_more_than_int64_in_merged_dds_is_refused():
         (pa.array([Decimal("1.00"), Decimal("1.01")]), r"got 1\.01"),
         (pa.array(["1", "2"]), "column of type string"),
         (pa.array([True, False]), "column of type bool; cast it to an integer"),
-        (pa.array([1]), "1 weights for 2 group ids"),
+        (pa.array([1]), "got 1 weights and 2 group ids"),
         ([1, 2], "an Arrow array; got list"),
     ],
 )

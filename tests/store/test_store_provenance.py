@@ -196,7 +196,7 @@ MISTAKES: dict[str, tuple[Callable[[pa.Table], pa.Table], str]] = {
     ),
     "another function": (
         lambda s: s.set_column(s.column_names.index("p"), "p", s["n"]),
-        "these are not states of dds: no field",
+        "these are not states of dds: they have no field",
     ),
     "no finest level": (
         lambda s: s.filter(pc.not_equal(s[LEVEL], "1m")),

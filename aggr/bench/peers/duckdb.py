@@ -30,7 +30,10 @@ class DuckDB(Peer):
         try:
             connection.execute(f"EXPLAIN {query}")
         except duckdb.Error as error:
-            raise ValueError(f"DuckDB cannot evaluate {self.expression!r}: {error}") from None
+            raise ValueError(
+                f"DuckDB cannot evaluate {self.expression!r}, which must be an aggregate of the columns, such as "
+                f"quantile_cont(x, 0.5): {error}"
+            ) from None
         return lambda: connection.sql(query).to_arrow_table()
 
     def results(self, answer: Any) -> Sequence[Any]:

@@ -26,7 +26,10 @@ class Polars(Peer):
             expression = polars.sql_expr(self.expression).alias("answer")
             frame.head(0).group_by(GROUP).agg(expression)
         except polars.exceptions.PolarsError as error:
-            raise ValueError(f"Polars cannot evaluate {self.expression!r}: {error}") from None
+            raise ValueError(
+                f"Polars cannot evaluate {self.expression!r}, which must be an aggregate of the columns, such as "
+                f"median(x): {error}"
+            ) from None
         return lambda: frame.group_by(GROUP).agg(expression)
 
     def results(self, answer: Any) -> Sequence[Any]:
