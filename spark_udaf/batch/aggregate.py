@@ -89,7 +89,7 @@ def aggregate(
     -------
     DataFrame
         The columns window_start and window_end (with a window), the columns of ``by``, and one struct per state.
-        Measures that can share a state share a column, which is named after the first of these measures. `merge`
+        Measures that can share a state share a column, which is named after the first measure that shares it. `merge`
         aggregates the result further; `finish` and the accessors read it.
 
     Raises
@@ -108,7 +108,7 @@ def aggregate(
     if (window is None) != (time is None):
         raise ValueError(
             "window and time must be passed together: window is the window to group by, and time is the column of "
-            "event times"
+            f"event times; got window={window!r} and time={time!r}"
         )
     if window is None or time is None:
         return plan_states(df, by, measures, scan).run()
@@ -186,7 +186,7 @@ def plan_states(
 def plan_results(states: TwoPhases, measures: Mapping[str, Measure]) -> TwoPhases:
     """Return a plan whose tasks merge the states and compute the results of the measures.
 
-    ``states`` must be a plan for the states of these measures. Neither their types nor the states themselves are
+    ``states`` must be a plan for the states of ``measures``. Neither their types nor the states themselves are
     checked again.
     """
     serving = {name: column.name for column in plan(measures) for name in column.serves}
@@ -329,8 +329,8 @@ def results_schema(
     for column in plan(measures):
         if column.name not in states_in(schema):
             raise ValueError(
-                f"these are not states of {', '.join(column.serves)}: they have no states "
-                f"{column.name!r}; they have {', '.join(states_in(schema)) or 'none'}"
+                f"these are not states of {', '.join(column.serves)}: they have no states {column.name!r}; they have "
+                f"{', '.join(states_in(schema)) or 'none'}; pass the measures with which the states were reduced"
             )
     if not trust:
         check_identity(schema, plan(measures), needs_description)
@@ -359,7 +359,7 @@ def _names(by: Sequence[str]) -> list[str]:
     if isinstance(by, str) or not isinstance(by, Sequence) or not all(isinstance(name, str) and name for name in by):
         raise ValueError(f"by must be a list of column names; got {by!r}" + (f": write [{by!r}]" * isinstance(by, str)))
     if len(set(by)) < len(by):
-        raise ValueError(f"by contains a column twice: {list(by)}")
+        raise ValueError(f"by contains a column twice: {list(by)}; list each column once")
     return list(by)
 
 
@@ -456,7 +456,10 @@ def finish(
     if excluded is not None:
         check_observation(excluded, states)
         if isinstance(measures, OrderedFrame):
-            raise ValueError("excluded counts groups of time windows and of aggregations; leave it out")
+            raise ValueError(
+                "excluded counts the groups of time windows and of aggregations, and these results are of ordered "
+                "windows; leave it out"
+            )
         counts = ExclusionColumns(measures)
         schema = counts.schema(schema)
 

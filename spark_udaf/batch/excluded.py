@@ -81,7 +81,7 @@ class ExclusionColumns:
 
     def observe(self, rows: DataFrame, observation: Any) -> DataFrame:
         """Return the rows without the columns of counts. When Spark computes the rows, ``observation`` receives the
-        sums of these columns.
+        sum of each column of counts.
         """
         names = [name for pair in self.names.values() for name in pair]
         if not names:
@@ -101,7 +101,7 @@ def check_observation(observation: Any, rows: Any) -> None:
     if type(observation).__name__ != "Observation":
         raise ValueError(f"excluded must be an Observation of PySpark; got {shown(observation)}")
     spark = getattr(rows, "sparkSession", None) or rows.spark
-    check_supports(spark, Feature.EXCLUDED_COUNTS, "an Observation", "leave out excluded")
+    check_supports(spark, Feature.EXCLUDED_COUNTS, "a count of excluded groups", "leave out excluded")
 
 
 def _name(column: str, what: str, level: str | None) -> str:

@@ -238,7 +238,8 @@ def with_times(rows: Any, time: str, on_null_time: str | Observation, metric: st
     if on_null_time == "fail" or isinstance(rows, type) or not hasattr(rows, "mapInArrow"):
         if on_null_time != "fail" and hasattr(rows, "schema"):
             raise ValueError(
-                "on_null_time='skip' works only with a DataFrame; each row of files that tasks read must have a time"
+                "on_null_time='skip' works only with a DataFrame; each row of files that tasks read must have a time; "
+                "pass spark.read.parquet(…) in the place of the files"
             )
         return rows  # objects that are not DataFrames, and DataFrames without the column, are refused by later checks
     if time not in rows.columns:

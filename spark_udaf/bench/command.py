@@ -58,7 +58,7 @@ def run(
     """Start a Spark session and run the benchmark. The arguments are the options of the command."""
     configured = dict(_setting(text) for text in settings)
     if data is not None and table is not None:
-        raise ValueError("pass --data or --table, not both")
+        raise ValueError("--data and --table cannot be used together; pass one of them")
     if data is None and table is None:
         if keys or time is not None:
             raise ValueError("--key and --time are columns of your own rows; pass --data or --table as well")
@@ -122,7 +122,9 @@ def _table(spark: SparkSession, name: str) -> DataFrame:
         return spark.table(name)
     except Exception as error:  # Spark's parser and its catalog raise errors of different classes
         reason = str(error).strip().splitlines()[0]
-        raise ValueError(f"cannot read the table {shown(name)}: {reason}") from None
+        raise ValueError(
+            f"cannot read the table {shown(name)}; pass a table or a view of Spark's catalog: {reason}"
+        ) from None
 
 
 def _parquet(data: str, columns: Sequence[str], time: str | None, folder: Path) -> str:

@@ -72,4 +72,7 @@ def aggregated(df: DataFrame, expression: str, keys: Sequence[Any]) -> DataFrame
         return df.groupBy(*keys).agg(F.expr(expression).alias("answer"))
     except AnalysisException as error:  # the errors of Spark's parser are a subclass
         reason = str(error).strip().splitlines()[0]
-        raise ValueError(f"Spark cannot evaluate {expression!r}: {reason}") from None
+        raise ValueError(
+            f"Spark cannot evaluate {expression!r}, which must be an aggregate of the columns, such as "
+            f"percentile_approx(x, 0.5): {reason}"
+        ) from None

@@ -212,7 +212,10 @@ def _literal(value: Any, name: str) -> str:
         return f"'{escaped}'"
     if isinstance(value, tuple):
         return f"array({', '.join(_literal(part, name) for part in value)})"
-    raise ValueError(f"the parameter {name} has no form in SQL: {shown(value)}")
+    raise ValueError(
+        f"the parameter {name} cannot be written as a constant in SQL; got {shown(value)}; use a number, a text or a "
+        "list"
+    )
 
 
 def _sql_column(text: str, columns: Sequence[str]) -> str:

@@ -202,7 +202,9 @@ def from_theta_sketch(sketches: Column | str, k: int = 4096) -> Column:
 
 def _check_keys(keys: Keys) -> None:
     if keys not in ("upper", "lower"):
-        raise ValueError(f"keys must be 'upper' or 'lower'; got {keys!r}")
+        raise ValueError(
+            f"keys must be 'upper', for messages of Python, or 'lower', for those of Go and Java; got {keys!r}"
+        )
 
 
 def _written(states: Column | str, kind: type[Function], to: Callable[..., pa.Array], dtype: str = "binary") -> Column:
@@ -213,7 +215,7 @@ def _written(states: Column | str, kind: type[Function], to: Callable[..., pa.Ar
     def write(state_column: pa.Array) -> pa.Array:
         function = function_of(state_column)
         if not isinstance(function, kind):
-            raise TypeError(f"these are states of {function.name}, not of {kind.name}")
+            raise TypeError(f"these are states of {function.name}, not of {kind.name}; pass states of {kind.name}")
         return to(state_column, function)
 
     return scalar_function(write, dtype)(column(states))

@@ -152,9 +152,13 @@ def places_of(paths: list[str], filesystem: fs.FileSystem | None) -> tuple[list[
     try:
         places = [_place(path) for path in paths]
     except (pa.ArrowException, ValueError, OSError) as error:
-        raise ValueError(f"cannot reach {', '.join(paths)}: {str(error).splitlines()[0]}") from None
+        raise ValueError(
+            f"cannot open {', '.join(paths)}: {str(error).splitlines()[0]}; check the paths, or pass filesystem"
+        ) from None
     if any(other != places[0][0] for other, _ in places):
-        raise ValueError(f"all paths of one scan must lie in one store; got {', '.join(paths)}")
+        raise ValueError(
+            f"all paths of one scan must lie in one filesystem; got {', '.join(paths)}; scan each filesystem separately"
+        )
     return [place for _, place in places], places[0][0]
 
 
@@ -173,7 +177,7 @@ def files_in(place: str, filesystem: fs.FileSystem) -> list[str]:
     if info.type == fs.FileType.File:
         return [info.path]
     if info.type == fs.FileType.NotFound:
-        raise FileNotFoundError(f"there is nothing at {place}")
+        raise FileNotFoundError(f"there is no file or folder {place}; check the path")
     inside = filesystem.get_file_info(fs.FileSelector(place, recursive=True))
     names = sorted(
         entry.path
@@ -181,7 +185,9 @@ def files_in(place: str, filesystem: fs.FileSystem) -> list[str]:
         if entry.is_file and not re.search(r"/[_.]", entry.path[len(info.path.rstrip("/")) :]) and entry.size
     )
     if not names:
-        raise FileNotFoundError(f"there are no files in {place}")
+        raise FileNotFoundError(
+            f"there are no files in {place}; empty files, and those whose names begin with _ or a dot, are not read"
+        )
     return names
 
 

@@ -78,14 +78,24 @@ def scan_of(df: DataFrame) -> ParquetScan:
     """
     if not hasattr(df, "mapInArrow") or isinstance(df, type):
         raise TypeError(f"expected a Spark DataFrame; got {df!r}")
+    try:
+        return _plain_scan(df)
+    except NotPlain as reason:
+        raise NotPlain(
+            f"cannot read the files of this DataFrame in tasks: {reason}; pass the DataFrame itself"
+        ) from None
+
+
+def _plain_scan(df: DataFrame) -> ParquetScan:
+    """Return the scan of `scan_of`, or raise `NotPlain` with the reason alone."""
     plans = query_execution(df)
     if plans is None:
-        raise NotPlain("Spark Connect does not provide the plan of a DataFrame; pass its files to su.scan_parquet")
+        raise NotPlain("Spark Connect does not provide the plan of a DataFrame")
     if df.isStreaming or df.storageLevel.useMemory or df.storageLevel.useDisk:
-        raise NotPlain("it is streaming" if df.isStreaming else "it is cached")
+        raise NotPlain("the DataFrame is streaming" if df.isStreaming else "the DataFrame is cached")
     for setting in _SETTINGS:
         if df.sparkSession.conf.get(setting) != "false":
-            raise NotPlain(f"{setting} is set")
+            raise NotPlain(f"the setting {setting} is not false")
     conditions, relation = _conditions_and_relation(plans.optimizedPlan())
     schema = StructType.fromJson(json.loads(relation.schema().json()))
     for field in schema:
@@ -93,13 +103,13 @@ def scan_of(df: DataFrame) -> ParquetScan:
             raise NotPlain(f"the table has a default value for {field.name!r}, which its files do not contain")
     files = df.inputFiles()
     if len(files) != relation.location().allFiles().size():
-        raise NotPlain("it reads a file more than once")
+        raise NotPlain("the DataFrame reads a file more than once")
     if not files or not all(file.startswith("file:") for file in files):
-        raise NotPlain("it does not read local files; pass a filesystem to su.scan_parquet")
+        raise NotPlain("the DataFrame does not read local files")
     try:
         scan = scan_parquet(df.sparkSession, files)
     except ValueError as error:
-        raise NotPlain(f"of its files: {error}") from None
+        raise NotPlain(f"its files cannot be scanned: {error}") from None
     _check_schema(schema, scan.schema)
     try:
         scan.check_times()
@@ -112,7 +122,7 @@ def scan_of(df: DataFrame) -> ParquetScan:
         # files.
         if column.name() not in scan.schema.names:
             raise NotPlain(
-                f"its condition uses {column.name()!r}, and the files have {', '.join(scan.schema.names)}"[:300]
+                f"its condition uses {column.name()!r}, and its files have {', '.join(scan.schema.names)}"[:300]
             )
     chosen = [_condition(condition, scan.schema) for condition in conditions]
     return ParquetScan(scan.spark, scan.dataset, functools.reduce(operator.and_, chosen), None)
@@ -140,7 +150,7 @@ def plain_or_none(df: DataFrame, scan: Literal["auto"] | None) -> ParquetScan | 
         return None
     log = logging.getLogger("spark_udaf")
     try:
-        parquet_scan = scan_of(df)
+        parquet_scan = _plain_scan(df)
     except NotPlain as reason:
         log.warning("scan='auto': the rows of the DataFrame pass through the JVM: %s", reason)
         return None
@@ -159,18 +169,18 @@ def _conditions_and_relation(plan: Any) -> tuple[list[Any], Any]:
         elif kind == "Project" and all(_kind(item) == "AttributeReference" for item in _listed(plan.projectList())):
             names |= {item.name() for item in _listed(plan.projectList())}
         else:
-            raise NotPlain(f"its plan has a {kind} that does not only select rows and columns")
+            raise NotPlain(f"its plan has a {kind}, and only selections of rows and columns are supported")
         plan = plan.children().apply(0)
     relation = plan.relation()
     if _kind(relation) != "HadoopFsRelation" or relation.fileFormat().getClass().getName() != _PARQUET:
-        raise NotPlain("it does not read Parquet files")
+        raise NotPlain("the DataFrame does not read Parquet files")
     if relation.location().getClass().getName() != _LISTED:
         raise NotPlain(f"its files are listed by a {_kind(relation.location())}")
     options = {pair._1().lower() for pair in _listed(relation.options().toSeq())}
     if options - _OPTIONS:
-        raise NotPlain(f"it reads with the option {min(options - _OPTIONS)}")
+        raise NotPlain(f"the DataFrame is read with the option {min(options - _OPTIONS)}")
     if not names <= set(relation.schema().fieldNames()):
-        raise NotPlain("it renames columns")
+        raise NotPlain("the DataFrame renames columns")
     return conditions, relation
 
 
@@ -187,13 +197,13 @@ def _check_schema(of_spark: StructType, of_files: pa.Schema) -> None:
     try:
         scanned = {field.name: field.dataType for field in spark_schema(pa.schema([*map(_in_microseconds, of_files)]))}
     except TypeError as error:
-        raise NotPlain(f"of its files: {error}") from None
+        raise NotPlain(f"its files cannot be scanned: {error}") from None
     read = {field.name: field.dataType for field in of_spark}
     differing = sorted(name for name in scanned.keys() | read.keys() if scanned.get(name) != read.get(name))
     if differing:
         name = differing[0]
         raise NotPlain(
-            f"Spark reads {name!r} as {_simple(read.get(name))}, and the files have {_simple(scanned.get(name))}"
+            f"Spark reads {name!r} as {_simple(read.get(name))}, and its files have {_simple(scanned.get(name))}"
         )
 
 

@@ -262,5 +262,8 @@ def scan_parquet(
         # This raises an error if a filter names a missing column.
         scanner(dataset, scan.schema, scan.schema.names, filters)
     except (pa.ArrowInvalid, pa.ArrowTypeError) as error:
-        raise ValueError(f"cannot scan {', '.join(places)}: {str(error).splitlines()[0]}") from None
+        raise ValueError(
+            f"cannot scan {', '.join(places)}: {str(error).splitlines()[0]}; correct the filters, or leave out files "
+            "that are not Parquet"
+        ) from None
     return scan

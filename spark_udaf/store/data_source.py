@@ -51,7 +51,8 @@ class TiltframeSource(DataSource):
             if types.get(f.name) != f.dataType.simpleString():
                 columns = ", ".join(f"{name} {kind}" for name, kind in types.items())
                 raise ValueError(
-                    f"the results have no column {f.name} {f.dataType.simpleString()}; they have {columns}"
+                    f"the results have no column {f.name} {f.dataType.simpleString()}; they have {columns}; correct "
+                    "the schema, or leave it out"
                 )
         return TiltframeReader(query, to_arrow_schema(schema), rows_per_task)
 

@@ -128,7 +128,7 @@ def _listed(name: str, text: str) -> Any:
         return [part.strip() for part in text.split(",") if part.strip()]
     members = _from_json(name, text, "names separated by commas")
     if isinstance(members, list) and not all(isinstance(member, str) for member in members):
-        raise ValueError(f"{name} must be names; got {text}")
+        raise ValueError(f"{name} must be names, separated by commas or as a list in JSON; got {text}")
     return members
 
 

@@ -103,8 +103,9 @@ def store_sql(query: str, store: FrameStore, spark: SparkSession | None = None, 
     zone = session.conf.get("spark.sql.session.timeZone")
     if store.frame.timezone not in _UTC or zone not in _UTC:
         raise ValueError(
-            f"windows of SQL and of a store agree only in UTC; the frame has the time zone "
-            f"{store.frame.timezone}, and spark.sql.session.timeZone is {zone}"
+            f"windows of SQL and of a store agree only in UTC; the frame has the time zone {store.frame.timezone}, and "
+            f"spark.sql.session.timeZone is {zone}; set it to UTC if the frame is in UTC, or query the store with "
+            "su.read"
         )
     schema = session.sql(query).schema  # Spark resolves all names, and refuses invalid queries
     select = parsed(query)

@@ -28,7 +28,10 @@ def parsed(query: str) -> exp.Select:
                 token.token_type = TokenType.VAR
         (select,) = _SPARK.parser().parse(tokens, query)
     except (errors.SqlglotError, ValueError) as error:
-        raise ValueError(f"cannot parse the query: {str(error).splitlines()[0]}") from None
+        raise ValueError(
+            f"cannot parse the query: {str(error).splitlines()[0]}; write a single SELECT from one table, or run this "
+            "query on the table with Spark"
+        ) from None
     if not isinstance(select, exp.Select):
         refuse("the query", "is not a single SELECT")
     unsupported = [name for name, clause in select.args.items() if clause and name not in _CLAUSES]

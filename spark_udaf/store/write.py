@@ -399,7 +399,8 @@ def backfill(
     time = store.frame.time
     if time not in rows.columns or not isinstance(rows.schema[time].dataType, TimestampType):
         raise ValueError(
-            f"a backfill on Spark is divided by the column {time}, which must be a TIMESTAMP of the DataFrame"
+            f"a backfill on Spark is divided by the column {time}, which must be a TIMESTAMP; the DataFrame has "
+            f"{dict(rows.dtypes).get(time, 'no such column')}; add the column, or cast it to TIMESTAMP"
         )
 
     def times() -> Range:

@@ -306,7 +306,7 @@ def scan_parquet_stream(
             "a partitioning that infers its schema cannot be sent to tasks; pass 'hive', or a partitioning with a "
             "schema"
         )
-    delay = None if watermark is None else read_duration(watermark, "watermark, how far it stays behind,")
+    delay = None if watermark is None else read_duration(watermark, "delay of the watermark")
     source_options = {} if options is None else options
     settings = dict(checked_mapping(source_options, "options", "settings of Spark's source of files"))
     number = shuffle_partitions(spark) if tasks is None else checked_whole(tasks, "tasks", 1, 10_000)
@@ -328,7 +328,9 @@ def scan_parquet_stream(
         empty = arriving.dataset([])
         scanner(empty, schema, schema.names, condition)  # This raises an error if a filter names a missing column.
     except (pa.ArrowInvalid, pa.ArrowTypeError) as error:
-        raise ValueError(f"cannot scan {path}: {str(error).splitlines()[0]}") from None
+        raise ValueError(
+            f"cannot scan {path}: {str(error).splitlines()[0]}; correct the filters, the schema or the files"
+        ) from None
     texts = {name: str(value) for name, value in settings.items()}
     return ParquetStream(spark=spark, arriving=arriving, delay_us=delay, options=texts, tasks=number)
 
@@ -337,7 +339,8 @@ def _located(path: str, filesystem: fs.FileSystem | None) -> tuple[str, str, fs.
     """Return the path of a folder for Spark, its path in a filesystem, and the filesystem."""
     if re.search(r"[*?{\[]", path):
         raise ValueError(
-            f"expected one folder; use options={{'pathGlobFilter': …}} to select files in it; got {path!r}"
+            f"folder must be one folder, without wildcards; got {path!r}; pass options={{'pathGlobFilter': …}} to "
+            "select files in a folder"
         )
     if filesystem is None:
         (place,), filesystem = places_of([re.sub("^s3[an]://", "s3://", path)], None)
@@ -346,7 +349,7 @@ def _located(path: str, filesystem: fs.FileSystem | None) -> tuple[str, str, fs.
             path if "://" not in path else _inside(path) if re.match("(file|hdfs)://", path) else path.split("://")[1]
         )
     if filesystem.get_file_info(place).type != fs.FileType.Directory:
-        raise FileNotFoundError(f"the folder {path} does not exist")
+        raise FileNotFoundError(f"the folder {path} does not exist; create it before the stream starts")
     if isinstance(filesystem, fs.LocalFileSystem):
         return f"file://{Path(place).absolute()}", str(Path(place).absolute()), filesystem
     return re.sub("^s3n?://", "s3a://", path), place, filesystem
@@ -356,9 +359,13 @@ def _schema_of(place: str, filesystem: fs.FileSystem, partitioning: Partitioning
     try:
         return dataset_of(files_in(place, filesystem), filesystem, partitioning, base=place).schema
     except FileNotFoundError as error:
-        raise ValueError(f"{error} yet; pass schema=, the schema of future files") from None
+        raise ValueError(
+            f"the schema cannot be read, because {error}; pass schema=, the schema of future files"
+        ) from None
     except (pa.ArrowInvalid, pa.ArrowTypeError) as error:
-        raise ValueError(f"cannot scan {place}: {str(error).splitlines()[0]}") from None
+        raise ValueError(
+            f"cannot scan {place}: {str(error).splitlines()[0]}; correct the filters, the schema or the files"
+        ) from None
 
 
 def _inside(path: str) -> str:

@@ -169,11 +169,11 @@ class _Batches:
 
 
 def _missing_batches(into: _Batches, writer: str, number: int, last: int | None) -> str:
-    batches = f"no batch after {last} of them" if last is not None else "none of them"
+    committed = f"only the batches up to {last}" if last is not None else "no batches"
     return (
         f"the checkpoint {into.checkpoint} records that the batches before {number} are done, but the store "
-        f"{into.store.display_uri} holds {batches} by {writer!r}; rows would be missing. Use the store and the name "
-        "with which the checkpoint was created, or a new checkpoint, which reads all rows again"
+        f"{into.store.display_uri} has {committed} of the writer {writer!r}; rows would be missing. Use the store and "
+        "the name with which the checkpoint was created, or a new checkpoint, which reads all rows again"
     )
 
 
@@ -185,7 +185,7 @@ def _checked_trigger(trigger: object) -> dict[str, Any]:
     try:
         length = read_duration(trigger, "trigger")  # type: ignore[arg-type]
     except ValueError as error:
-        raise ValueError(f"{error}; or {ALL_THERE!r} for the available data") from None
+        raise ValueError(f"{error}; to read the available data and stop, pass {ALL_THERE!r}") from None
     return {"processingTime": f"{length} microseconds"}
 
 

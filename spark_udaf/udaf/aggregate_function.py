@@ -188,7 +188,7 @@ class UdafSpec:
         try:
             return values.cast(target)
         except pa.ArrowInvalid as error:
-            raise ValueError(f"read as {target}, a value would change: {error}{say}") from None
+            raise ValueError(f"the column is read as {target}, which would change a value: {error}{say}") from None
 
 
 def groups_of_lists(lists: pa.ListArray) -> tuple[pa.Array, Groups]:

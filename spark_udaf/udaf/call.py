@@ -101,7 +101,7 @@ def caller(name: str, df: DataFrame | None = None) -> Callable[..., Column]:
                 f"…).agg(m=aggr.{name}(…))"
             )
         if timed and "by" not in further_columns:
-            raise ValueError(f"{name} needs event times: name their column as by='…'")
+            raise ValueError(f"{name} needs event times; name their column as by='…'")
         columns_by_word = {word: column_named(value) for word, value in further_columns.items()}
         weight = columns_by_word.pop(WEIGHT, None) if function.takes_weights else None
         columns = () if plain is None else (column_named(plain), *columns_by_word.values())

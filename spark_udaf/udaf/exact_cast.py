@@ -55,7 +55,7 @@ def _doubles_of_whole_numbers(values: pa.Array) -> pa.Array:
     numbers = values.fill_null(0).to_numpy(zero_copy_only=False)
     for row in np.flatnonzero((numbers > _EXACT_WHOLE) | (numbers < -_EXACT_WHOLE)):
         if int(float(numbers[row])) != int(numbers[row]):
-            raise ValueError(f"a double cannot hold {numbers[row]} exactly")
+            raise ValueError(f"a double cannot represent {numbers[row]} exactly")
     return pa.array(numbers.astype(np.float64), mask=is_null)
 
 
@@ -83,5 +83,5 @@ def _doubles_of_decimals(decimals: pa.Array) -> pa.Array:
 def _double(value: Decimal) -> float:
     double = float(value)
     if Decimal(double) != value:
-        raise ValueError(f"a double cannot hold {value} exactly")
+        raise ValueError(f"a double cannot represent {value} exactly")
     return double

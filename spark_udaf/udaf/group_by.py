@@ -131,7 +131,10 @@ class Grouped:
 
     def _with_totals(self, totals: Literal["rollup", "cube"], keys: Sequence[Column | str]) -> Grouped:
         if self.keys or self.totals:
-            raise ValueError(f"pass all keys to {totals}(…), such as su.group_by(df).{totals}(…)")
+            raise ValueError(
+                f"the keys of {totals} cannot be combined with keys of group_by or other totals; pass all keys to "
+                f"{totals}(…), such as su.group_by(df).{totals}(…)"
+            )
         if self.excluded is not None:
             raise ValueError(
                 f"excluded cannot be used with {totals}, which counts each row in several totals; leave it out"

@@ -61,7 +61,7 @@ def with_lists(query: str, functions: Mapping[str, Function], most_values: int) 
     try:
         tokens = sqlglot.tokenize(query, read="spark")
     except sqlglot.errors.SqlglotError as error:
-        raise ValueError(f"cannot read the query: {str(error).splitlines()[0]}") from None
+        raise ValueError(f"cannot read the query: {str(error).splitlines()[0]}; correct its SQL") from None
     results = _starts_of_results(tokens)
     called: set[str] = set()
     parts: list[str] = []
@@ -150,7 +150,7 @@ def _closing(tokens: Sequence[Token], opening: int) -> int:
         depth += (tokens[place].token_type in _OPENING) - (tokens[place].token_type in _CLOSING)
         if not depth:
             return place
-    raise ValueError(f"the call of {tokens[opening - 1].text} has no closing parenthesis")
+    raise ValueError(f"the call of {tokens[opening - 1].text} has no closing parenthesis; add it")
 
 
 def _commas(tokens: Sequence[Token], first: int, last: int) -> list[int]:

@@ -77,7 +77,10 @@ def sql(
     """
     if isinstance(first, str):
         if second is None or isinstance(second, str):
-            raise TypeError("write su.sql(spark, query), or su.sql(query, store) to answer the query from a store")
+            raise TypeError(
+                f"su.sql needs a session or a store; got {shown(first)} and {shown(second)}; write su.sql(spark, "
+                "query), or su.sql(query, store) to answer the query from a store"
+            )
         return store_sql(first, second, spark, exact=checked_truth(exact, "exact"))
     if not hasattr(first, "createDataFrame") or isinstance(first, type) or not is_name(second):
         raise TypeError(f"write su.sql(spark, query), or su.sql(query, store); got {shown(first)} and {shown(second)}")

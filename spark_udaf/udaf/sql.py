@@ -304,7 +304,7 @@ def _of_lists(
     spec: UdafSpec, names: list[str], positional: Sequence[pa.Array], named: Mapping[str, pa.Array]
 ) -> tuple[UdafSpec, pa.Array, Groups]:
     """Return three values: ``spec`` with the parameters that SQL passes as columns, an array with the elements of all
-    lists, and the groups of these elements, one per list. If there are several inputs or weights, the elements are
+    lists, and the groups of the elements, one per list. If there are several inputs or weights, the elements are
     structs.
     """
     with error_label(spec.label + LIST):
@@ -351,7 +351,8 @@ def _accessor(name: str, function: type[Function]) -> Callable[..., pa.Array]:
             states, columns = _column(positional)
             asks = _arguments(list(parameters), columns, named)
             if not asks and not all(parameters.values()):
-                raise ValueError(f"it needs {next(iter(parameters))} after the states")
+                parameter = next(iter(parameters))
+                raise ValueError(f"it needs {parameter} after the states, as in {name}(states, {parameter})")
             if not asks:
                 return read_accessor(states, name)
             ((parameter, values),) = asks.items()
@@ -438,7 +439,10 @@ def _constants(names: list[str], positional: Sequence[pa.Array], named: Mapping[
     constants = {}
     for name, column in _arguments(names, positional, named).items():
         if len(column) and (column.null_count or not column[1:].equals(column[:-1])):
-            raise ValueError(f"{name} must be the same in all rows, and not null")
+            values = column.to_pylist()
+            other = next((value for value in values if value != values[0]), None)
+            received = "null" if column.null_count else f"{shown(values[0])} and {shown(other)}"
+            raise ValueError(f"{name} must be the same in all rows, and not null; got {received}; pass a constant")
         if len(column):
             constants[name] = _number(column[0].as_py())
     return constants

@@ -74,7 +74,9 @@ def to_arrow_type(kind: T.DataType) -> pa.DataType:
     for spark_class, dtype in _SIMPLE_TYPES:
         if isinstance(kind, spark_class):
             return dtype
-    raise UnsupportedType(f"Spark cannot send the type {kind.simpleString()} to Python")
+    raise UnsupportedType(
+        f"Spark cannot send the type {kind.simpleString()} to Python; cast it to another type, such as string"
+    )
 
 
 def to_arrow_schema(schema: T.StructType) -> pa.Schema:
@@ -101,7 +103,7 @@ def from_arrow_type(dtype: pa.DataType) -> T.DataType:
         return from_arrow_type(dtype.value_type)
     kind = _BY_ARROW_ID.get(dtype.id)
     if kind is None:
-        raise UnsupportedType(f"Spark has no type for {dtype}")
+        raise UnsupportedType(f"Spark has no type for {dtype}; cast it to another type")
     return cast(T.DataType, kind())
 
 

@@ -96,13 +96,15 @@ def _reader(dtype: pa.DataType) -> Callable[[Any], Any]:
         return lambda value: value
     if pa.types.is_null(dtype):
         return lambda value: None
-    raise TypeError(f"a function on this version of PySpark cannot read {dtype}; cast the column")
+    raise TypeError(f"a function on this version of PySpark cannot read a column of type {dtype}; cast it to string")
 
 
 def _interval_micros(text: str) -> int:
     match = _INTERVAL.fullmatch(text)
     if match is None:
-        raise ValueError(f"cannot read the interval {text!r}")
+        raise ValueError(
+            f"cannot read the interval {text!r}; an interval must have the form INTERVAL '1 02:03:04.5' DAY TO SECOND"
+        )
     sign, days, hours, minutes, seconds, fraction = match.groups()
     total_seconds = ((int(days) * 24 + int(hours)) * 60 + int(minutes)) * 60 + int(seconds)
     micros = total_seconds * 1_000_000 + int((fraction or "").ljust(6, "0"))

@@ -83,7 +83,10 @@ def unpack_states(values: Sequence[bytes | None]) -> pa.Array:
     states = [None if value is None else _unpacked(value) for value in values]
     dtypes = {state.type for state in states if state is not None}
     if len(dtypes) > 1:
-        raise ValueError(f"states of different types cannot be in one column: {', '.join(sorted(map(str, dtypes)))}")
+        raise ValueError(
+            f"states of different types cannot be in one column: {', '.join(sorted(map(str, dtypes)))}; cast the "
+            "inputs to one type, or merge the states of each type separately"
+        )
     (dtype,) = dtypes
     return pa.concat_arrays([pa.nulls(1, dtype) if state is None else state for state in states])
 

@@ -39,7 +39,7 @@ def parse_type_name(text: str) -> pa.DataType:
     if text.startswith("struct<"):
         pairs = [part.partition(":") for part in _split(text[len("struct<") : -1])]
         return pa.struct([(name, parse_type_name(kind)) for name, _, kind in pairs])
-    raise TypeError(f"a function on this version of PySpark cannot read a column of type {text}; cast it")
+    raise TypeError(f"a function on this version of PySpark cannot read a column of type {text}; cast it to string")
 
 
 def _split(text: str) -> list[str]:

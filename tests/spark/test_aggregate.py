@@ -177,7 +177,11 @@ def test_interchange_columns(df):
         (lambda su, df: su.states.quantile("d", 2), ValueError, "a quantile must be"),
         (lambda su, df: su.states.rank("d", math.nan), ValueError, "rank needs a number"),
         (lambda su, df: su.states.stdev("d", -1), ValueError, "ddof must be"),
-        (lambda su, df: su.scan_parquet(df.sparkSession, "/nowhere/at/all"), FileNotFoundError, "nothing at"),
+        (
+            lambda su, df: su.scan_parquet(df.sparkSession, "/nowhere/at/all"),
+            FileNotFoundError,
+            "there is no file or folder /nowhere/at/all",
+        ),
         (lambda su, df: su.scan_parquet(df.sparkSession, []), ValueError, "name at least one file"),
         (lambda su, df: su.scan_parquet(df.sparkSession, "x", rows_per_task=0), ValueError, "rows_per_task must be"),
     ],

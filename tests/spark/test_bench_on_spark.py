@@ -215,7 +215,10 @@ def test_ctrl_c_writes_the_figures_so_far(tmp_path):
     ("arguments", "message"),
     [
         (["max(x)", "--memory"], "--memory cannot be used with --spark"),
-        (["max(x)", "--data", "a.parquet", "--table", "t"], "pass --data or --table, not both"),
+        (
+            ["max(x)", "--data", "a.parquet", "--table", "t"],
+            "--data and --table cannot be used together; pass one of them",
+        ),
         (["max(x)", "--key", "host"], "pass --data or --table as well"),
         (["max(x)", "--conf", "cores"], "cannot read --conf 'cores'"),
         (["max(x)", "--against", "duckdb:max(x)"], "compared only with Spark's own functions"),

@@ -189,11 +189,11 @@ def test_other_readings_are_refused_by_name(spark, folder, tmp_path):
     refused(spark.read.schema("row BIGINT").json(str(tmp_path / "json")), "does not read Parquet")
     cached = spark.read.parquet(folder).where("id = 1").cache()
     cached.count()
-    refused(cached, "it is cached")
+    refused(cached, "the DataFrame is cached")
     cached.unpersist()
     spark.conf.set("spark.sql.files.ignoreMissingFiles", "true")
     try:
-        refused(spark.read.parquet(folder), "ignoreMissingFiles is set")
+        refused(spark.read.parquet(folder), "ignoreMissingFiles is not false")
     finally:
         spark.conf.unset("spark.sql.files.ignoreMissingFiles")
     with pytest.raises(TypeError, match="expected a Spark DataFrame"):

@@ -236,8 +236,8 @@ def test_what_cannot_be_scanned_is_told_at_once(spark, tmp_path):
     arriving(folder)
     for arguments, error, message in [
         ({"folder": tmp_path / "nowhere"}, FileNotFoundError, "does not exist"),
-        ({"folder": tmp_path / "none"}, ValueError, "yet; pass schema="),
-        ({"folder": f"{folder}/*"}, ValueError, "expected one folder"),
+        ({"folder": tmp_path / "none"}, ValueError, "the schema cannot be read, because .*; pass schema="),
+        ({"folder": f"{folder}/*"}, ValueError, "folder must be one folder, without wildcards"),
         ({"folder": 3}, TypeError, "paths must be"),
         ({"watermark": "soon"}, ValueError, "watermark"),
         ({"filters": [("nope", "=", 1)]}, ValueError, "nope"),

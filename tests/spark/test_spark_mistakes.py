@@ -27,6 +27,7 @@ INTERNALS = (
 )
 
 NUMBER = "a commit number, which grows with every commit, must be a whole number of at least 0"
+KEYS = "keys must be 'upper', for messages of Python, or 'lower', for those of Go and Java; got "
 CALLS = {  # what is called -> how the sentence begins
     "su.rollup(3, FRAME)": "expected a Spark DataFrame, or files from su.scan_parquet; got int",
     "su.rollup(None, FRAME)": "expected a Spark DataFrame",
@@ -84,8 +85,8 @@ CALLS = {  # what is called -> how the sentence begins
     "su.states.stdev('d', 'x')": "ddof must be a whole number",
     "su.states.stdev('d', 1.5)": "ddof must be a whole number",
     "su.states.count(b'd')": "a column must be a Column or a name",
-    "su.to_dds_proto('d', keys='middle')": "keys must be 'upper' or 'lower'; got 'middle'",
-    "su.from_dds_proto('p', keys=3)": "keys must be 'upper' or 'lower'; got 3",
+    "su.to_dds_proto('d', keys='middle')": f"{KEYS}'middle'",
+    "su.from_dds_proto('p', keys=3)": f"{KEYS}3",
     "su.from_dds_proto('p', relative_accuracy=2)": "relative_accuracy must be",
     "su.from_dds_proto('p', sums=3)": "a column must be a Column or a name; got 3",
     "su.from_hdr_v2('p', digits=9)": "digits must be a whole number from 1 to 5; got 9",
@@ -137,7 +138,7 @@ CALLS = {  # what is called -> how the sentence begins
     "su.scan_parquet(spark, [3])": "paths must be a path or URI, or a list of them; got [3]",
     "su.scan_parquet(spark, '')": "a path to scan must not be empty",
     "su.scan_parquet(spark, [])": "paths is empty; name at least one file or folder",
-    "su.scan_parquet(spark, 'nope://x/y')": "cannot reach nope://x/y:",
+    "su.scan_parquet(spark, 'nope://x/y')": "cannot open nope://x/y:",
     "su.scan_parquet(spark, file, filters=3)": "cannot read the filters 3",
     "su.scan_parquet(spark, file, filters=[('x',)])": "cannot read the filters [('x',)]",
     "su.scan_parquet(spark, file, filters='x = 1')": "cannot read the filters 'x = 1'",
@@ -320,12 +321,12 @@ def test_parameters_may_be_named_in_sql(spark, names):
 OPTIONS = {
     '{"per": "1h", "limit": "3"}': "unknown option 'limit'; the options are path, per",
     '{"per": "1h", "owner": "me"}': "unknown option 'owner'",
-    '{"per": "1h", "measures": "[3]"}': "measures must be names; got [3]",
+    '{"per": "1h", "measures": "[3]"}': "measures must be names, separated by commas or as a list in JSON; got [3]",
     '{"per": "1h", "measures": "{\\"q\\": 3}"}': "cannot read 3 as the measure 'q'",
     '{"per": "1h", "measures": "{\\"q\\": {\\"function\\": \\"nope\\"}}"}': "cannot read {'function': 'nope'} as the",
     '{"per": "1h", "measures": "{\\"q\\": {\\"function\\": \\"sum\\", \\"columns\\": 1}}"}': "cannot read",
     '{"per": "1h", "measures": "{\\"level\\": {\\"function\\": \\"count\\"}}"}': "the name 'level' is reserved",
-    '{"per": "1h", "keys": "[[]]"}': "keys must be names; got [[]]",
+    '{"per": "1h", "keys": "[[]]"}': "keys must be names, separated by commas or as a list in JSON; got [[]]",
     '{"per": "1h", "keys": "{"}': "cannot read keys '{' as JSON",
     '{"per": "1h", "path": "nowhere"}': "there is no store nowhere in /",
     '{"per": "1h", "path": ""}': "the location of a store must be a folder",

@@ -199,7 +199,9 @@ def test_batches_that_the_store_has_not_are_missed(stream, changed):
     other = FrameStore(stream.folder / "other", STORE_FRAME) if changed == "store" else stream.store
     before = None if changed == "store" else digests_of_store(stream.store)
     name = "hosts" if changed == "store" else "guests"
-    expected = rf"records that the batches before {FILES} are done, but the store .* holds none of them by '{name} "
+    expected = (
+        rf"records that the batches before {FILES} are done, but the store .* has no batches of the writer '{name} "
+    )
     with pytest.raises(StreamingQueryException, match=expected):
         stream.run(other, name=name)
     assert recorded_ids(other, name) == []

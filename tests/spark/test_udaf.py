@@ -150,7 +150,7 @@ def test_decimals_are_never_read_as_doubles(spark, in_sql):
             else:
                 result = money.agg(getattr(A, name)("price", *further.values())).toArrow().column(0)[0].as_py()
         except Exception as error:
-            refused.add((name, bool(re.search("holds decimal|cannot hold 0.[0-9]+ exactly", str(error)))))
+            refused.add((name, bool(re.search("holds decimal|cannot represent 0.[0-9]+ exactly", str(error)))))
             continue
         if name != "dds":
             assert repr(result) == repr(local), name
@@ -360,10 +360,13 @@ def test_unknown_functions_name_the_nearest(spark):
             r"min\(word\): the column has the type string, but is read as double; pass type",
         ),
         (lambda A: A.min("word"), r"min\(word\): the column has the type string.*pass type='string', use A.of\(df\)"),
-        (lambda A: A.max("big"), r"max\(big\): .*a double cannot hold 9007199254740993 exactly; pass type='bigint'"),
+        (
+            lambda A: A.max("big"),
+            r"max\(big\): .*a double cannot represent 9007199254740993 exactly; pass type='bigint'",
+        ),
         (
             lambda A: A.sum("big", type="double"),
-            r"sum\(big\): read as double, a value would change.*pass type='bigint'",
+            r"sum\(big\): the column is read as double, which would change a value.*pass type='bigint'",
         ),
         (lambda A: A.hdr("x"), r"hdr\(x\): hdr"),
     ],
