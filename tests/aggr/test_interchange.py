@@ -341,7 +341,7 @@ REFUSED = {
         "damaged.*it has 8 bytes, and its header alone needs",
     ),
     "payload length": (text_with({"length": 5}), "damaged.*5 bytes of counts"),
-    "negative highest": (text_with({"high": -1}), "damaged.*up to -1"),
+    "negative highest": (text_with({"high": -1}), "damaged.*the highest value -1"),
     "digits": (text_with({"digits": 2}), "2 significant digits.*digits=3"),
     "lowest 0": (text_with({"low": 0}), "damaged.*lowest discernible value is 0"),
     "lowest below 0": (text_with({"low": -5}), "damaged.*lowest discernible value is -5"),
@@ -570,7 +570,7 @@ def store(**fields):
 
 
 DDS_REFUSED = {
-    "corrupt": (b"\xff\xff\xff", "is not a DDSketch"),
+    "corrupt": (b"\xff\xff\xff", "cannot be parsed as a DDSketch"),
     "nothing": (b"", "is not a DDSketch: its gamma is 0"),
     "gamma NaN": (message_of(gamma=math.nan), "is not a DDSketch"),
     "accuracy": (message_of(gamma=1.02 / 0.98), r"relative accuracy 0\.0\d+; this call expects 0\.01"),
