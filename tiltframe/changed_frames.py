@@ -39,8 +39,8 @@ def states_after_change(
     for column in new:
         if column.name in (*serves, *dropped_names):
             raise ValueError(
-                f"{column.name!r} is the name of states that belonged to another measure of {where}; choose "
-                "another name for the new measure"
+                f"{column.name!r} is the name of states of another measure of {where}, which may have been dropped; "
+                "choose another name for the new measure"
             )
     kept_columns = [replace(column, serves=tuple(serves[column.name])) for column in old.states if serves[column.name]]
     return (*kept_columns, *new)

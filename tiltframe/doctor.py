@@ -72,7 +72,7 @@ def _java() -> Finding:
     home = os.environ.get("JAVA_HOME")
     program = str(Path(home, "bin", "java")) if home else shutil.which("java")
     if program is None or not Path(program).exists():
-        where = f"JAVA_HOME={home} has none" if home else "there is no java on the PATH"
+        where = f"JAVA_HOME={home} does not contain bin/java" if home else "there is no java on the PATH"
         return Finding(
             "Java", False, where, f"for Spark, install Java {_JAVA} or newer, such as openjdk-17-jre-headless"
         )

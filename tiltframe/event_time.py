@@ -90,7 +90,7 @@ def event_times(
             return instants_of_clock(days, timezone)
         elif not pa.types.is_null(dtype):
             raise TypeError(
-                f"the time column {name!r} has type {shown(dtype)}; it must hold timestamps, dates, ISO 8601 text "
+                f"the time column {name!r} has type {shown(dtype)}; it must contain timestamps, dates, ISO 8601 text "
                 "or whole numbers of Unix milliseconds"
             )
     except NoClock:

@@ -469,7 +469,10 @@ class TiltFrame:
         columns = checked_type(schema, pa.Schema, "the schema of states").names
         missing = [name for name in self.states_columns if name not in columns]
         if missing:
-            raise ValueError(f"these are not states of this frame: they have no column {missing[0]!r}")
+            raise ValueError(
+                f"these are not states of this frame: they have no column {missing[0]!r}; pass states that were "
+                "computed with this frame"
+            )
         own_description = provenance.description_in(self.level_field)
         other_description = provenance.description_in(schema.field(LEVEL))
         if (
@@ -477,7 +480,9 @@ class TiltFrame:
             and other_description is not None
             and (problem := provenance.difference(own_description, other_description, exactly))
         ):
-            raise ValueError(f"these are not states of this frame: {problem}")
+            raise ValueError(
+                f"these are not states of this frame: {problem}; pass states that were computed with this frame"
+            )
         if normalized_type(schema.field(LEVEL).type) != pa.string():
             raise ValueError(f"the column {LEVEL!r} must have a text type; got {shown(schema.field(LEVEL).type)}")
         for name in (START, END):
@@ -549,7 +554,10 @@ class TiltFrame:
         """
         missing = [part for part in _PARTS if part not in checked_mapping(described, "a described frame", "its parts")]
         if missing:
-            raise ValueError(f"a described frame has {', '.join(_PARTS)}; this one has no {missing[0]}")
+            raise ValueError(
+                f"a described frame must have {', '.join(_PARTS)}; this one has no {missing[0]}; pass a dict that "
+                "TiltFrame.describe returned"
+            )
         measures = dict[str, Measure | str]()
         for name, measure in checked_mapping(described["measures"], "measures", "name -> described measure").items():
             try:

@@ -27,12 +27,15 @@ def checked_instants(states: pa.Table, name: str) -> NDArray[np.int64]:
     if states.column(name).null_count:
         raise ValueError(
             f"the column {name!r} of states must not contain null; {states.column(name).null_count:,} of "
-            f"{states.num_rows:,} values are null"
+            f"{states.num_rows:,} values are null; pass states as rollup returns them"
         )
     try:
         return instants_of(states, name)
     except pa.ArrowInvalid as error:
-        raise ValueError(f"the column {name!r} cannot be converted to times in microseconds: {error}") from None
+        raise ValueError(
+            f"the column {name!r} of states cannot be converted to times in microseconds: {error}; pass states as "
+            "rollup returns them"
+        ) from None
 
 
 def as_instants(micros: Instants) -> pa.Array:

@@ -46,12 +46,12 @@ def _kind(path: str | os.PathLike[str]) -> str | None:
     try:
         mode = os.stat(path).st_mode
     except (FileNotFoundError, NotADirectoryError):
-        return "a link to nothing" if os.path.islink(path) else None
+        return "a link to a missing file" if os.path.islink(path) else None
     except OSError as error:
         if error.errno == errno.ELOOP:
             return "a loop of symbolic links"
         raise
-    return _KINDS.get(stat.S_IFMT(mode), "no file")
+    return _KINDS.get(stat.S_IFMT(mode), "a special file")
 
 
 def _sync_folder(folder: Path) -> None:

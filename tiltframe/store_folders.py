@@ -24,9 +24,15 @@ def folder_problem(path: Path) -> str | None:
     except (FileNotFoundError, NotADirectoryError):
         pass
     except OSError as error:
-        return f"a store cannot be there: {because(error)}"
+        return f"a store cannot be there: {because(error)}; name another folder"
     existing = next(folder for folder in (path, *path.absolute().parents) if os.path.lexists(folder))
     if existing.is_dir():
         return None
-    kind = "a file" if existing.is_file() else "a link to nothing" if existing.is_symlink() else "no folder"
-    return f"{existing} is {kind}; a store is a folder"
+    kind = (
+        "a file"
+        if existing.is_file()
+        else "a link to a missing folder"
+        if existing.is_symlink()
+        else "a device or a pipe"
+    )
+    return f"{existing} is {kind}, and a store is a folder; name another folder"

@@ -270,7 +270,9 @@ def table_of(data: Any, what: str) -> pa.Table:
         try:
             data = ds.dataset([str(path) for path in paths] if len(paths) > 1 else str(paths[0]), format="parquet")
         except (pa.ArrowException, OSError) as error:
-            raise ValueError(f"{what} cannot be read: {str(error).splitlines()[0]}") from None
+            raise ValueError(
+                f"{what} cannot be read: {str(error).splitlines()[0]}; pass undamaged Parquet files with equal columns"
+            ) from None
     schema, batches, _ = _stream(data, what, None)
     plain = pa.schema([field.with_type(_plain(field.type)) for field in schema], schema.metadata)
     return pa.Table.from_batches(batches, schema).cast(plain)

@@ -195,7 +195,7 @@ def _read_pattern(text: str, timezone: str) -> tuple[int, int]:
     try:
         named, _ = read_time("{}-{}-{}T{}:{}:{}".format(*filled) + (match["offset"] or ""))
     except ValueError as error:
-        raise ValueError(f"cannot read the range {text!r}: {error}") from None
+        raise ValueError(f"cannot read the range {text!r}: {error}; correct the date or the time") from None
     offset, named = named.utcoffset(), named.replace(tzinfo=None)
     if not _FIRST <= named < _END:
         raise _beyond(text)
@@ -205,7 +205,7 @@ def _read_pattern(text: str, timezone: str) -> tuple[int, int]:
         return local - offset // _MICROSECOND, local_end - offset // _MICROSECOND
     start = _first(local, timezone)
     if _first(local_end, timezone) <= start:
-        raise ValueError(f"the range {text!r} is empty: the clock of {timezone} skips it")
+        raise ValueError(f"the range {text!r} is empty: the clock of {timezone} skips it; choose another range")
     return start, int(window(size, timezone).ends(np.array([start]))[0])
 
 

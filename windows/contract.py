@@ -454,8 +454,8 @@ def check_nested(level: TimeWindow, assigned: Intervals, fine_starts: Instants, 
         np.datetime_as_string(np.datetime64(int(column[cut[0]]), "us"), "auto") for column in (fine_starts, fine_ends)
     )
     raise ValueError(
-        f"the window from {start} to {end} UTC crosses an edge of the windows of {level.name}, so its rows cannot be "
-        f"assigned to either; leave out the level {level.name}, or use finer windows that do not cross these edges"
+        f"the window from {start} to {end} UTC crosses an edge of the windows of {level.name}, so it does not "
+        f"belong to a single one; leave out the level {level.name}, or use finer windows that do not cross these edges"
     )
 
 

@@ -13,7 +13,7 @@ from windows.level_range import is_level_range, levels_between
 from windows.registry import GROUP, kinds
 from windows.timezone import check_timezone
 
-_ORDERED = "an ordered window belongs to tiltframe.running or OrderedFrame; a time window is needed here"
+_ORDERED = "ordered windows, such as count(100), can be used only in tiltframe.running and OrderedFrame"
 
 
 def read_window(text: str, timezone: str = "UTC") -> TimeWindow:

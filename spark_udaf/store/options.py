@@ -106,7 +106,8 @@ def _store(path: str, name: str | None, storage: Mapping[str, str]) -> FrameStor
     except StoreError as error:
         if absolute_uri(path) == path:
             raise
-        raise StoreError(f"{error} in {os.getcwd()}, the working directory of Spark; pass an absolute path") from None
+        problem = str(error).partition("; ")[0]
+        raise StoreError(f"{problem} in {os.getcwd()}, the working directory of Spark; pass an absolute path") from None
 
 
 def _member(name: str, text: str) -> Any:

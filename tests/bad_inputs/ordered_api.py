@@ -241,11 +241,11 @@ CASES = [
     *cases_of("finish_ordered(states)", {"none": None, "int": 5}, lambda w, v: finish_ordered(v, CHAIN), "states"),
     Bad("finish_ordered(states) = rows", lambda w: finish_ordered(ROWS, CHAIN), ("not states of this frame", "level")),
     # an ordered window where a time window is needed
-    *cases_of("TiltFrame(levels), one", {**ORDERED, **ORDERED_TEXTS}, lambda w, v: TiltFrame([v], "ts", MEASURES), "an ordered window", "time window is needed"),
-    *cases_of("TiltFrame(levels), above", {**ORDERED, **ORDERED_TEXTS}, lambda w, v: TiltFrame(["1m", v], "ts", MEASURES), "an ordered window", "time window is needed"),
-    *cases_of("read_window(text), ordered", ORDERED_TEXTS, lambda w, v: read_window(v), "an ordered window", "time window is needed"),
+    *cases_of("TiltFrame(levels), one", {**ORDERED, **ORDERED_TEXTS}, lambda w, v: TiltFrame([v], "ts", MEASURES), "ordered windows, such as .* can be used only in"),
+    *cases_of("TiltFrame(levels), above", {**ORDERED, **ORDERED_TEXTS}, lambda w, v: TiltFrame(["1m", v], "ts", MEASURES), "ordered windows, such as .* can be used only in"),
+    *cases_of("read_window(text), ordered", ORDERED_TEXTS, lambda w, v: read_window(v), "ordered windows, such as .* can be used only in"),
     Bad("FrameStore(frame) = a chain", lambda w: FrameStore(w.new, CHAIN), ("frame must be a TiltFrame", "OrderedFrame")),
     Bad("rollup(frame) = a chain", lambda w: rollup(ROWS, CHAIN), ("frame must be a TiltFrame", "OrderedFrame")),
     Bad("finish(frame) = a chain", lambda w: finish(ROWS, CHAIN), ("frame must be a TiltFrame", "OrderedFrame")),
-    Bad("FrameStore.query(per) = ordered", lambda w: w.store.query("count(2)"), ("an ordered window", "time window is needed")),
+    Bad("FrameStore.query(per) = ordered", lambda w: w.store.query("count(2)"), ("ordered windows, such as .* can be used only in")),
 ]  # fmt: skip

@@ -477,7 +477,7 @@ def test_other_types_than_the_store_keeps(desk, capfd):
     assert call(capfd, "rollup", "a.csv", *arguments)[0] == 0
     status, _, err = call(capfd, "rollup", "b.csv", *arguments)
     assert status == 2
-    assert "keeps states of int64 in 's'" in err
+    assert "contains states of int64 in 's'; got states of double" in err
     assert call(capfd, "query", "st", "--per", "1h")[0] == 0
 
 

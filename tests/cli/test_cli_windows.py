@@ -30,7 +30,7 @@ def rollup(capfd, rows, levels: str) -> tuple[int, str, str]:
         ("1h,all", "windows of all do not"),
         ("session(0s)", "at least one microsecond"),
         ("1h,session(30m)", "session(30m) depends on the rows, and must be the only level"),
-        ("tumbling(1d, offset=1d)", "shorter than they are"),
+        ("tumbling(1d, offset=1d)", "shorter than the windows"),
         ("hopping(1h", "close every bracket"),
         ("1h,", "cannot read ''"),
     ],

@@ -134,7 +134,7 @@ def test_a_stream_is_seen_from_outside(tmp_path, forked):
         ("--input a=nowhere", "nowhere does not exist"),
         ("in --input a=-", "both name inputs"),
         ("in --idle 1m", "--idle needs several inputs, and there is only one"),
-        ("--input a=in --input b=- --idle soon", "the argument idle must be a duration"),
+        ("--input a=in --input b=- --idle soon", "--idle must be a duration such as 1m"),
         ("--metrics 9465", "cannot read the address '9465' of --metrics"),
         ("--spark --drain", "--drain cannot be used with --spark"),
         ("--spark --metrics :0", "--metrics cannot be used with --spark"),

@@ -72,7 +72,7 @@ def test_files_of_a_wrong_clock(tmp_path, run):
     rows, _ = run("", str(tmp_path / "in"), "--once", "--levels", "10s", "--bad-rows", "skip")
     assert [row["n"] for row in rows] == [1]
     _, error_text = run("", "--levels", "10s", "--ahead", "soon", status=2)
-    assert "the argument ahead must be a duration" in error_text
+    assert "--ahead must be a duration such as 1h, or none" in error_text
 
 
 @pytest.mark.long

@@ -168,7 +168,7 @@ TYPES = {
     "twice": (["--type", "k=int64", "--text", "k"], "the type of 'k' is listed twice"),
     "no such column": (["--text", "kk"], "no key, measure or time uses the column 'kk'"),
     "a unit of a key": (["--type", "k=seconds"], "the type seconds is only for the time column, 'ts'"),
-    "a time of floats": (["--type", "ts=float64"], "the time column is text, date, timestamp, int64"),
+    "a time of floats": (["--type", "ts=float64"], "the type of the time column must be text, date, timestamp, int64"),
     "a decimal too long": (["--type", "k=decimal(39)"], "a decimal has 1 to 38 digits"),
     "a decimal without": (["--type", "k=decimal"], "unknown type 'decimal'; the allowed types are"),
     "what cannot be": (["--type", "k=int64"], "'a' in line 2, in the column 'k', is not of type int64; use --text k"),

@@ -88,7 +88,7 @@ def test_mistakes_of_readers_are_named(orc_reader, tmp_path):
 
     register_reader(Fewer)
     orc.write_table(ROWS, tmp_path / "day.fewer")
-    with pytest.raises(ValueError, match=r"day\.fewer as fewer: a batch lacks the column '(code|ms)'"):
+    with pytest.raises(ValueError, match=r"day\.fewer as fewer: a batch of the reader lacks the column '(code|ms)'"):
         results(tmp_path / "day.fewer")
     unregister_reader("fewer")
     for members, message in [

@@ -49,7 +49,7 @@ def test_the_api_names_all_members(server_and_stores):
         ({"on": None}, 400, "a join needs the parameter on"),
         ({"rows": {"client": 1}}, 400, "rows must be a list of objects"),
         ({"rows": [{"client": 1}, {"client": "a"}]}, 400, "without a common type"),
-        ({"limits": 1}, 400, "a join has no 'limits'"),
+        ({"limits": 1}, 400, "a join has no parameter 'limits'"),
         ({"store": "nope"}, 404, "no store 'nope'"),
         ({"per": "1m", "within": ["1900-01-01", "2100-01-01"], "fill": "zero"}, 422, "windows"),
     ],

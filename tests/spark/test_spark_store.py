@@ -239,7 +239,7 @@ def test_what_cannot_be_written_is_refused_before_a_job(spark, rows, local, tmp_
         su.append(rollup(rows, STORE_FRAME), local, "v", 1)
     with pytest.raises(ValueError, match="no column 'price'"):
         su.rollup_into(df.drop("price"), local, "v", 1)
-    with pytest.raises(StoreError, match=r"keeps states of decimal.* in 'money', and this is states of double"):
+    with pytest.raises(StoreError, match=r"contains states of decimal.* in 'money'; got states of double"):
         su.rollup_into(df.withColumn("price", df.price.cast("double")), local, "v", 1)
     assert local.last_commit("v") is None
 

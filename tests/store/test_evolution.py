@@ -179,7 +179,7 @@ def test_since_when_an_added_measure_is_known(anywhere):
         (TiltFrame(["10s", "1m"], "ts", {**BEFORE, "y": aggr.sum("y")}, ["k"]), "the data has no column 'y'|y"),
         (
             TiltFrame(["10s", "1m"], "ts", {"n": aggr.count(), "mean": aggr.avg("x"), "P": aggr.max("x")}, ["k"]),
-            "cannot have 'P' and a name that differs only by case",  # the states of the dropped p remain
+            "cannot have the names 'P' and 'p', which differ only by case",  # the states of the dropped p remain
         ),
     ],
 )
@@ -204,7 +204,7 @@ def test_open_windows_have_the_states_that_a_store_keeps():
 def test_a_name_that_was_dropped_is_not_used_again():
     store = FrameStore(MemoryBackend(), OLD, row_schema=ROWS)
     store.evolve(TiltFrame(["10s", "1m"], "ts", {"n": aggr.count()}, ["k"]))
-    with pytest.raises(ValueError, match="'p' is the name of states that belonged to another measure of the store"):
+    with pytest.raises(ValueError, match="'p' is the name of states of another measure of the store"):
         store.evolve(TiltFrame(["10s", "1m"], "ts", {"n": aggr.count(), "p": aggr.dds("x")}, ["k"]), row_schema=ROWS)
     with pytest.raises(
         ValueError,

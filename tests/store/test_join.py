@@ -202,7 +202,7 @@ MISTAKES = {
     "a key twice": ({"on": ["host", "host"]}, "twice"),
     "nothing": ({"on": []}, "name at least one key"),
     "no way": ({"on": "host", "how": "outer"}, "how must be 'left' or 'inner'; got 'outer'"),
-    "a limit": ({"on": "host", "limit": 5}, "a join has no 'limit'"),
+    "a limit": ({"on": "host", "limit": 5}, "a join has no parameter 'limit'"),
     "types": (
         {"on": {"code": "host"}, "prefix": "s_"},
         "cannot compare the key code, of type int64, with string of the rows",

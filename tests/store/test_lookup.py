@@ -83,7 +83,9 @@ def test_results_are_those_of_rows_that_had_the_key(tmp_path, trial, valid):
 def test_what_a_table_does_not_have_is_null_and_told(tmp_path):
     store = filled(tmp_path, pa.table({"ts": [0, 0], "device": ["d1", "d9"], "kind": [1, 1], "x": [1, 2]}))
     site = lookup("device", pa.table({"device": ["d1"], "site": ["berlin"]}))
-    with pytest.warns(Unmapped, match="site is null in 1 of 2 results: its table has no site for their device"):
+    with pytest.warns(
+        Unmapped, match="site is null in 1 of 2 results: the table of the lookup has no site for their values of device"
+    ):
         got = store.query("1h", keys={"site": site})
     assert got.select(["site", "n"]).to_pylist() == [{"site": "berlin", "n": 1}, {"site": None, "n": 1}]
     both = list(store.ask(Query("1h", keys={"device": "device", "site": site}, where="kind = 1")).slices)
@@ -122,11 +124,11 @@ def test_a_lookup_is_part_of_a_query_as_json(tmp_path):
         (lambda: {"n": lookup("device", pa.table({"device": ["a"], "n": [1]}))}, "the name 'n' is used twice"),
         (
             lambda: {"site": lookup("device", pa.table({"device": ["a", "a"], "site": [1, 2]}))},
-            "value of device twice",
+            "the value 'a' of device twice",
         ),
         (
             lambda: {"site": lookup("device", pa.table({"device": ["a"], "site": [1]}), "as_of")},
-            "needs a column called valid_from",
+            "needs a column valid_from in the table",
         ),
         (
             lambda: {"site": lookup("device", pa.table({"device": ["a"], "site": [1]}), "then")},

@@ -126,9 +126,11 @@ def test_a_moment_as_text_is_the_same_moment():
 
 @pytest.mark.parametrize("word", ["measure", "fil", "orderby", "Per"])
 def test_a_word_that_a_query_does_not_have_is_answered_with_the_nearest(word, store):
-    with pytest.raises(TypeError, match=f"a query has no '{word}'; did you mean '(measures|fill|order_by|per)'"):
+    with pytest.raises(
+        TypeError, match=f"a query has no parameter '{word}'; did you mean '(measures|fill|order_by|per)'"
+    ):
         Query("1h", **{word: "n"})
-    with pytest.raises(TypeError, match=f"a query has no '{word}'; did you mean"):
+    with pytest.raises(TypeError, match=f"a query has no parameter '{word}'; did you mean"):
         store.query("1h", **{word: "n"})
 
 
@@ -141,7 +143,7 @@ def test_a_level_that_a_store_does_not_have_is_answered_with_those_that_it_has(l
 
 
 WRONG = {
-    '{"limits": 5}': "a query has no 'limits'; did you mean 'limit'",
+    '{"limits": 5}': "a query has no parameter 'limits'; did you mean 'limit'",
     '{"limit": "5"}': "limit must be a whole number of at least 0; got '5'",
     '{"limit": true}': "limit must be a whole number of at least 0; got True",
     '{"fill": 1}': "fill must be True or False; got 1",

@@ -296,7 +296,7 @@ def test_states_of_other_types_are_refused(place):
     store = FrameStore(place, FRAME)
     store.append(rollup(rows(0), FRAME), "w", 0)
     integer_rows = rows(0).set_column(1, "x", pa.array(range(1000)))
-    with pytest.raises(StoreError, match="keeps states of double in 's', and this is states of int64"):
+    with pytest.raises(StoreError, match="contains states of double in 's'; got states of int64"):
         store.append(rollup(integer_rows, FRAME), "w", 1)
     with pytest.raises(ValueError, match="not states of this frame"):
         store.append(rollup(rows(0), TiltFrame(["10s"], "ts", {"m": aggr.count()})), "w", 1)

@@ -90,7 +90,7 @@ def test_a_store_tells_of_lost_entries(tmp_path, count):
         store.append(rollup(rows("w", number), COUNT_FRAME), "w", number)
     for _ in range(count):
         last_entry(tmp_path / "s").unlink()
-    with pytest.raises(DamagedStore, match=r"its log ends at version \d, but must reach version 4"):
+    with pytest.raises(DamagedStore, match=r"its log ends at version \d, and the last commit has version 4"):
         FrameStore(tmp_path / "s")
     assert len(store.verify().problems) == 1
 

@@ -184,11 +184,11 @@ MISTAKES: dict[str, tuple[Callable[[pa.Table], pa.Table], str]] = {
                 pa.timestamp("ns", "UTC")
             ),
         ),
-        "'window_start' cannot be converted to times in microseconds",
+        "'window_start' of states cannot be converted to times in microseconds",
     ),
     "another zone": (
         lambda s: bare(rollup(rows(1), frame_of(timezone="Asia/Kolkata"))),
-        "no window of 1h in UTC starts at .*.*; they belong to other windows, or to another time zone",
+        "no window of 1h in UTC starts at .*.*; they were computed with other windows or another time zone",
     ),
     "other parameters": (
         lambda s: bare(rollup(rows(1), frame_of(measures=MEASURES | {"p": aggr.dds("x", [0.5], 0.02)}))),

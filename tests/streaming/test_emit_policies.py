@@ -209,7 +209,7 @@ def test_bounds_on_keys():
     windows = OpenWindows(FRAME, max_keys=2)
     windows.add_rows(rows((1, "a"), (1, "b")))
     before = windows.to_ipc()
-    with pytest.raises(ValueError, match=r"3 keys in open windows, and max_keys is 2"):
+    with pytest.raises(ValueError, match=r"3 keys in open windows, and the limit is max_keys=2"):
         windows.add_rows(rows((1, "a"), (2, "c")))
     assert windows.to_ipc() == before
     windows = OpenWindows.from_ipc(before, beyond="drop")

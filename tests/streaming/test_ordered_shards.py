@@ -126,7 +126,7 @@ def test_a_checkpoint_of_other_windows_or_shards_is_refused():
     stream.batch(table.slice(0, 9))
     other = RunningAggregation(MEASURES, "count(3)", time="ts", keys=["key"])
     for message, job in {
-        "its windows are": OrderedJob(table.schema, type(other), other.query, 2),
+        "another stream: windows is": OrderedJob(table.schema, type(other), other.query, 2),
         "has 2 shards of keys, and this stream has 5": OrderedJob(
             table.schema, type(aggregation), aggregation.query, 5
         ),

@@ -309,7 +309,7 @@ def test_keys_beyond_the_bound_of_a_shard():
     assert stream.batch(rows_of_keys("a", "b", "c")).num_rows == 2
     assert read_counted(stream.numbers).refused_rows == 1
     stream = Shards(rows_of_keys().schema, KEYED, "on_update", "drop", shards=1, max_keys=2)
-    with pytest.raises(ValueError, match="3 keys in open windows, and max_keys is 2"):
+    with pytest.raises(ValueError, match="3 keys in open windows, and the limit is max_keys=2"):
         stream.batch(rows_of_keys("a", "b", "c"))
 
 

@@ -279,7 +279,7 @@ def test_sessions_far_apart_of_many_keys():
         ("session(2000y)", "no fixed length"),
         ("session(60000w)", "at most 1000 years"),
         ("session", "missing a required argument: 'gap'"),
-        ("tumbling(1d, offset=1d)", "offset of windows of 1d must be at least 0 and shorter than they are; got 1d"),
+        ("tumbling(1d, offset=1d)", "offset of windows of 1d must be at least 0 and shorter than the windows; got 1d"),
         ("tumbling(1d, offset=-6h)", "cannot read the offset '-6h'"),
         ("tumbling(1mo, offset=30d)", "28d for months as short as February; got 30d"),
         ("tumbling(1d, 6h)", "too many arguments; tumbling takes size, offset="),

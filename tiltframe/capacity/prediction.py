@@ -216,7 +216,7 @@ def explain(
     if not len(times) or times.min() == times.max():
         raise ValueError(
             "the sample must have rows at two or more different times, so that the number of rows per day can be "
-            "estimated"
+            f"estimated; got {len(times):,} rows{', all at the same time' if len(times) else ''}; pass a larger sample"
         )
     sampled_keys = _count_keys(pa.table(keyed(rows, frame.keyed_by, {frame.time}, frame.timezone).keys), frame)
     sampled_rate = len(times) * DAY / float(times.max() - times.min())

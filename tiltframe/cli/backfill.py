@@ -31,7 +31,9 @@ from tiltframe.store import FrameStore
 )
 @click.option("--newest-first", is_flag=True, help="Start with the latest range.")
 @click.option("--within", metavar="START,END", help="Roll up only rows with times in this range.")
-@click.option("--plan", "only_plan", is_flag=True, help="Only read times, and print the remaining ranges.")
+@click.option(
+    "--plan", "only_plan", is_flag=True, help="Only read the times, and print the ranges that the store lacks."
+)
 def backfill(
     inputs: tuple[Path, ...],
     frame: TiltFrame,
@@ -74,4 +76,4 @@ def backfill(
     from_now(STEPS)
     with progress_bar("ranges", 0) as progress:
         done = plan.follow(store, recorded, progress)
-    click.echo(f"{store.display_uri}: {done:,} of {len(plan.ranges):,} ranges added now, none is left", err=True)
+    click.echo(f"{store.display_uri}: {done:,} of {len(plan.ranges):,} ranges added now, no range remains", err=True)

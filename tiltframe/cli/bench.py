@@ -97,11 +97,17 @@ _INTERRUPTED = "interrupted; no figures were written"
 )
 @click.option("--skewed", is_flag=True, help="With --spark: also measure keys with half of the rows in one group.")
 @click.option(
-    "--folder", metavar="PATH", help="With --spark: a folder for rows that all executors reach; by default a local one."
+    "--folder",
+    metavar="PATH",
+    help="With --spark: a folder for rows that all executors can read; by default a local one.",
 )
 @click.option("--format", "form", type=click.Choice(("table", "json")), default="table", show_default=True)
 @click.option("--out", type=click.Path(path_type=Path, dir_okay=False), help="Write the figures to this JSON file.")
-@click.option("--compare", type=click.Path(path_type=Path, dir_okay=False), help="Mark changes since this JSON file.")
+@click.option(
+    "--compare",
+    type=click.Path(path_type=Path, dir_okay=False),
+    help="Mark changes from the figures in this JSON file.",
+)
 @click.option("--plot", type=click.Path(path_type=Path, dir_okay=False), help="Draw the figures into this file.")
 @click.pass_context
 def bench_command(

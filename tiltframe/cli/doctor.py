@@ -22,7 +22,7 @@ def doctor(form: str) -> None:
     """Check the requirements on this machine: Java, Spark, packages, workers, memory, the compiled loops' cache.
 
     If a requirement is not met, print advice and exit with status 1. A package of an extra that is not installed is
-    listed with -- and is not required. Starts no Spark.
+    listed with -- and is not required. Spark is not started.
     """
     from tiltframe.doctor import examine  # imported here, because only this command reads the installed packages
 

@@ -27,7 +27,8 @@ _CLEAN = click.option(
     default="1d",
     show_default=True,
     metavar="TIME",
-    help="Remove files that were replaced before this time span, which must exceed any query or write; 0s removes all.",
+    help="Remove files that were replaced longer ago than TIME. It must exceed the duration of any query or write; 0s "
+    "removes all.",
 )
 
 
@@ -47,7 +48,9 @@ def inspect(uri: str, name: str | None, form: str) -> None:
 @click.command(epilog="\b\nExamples:\n  tiltframe compact web\n  tiltframe compact web --before 2024-05-01")
 @_STORE
 @_NAME
-@click.option("--before", metavar="TIME", help="Windows that end after this time are still open. The default is now.")
+@click.option(
+    "--before", metavar="TIME", help="Merge only windows that end by this time. The default is the current time."
+)
 @_CLEAN
 def compact(uri: str, name: str | None, before: str | None, clean: str) -> None:
     """Merge the commits of closed windows, and remove files that no reader needs any more."""
@@ -70,7 +73,9 @@ def compact(uri: str, name: str | None, before: str | None, clean: str) -> None:
 @click.option(
     "--retention", metavar="SIZE=TIME,…", help="Set how long each level is kept from now on: 10s=1d,1m=7d,1h=none."
 )
-@click.option("--now", metavar="TIME", help="The moment from which retention counts back. The default is the clock.")
+@click.option(
+    "--now", metavar="TIME", help="The moment from which retention counts back. The default is the current time."
+)
 @_CLEAN
 def expire(uri: str, name: str | None, retention: str | None, now: str | None, clean: str) -> None:
     """Remove windows that are older than the retention of their level. Coarser levels still contain their data."""
@@ -132,7 +137,7 @@ def _kept_text(removed: Vacuumed) -> str:
 def check(uri: str, name: str | None, form: str) -> None:
     """Check a complete store: its log, its files, its states, and whether its levels agree.
 
-    If data is damaged or lost, print a sentence for each problem, and exit with status 1. Changes nothing.
+    If data is damaged or lost, print a sentence for each problem, and exit with status 1. The store is not changed.
     """
     try:
         store = FrameStore(uri, name=name)

@@ -77,7 +77,11 @@ def _server_at(address: tuple[str, int], text: Callable[[], str], is_alive: Call
                 body = {"status": "ok" if alive else "the stream has not finished a batch for five minutes"}
                 self._answer(status, "application/json", json.dumps(body) + "\n")
             else:
-                self._answer(HTTPStatus.NOT_FOUND, "text/plain", "there are /metrics and /healthz\n")
+                self._answer(
+                    HTTPStatus.NOT_FOUND,
+                    "text/plain",
+                    f"there is no page {shown(path)}; there are /metrics and /healthz\n",
+                )
 
         def _answer(self, status: HTTPStatus, kind: str, body: str) -> None:
             data = body.encode()

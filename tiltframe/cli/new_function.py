@@ -60,7 +60,7 @@ def _check_name(name: str) -> None:
     """Raise an error if a name is not a lowercase word, or if another function has it."""
     is_word = name.isascii() and name.isidentifier() and name == name.lower() and not name.startswith("_")
     if not is_word or keyword.iskeyword(name):
-        raise click.UsageError(f"the name must be a word in small letters such as weighted_median; got {shown(name)}")
+        raise click.UsageError(f"the name must be a word in lower case such as weighted_median; got {shown(name)}")
     if name in {*names(), *aliases()}:
         raise click.UsageError(f"the name {shown(name)} is taken by another function; choose another name")
 

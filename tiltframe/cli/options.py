@@ -147,7 +147,7 @@ def read_bad_rows(text: str, once: bool = True) -> BadRows | None:
         return BadRows()
     file = Path(text)
     if not text.strip() or not file.parent.is_dir() or (problem := not_a_file(file)):
-        what = f": there is {problem}" if text.strip() and file.parent.is_dir() else ""
+        what = f", which is {problem}" if text.strip() and file.parent.is_dir() else ""
         raise ValueError(
             f"cannot write bad rows to {shown(text)}{what}; pass fail, skip, or a file in an existing folder"
         )
@@ -199,7 +199,10 @@ def with_frame(command: Callable[..., Any], ordered: bool = False) -> Callable[.
         in_order: str | None = arguments.pop("ordered", None)
         of_ticks = {name: arguments.pop(name) for name in ("until", "fill") if name in arguments}
         if (levels is None) == (in_order is None):
-            raise ValueError("pass exactly one of --levels, such as 10s,1m,1h, and --ordered, such as 'count(100)'")
+            passed = "neither" if levels is None else "both"
+            raise ValueError(
+                f"pass exactly one of --levels, such as 10s,1m,1h, and --ordered, such as 'count(100)'; got {passed}"
+            )
         if levels is not None:
             if any(of_ticks.values()):
                 raise ValueError(

@@ -75,7 +75,11 @@ class Form(click.Choice[str]):
 
     def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> Any:
         if value in _SPREADSHEETS:
-            self.fail("spreadsheets are not supported; use --format csv, which Excel can open", param, ctx)
+            self.fail(
+                f"cannot write {value}: spreadsheets are not supported; use --format csv, which Excel can open",
+                param,
+                ctx,
+            )
         return super().convert(value, param, ctx)
 
 

@@ -28,7 +28,7 @@ def _read_number(context: click.Context, option: click.Parameter, text: str | No
     if text is None:
         return None
     if not re.fullmatch(r"[0-9]{1,18}", text):
-        raise click.BadParameter(f"{shown(text)} is not a whole number of at least 0")
+        raise click.BadParameter(f"{shown(text)} is not a whole number of at least 0; write a number such as 100")
     return int(text)
 
 
@@ -61,7 +61,7 @@ def _read_number(context: click.Context, option: click.Parameter, text: str | No
     "--timezone", metavar="ZONE", help="Use this timezone to read --within, to choose windows, and to print times."
 )
 @click.option(
-    "--now", metavar="TIME", help="The moment from which relative times count back. The default is the clock."
+    "--now", metavar="TIME", help="The moment from which relative times count back. The default is the current time."
 )
 @click.option(
     "--key",
@@ -92,11 +92,11 @@ def _read_number(context: click.Context, option: click.Parameter, text: str | No
 @click.option(
     "--closed", is_flag=True, help="Leave out windows that are partial, or that a stream into the store keeps open."
 )
-@click.option("--running", is_flag=True, help="Let each window contain the earlier windows of its key too.")
+@click.option("--running", is_flag=True, help="Merge each window with the earlier windows of its key in the range.")
 @click.option(
     "--edges",
     metavar="LENGTH",
-    help="Extend curves to the edges of a window by points of other windows within this distance: 1h.",
+    help="Extend curves to both ends of each window, by points of other windows at most TIME away: 1h.",
 )
 @click.option(
     "--order-by",
@@ -175,7 +175,9 @@ def _check_out(out: Path) -> None:
         with suppress(FileNotFoundError):  # A file that does not exist yet is allowed.
             out.stat()
     except OSError as error:
-        raise ValueError(f"cannot write {shown(str(out))}: {because(error)}") from None
+        raise ValueError(
+            f"cannot write {shown(str(out))}: {because(error)}; name a file in an existing folder"
+        ) from None
 
 
 @contextmanager

@@ -211,7 +211,7 @@ def append_new(
                 err=True,
             )
     if not came:
-        click.echo(f"nothing new: {store.display_uri} already holds all {len(filed)} files", err=True)
+        click.echo(f"nothing new: {store.display_uri} already contains all {len(filed)} files", err=True)
         from_now(STEPS)
         store = writable()
         note(store, *to_record(filed, (), {}))
@@ -231,7 +231,8 @@ def append_new(
             unchanged(known_file)
         if not seen.spans and store.schema is None:
             click.echo(
-                f"the inputs have no rows: {store.display_uri} is not created, because its types follow from the rows",
+                f"the inputs have no rows: {store.display_uri} is not created, because its types follow from the rows; "
+                "pass inputs with rows",
                 err=True,
             )
             return

@@ -76,7 +76,7 @@ def _write_file(folder: Path, form: str | None) -> Path:
     stream = sys.stdin.buffer
     head = stream.read(_HEAD)
     if not head:
-        raise ValueError(f"{_SHOWN} is empty: it has neither columns nor rows")
+        raise ValueError(f"{_SHOWN} is empty: it has no columns and no rows; send rows, or leave out -")
     ending, unpacked = next(
         ((ending, unpack(head)) for magic, (ending, unpack) in _UNPACK.items() if head.startswith(magic)), ("", head)
     )

@@ -41,7 +41,8 @@ class Losses:
             more = "a longer --disorder" if self.waits else "--disorder TIME"
             click.echo(
                 f"tiltframe: warning: a row of {behind} came late, behind the watermark {as_moment(watermark)}, and is "
-                f"dropped; {more} waits for such rows, --late 'drop(TIME)' keeps closed windows for them",
+                f"dropped; with {more}, windows are closed later; with --late 'drop(TIME)', closed windows accept such "
+                "rows",
                 err=True,
             )
         self.late += late_rows.num_rows

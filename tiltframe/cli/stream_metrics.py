@@ -93,7 +93,7 @@ class StreamMetrics:
         lines = [
             *_counter(
                 "rows",
-                "Rows that this process has read, late ones included.",
+                "Rows that this process has read, including late rows.",
                 [(_of_input(n), c) for n, c in self.rows.items()],
             ),
             *_counter(
@@ -101,16 +101,18 @@ class StreamMetrics:
             ),
             *_counter(
                 "committed_again_rows",
-                "Rows that were ignored because the store has them.",
+                "Rows that were ignored because their windows are already committed.",
                 [({}, progress.committed_rows - self._first.committed_rows)],
             ),
             *_counter("emitted_rows", "Emitted rows.", [({}, progress.emitted_rows - self._first.emitted_rows)]),
             *_counter("commits", "Commits to the store.", [({}, self._commits() - self._first_commit)]),
-            *_gauge("open_windows", "Open windows and keys.", _by_level(progress.open_windows)),
+            *_gauge("open_windows", "Open windows, one per key.", _by_level(progress.open_windows)),
             *_gauge("kept_windows", "Closed windows that are kept for late rows.", _by_level(progress.kept_windows)),
             *_gauge("keys", "Distinct keys of the windows in memory.", [({}, progress.keys)]),
             *_gauge("state_bytes", "Bytes of the windows in memory.", [({}, progress.state_bytes)]),
-            *_gauge("watermark_seconds", "The watermark, Unix time.", [({}, at / _MICROS) for at in stream_watermark]),
+            *_gauge(
+                "watermark_seconds", "The watermark, in Unix seconds.", [({}, at / _MICROS) for at in stream_watermark]
+            ),
             *_gauge(
                 "watermark_age_seconds",
                 "Seconds by which the watermark is behind the clock.",
@@ -118,11 +120,13 @@ class StreamMetrics:
             ),
             *_gauge(
                 "input_watermark_seconds",
-                "The watermark of each input, Unix time.",
+                "The watermark of each input, in Unix seconds.",
                 [(_of_input(name), at / _MICROS) for name, at in watermarks.items()],
             ),
             *_gauge(
-                "input_idle", "1 for inputs without rows for --idle.", [(_of_input(n), n in idle) for n in self.rows]
+                "input_idle",
+                "1 if an input had no rows for the time of --idle, else 0.",
+                [(_of_input(n), n in idle) for n in self.rows],
             ),
         ]
         return "\n".join(lines) + "\n"

@@ -336,7 +336,7 @@ def open_source(
     key_texts = set[str]()
     for file in files:
         if not file.stat().st_size:
-            raise ValueError(f"{file} is empty: it has no columns and no rows")
+            raise ValueError(f"{file} is empty: it has no columns and no rows; leave it out")
         try:
             written[file] = own_schema(sample(file), reading, uses.is_missing)
             inferred = _schema(file, written[file], time=time, uses=uses, reading=reading)
@@ -440,7 +440,7 @@ def _with_texts(
 
 def _files(path: Path) -> list[Path]:
     if not path.exists():
-        raise FileNotFoundError(f"there is no file or folder {path}")
+        raise FileNotFoundError(f"there is no file or folder {path}; correct the path")
     if path.is_file():
         if kind_of(path) is None:
             excel = (
@@ -454,7 +454,10 @@ def _files(path: Path) -> list[Path]:
         raise ValueError(f"{path} is neither a file nor a folder; write its content to a file first")
     files = list(files_below(path))
     if not files:
-        raise ValueError(f"the folder {path} has no data: no file of {known_endings()}")
+        raise ValueError(
+            f"the folder {path} has no data: none of its files has one of the endings {known_endings()}; name a folder "
+            "with such files"
+        )
     return files
 
 
@@ -555,11 +558,13 @@ def _explained(file: Path, error: Exception, wrong: Callable[[], ValueError | No
 
 
 def _advice(error: Exception) -> str:
-    """Return the advice for a line of CSV with too few or too many fields, which is appended to a message. Return
-    ``""`` for other errors.
+    """Return the advice for a file whose data cannot be read, which is appended to a message. Return ``""`` for other
+    errors, such as those of the operating system.
     """
-    if not re.search(r"CSV parse error: (Row #\d+: )?Expected \d+ columns", str(error)):
+    if not isinstance(error, pa.ArrowInvalid | UnicodeError):
         return ""
+    if not re.search(r"CSV parse error: (Row #\d+: )?Expected \d+ columns", str(error)):
+        return "; correct the data"
     option = parameter("bad_rows")
     return "; correct the line" + (f", or leave such lines out by {option} skip" if option.startswith("--") else "")
 

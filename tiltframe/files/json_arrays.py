@@ -58,7 +58,10 @@ class ArrayLines:
             chunk = self._source.read(_CHUNK)
             if not chunk:
                 if self._depth or self._inside:
-                    raise ValueError(f"{self._name}: its array of objects is not closed; the file may be incomplete")
+                    raise ValueError(
+                        f"{self._name}: its array of objects is not closed, and the file may be incomplete; write the "
+                        "file again"
+                    )
                 break
             parts.append(self._lines(chunk))
             length += len(parts[-1])

@@ -218,7 +218,9 @@ class ReadOptions:
                     f"{option}: no key, measure or time uses the column {shown(name)}; leave out this option"
                 )
             if kind in _UNITS and name != time:
-                raise ValueError(f"{option}: the type {kind} is only for the time column, {time!r}")
+                raise ValueError(
+                    f"{option}: the type {kind} is only for the time column, {time!r}; use int64 for other columns"
+                )
             if kind in _UNITS and self.time_format is not None:
                 text = self.say_option("time_format", self.time_format)
                 raise ValueError(
@@ -229,8 +231,8 @@ class ReadOptions:
             return
         if not (pa.types.is_string(of_time) or pa.types.is_temporal(of_time) or of_time == pa.int64()):
             raise ValueError(
-                f"{self.say(time, self.types[time])}: the time column is text, date, timestamp, int64 (Unix "
-                f"milliseconds), or one of {', '.join(_UNITS)}"
+                f"{self.say(time, self.types[time])}: the type of the time column must be text, date, timestamp, int64 "
+                f"(Unix milliseconds), or one of {', '.join(_UNITS)}"
             )
 
     def say(self, name: str, kind: str) -> str:
@@ -281,7 +283,10 @@ class ReadOptions:
         if decimal:
             digits, fraction = int(decimal[1]), int(decimal[2] or 0)
             if not 1 <= digits <= 38 or fraction > digits:
-                raise ValueError(f"{option}: a decimal has 1 to 38 digits, and at most as many after the point")
+                raise ValueError(
+                    f"{option}: a decimal has 1 to 38 digits, and at most as many after the point; write a type such "
+                    "as decimal(18, 2)"
+                )
             return pa.decimal128(digits, fraction)
         if kind in _UNITS:
             return pa.int64()

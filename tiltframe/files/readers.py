@@ -177,9 +177,12 @@ def read_batches(reader: FileReader, path: Path, columns: Sequence[str]) -> Iter
     try:
         for batch in reader.batches(path, columns):
             if not isinstance(batch, pa.RecordBatch):
-                raise TypeError(f"it must yield record batches; it yielded {shown(batch)}")
+                raise TypeError(f"the reader must yield record batches; it yielded {shown(batch)}")
             if missing := [name for name in columns if name not in batch.schema.names]:
-                raise ValueError(f"a batch lacks the column {missing[0]!r}, which the schema has")
+                raise ValueError(
+                    f"a batch of the reader lacks the column {missing[0]!r}, which was requested; the reader must "
+                    "yield all requested columns"
+                )
             yield batch.select(list(columns))
     except Exception as error:  # code of other packages may raise any error; the message names the file
         raise ValueError(f"cannot read {path} as {reader.name}: {error}") from error

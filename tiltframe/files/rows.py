@@ -81,14 +81,17 @@ def times_in(column: pa.Array, time: str, reading: ReadOptions, timezone: str) -
         try:
             column = _since_1970(column, unit)
         except pa.ArrowException as error:
-            raise ValueError(f"cannot read the time column {time!r} as numbers: {str(error).splitlines()[0]}") from None
+            raise ValueError(
+                f"cannot read the time column {time!r} as numbers: {str(error).splitlines()[0]}; correct the value, or "
+                f"leave out {reading.say(time, reading.types[time])}"
+            ) from None
     elif reading.time_format is not None and pa.types.is_string(kind):
         read = read_format(column, reading.time_format)
         wrong = column.filter(pc.and_(pc.is_null(read), pc.is_valid(column)))
         if len(wrong):
             raise ValueError(
                 f"cannot read the time column {time!r}: {shown(wrong[0].as_py())} does not have "
-                f"the format {shown(reading.time_format)}"
+                f"the format {shown(reading.time_format)}; correct it, or declare another format"
             )
         if has_offset(reading.time_format):
             return read

@@ -13,6 +13,8 @@ from pathlib import Path
 import numpy as np
 import pyarrow as pa
 
+from tiltframe.parameter_names import by_caller
+
 _CHUNK = 1 << 24
 _QUOTE = ord('"')
 _LINE_ENDS = (10, 13)
@@ -40,8 +42,11 @@ def check_text(file: Path, encoding: str = "utf-8", delimiter: str | None = None
                     wrong = f"byte 0x{content[error.start]:02x} in line {line:,}"
                 begins = content[:2] if not lines else b""
                 likely = "utf-16" if begins in (codecs.BOM_UTF16_LE, codecs.BOM_UTF16_BE) else "latin-1"
+                option = f"--encoding {likely}"
+                in_python = f" on the command line, or ReadOptions(encoding={likely!r}) in Python"
                 raise ValueError(
-                    f"{file} is not in {encoding}: {wrong}; declare its encoding, such as --encoding {likely}"
+                    f"{file} is not in {encoding}: {wrong}; declare its encoding, such as {option}"
+                    + by_caller("", in_python)
                 ) from None
             if sound is not None:
                 sound.see(chunk if plain or text is None else text.encode())

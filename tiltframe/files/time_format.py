@@ -124,7 +124,9 @@ def _regex(form: str) -> str:
             pattern += _LEFT_OUT[sign]
         elif sign not in _PARTS or sign in seen:
             problem = (
-                " twice" if sign in seen else f", which is not supported; the allowed directives are {_DIRECTIVES}"
+                " twice; use it once"
+                if sign in seen
+                else f", which is not supported; the allowed directives are {_DIRECTIVES}"
             )
             raise ValueError(f"the time format {shown(form)} has {piece}{problem}")
         else:

@@ -21,7 +21,7 @@ import numpy as np
 import pyarrow as pa
 from numpy.typing import NDArray
 
-from aggr.extend.arguments import is_name, nearest, shown
+from aggr.extend.arguments import is_name, listed, nearest, shown
 from aggr.extend.columns import compute as pc
 from aggr.extend.columns import one_array
 from aggr.extend.tables import ColumnUses, key_column
@@ -96,19 +96,22 @@ class Lookup(DerivedKey):
         """Raise ``ValueError`` if a column is missing, or if the table has two rows for the same value and time."""
         if not is_name(self.key) or self.key not in self.table.column_names:
             raise ValueError(
-                f"the table of a lookup needs a column with the name of the key; got {shown(self.key)} and the columns "
-                f"{', '.join(self.table.column_names)}"
+                f"the table of a lookup needs a column with the name of the key; got {shown(self.key)} and the "
+                f"columns {listed(self.table.column_names)}; rename a column of the table"
             )
         if self.valid not in VALID:
             raise ValueError(f"valid must be 'now' or 'as_of'; got {shown(self.valid)}")
         if self.valid == "as_of" and SINCE not in self.table.column_names:
             raise ValueError(
-                f"as_of needs a column called {SINCE} with the time from which each row is valid; null means always"
+                f"valid='as_of' needs a column {SINCE} in the table, with the time from which each row is valid, or "
+                f"null for always; got the columns {listed(self.table.column_names)}"
             )
-        if len(np.unique(self._order[:2], axis=1).T) < self.table.num_rows:
+        same_as_next = (self._order[:2, 1:] == self._order[:2, :-1]).all(axis=0)
+        if same_as_next.any():
+            value = self.table.column(self.key)[int(self._order[2, np.argmax(same_as_next)])].as_py()
             raise ValueError(
-                f"the table of a lookup has a value of {self.key} twice; it must have each value once, or once for "
-                f"each {SINCE}"
+                f"the table of a lookup has the value {shown(value)} of {self.key} twice; it must have each value "
+                f"once, or once for each {SINCE}; remove one of the rows"
             )
 
     @cached_property
@@ -154,7 +157,7 @@ class Lookup(DerivedKey):
         except pa.ArrowException as error:
             raise ValueError(
                 f"the column {self.key!r} of the lookup's table cannot be converted to {dtype}, the key's type in the "
-                f"store: {error}"
+                f"store: {error}; correct the value, or convert the column"
             ) from None
         if len(pc.unique(same)) < len(keys):
             raise ValueError(
@@ -194,7 +197,7 @@ class Lookup(DerivedKey):
             )
 
     def reason(self, name: str) -> str:
-        return f"its table has no {name} for their {self.key}"
+        return f"the table of the lookup has no {name} for their values of {self.key}"
 
     def __repr__(self) -> str:
         return f"lookup({self.key!r}, {self.table.num_rows} rows, valid={self.valid!r})"

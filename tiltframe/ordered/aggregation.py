@@ -18,8 +18,9 @@ from tiltframe.event_time import INSTANT
 from tiltframe.files.read_options import ReadOptions
 from tiltframe.ordered.aggregator import OrderedAggregator, iterate_batches
 from tiltframe.ordered.query import NEXT, ROWS, TICK, Part, RunningQuery, running_query
-from tiltframe.ordered.sequence import Ints, Keys, RowsAndTicks, SortedRows, sort_rows, with_ticks
+from tiltframe.ordered.sequence import Ints, Keys, RowsAndTicks, SortedRows, shown_time, sort_rows, with_ticks
 from tiltframe.ordered.window_state import BatchResult, Flags, Reduce, WindowState, advance
+from tiltframe.parameter_names import parameter
 from tiltframe.tabular import whole_or_batches
 from windows.ordered import OrderedWindow, Ranges, Tick
 
@@ -216,9 +217,10 @@ class RunningAggregation(OrderedAggregator):
         ticks since the first of all rows, and results at these ticks were already returned.
         """
         if self._keys.n and ordered.keys.first < self._keys.first:
+            begin, earlier, fill = shown_time(self._keys.first), shown_time(ordered.keys.first), parameter("fill")
             raise ValueError(
-                "with fill, all keys have ticks from the time of the first row on, but a later batch has an earlier "
-                "row; sort all rows by time, or leave out fill"
+                f"with {fill}, all keys have ticks from the time of the first row on, {begin}, but a later batch has a "
+                f"row at {earlier}; sort all rows by time, or leave out {fill}"
             )
 
     def _needed_ranges(self, entries: RowsAndTicks, ranges: Ranges) -> Flags | None:

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 import pyarrow as pa
 
-from aggr.arguments import shown
+from aggr.arguments import listed, shown
 from aggr.arrow.normalize import filterable, one_array
 from tiltframe.ordered.query import POSITION, OrderedQuery
 from tiltframe.ordered.sequence import Keys, empty_keys
@@ -120,10 +120,19 @@ class OrderedAggregator:
             self._begin(table.schema)
         elif not table.schema.equals(self._schema):
             raise ValueError(
-                f"batches must have the same columns; got {table.schema} after {self._schema}; convert each batch to "
-                "the columns and types of the first one"
+                f"batches must have the same columns; got {columns_text(table.schema)} after "
+                f"{columns_text(self._schema)}; convert each batch to the columns and types of the first one"
             )
         return table
+
+
+def columns_text(schema: pa.Schema) -> str:
+    """Return the names and types of columns as one line for a message.
+
+    >>> columns_text(pa.schema({"ts": pa.int64(), "host": pa.string()}))
+    'ts int64, host string'
+    """
+    return listed([f"{field.name} {field.type}" for field in schema])
 
 
 def _numbers(column: pa.Array | pa.ChunkedArray) -> Any:

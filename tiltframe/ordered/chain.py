@@ -299,7 +299,8 @@ def finish_ordered(states: Any, frame: OrderedFrame) -> pa.Table:
     for name in (LEVEL, frame.order.time, *frame.order.keys, *serving.values()):
         if name not in states.column_names:
             raise ValueError(
-                f"these are not states of this frame: they have no column {name!r}; pass the frame that computed them"
+                f"these are not states of this frame: they have no column {name!r}; pass states that were "
+                "computed with this frame"
             )
     measures = {name: (serving[name], measure) for name, measure in frame.measures.items()}
     return frame.with_expressions(finish_by(states, (LEVEL, frame.order.time, *frame.order.keys), measures))

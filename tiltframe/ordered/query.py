@@ -20,6 +20,7 @@ from aggr.tables.result_expressions import in_order, split_results, with_express
 from aggr.tables.state_plan import StateColumn, plan
 from tiltframe.names import LEVEL
 from tiltframe.ordered.sequence import Order, check_inputs
+from tiltframe.parameter_names import by_caller, parameter
 from tiltframe.provenance import describe_states
 from tiltframe.time_range import read_moment
 from windows.ordered import Condition, Input, OrderedWindow, Tick, Weight, as_ordered, read_tick, running
@@ -213,7 +214,11 @@ def running_query(
         raise ValueError(f"fill must be None or {ZERO!r}; got {shown(fill)}")
     if not every and (last_tick is not None or fill is not None):
         name = "until" if last_tick is not None else "fill"
-        raise ValueError(f"{name} applies only to results at ticks; pass ticks=hourly() or window=since(daily('UTC'))")
+        raise ValueError(
+            f"{parameter(name)} applies only to results at ticks; "
+            + by_caller("use ticks in --ordered", "pass ticks=hourly() or window=since(daily('UTC'))")
+            + ", or leave it out"
+        )
     by_window = {
         distinct_window: {n: m for n, m in measures.items() if windows[n] == distinct_window}
         | ({ROWS: count()} if distinct_window.least_rows else {})
@@ -242,7 +247,7 @@ def _checked_until(until: object) -> int | str | None:
     try:
         return read_moment(until, "UTC")
     except ValueError as error:
-        raise ValueError(f"until must be {NEXT!r}, or the time of the last tick: {error}") from None
+        raise ValueError(f"{parameter('until')} must be {NEXT!r}, or the time of the last tick: {error}") from None
 
 
 def make_order(time: str, keys: Sequence[str] | Mapping[str, str], order: Sequence[str]) -> Order:

@@ -119,7 +119,8 @@ def sort_rows(table: pa.Table, order: Order, known_keys: Keys) -> SortedRows:
     if len(late):
         raise ValueError(
             f"rows of a key must be in ascending order of {order.time!r} across all batches; a row at "
-            f"{_shown(times[late[0]])} comes after one at {_shown(before[key[late[0]]])}; sort the rows by time first"
+            f"{shown_time(times[late[0]])} comes after one at {shown_time(before[key[late[0]]])}; sort the rows by "
+            "time first"
         )
     latest = before.copy()
     latest[key[heads]] = times[np.append(heads[1:], len(times)) - 1] if len(heads) else 0
@@ -274,6 +275,6 @@ def _evaluate(read: Condition | Weight, table: pa.Table) -> NDArray[Any]:
     return values
 
 
-def _shown(micros: int) -> str:
+def shown_time(micros: int) -> str:
     """Return a time as text for an error message. ``micros`` is in microseconds UTC."""
     return str(np.datetime64(int(micros), "us"))

@@ -55,8 +55,8 @@ def check_reach(host: str, token: bytes | None) -> None:
     """Raise ``ValueError`` if the server would be reachable from other machines without a token."""
     if token is None and not is_loopback(host):
         raise ValueError(
-            f"{host} can be reached from other machines; pass --token FILE, whose token requests must send, or listen "
-            f"at 127.0.0.1"
+            f"{host} can be reached from other machines; pass --token FILE, so that only requests with the token in "
+            "this file are answered, or listen at 127.0.0.1"
         )
 
 
@@ -67,11 +67,11 @@ def read_token(file: Path) -> bytes:
     try:
         token = file.read_bytes().strip()
     except OSError as error:
-        raise ValueError(f"cannot read the token: {because(error)}") from None
+        raise ValueError(f"cannot read the token: {because(error)}; name a readable file with --token") from None
     if len(token) < _SHORTEST or not re.fullmatch(rb"[!-~]+", token):
         raise ValueError(
-            f"{file} must contain a token of at least {_SHORTEST} letters without blanks; create one with openssl rand "
-            f"-hex 32"
+            f"{file} must contain a token of at least {_SHORTEST} characters without blanks; create one with openssl "
+            "rand -hex 32"
         )
     return token
 
@@ -104,7 +104,8 @@ class Access:
         if not hmac.compare_digest(digest_given, digest) or kind.lower() != "bearer":
             raise Refused(
                 401,
-                "the request needs the server's token in a header: Authorization: Bearer TOKEN",
+                "the token of the request is missing or wrong; send the server's token in a header, Authorization: "
+                "Bearer TOKEN",
                 {"www-authenticate": "Bearer"},
             )
 
@@ -128,5 +129,7 @@ class Access:
         """
         if host is not None and not is_loopback(re.sub(r":[0-9]*$", "", host).strip("[]").lower()):
             raise Refused(
-                421, f"a server without a token answers only requests to localhost; this request is for {shown(host)}"
+                421,
+                f"a server without a token answers only requests to localhost; this request is for {shown(host)}; send "
+                "it to localhost, or start the server with --token FILE",
             )

@@ -44,7 +44,7 @@ from tiltframe.store.backends import set_cache_memory
 
 _MESSAGES = {
     404: "there is no page {path}; the page / and /openapi.json list all addresses",
-    405: "{path} does not support the method {method}",
+    405: "{path} does not support the method {method}; /openapi.json lists the methods",
 }
 _CORS: dict[str, Any] = {"allow_methods": ["GET", "POST"], "allow_headers": ["*"]}
 _CORS |= {"expose_headers": ["ETag", "Warning"]}

@@ -147,7 +147,9 @@ class Asking:
         """Return a response with the first `_KEY_VALUES` values of a key, sorted, and whether there are more."""
         key, within = request.path_params["key"], request.query_params.get("within")
         if unknown := set(request.query_params) - {"within"}:
-            raise Refused(400, f"values of a key can be selected only by within; got {shown(min(unknown))}")
+            raise Refused(
+                400, f"the values of a key have only the parameter within; got {shown(min(unknown))}; leave it out"
+            )
 
         def ask() -> Question:
             name = request.path_params["name"]

@@ -79,7 +79,7 @@ def sentence_of(error: BaseException) -> str:
     if isinstance(error, HTTPException):
         return error.detail
     if not isinstance(error, tuple(kind for kind, _ in _STATUSES)):
-        return f"the server could not answer ({type(error).__name__}); its log shows the place"
+        return f"the server has an internal error ({type(error).__name__}); its log contains the details"
     line = " ".join((str(error).splitlines() or [type(error).__name__])[0].split())
     return line if len(line) <= _LONGEST else f"{line[: _LONGEST - 1]}…"
 

@@ -114,7 +114,7 @@ def form_of(accept: str) -> str:
     """
     form = _liked(accept or "*/*", list(_WRITERS))
     if form is None:
-        raise Refused(406, f"the header Accept must name one of {', '.join(_WRITERS)}, or */*")
+        raise Refused(406, f"the header Accept must name one of {', '.join(_WRITERS)}, or */*; got {accept[:80]}")
     return form
 
 

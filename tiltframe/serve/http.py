@@ -89,5 +89,6 @@ def take_store(members: dict[str, Any]) -> str:
     """
     store = members.pop("store", None)
     if not isinstance(store, str):
-        raise ValueError("the parameter store is missing; pass store=NAME; /v1/stores lists the names")
+        problem = "is missing" if store is None else f"must be text; got {shown(store)}"
+        raise ValueError(f"the parameter store {problem}; pass store=NAME, one of the names that /v1/stores lists")
     return store

@@ -94,6 +94,7 @@ def _table(rows: object) -> pa.Table:
             columns[name] = pa.array(values)
         except (pa.ArrowException, OverflowError) as error:
             raise ValueError(
-                f"the column {shown(name)} of the rows has values without a common type: {error}"
+                f"the column {shown(name)} of the rows has values without a common type: {error}; send "
+                "values of one type in each column"
             ) from None
     return pa.table(columns)

@@ -15,8 +15,8 @@ from tiltframe.store import FILLS, JOIN_OPTIONS, Query
 
 _ERRORS = {
     "400": "The request cannot be read, or the store cannot answer it.",
-    "401": "The server's token is missing.",
-    "404": "No store, or no key, has this name.",
+    "401": "The server's token is missing or wrong.",
+    "404": "There is no store or key with this name.",
     "409": "The writer has used this number for other events.",
     "413": "The body is too long.",
     "415": "The body has another media type, or is compressed.",
@@ -75,7 +75,7 @@ def openapi(writable: bool) -> dict[str, Any]:
         ),
         _word("Last-Event-ID", "header", "The id of the last event, in place of `since`.", required=False),
     ]
-    listed = "At most 1,000, null last; are there more?"
+    listed = "At most 1,000 values, sorted, null last, and whether there are more."
     for path, read in {
         "/v1/stores": _operation("List the stores.", [tag], "Names and frames."),
         "/v1/stores/{name}": _operation("Describe a store.", [name, tag], "Its frame, levels, ranges, columns."),
@@ -123,7 +123,7 @@ def page(document: dict[str, Any]) -> str:
     return (
         '<!doctype html><html lang="en"><meta charset="utf-8"><meta name="viewport" content="width=device-width">'
         '<title>tiltframe: the API</title><link rel="icon" href="data:,"><link rel="stylesheet" href="/page/page.css">'
-        '<main class="api"><h1>What can be asked</h1><p>Also as <a href="/openapi.json">OpenAPI</a>. '
+        '<main class="api"><h1>Requests</h1><p>Also as <a href="/openapi.json">OpenAPI</a>. '
         f'<a href="/">Look at the stores.</a></p>{"".join(parts)}<h2>Errors</h2>'
         f"<p>Each is <code>{{&quot;error&quot;: sentence}}</code>.</p><ul>{errors}</ul></main></html>"
     )

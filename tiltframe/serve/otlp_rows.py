@@ -116,7 +116,10 @@ def _fitted(value: Any, field: pa.Field, place: int, problems: dict[int, str]) -
     else:
         fitted = _as_other(value, field.type)
     if fitted is None:
-        problems[place] = f"{field.name} has the value {shown(value)}, and the store needs a value of type {field.type}"
+        problems[place] = (
+            f"{field.name} has the value {shown(value)}, and the store needs a value of type {field.type}; send values "
+            "of this type"
+        )
     return fitted
 
 

@@ -41,6 +41,8 @@ Endpoint = Callable[[Request], Awaitable[Response]]
 MOST_POINTS = 11_000  # the maximum number of points of a series, as in Prometheus
 _MOST_BYTES = QUERY_BYTES
 _API = "2.45.0"  # the release of Prometheus that this API and PromQL follow
+_REVERSED = "the end of the range, {end}, is before its start, {start}; exchange them"
+_MOST_PARAMETERS = 1000  # the maximum number of parameters in an address, and in a body
 # parameters for which an empty text means the same as a missing parameter
 _OPTIONAL = ("time", "start", "end", "timeout", "lookback_delta", "limit", "metric")
 _STREAMED = {"content-type": "application/x-streamed-protobuf; proto=prometheus.ChunkedReadResponse"}
@@ -140,7 +142,7 @@ class _Api:
         start, end = (read_moment(_only_value(form, name), name) for name in ("start", "end"))
         step = read_duration(_only_value(form, "step"), "step")
         if end < start:
-            raise BadData("the end of the range is before its start; exchange them")
+            raise BadData(_REVERSED.format(start=shown(form["start"][0]), end=shown(form["end"][0])))
         if (end - start) // step >= MOST_POINTS:
             raise BadData(
                 f"a series has at most {MOST_POINTS:,} points; this range has {(end - start) // step + 1:,}; use a "
@@ -150,7 +152,7 @@ class _Api:
         evaluation = self._evaluation(form, metrics, moments=moments, step=step, deadline=deadline)
         value = shown_of(evaluate(expression, evaluation))
         if isinstance(value, str):
-            raise BadData("a string cannot be evaluated over a range; use /api/v1/query")
+            raise BadData(f"the string {shown(value)} cannot be evaluated over a range; use /api/v1/query")
         return response.success(response.matrix(value, evaluation.moments), evaluation.warnings, evaluation.infos)
 
     def read(self, request: ReadRequest, metrics: Metrics, deadline: Deadline) -> bytes:
@@ -189,7 +191,7 @@ class _Api:
         """
         start, end = (read_bound(form[name][-1], name) if form.get(name) else None for name in ("start", "end"))
         if start is not None and end is not None and end < start:
-            raise BadData("the end of the range is before its start; exchange them")
+            raise BadData(_REVERSED.format(start=shown(form["start"][-1]), end=shown(form["end"][-1])))
         return Listing(start, end, self.budget, deadline)
 
     def _listed(self, values: list[Any], form: Form) -> str:
@@ -275,11 +277,15 @@ def _saying_errors(name: str, answer: Endpoint) -> Endpoint:
 async def _form(request: Request, seconds: int) -> Form:
     body = await read_body(request, _MOST_BYTES, seconds)
     try:
-        form = parse_qs(request.url.query, True, errors="strict", max_num_fields=1000)
-        for name, values in parse_qs(body.decode(), True, errors="strict", max_num_fields=1000).items():
+        form = parse_qs(request.url.query, True, errors="strict", max_num_fields=_MOST_PARAMETERS)
+        for name, values in parse_qs(body.decode(), True, errors="strict", max_num_fields=_MOST_PARAMETERS).items():
             form[name] = form.get(name, []) + values
-    except ValueError as error:
-        raise BadData(f"cannot read the parameters: {error}") from None
+    except UnicodeDecodeError:
+        raise BadData("cannot read the parameters, because they are not UTF-8; URL-encode them as UTF-8") from None
+    except ValueError:
+        raise BadData(
+            f"cannot read the parameters, because there are more than {_MOST_PARAMETERS:,}; send fewer"
+        ) from None
     present = {name: values for name, values in form.items() if name not in _OPTIONAL or any(values)}
     return present | {name: [value] for name, value in request.path_params.items()}
 

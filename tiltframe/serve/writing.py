@@ -128,7 +128,11 @@ def _kind(request: Request, what: str, *kinds: str) -> str:
 def _numbered(request: Request) -> tuple[str, int]:
     words = dict(request.query_params.multi_items())
     if len(request.query_params.multi_items()) != 2 or set(words) != {"writer", "number"}:
-        raise ValueError("the request needs exactly the parameters writer and number: ?writer=NAME&number=N")
+        names = [name for name, _ in request.query_params.multi_items()]
+        raise ValueError(
+            f"the request needs exactly the parameters writer and number: ?writer=NAME&number=N; "
+            f"got {', '.join(names)[:80] or 'none'}"
+        )
     if not (words["number"].isascii() and words["number"].isdigit()):
         raise ValueError(f"number must be a whole number that grows with each request; got {shown(words['number'])}")
     check_writer(words["writer"], int(words["number"]))
@@ -139,7 +143,10 @@ def _unpacked(body: bytes) -> bytes:
     try:
         unpacked: bytes = pa.CompressedInputStream(pa.BufferReader(body), "gzip").read(BODY_BYTES + 1)
     except (pa.ArrowException, OSError) as error:
-        raise ValueError(f"the body is not valid gzip: {str(error).splitlines()[0]}") from None
+        raise ValueError(
+            f"the body is not valid gzip: {str(error).splitlines()[0]}; compress it again, or send it without "
+            "Content-Encoding"
+        ) from None
     if len(unpacked) > BODY_BYTES:
         raise Refused(
             413, f"the body has more than {BODY_BYTES:,} bytes, the server's limit; send less data per request"

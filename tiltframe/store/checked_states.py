@@ -102,14 +102,16 @@ def _check_windows(states: pa.Table, level: TimeWindow, timezone: str) -> None:
     if len(wrong):
         raise ValueError(
             f"no window of {level.name} in {timezone} starts at {as_text(int(starts[wrong[0]]))}, but the states "
-            "contain such a window; they belong to other windows, or to another time zone"
+            "contain such a window; they were computed with other windows or another time zone; roll up the rows with "
+            "this frame"
         )
     wrong = np.flatnonzero(level.ends(starts) != window_ends)
     if len(wrong):
         start, end = (as_text(int(at[wrong[0]])) for at in (starts, window_ends))
         raise ValueError(
             f"the window of {level.name} in {timezone} that starts at {start} does not end at {end}, but the states "
-            "contain such a window; they belong to other windows, or to another time zone"
+            "contain such a window; they were computed with other windows or another time zone; roll up the rows with "
+            "this frame"
         )
 
 

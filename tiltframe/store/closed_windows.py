@@ -375,7 +375,11 @@ def compact_or_warn(store: FrameStore) -> None:
     try:
         store.compact(before=_AFTER_ALL)
     except StoreError as error:
-        warnings.warn(f"the store {store.display_uri} was not compacted: {error}", stacklevel=3)
+        warnings.warn(
+            f"the store {store.display_uri} was not compacted: {error}; its rows are committed, and a later compaction "
+            "merges them",
+            stacklevel=3,
+        )
 
 
 def committed_before(store: FrameStore, stream: str | None = None) -> int | None:

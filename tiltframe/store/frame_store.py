@@ -161,7 +161,9 @@ class FrameStore:
         self._name = name or DEFAULT_NAME
         self._manifest = self._read_manifest(name)
         if self._manifest is None and frame is None:
-            raise MissingStore(f"there is no store {self.display_uri}")
+            raise MissingStore(
+                f"there is no store {self.display_uri}; correct its address, or create it with a first commit"
+            )
         if self._manifest is not None and frame is not None:
             self._check_frame(frame)
         own_frame = self._manifest.frame if self._manifest else frame
@@ -185,7 +187,10 @@ class FrameStore:
             return None
         manifest = Manifest.from_dict(snapshot.manifest, self.display_uri)
         if name is not None and name != manifest.name:
-            raise OtherFrame(f"the store {self.display_uri} is called {manifest.name!r}, not {name!r}")
+            raise OtherFrame(
+                f"the store {self.display_uri} is called {manifest.name!r}, not {name!r}; pass its name, or leave out "
+                "the name"
+            )
         return manifest
 
     @property

@@ -227,7 +227,9 @@ def _choose_lines(
     columns = [name for name in results.column_names if name not in (*RESERVED, *keys)]
     numbers = [name for name in columns if is_number(results.schema.field(name).type)]
     if not numbers:
-        raise ValueError(f"there are no numbers to plot in {', '.join(columns)}")
+        raise ValueError(
+            f"there are no numbers to plot in {', '.join(columns)}; choose a measure whose results are numbers"
+        )
     percentiles = [n for n in numbers if n.rpartition("_p")[2].replace("_", "").isdigit() and "_p" in n]
     places = np.linspace(0, len(percentiles) - 1, min(len(percentiles), len(_STYLES))).round().astype(int)
     shown_percentiles = [percentiles[place] for place in places]

@@ -25,6 +25,7 @@ from tiltframe.store.query.merging import by_windows, pieces_of
 from windows import TimeWindow
 
 Progress = Callable[[int, int], None]
+_RESTORE = "restore the store from a backup, or roll up the rows of its range again and replace it"
 
 
 @dataclass(frozen=True)
@@ -113,9 +114,9 @@ def _part_problems(backend: Backend, manifest: Manifest, level: TimeWindow, part
         return
     starts = instants_of(states)
     if len(starts) != part.rows or starts.min() != part.first_start or starts.max() != part.last_start:
-        yield f"{where}: its windows differ from those that the store's log records for it"
+        yield f"{where}: its windows differ from those that the store's log records for it; {_RESTORE}"
     elif (level.starts(starts) != starts).any():
-        yield f"{where}: it has windows that do not begin where those of {level.name} do"
+        yield f"{where}: it has windows that do not begin where those of {level.name} do; {_RESTORE}"
     else:
         for problem in _state_problems(states, manifest):
             yield f"{where}: {problem}"
@@ -130,17 +131,17 @@ def _state_problems(states: pa.Table, manifest: Manifest) -> Iterator[str]:
         try:
             merged = column.measure.function.merge(states_known, Groups.each(len(states_known)))
         except (ValueError, TypeError, pa.ArrowException) as error:
-            yield f"states of {column.name} cannot be read: {error}"
+            yield f"states of {column.name} cannot be read: {error}; {_RESTORE}"
             continue
         if digest(merged) != digest(states_known):
             yield (
                 f"merging states of {column.name} alone changes their bits, so they were not written by a merge of "
-                "this function"
+                f"this function; {_RESTORE}"
             )
     try:
         check_readable(states, manifest.frame)
     except (ValueError, TypeError, OverflowError, pa.ArrowException) as error:
-        yield f"results cannot be read: {error}"
+        yield f"results cannot be read: {error}; {_RESTORE}"
 
 
 def _level_problems(
@@ -194,4 +195,7 @@ def _difference(fine: pa.Table, coarse: pa.Table, level: TimeWindow, above: Time
     if not differ:
         return None
     where = " and ".join(as_text(end) for end in span)
-    return f"{level.name} and {above.name} disagree between {where}: in {', '.join(differ)}"
+    return (
+        f"{level.name} and {above.name} disagree between {where}: in {', '.join(differ)}; restore the store from a "
+        "backup, or roll up the rows of this range again and replace it"
+    )

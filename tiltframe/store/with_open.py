@@ -58,7 +58,7 @@ class _SavedStream:
         """Read the header of the data; raise ``ValueError`` if the data is not a saved state."""
         description, self._outgoing = read_extension(data)
         if "writer" not in description:
-            raise ValueError("it belongs to a stream without a store")
+            raise ValueError("it belongs to a stream without a store; pass the saved state of a stream into this store")
         self.writer, self._number = str(description["writer"]), int(description["number"])
         self.digest = int.from_bytes(hashlib.sha256(data).digest()[:4], "big")
         self._data = data
@@ -173,7 +173,7 @@ class WithOpen:
 
     @property
     def _where(self) -> str:
-        return "that was given" if isinstance(self.saved, bytes) else shown(str(self.saved))
+        return "that was passed" if isinstance(self.saved, bytes) else shown(str(self.saved))
 
     def _stream(self) -> _SavedStream:
         """Return the saved state. A file is read again only if it has changed since the last call."""
@@ -193,7 +193,9 @@ class WithOpen:
         try:
             yield
         except OSError as error:
-            raise UnreachableStore(f"cannot read the saved state: {because(error)}") from None
+            raise UnreachableStore(
+                f"cannot read the saved state: {because(error)}; pass the path of a readable file"
+            ) from None
         except ValueError as error:
             raise StoreError(f"the saved state {self._where}: {error}") from error
 

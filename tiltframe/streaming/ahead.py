@@ -10,6 +10,7 @@ import time as clock
 
 import numpy as np
 
+from tiltframe.parameter_names import parameter
 from tiltframe.streaming.policies import micros
 from windows.timezone import Instants
 
@@ -28,9 +29,7 @@ def read_ahead(text: str | None) -> int | None:
     try:
         return micros(text)
     except ValueError as error:
-        raise ValueError(
-            f"the argument ahead must be a duration: {error}; pass a duration such as 1h, or none"
-        ) from None
+        raise ValueError(f"{parameter('ahead')} must be a duration such as 1h, or none: {error}") from None
 
 
 def first_ahead(times: Instants, now: int, ahead: int | None) -> int | None:

@@ -14,7 +14,7 @@ from numpy.typing import NDArray
 from aggr.arguments import checked_whole, shown
 from aggr.groups.groups import Groups, group_by
 from aggr.tables.keys import key_column
-from tiltframe.parameter_names import parameter
+from tiltframe.parameter_names import argument, by_caller, parameter
 
 BEYOND = ("error", "drop")
 
@@ -59,8 +59,9 @@ class KeyLimit:
             return none
         if self.beyond == "error":
             raise ValueError(
-                f"there would be {groups.n:,} keys in open windows, and max_keys is {self.max_keys:,}; use fewer keys, "
-                "a greater max_keys, or beyond='drop', which counts and drops the rows of further keys"
+                f"there would be {groups.n:,} keys in open windows, and the limit is "
+                f"{argument('max_keys', self.max_keys)}; use fewer keys, or a greater limit"
+                + by_caller("", ", or beyond='drop', which counts and drops the rows of further keys")
             )
         return beyond[groups.ids[len(groups) - panes.num_rows :]]
 

@@ -12,7 +12,7 @@ import pyarrow as pa
 
 from aggr.arguments import checked_type, shown
 from tiltframe.event_time import event_times
-from tiltframe.ordered.aggregator import OrderedAggregator
+from tiltframe.ordered.aggregator import OrderedAggregator, columns_text
 from tiltframe.ordered.query import OrderedQuery
 from tiltframe.streaming.moments import check_unit, read_moment
 from tiltframe.streaming.progress import Progress
@@ -90,8 +90,8 @@ class OrderedStream:
             self._windows.query.check(rows.schema)
         elif not rows.schema.equals(self._waiting.schema):
             raise ValueError(
-                f"batches must have the same columns; got {rows.schema} after {self._waiting.schema}; convert each "
-                "batch to the columns and types of the first one"
+                f"batches must have the same columns; got {columns_text(rows.schema)} after "
+                f"{columns_text(self._waiting.schema)}; convert each batch to the columns and types of the first one"
             )
         late = self._times(rows) < self._at
         accepted = rows.filter(pa.array(~late)) if late.any() else rows
@@ -225,12 +225,16 @@ class OrderedStream:
         check_version(state)
         stream = cls(windows)
         before, now = state.description.get("ordered", {}), windows.query.describe()
+        if not before:
+            raise ValueError(
+                "the saved state belongs to a stream of time windows, but this stream has ordered windows; begin with "
+                "a new state"
+            )
         for name in now:
             if before.get(name) != now[name]:
-                was, here = shown(before.get(name, "of time windows")), shown(now[name])
                 raise ValueError(
-                    f"the saved state belongs to another stream: its {name} are {was}, and here {here}; begin with a "
-                    "new state"
+                    f"the saved state belongs to another stream: {name} is {shown(before.get(name))} in the saved "
+                    f"state and {shown(now[name])} here; begin with a new state"
                 )
         counts = state.description["counts"]
         stream._rows, stream._late, stream._emitted = (counts[name] for name in ("rows", "late", "emitted"))

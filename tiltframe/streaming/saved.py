@@ -354,7 +354,7 @@ def continued_frame(state: Saved, frame: TiltFrame) -> TiltFrame:
     )
     if changed is not None:
         raise OtherSavedFrame(
-            f"the saved windows belong to another frame: {changed}; begin a new state, or pass the saved frame"
+            f"the saved windows belong to another frame: {changed}; begin with a new state, or pass the saved frame"
         )
     return frame if frame.kept else frame.keeping(states_after_change(before, frame, (), "the saved state"))
 

@@ -7,6 +7,7 @@ from collections.abc import Iterable, Mapping
 from types import MappingProxyType
 
 from aggr.arguments import checked_name, shown
+from tiltframe.parameter_names import parameter
 from tiltframe.streaming.moments import read_moment
 from tiltframe.streaming.policies import micros
 
@@ -54,8 +55,8 @@ class SourceWatermarks:
         names = [checked_name(name, "a source") for name in sources]
         twice = [name for name in names if names.count(name) > 1]
         if twice or not names:
-            problem = f"{shown(twice[0])} occurs twice" if twice else "got none"
-            raise ValueError(f"sources need different names: {problem}; name each source once")
+            problem = f"{shown(twice[0])} twice" if twice else "none"
+            raise ValueError(f"sources must be one or more different names; got {problem}; name each source once")
         self.idle = idle
         self._idle_micros = _read_idle(idle)
         self._watermarks: dict[str, int | None] = dict.fromkeys(names)
@@ -178,7 +179,7 @@ def _read_idle(text: str | None) -> int | None:
     try:
         length = micros(text)
     except ValueError as error:
-        raise ValueError(f"the argument idle must be a duration: {error}; pass a duration such as 1m") from None
+        raise ValueError(f"{parameter('idle')} must be a duration such as 1m: {error}") from None
     if length <= 0:
-        raise ValueError(f"idle must be more than 0s; got {shown(text)}; pass a duration such as 1m")
+        raise ValueError(f"{parameter('idle')} must be more than 0s; got {shown(text)}; pass a duration such as 1m")
     return length

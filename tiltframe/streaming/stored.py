@@ -13,6 +13,8 @@ from functools import cached_property
 
 import pyarrow as pa
 
+from tiltframe.parameter_names import by_caller
+
 # zstd at level 1 reduces the size to about a third.
 _OPTIONS = pa.ipc.IpcWriteOptions(compression=pa.Codec("zstd", 1), use_threads=False)
 
@@ -61,4 +63,5 @@ class StoredTable:
 
 def not_a_saved_state(why: str) -> ValueError:
     """Return the error for bytes that are not a saved state of open windows. ``why`` is the reason in the message."""
-    return ValueError(f"this is not a saved state of open windows ({why}); pass bytes that OpenWindows.to_ipc wrote")
+    advice = by_caller("name a file that --state wrote", "pass bytes that OpenWindows.to_ipc wrote")
+    return ValueError(f"this is not a saved state of open windows ({why}); {advice}")

@@ -95,8 +95,9 @@ class StreamRules:
             )
         if self.emit.emits_open and self.emit.mode != "changelog":
             warnings.warn(
-                f"{self.emit} emits sessions that are still open, and those that unite later stay next to their union: "
-                "a consumer that adds their values counts rows twice; use mode=changelog, which retracts them",
+                f"{self.emit} emits sessions that are still open; if two of them unite later, their union is emitted "
+                "too, and a consumer that adds the values of sessions counts rows twice; use mode=changelog, which "
+                "retracts the two",
                 stacklevel=4,
             )
 

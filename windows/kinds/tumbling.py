@@ -98,7 +98,7 @@ class Tumbling(TimeWindow):
             near = is_whole(self.offset) and abs(int(self.offset)) < 2**63
             described = duration_text(int(self.offset)) if near else shown(self.offset)
             raise ValueError(
-                f"the offset of windows of {self.count}{self.unit} must be at least 0 and shorter than they are"
+                f"the offset of windows of {self.count}{self.unit} must be at least 0 and shorter than the windows"
                 f"{february if shortest < self.length else ''}; got {described}"
             )
         object.__setattr__(self, "offset", int(self.offset))

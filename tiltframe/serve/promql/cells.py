@@ -76,8 +76,8 @@ class Vector:
         if clash is not None:
             text = labels_text(list(numbers)[clash])
             raise Unanswerable(
-                f"several series of the result have the labels {text} at one moment, because a name of a metric or "
-                "other labels are dropped; aggregate them, or keep the labels apart"
+                f"several series of the result have the labels {text} at one moment, because the expression removes "
+                "the name of the metric or other labels; aggregate the series, or keep a label that distinguishes them"
             )
         return Vector([dict(labels) for labels in numbers], *self.by_group(ids, len(numbers)))
 

@@ -60,7 +60,7 @@ def _numbers(node: Expression, evaluation: Evaluation) -> Scalar | Vector:
     """Return the value of a numeric expression. Raise `Unanswerable` if the value is a string or a histogram."""
     value = evaluate(node, evaluation)
     if isinstance(value, str):
-        raise Unanswerable(f"expected numbers; got the string {shown(value)}")
+        raise Unanswerable(f"expected numbers; got the string {shown(value)}; use a number or a metric")
     if not isinstance(value, States):
         return value
     if value.kind == HISTOGRAM:

@@ -86,7 +86,10 @@ def part_of(states: States, part: str, text: str) -> States:
     """
     field, kind = "mean" if part == "avg" else part, _PARTS[part]
     if field not in [field_of_result.name for field_of_result in states.reader.result_type(states.states.type)]:
-        raise Unanswerable(f"{text} does not store its {part}: its states are those of {states.reader.name}")
+        raise Unanswerable(
+            f"{text} does not store its {part}, because its states are those of {states.reader.name}; store a further "
+            f"measure for the {part}"
+        )
     per = states.per if kind == SUM else 1.0
     return replace(states, path=(field,), kind=kind, per=per).with_values()
 

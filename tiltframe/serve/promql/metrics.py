@@ -91,7 +91,9 @@ class Matcher:
                 matching = pc.match_substring_regex(texts, rf"\A(?:{self.text})\z")
             except pa.ArrowInvalid as error:  # This error is also a ValueError, so it is caught first.
                 problem = str(error).removeprefix("Invalid regular expression: ").split(":")[0]
-                raise BadData(f"the regular expression {shown(self.text)} is not valid in RE2: {problem}") from None
+                raise BadData(
+                    f"the regular expression {shown(self.text)} is not valid in RE2: {problem}; correct it"
+                ) from None
             except ValueError as error:
                 raise BadData(str(error)) from None
         mask: NDArray[np.bool_] = matching.to_numpy(zero_copy_only=False) ^ self.negated

@@ -47,7 +47,10 @@ def read_expression(text: str) -> Expression:
     newer releases of Prometheus have its syntax.
     """
     if len(text) > _MOST_CHARACTERS or len(_STRINGS.sub("", text)) > _MOST_CODE:
-        raise BadData(f"an expression has at most {_MOST_CODE:,} characters outside of strings; this one has more")
+        raise BadData(
+            f"an expression has at most {_MOST_CODE:,} characters outside of strings; this one has more; split it into "
+            "several expressions"
+        )
     _check_nesting(text)
     _check_regexes(text)
     try:
@@ -55,7 +58,9 @@ def read_expression(text: str) -> Expression:
     except ValueError as error:
         if _NEWER_SYNTAX.search(_STRINGS.sub("", text)):
             raise Unanswerable(f"{shown(text)} has syntax of newer releases of Prometheus; {WAY}") from None
-        raise BadData(f"cannot read {shown(text)} as PromQL: {' '.join(str(error).split())[:150]}") from None
+        raise BadData(
+            f"cannot read {shown(text)} as PromQL: {' '.join(str(error).split())[:150]}; correct its syntax"
+        ) from None
 
 
 def _check_nesting(text: str) -> None:
@@ -77,7 +82,7 @@ def _check_regexes(text: str) -> None:
     if steps > _MOST_REGEX_STEPS:
         raise BadData(
             f"the regular expressions of {shown(text)} have about {steps:,} steps together; at most "
-            f"{_MOST_REGEX_STEPS:,} are allowed: shorten them, repeat less, or list plain texts, a|b|c"
+            f"{_MOST_REGEX_STEPS:,} are allowed; shorten them, use fewer repetitions, or list plain texts: a|b|c"
         )
 
 

@@ -103,13 +103,16 @@ class ReadRequest:
             if chosen is None:
                 raise BadData(
                     f"the response types {accepted} are not supported; this server sends SAMPLES ({_SAMPLES}) and "
-                    f"STREAMED_XOR_CHUNKS ({_STREAMED_CHUNKS})"
+                    f"STREAMED_XOR_CHUNKS ({_STREAMED_CHUNKS}); accept one of them"
                 )
             return cls(tuple(_read_query(query) for query in request.queries), chosen == _STREAMED_CHUNKS)
         except BadData:
             raise
         except Exception as error:
-            raise BadData(f"the body is not a ReadRequest in snappy: {' '.join(str(error).split())[:100]}") from None
+            raise BadData(
+                f"the body is not a ReadRequest in snappy: {' '.join(str(error).split())[:100]}; send it as Prometheus "
+                "does"
+            ) from None
 
 
 def sampled_response(request: ReadRequest, evaluation: Evaluation) -> bytes:
@@ -204,7 +207,7 @@ def _unpacked(body: bytes) -> bytes:
         if byte < 128:
             break
     if size > _MOST_BYTES:
-        raise BadData(f"a request has at most {_MOST_BYTES:,} bytes; this one has {size:,}")
+        raise BadData(f"a request has at most {_MOST_BYTES:,} bytes; this one has {size:,}; send fewer queries")
     return bytes(pa.decompress(body, size, "snappy", asbytes=True))
 
 

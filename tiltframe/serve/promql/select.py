@@ -288,7 +288,7 @@ def range_level(frame: TiltFrame, moments: Instants, step: int | None, span: int
     names = ", ".join(level.name for level in frame.levels)
     raise Unanswerable(
         f"{text} does not consist of equally long windows: {written(span)} is not a multiple of a level ({names}), or "
-        f"the clock of {frame.timezone} changes within; ask for a multiple, or {WAY}"
+        f"the clock of {frame.timezone} changes in the range; use a multiple of a level, or {WAY}"
     )
 
 

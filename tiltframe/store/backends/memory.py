@@ -153,7 +153,9 @@ class MemoryBackend:
         ignored.
         """
         if self.tables.schema is None:
-            raise MissingStore(f"there is no store {self.display_uri}")
+            raise MissingStore(
+                f"there is no store {self.display_uri}; correct its address, or create it with a first commit"
+            )
         schema = pa.schema([self.tables.schema.field(name) for name in dict.fromkeys([START, *columns])])
         tables = [schema.empty_table()]
         for part, span in parts:

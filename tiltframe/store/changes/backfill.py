@@ -287,7 +287,10 @@ def plan_backfill(
     settings = {"chunk": chunk, "newest_first": newest_first, "within": list(span)}
     if callable(data):
         if writer is None or set(EVER) & set(span):
-            raise ValueError("a backfill from a function needs writer and a range with both ends, within=(start, end)")
+            raise ValueError(
+                "a backfill from a function needs writer and a range with both ends, within=(start, end); got "
+                f"writer={shown(writer)} and within={shown(within)}"
+            )
         return Backfill(writer, _ranges(frame, span, chunk, newest_first), settings, _of_function(data, frame, options))
     paths = [path.resolve() for path in _paths(data)]
     source = open_source(

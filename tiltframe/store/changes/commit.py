@@ -293,7 +293,10 @@ def check_unchanged(transaction: Transaction, replacing: Mapping[str, str | None
     None means that the record must not exist.
     """
     if any(transaction.read(name) != text for name, text in replacing.items()):
-        raise CommitConflict("another process added or replaced the same rows in the meantime; nothing was written")
+        raise CommitConflict(
+            "another process added or replaced the same rows in the meantime; nothing was written; read the records "
+            "again before the next attempt"
+        )
 
 
 def _check_same(commit: Commit, last: int, fingerprints: Mapping[str, str], states: Sequence[str]) -> None:

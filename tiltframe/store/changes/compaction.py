@@ -109,5 +109,8 @@ def compact(
             export_level(store.backend, manifest, level, moment_or_now(None, store.frame.timezone))
         except OverflowError as error:
             # only the plain table is outdated; the parts are merged, and queries are correct
-            warnings.warn(f"the plain table of {level} is not up to date: {error}", stacklevel=2)
+            warnings.warn(
+                f"the plain table of {level} was not updated: {error}; queries of the store are not affected",
+                stacklevel=2,
+            )
     return merged

@@ -61,7 +61,9 @@ def copy_store(source: Backend, target: Backend, name: str, progress: Progress =
         nonlocal written
         now = source.snapshot(None)
         if now is None:
-            raise MissingStore(f"there is no store {source.display_uri}")
+            raise MissingStore(
+                f"there is no store {source.display_uri}; correct its address, or create it with a first commit"
+            )
         manifest = Manifest.from_dict(now.manifest, source.display_uri)
         origin = f"{absolute_uri(source.display_uri)} {manifest.name}"
         manifest = replace(manifest, name=name)

@@ -169,7 +169,8 @@ def commit_group(store: OpenedStore, prepared: Sequence[PreparedRows]) -> list[b
     for writer in writers:
         if writers.count(writer) > 1:
             raise ValueError(
-                f"a group has one commit per writer, got several of {shown(writer)}; commit the later ones afterwards"
+                f"a group must have one commit per writer; got several of {shown(writer)}; commit the later ones "
+                "afterwards"
             )
 
     def attempt(transaction: Attempt) -> list[bool | StoreError]:

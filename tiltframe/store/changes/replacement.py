@@ -119,8 +119,13 @@ def checked_finest(states: pa.Table, frame: TiltFrame, span: Range) -> pa.Table:
     """
     states = checked_levels(states, frame)
     finest = states.filter(pc.equal(states.column(LEVEL), frame.levels[0].name))
-    if not inside(instants_of(finest), [span]).all():
-        raise ValueError("there are states outside the range to replace; leave out their rows")
+    is_inside = inside(instants_of(finest), [span])
+    if not is_inside.all():
+        start = as_text(int(instants_of(finest)[~is_inside][0]))
+        raise ValueError(
+            f"there are states outside the range to replace, {range_text(span)}, such as those of the window that "
+            f"starts at {start}; leave out their rows"
+        )
     check_readable(states, frame)
     return finest
 
@@ -191,7 +196,8 @@ def check_whole(span: Range, frame: TiltFrame) -> Range:
     aligned = align_outward(span, frame.levels[0])
     if aligned != span:
         raise ValueError(
-            f"a range to replace must consist of whole windows of {frame.levels[0].name}; use {range_text(aligned)}"
+            f"a range to replace must consist of whole windows of {frame.levels[0].name}; got {range_text(span)}; use "
+            f"{range_text(aligned)}"
         )
     return span
 

@@ -134,7 +134,7 @@ def export(
         If the backend does not support plain tables.
     """
     if not checked_truth(flat, "flat"):
-        raise ValueError("plain tables contain only flat results; read records with query()")
+        raise ValueError("flat must be True, because plain tables contain only flat results; read records with query()")
     manifest, at = store.manifest, moment_or_now(now, store.frame.timezone)
     named = [per] if isinstance(per, str) else per
     requested = store.frame.levels if named is None else checked_names(named, "per", "levels")

@@ -136,12 +136,15 @@ class Manifest:
             for function in (column.measure.function for column in frame.states):
                 if described["functions"][function.name] > function.own_state.version:
                     raise StoreError(
-                        f"the store {uri} keeps {function.name} states of a newer release; upgrade tiltframe"
+                        f"the store {uri} contains {function.name} states of a newer release; upgrade tiltframe"
                     )
             schema, dropped = schemas_in(described)
             retention = {name: window(duration).name for name, duration in dict(described["retention"]).items()}
             if described["checksum"] != _checksum(described):
-                raise DamagedStore(f"the store {uri} is damaged: its description has changed since it was written")
+                raise DamagedStore(
+                    f"the store {uri} is damaged: its manifest, with the frame and the retention, has changed since it "
+                    "was written; restore it from a backup"
+                )
             earlier = tuple(map(tuple, described.get("earlier", ())))
             name = check_name(described["name"])
             return cls(
@@ -164,10 +167,16 @@ class Manifest:
                         f"the store {uri} contains states of a function that is not installed here: "
                         f"{str(error).partition(';')[0]}; install the package that provides it"
                     ) from None
-                raise StoreError(f"the store {uri} is intact, but its frame cannot be created here{reason}") from None
+                raise StoreError(
+                    f"the store {uri} is intact, but its frame cannot be created here{reason}; install the packages "
+                    "that were installed when it was written"
+                ) from None
             # only messages of ValueError describe the manifest; those of other errors describe Python code
-            cause = reason if type(error) is ValueError else ""
-            raise DamagedStore(f"the store {uri} is damaged: its description cannot be read{cause}") from None
+            cause = f": {str(error).partition('; ')[0]}" if type(error) is ValueError else ""
+            raise DamagedStore(
+                f"the store {uri} is damaged: its manifest, with the frame and the retention, cannot be read{cause}; "
+                "restore it from a backup"
+            ) from None
 
 
 def generation_in(described: Mapping[str, Any]) -> int:
@@ -255,9 +264,12 @@ def schema_of(states: pa.Schema, frame: TiltFrame) -> pa.Schema:
 def check_states_names(names: Sequence[str]) -> None:
     """Raise ``ValueError`` if names of columns differ only by case."""
     lower = [name.lower() for name in names]
-    for name in names:
-        if lower.count(name.lower()) > 1:
-            raise ValueError(f"a store cannot have {name!r} and a name that differs only by case; rename one")
+    for place, name in enumerate(names):
+        if name.lower() in lower[:place]:
+            other = names[lower.index(name.lower())]
+            raise ValueError(
+                f"a store cannot have the names {other!r} and {name!r}, which differ only by case; rename one of them"
+            )
 
 
 def check_name(name: str) -> str:
@@ -276,8 +288,8 @@ def check_types(manifest: Manifest, states: pa.Schema, uri: str) -> None:
         dtype = states.field(name).type
         if dtype != stored_type:
             raise OtherFrame(
-                f"the store {uri} keeps {_kind(stored_type)} in {name!r}, and this is {_kind(dtype)}; "
-                "convert the data to this type, or use another folder"
+                f"the store {uri} contains {_kind(stored_type)} in {name!r}; got {_kind(dtype)}; convert the data to "
+                "the type in the store, or write to another store"
             )
 
 

@@ -31,7 +31,9 @@ def snapshot_of(backend: Log, recorded: Iterable[str] = ()) -> Snapshot:
     """
     snapshot = backend.snapshot([EXPIRED, KNOWN, WATERMARKS, *recorded])
     if snapshot is None:
-        raise MissingStore(f"there is no store {backend.display_uri}")
+        raise MissingStore(
+            f"there is no store {backend.display_uri}; correct its address, or create it with a first commit"
+        )
     return snapshot
 
 
@@ -72,7 +74,10 @@ def checked_records(recorded: Mapping[str, Any] | None) -> dict[str, str]:
         try:
             texts[str(name)] = json.dumps(value, allow_nan=False)
         except (TypeError, ValueError, RecursionError) as error:
-            raise ValueError(f"recorded: the value of {shown(name)} cannot be written as JSON: {error}") from None
+            raise ValueError(
+                f"recorded: the value of {shown(name)} cannot be written as JSON: {error}; pass numbers, texts, "
+                "booleans, None, lists and dicts"
+            ) from None
     return texts
 
 

@@ -82,7 +82,9 @@ def run(backend: Log, attempt: Callable[[Attempt], Result], records: Iterable[st
     def derive_and_commit() -> Result:
         snapshot = backend.snapshot(names)
         if snapshot is None:
-            raise MissingStore(f"there is no store {backend.display_uri}")
+            raise MissingStore(
+                f"there is no store {backend.display_uri}; correct its address, or create it with a first commit"
+            )
         return commit_on(backend, snapshot, attempt)
 
     return retry_on_conflict(derive_and_commit)

@@ -72,7 +72,7 @@ class Join:
             raise ValueError(f"prefix must be text, such as 'store_'; got {shown(self.prefix)}")
         for name in self.options:
             if name not in JOIN_OPTIONS:
-                raise ValueError(f"a join has no {shown(name)}; {nearest(name, [*JOIN_OPTIONS, *_OWN])}")
+                raise ValueError(f"a join has no parameter {shown(name)}; {nearest(name, [*JOIN_OPTIONS, *_OWN])}")
         Query(**self.options)
 
     @classmethod
@@ -97,14 +97,14 @@ class Join:
         if "on" not in members:
             raise ValueError(
                 "a join needs the parameter on, which is a key, a list of keys, or an equality such as 'ticker = "
-                "symbol'"
+                "symbol'; pass it"
             )
         own = {name: members.pop(name) for name in _OWN if name in members}
         if isinstance(own.get("within"), list):
             own["within"] = tuple(own["within"])
         for name in members:
             if name not in JOIN_OPTIONS:
-                raise ValueError(f"a join has no {shown(name)}; {nearest(name, [*JOIN_OPTIONS, *_OWN])}")
+                raise ValueError(f"a join has no parameter {shown(name)}; {nearest(name, [*JOIN_OPTIONS, *_OWN])}")
         query = Query.from_dict(members)
         return cls(**own, options={name: getattr(query, name) for name in members})
 

@@ -177,8 +177,8 @@ def _check_edges(plan: QueryPlan) -> None:
         )
     if not plan.read_to_edges:
         raise ValueError(
-            f"{parameter('edges')} is for measures of points over the frame's time, such as time_weighted_avg or "
-            f"increase; {_list(plan.measures)} do not use them; leave out {parameter('edges')}"
+            f"{parameter('edges')} needs a measure that reads points of neighbouring windows by the frame's event "
+            f"times, such as time_weighted_avg or increase; got {_list(plan.measures)}; leave out {parameter('edges')}"
         )
     _window(plan.frame, plan.window, plan.timezone, plan.with_edges().within)  # raises an error if no level fits
 

@@ -293,7 +293,7 @@ class Query:
         names = [f.name for f in fields(cls)]
         for name in members:
             if name not in names:
-                raise ValueError(f"a query has no {shown(name)}; {nearest(str(name), names)}")
+                raise ValueError(f"a query has no parameter {shown(name)}; {nearest(str(name), names)}")
         per = members.get("per")
         members["per"] = [_read_per(window) for window in per] if isinstance(per, list) else _read_per(per)
         if isinstance(members.get("measures"), Mapping):
@@ -341,7 +341,7 @@ def _suggesting(init: Callable[..., None]) -> Callable[..., None]:
     def initialise(self: Query, /, *args: Any, **kwargs: Any) -> None:
         for name in kwargs:
             if name not in Query.__dataclass_fields__:
-                raise TypeError(f"a query has no {shown(name)}; {nearest(name, Query.__dataclass_fields__)}")
+                raise TypeError(f"a query has no parameter {shown(name)}; {nearest(name, Query.__dataclass_fields__)}")
         init(self, *args, **kwargs)
 
     return initialise

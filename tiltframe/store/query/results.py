@@ -154,7 +154,10 @@ def ordered(results: pa.Table, order: Sequence[tuple[str, str]], limit: int | No
             columns[f"{i} is NaN"] = pc.is_nan(columns[str(i)])
             sorting.append((f"{i} is NaN", way))
         if pa.types.is_nested(columns[str(i)].type):
-            raise ValueError(f"cannot order by {shown(name)}, which is a list; use a number, a text or a time")
+            raise ValueError(
+                f"cannot order by {shown(name)}, which has the type {shown(columns[str(i)].type)}; use a column of "
+                "numbers, texts or times"
+            )
         sorting.append((str(i), way))
     results = results.take(pc.sort_indices(pa.table(columns), sort_keys=sorting))  # nulls come last
     return results if limit is None else results.slice(0, limit)

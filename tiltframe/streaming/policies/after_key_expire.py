@@ -73,11 +73,13 @@ class AfterKeyExpire(ByClock):
             if self.maxspan is None:
                 raise ValueError(
                     "after_key_expire needs timeout, the time without events of a key, such as '1m', or maxspan, the "
-                    "time after its first event, such as '500ms'"
+                    "time after its first event, such as '500ms'; pass one of them"
                 )
             object.__setattr__(self, "clock", "event")
         if self.changed != "rows":
-            raise ValueError("changed= has no effect, because a key that expires is emitted once; leave it out")
+            raise ValueError(
+                f"changed={self.changed} has no effect, because a key that expires is emitted once; leave it out"
+            )
         if self.span_of is not None:
             checked_name(self.span_of, "span_of, the column that spans are measured by,")
         if checked_truth(self.only, "only") and self.maxspan is None:

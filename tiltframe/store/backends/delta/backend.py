@@ -372,7 +372,8 @@ class DeltaBackend:
             snapshot = DeltaBackend(self.uri, self.options).snapshot()
         except (DamagedStore, UnreachableStore) as error:
             return [str(error)]
-        return [] if snapshot else [f"the store {self.uri} has been deleted or is incomplete"]
+        problem = f"the store {self.uri} is damaged: its log is missing or incomplete; restore it from a backup"
+        return [] if snapshot else [problem]
 
     def _results(self, level: str) -> str:
         return f"{self.uri.rstrip('/')}/{self._manifest().name}_{level}_flat"
@@ -382,7 +383,7 @@ class DeltaBackend:
         `read` need only the name and the keys, which never change, and the columns that the caller names.
         """
         if self._opened.parsed is None and self.snapshot() is None:
-            raise MissingStore(f"there is no store {self.uri}")
+            raise MissingStore(f"there is no store {self.uri}; correct its address, or create it with a first commit")
         with self._opened.lock:
             if self._opened.parsed is None:
                 self._opened.parsed = Manifest.from_dict(self._opened.manifest, self.uri)
@@ -416,7 +417,9 @@ class DeltaBackend:
         try:
             return DeltaTable(self._path, storage_options=dict(self.options))
         except TableNotFoundError:
-            raise MissingStore(f"there is no store {self.uri}") from None
+            raise MissingStore(
+                f"there is no store {self.uri}; correct its address, or create it with a first commit"
+            ) from None
 
     def _take_in(self, now: _Opened, table: DeltaTable) -> None:
         if now.version == table.version():
@@ -442,15 +445,15 @@ class DeltaBackend:
         try:
             head = Head.read(self._path)
         except ValueError as error:
-            raise self._damaged(f"its head cannot be read: {error}") from None
+            raise self._damaged(str(error)) from None
         if head is None:
             return
         if head.version > table.version():
             table.update_incremental()  # This call reads the commits since the last read.
         if head.version > table.version():
             raise self._damaged(
-                f"its log ends at version {table.version()}, but must reach version {head.version}; restore the "
-                f"missing entries from a backup"
+                f"its log ends at version {table.version()}, and the last commit has version {head.version}; restore "
+                f"the missing entries of the log from a backup"
             )
         for name in head.damaged(self._path, now.verified):
             raise self._damaged(f"{name} of its log has changed since it was written; restore it from a backup")

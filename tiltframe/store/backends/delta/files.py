@@ -199,11 +199,16 @@ def _check_file(name: str, folder: fs.FileSystem) -> None:
     if not isinstance(folder, fs.SubTreeFileSystem):  # Object stores verify their files themselves.
         return
     if problem := not_a_file(folder.base_path + name):
-        raise DamagedStore(f"the store is damaged: {folder.base_path}{name} is {problem}, not a regular file")
+        raise DamagedStore(
+            f"the store is damaged: {folder.base_path}{name} is {problem}, not a regular file; restore it from a backup"
+        )
     own_name = _OURS.search(name)  # files that other tools have merged have no checksum in their name
     with folder.open_input_file(name) as file:
         if own_name and f"{_footer_checksum(file):08x}" != own_name.group(1):
-            raise DamagedStore(f"the store is damaged: the file {name} has changed since it was written")
+            raise DamagedStore(
+                f"the store is damaged: the file {folder.base_path}{name} has changed since it was written; restore it "
+                "from a backup"
+            )
 
 
 def copy_file(name: str, folder: fs.FileSystem) -> str:
@@ -300,12 +305,18 @@ def _read(
     # With conditions, all rows of the files are counted, for which Arrow reads only the footers.
     row_count = files.count_rows() if conditions else rows.num_rows
     if row_count != sum(part.rows for part in parts):
-        raise _lost_rows()
+        raise _lost_rows(parts, row_count)
     return _in_types(rows, schema)
 
 
-def _lost_rows() -> DamagedStore:
-    return DamagedStore("the store is damaged: files have lost rows")
+def _lost_rows(parts: Sequence[Part], row_count: int) -> DamagedStore:
+    """Return the error for parts that have ``row_count`` rows together, and not the number of rows in the log."""
+    recorded = sum(part.rows for part in parts)
+    files, advice = f"the file {parts[0].name} has", "restore it from a backup"
+    if len(parts) > 1:
+        files = f"{len(parts):,} files together have"
+        advice = "find the damaged files with tiltframe check, and restore them from a backup"
+    return DamagedStore(f"the store is damaged: {files} {row_count:,} rows, and {recorded:,} were written; {advice}")
 
 
 def _has_columns(fragment: ds.ParquetFileFragment, read_schema: pa.Schema) -> bool:
@@ -329,7 +340,7 @@ def _read_directly(
     one array. A dataset would return one array per row group, which take time to convert and to join.
     """
     if fragment.metadata.num_rows != part.rows:
-        raise _lost_rows()
+        raise _lost_rows([part], fragment.metadata.num_rows)
     needed = fragment if span is None else fragment.subset(_between(span), schema=fragment.physical_schema)
     with folder.open_input_file(part.name) as source:
         file = pq.ParquetFile(source, metadata=fragment.metadata, **_CHECKED)

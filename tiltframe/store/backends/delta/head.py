@@ -43,13 +43,13 @@ class Head:
         """Return the head of a table, or None if there is no head; raise ``ValueError`` if it is damaged."""
         path = Path(table, _NAME)
         if problem := not_a_file(str(path)):
-            raise ValueError(f"the path is {problem}, not a regular file")
+            raise ValueError(f"{path} is {problem}, not a regular file; restore it from a backup")
         try:
             return cls(**json.loads(path.read_bytes()))
         except FileNotFoundError:
             return None
         except (TypeError, ValueError):
-            raise ValueError("it has changed since it was written") from None
+            raise ValueError(f"the file {path} has changed since it was written; restore it from a backup") from None
 
     def damaged(self, table: str, verified: dict[str, str]) -> Iterator[str]:
         """Yield the names of the files of a log whose digests differ from those in the head. ``verified`` contains the
@@ -108,15 +108,15 @@ def log_problem(table: str, version: int | None = None) -> str | None:
     if version is not None:
         path = _entry(table, version + 1)
         problem = not_a_file(path) if os.path.lexists(path) else None
-        return problem and f"{path} is {problem}, not a regular file"
+        return problem and f"{path} is {problem}, not a regular file; restore it from a backup"
     for folder in (table, f"{table}/{LOG}"):
         if problem := not_a_folder(folder):
-            return f"{folder} is {problem}, not a folder"
+            return f"{folder} is {problem}, not a folder; restore it from a backup"
     if os.path.isdir(f"{table}/{LOG}"):
         with os.scandir(f"{table}/{LOG}") as entries:
             for entry in entries:
                 if entry.name.endswith(_READ) and (problem := not_a_file(entry.path)):
-                    return f"{entry.path} is {problem}, not a regular file"
+                    return f"{entry.path} is {problem}, not a regular file; restore it from a backup"
     return None
 
 

@@ -107,7 +107,8 @@ def as_store_errors(uri: str) -> Iterator[None]:
             raise
         problem = one_line(error)
         kind = DamagedStore if "its log is damaged" in problem else UnreachableStore
-        raise kind(f"the store {uri} cannot be read or written: {problem}") from None
+        advice = "; restore it from a backup" if kind is DamagedStore else ""
+        raise kind(f"the store {uri} cannot be read or written: {problem}{advice}") from None
 
 
 def one_line(error: BaseException) -> str:

@@ -17,6 +17,7 @@ from typing import Any, TypeAlias
 import numpy as np
 import pyarrow as pa
 
+from aggr.extend.arguments import nearest
 from aggr.extend.columns import one_array
 from tiltframe.store import DamagedStore, MissingStore, OtherFrame, StoreError
 from tiltframe.store.backends import (
@@ -191,7 +192,9 @@ class PostgresBackend:
             stored_fields = store.layout.schema
             names = list(dict.fromkeys([START, *columns]))
             if missing := [name for name in names if name not in stored_fields.names]:
-                raise StoreError(f"the store {store.name} has no column {missing[0]!r}")
+                raise StoreError(
+                    f"the store {store.name} has no column {missing[0]!r}; {nearest(missing[0], stored_fields.names)}"
+                )
             schema = pa.schema([stored_fields.field(name) for name in names]).remove_metadata()
             bounds = bounds_of_keys(where, stored_fields)
             levels = [] if bounds is None else list(dict.fromkeys(part.level for part, _ in parts))
@@ -271,7 +274,10 @@ class PostgresBackend:
             store = find(db, self.name, lock)
             if store is None:
                 named = f"no store {self.name!r}" if self.name else "no store"
-                raise MissingStore(f"there is {named} in PostgreSQL at {shown(self.uri)}")
+                raise MissingStore(
+                    f"there is {named} in PostgreSQL at {shown(self.uri)}; correct its name or address, or create it "
+                    "with a first commit"
+                )
             yield db, store
 
     def __repr__(self) -> str:
@@ -318,14 +324,16 @@ def _columns(layout: Layout, states: pa.Table) -> pa.Table:
         is_present = stored_field.name in states.column_names
         if not is_present and stored_field.name in (START, *layout.frame.keys):
             raise OtherFrame(
-                f"these are not states of the store {layout.name}, because they lack its column {stored_field.name!r}"
+                f"these are not states of the store {layout.name}, because they lack its column {stored_field.name!r}; "
+                "roll up the rows with the frame of the store"
             )
         values = (
             one_array(states.column(stored_field.name)) if is_present else pa.nulls(states.num_rows, stored_field.type)
         )
         if values.type != stored_field.type:
             raise OtherFrame(
-                f"the store {layout.name} stores {stored_field.name!r} as {stored_field.type}; got {values.type}"
+                f"the store {layout.name} contains {stored_field.type} in {stored_field.name!r}; got {values.type}; "
+                "convert the data to the type in the store, or write to another store"
             )
         arrays.append(stored(values))
     return flatten(pa.table(arrays, schema=stored_schema(layout.schema)))
@@ -352,7 +360,7 @@ def _read_level(
     flat = flat_schema(stored_fields)
     rows = db.ask(_query(layout.table("states"), flat, part_ranges, conditions), level)
     if not conditions:
-        _check_rows(rows, part_ranges, f"the store {layout.name} is damaged: the level {level}")
+        _check_rows(rows, part_ranges, f"the store {layout.name} is damaged: the table {layout.name}_states")
     nested = unflatten(rows.select(range(1, rows.num_columns)).rename_columns(flat.names), stored_fields)
     arrays = [cast_stored(one_array(c), f.type) for c, f in zip(nested.columns, schema, strict=True)]
     return pa.table(arrays, schema=schema)
@@ -373,5 +381,9 @@ def _query(table: str, flat: pa.Schema, part_ranges: PartRanges, conditions: Seq
 def _check_rows(rows: pa.Table, part_ranges: PartRanges, where: str) -> None:
     counts = dict(zip(*(c.tolist() for c in np.unique(rows.column(PART).to_numpy(), return_counts=True)), strict=True))
     for part, span in part_ranges:
-        if span == part.range and counts.get(int(part.name), 0) != part.rows:
-            raise DamagedStore(f"{where} has lost rows")
+        count = counts.get(int(part.name), 0)
+        if span == part.range and count != part.rows:
+            raise DamagedStore(
+                f"{where} has {count:,} rows of the part {part.name} of {part.level}, and {part.rows:,} were written; "
+                "restore the table from a backup"
+            )

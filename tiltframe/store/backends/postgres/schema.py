@@ -57,7 +57,7 @@ class Layout:
                 name, tuple(manifest["levels"]), frame=frame, schema=schema, evolved=bool(manifest.get("generation"))
             )
         except (KeyError, TypeError, ValueError, pa.ArrowException) as error:
-            raise DamagedStore(f"the store {name} is damaged: its description cannot be read: {error}") from None
+            raise _damaged_manifest(name, error) from None
 
     @property
     def columns(self) -> pa.Schema:
@@ -182,10 +182,18 @@ def find(session: Session, name: str, lock: bool = False) -> StoredLayout | None
     try:
         manifest = json.loads(row["description"])
         if not isinstance(manifest, dict):
-            raise ValueError("it is no object")
+            raise ValueError("it is not a JSON object")
     except ValueError as error:
-        raise DamagedStore(f"the store {name} is damaged: its description cannot be read: {error}") from None
+        raise _damaged_manifest(name, error) from None
     return StoredLayout(name, manifest, row["version"], layout_of(name, row["description"]))
+
+
+def _damaged_manifest(name: str, error: Exception) -> DamagedStore:
+    """Return the error for a store whose manifest cannot be read because of ``error``."""
+    return DamagedStore(
+        f"the store {name} is damaged: its manifest, in the column description of the table tiltframe, cannot be read: "
+        f"{error}; restore this table from a backup"
+    )
 
 
 @lru_cache(maxsize=16)

@@ -136,12 +136,16 @@ def translated(uri: str, message: str, code: str | None) -> Exception:
     message of the database, and ``code`` its SQLSTATE code.
 
     >>> str(translated("postgresql://bob:pw@db/x", "IO: [libpq] Failed to connect: no route to host", None))
-    'PostgreSQL at db/x cannot be reached: no route to host'
+    'PostgreSQL at db/x cannot be reached: no route to host; check that the server runs, and the address and password'
     """
     match = re.search(r"(?:ERROR|FATAL|PANIC):\s+(.*)", message) or re.search(r"(?:failed|connect): (.*)", message)
     reason = (match.group(1) if match else message.splitlines()[0]).strip()
     for secret in sorted(secrets(uri), key=len, reverse=True):
         reason = reason.replace(secret, "***")
     error = Conflict if code in _RETRY else StoreError if match and code else UnreachableStore
-    problem = "refused the statement" if match and code else "cannot be reached"
-    return error(f"PostgreSQL at {shown(uri)} {problem}: {reason}")
+    if match and code:
+        return error(f"PostgreSQL at {shown(uri)} refused the statement: {reason}")
+    return error(
+        f"PostgreSQL at {shown(uri)} cannot be reached: {reason}; check that the server runs, and the address "
+        "and password"
+    )
