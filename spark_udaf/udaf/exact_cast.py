@@ -30,7 +30,7 @@ def exact_cast(values: pa.Array, target: pa.DataType) -> pa.Array:
     [0.5, None]
     >>> exact_cast(pa.array([Decimal("0.10")]), pa.float64())
     Traceback (most recent call last):
-    ValueError: a double cannot hold 0.10 exactly
+    ValueError: a double cannot represent 0.10 exactly
     """
     dtype = values.type
     if dtype == target:
