@@ -56,6 +56,7 @@ from spark_udaf.udaf.group_by import group_by
 from spark_udaf.udaf.query import sql
 from spark_udaf.udaf.sql import register
 from spark_udaf.versions.features import has_data_source
+from spark_udaf.versions.grouped_data import refuse_measures
 
 __all__ = [
     "aggregate",
@@ -84,6 +85,8 @@ __all__ = [
     "stream_into",
     "warm",
 ]
+
+refuse_measures()
 
 if has_data_source():
     from spark_udaf.store.data_source import TiltframeSource

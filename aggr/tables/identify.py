@@ -32,7 +32,7 @@ def function_of(states: pa.Array | pa.ChunkedArray) -> Function:
     states = normalize(states)
     function = _named(states) or class_of(states.type)
     if function is None:
-        raise TypeError(f"no registered function has states of type {states.type}; there are {', '.join(names())}")
+        raise not_states(states.type)
     rows = states.drop_null()
     state = function().own_state
     optional = {name: t for name, t in state.optional_parameters.items() if states.type.get_field_index(name) >= 0}
@@ -45,6 +45,13 @@ def function_of(states: pa.Array | pa.ChunkedArray) -> Function:
                 f"use the same {name} everywhere"
             )
     return function(**{name: frozen(values[0]) for name, values in parameters.items() if values})
+
+
+def not_states(dtype: pa.DataType) -> TypeError:
+    """Return the error for a column whose type is not the type of the states of a registered function."""
+    if not pa.types.is_struct(dtype) or dtype.get_field_index(FUNCTION) < 0:
+        return TypeError(f"no registered function has states of type {dtype}; pass states, not values or results")
+    return TypeError(f"no registered function has states of type {dtype}; there are {', '.join(names())}")
 
 
 def _named(states: pa.Array) -> type[Function] | None:

@@ -13,7 +13,7 @@ from pyspark.sql import DataFrame, Observation
 
 import tiltframe
 from aggr import Groups, Measure
-from aggr.arguments import checked_truth
+from aggr.arguments import checked_truth, shown
 from aggr.arrow.normalize import one_array
 from aggr.groups.groups import group_by
 from aggr.state_checks import CheckedStates, arrow_of, mark_as_checked
@@ -380,7 +380,7 @@ def checked_measures(measures: Mapping[str, Measure]) -> Mapping[str, Measure]:
         )
     for name, measure in measures.items():
         if not isinstance(measure, Measure):
-            raise ValueError(f"the measure {name!r} must be made by aggr, such as aggr.sum('x'); got {measure!r}")
+            raise ValueError(f"the measure {name!r} must be made by aggr, such as aggr.sum('x'); got {shown(measure)}")
     return measures
 
 

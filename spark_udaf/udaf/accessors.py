@@ -17,9 +17,9 @@ from aggr.distinct.least_hashes import BOUNDS_TYPE
 from aggr.functions.moments import Stdev
 from aggr.registry import get
 from aggr.tables import accessors, set_operations
-from spark_udaf.udaf.aggregate_function import column, error_label
+from spark_udaf.udaf.aggregate_function import error_label
+from spark_udaf.udaf.state_columns import read_states
 from spark_udaf.versions.arrow_types import from_arrow_type
-from spark_udaf.versions.column_functions import scalar_function
 
 _NAMES = ("union", "intersection", "difference", "jaccard")
 OPERATIONS: dict[str, Callable[[pa.Array, pa.Array], pa.Array]] = {n: getattr(set_operations, n) for n in _NAMES}
@@ -241,16 +241,16 @@ def read_accessor(states: Column | str, accessor: str, *arguments: Any, function
     def read(values: pa.Array) -> pa.Array:
         return accessors.read_accessor(values, accessor, *arguments)
 
-    read.__name__ = accessor  # Spark uses this name in the name of the result column
-    return scalar_function(read, from_arrow_type(dtype))(column(states))
+    read.__name__ = accessor  # the name of the result column contains this name
+    return read_states(read, from_arrow_type(dtype), states)
 
 
 def _read(dtype: DataType | str, states: Column | str, accessor: Callable[..., pa.Array], *arguments: Any) -> Column:
     def read(values: pa.Array) -> pa.Array:
         return accessor(values, *arguments)
 
-    read.__name__ = accessor.__name__  # Spark uses this name in the name of the result column
-    return scalar_function(read, dtype)(column(states))
+    read.__name__ = accessor.__name__  # the name of the result column contains this name
+    return read_states(read, dtype, states)
 
 
 def union(left: Column | str, right: Column | str) -> Column:
@@ -326,7 +326,6 @@ def set_operation(name: str) -> Callable[[pa.Array, pa.Array], pa.Array]:
         with error_label(name):
             return OPERATIONS[name](left, right)
 
-    operation.__name__ = name  # Spark uses this name in the name of the result column
     return operation
 
 
@@ -336,5 +335,4 @@ def operation_type(name: str) -> pa.DataType:
 
 
 def _operate(name: str, left: Column | str, right: Column | str) -> Column:
-    operation = scalar_function(set_operation(name), from_arrow_type(operation_type(name)))
-    return operation(column(left), column(right))
+    return read_states(OPERATIONS[name], from_arrow_type(operation_type(name)), left, right)

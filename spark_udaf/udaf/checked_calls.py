@@ -19,9 +19,11 @@ from sqlglot import exp
 import aggr
 from aggr.errors import with_text
 from aggr.function import WEIGHT, Function
+from aggr.tables.identify import class_of, not_states
 from spark_udaf.plan.columns import collation_message, compares_text, is_collated
+from spark_udaf.udaf.accessors import OPERATIONS
 from spark_udaf.udaf.aggregate_function import error_label
-from spark_udaf.udaf.list_sql import LIST
+from spark_udaf.udaf.list_sql import LIST, check_columns
 from spark_udaf.udaf.sql import Family, further_inputs
 from spark_udaf.versions.arrow_types import to_arrow_type
 
@@ -42,15 +44,22 @@ class _Call:
 
 
 def check_calls(
-    spark: SparkSession, query: str, functions: Mapping[str, Function], makers: Mapping[str, Family]
+    spark: SparkSession,
+    query: str,
+    arguments: Mapping[str, Any] | None,
+    functions: Mapping[str, Function],
+    makers: Mapping[str, Family],
 ) -> None:
-    """Check the calls in a query whose functions aggregate rows: run each of them over an empty list.
+    """Check the calls in a query whose functions aggregate rows: run each of them over an empty list. Check that
+    functions of states are called for states.
 
     Parameters
     ----------
     spark : SparkSession
     query : str
         In Spark's SQL.
+    arguments : dict or None
+        The values of the query's parameters, by their names.
     functions, makers : dicts from the name of a SQL function to its `Function` and to its `Family`
 
     Raises
@@ -64,10 +73,15 @@ def check_calls(
         return  # Spark raises the error for a query that it cannot parse
     for node in tree.find_all(exp.Anonymous):
         name = node.name.lower()
+        if name in makers and (name not in functions or name.endswith("_merge")) and not name.endswith(LIST):
+            if not name.endswith("_merge"):  # The rewriting checks the arguments of functions that aggregate.
+                check_columns(name, [argument.sql("spark") for argument in node.expressions])
+            fields = _fields(spark, _probe(_states_of(name, node), node, tree), arguments, functions)
+            _check_states(name, fields or [])
         if name not in functions or name.endswith("_merge") or name == f"aggr_{aggr.Count.name}":
             continue
-        call = _read(name, node, functions[name])
-        fields = None if call is None else _fields(spark, _probe(call, node, tree), functions)
+        call = _read(name, node, functions[name], arguments or {})
+        fields = None if call is None else _fields(spark, _probe(call.rows, node, tree), arguments, functions)
         types = None if fields is None else _arrow_types(fields)
         if call is None or fields is None or types is None:
             continue
@@ -82,9 +96,9 @@ def check_calls(
             raise with_text(error, str(error).replace(f"{name}{LIST}", name)) from None
 
 
-def _read(name: str, node: exp.Anonymous, function: Function) -> _Call | None:
+def _read(name: str, node: exp.Anonymous, function: Function, arguments: Mapping[str, Any]) -> _Call | None:
     """Return the call in a query as a `_Call`. Return None for a call without arguments or with ``*``, and for a
-    parameter that is not a literal.
+    parameter that is neither a literal nor in ``arguments``.
     """
     positional: list[Any] = []
     named: dict[str, Any] = {}
@@ -93,7 +107,7 @@ def _read(name: str, node: exp.Anonymous, function: Function) -> _Call | None:
             named[argument.this.name] = argument.expression
         else:
             positional.append(argument)
-    if not positional or isinstance(positional[0], exp.Star):
+    if not positional or any(argument.is_star for argument in positional):
         return None
     weight = named.pop(WEIGHT, None) if function.takes_weights else None
     with error_label(name):
@@ -101,11 +115,26 @@ def _read(name: str, node: exp.Anonymous, function: Function) -> _Call | None:
     rows = dict(zip(function.inputs, [positional[0], *further], strict=True))
     if weight is not None:
         rows[WEIGHT] = weight
-    parameters = list(map(_literal, left))
-    named_parameters = {word: _literal(value) for word, value in left_by_name.items()}
+    parameters = [_literal(value, arguments) for value in left]
+    named_parameters = {word: _literal(value, arguments) for word, value in left_by_name.items()}
     if any(value is _NO_LITERAL for value in (*parameters, *named_parameters.values())):
         return None
     return _Call(name, rows, parameters, named_parameters)
+
+
+def _states_of(name: str, node: exp.Anonymous) -> dict[str, Any]:
+    """Return the arguments of a call that must be states, by their positions."""
+    arguments = [argument for argument in node.expressions if not isinstance(argument, exp.Kwarg)]
+    is_operation = name.rpartition("_")[2] in OPERATIONS
+    return {str(place): argument for place, argument in enumerate(arguments[: 2 if is_operation else 1])}
+
+
+def _check_states(name: str, fields: Sequence[StructField]) -> None:
+    """Raise ``TypeError`` if a function of states is called for other columns."""
+    for dtype in _arrow_types(fields) or []:
+        if class_of(dtype) is None:
+            with error_label(name):
+                raise not_states(dtype)
 
 
 def _arguments(node: exp.Anonymous) -> Iterator[exp.Expression]:
@@ -113,14 +142,14 @@ def _arguments(node: exp.Anonymous) -> Iterator[exp.Expression]:
         yield from argument.expressions if isinstance(argument, exp.Distinct) else [argument]
 
 
-def _probe(call: _Call, node: exp.Expression, tree: Any) -> exp.Select | None:
+def _probe(columns: Mapping[str, Any], node: exp.Expression, tree: Any) -> exp.Select | None:
     """Return a query that selects the arguments of a call, from which Spark determines their types. It reads the tables
     of the SELECT that contains the call. Return None if the call is not in a SELECT.
     """
     select = node.find_ancestor(exp.Select)
-    if select is None:
+    if select is None or not columns or any(column.is_star for column in columns.values()):
         return None
-    probe = exp.Select(expressions=[column.copy() for column in call.rows.values()])
+    probe = exp.Select(expressions=[column.copy() for column in columns.values()])
     for owner in (tree, select):
         for part, clause in owner.args.items():
             if not clause or part not in _TABLES:
@@ -143,7 +172,10 @@ def _queries_before(clause: exp.With, node: exp.Expression) -> exp.With | None:
 
 
 def _fields(
-    spark: SparkSession, probe: exp.Select | None, functions: Mapping[str, Function]
+    spark: SparkSession,
+    probe: exp.Select | None,
+    arguments: Mapping[str, Any] | None,
+    functions: Mapping[str, Function],
 ) -> list[StructField] | None:
     """Return the columns of a query from `_probe`, or None if Spark cannot analyze this query.
 
@@ -152,7 +184,7 @@ def _fields(
     if probe is None or any(call.name.lower() in functions for call in probe.find_all(exp.Anonymous)):
         return None
     try:
-        return spark.sql(probe.sql("spark")).schema.fields
+        return spark.sql(probe.sql("spark"), None if arguments is None else dict(arguments)).schema.fields
     except Exception:  # Spark raises several classes; the query itself is analyzed next, and raises its own error
         return None
 
@@ -169,10 +201,12 @@ def _empty_list(dtype: pa.DataType) -> pa.Array:
     return pa.array([[]], pa.list_(dtype))
 
 
-def _literal(node: exp.Expression) -> Any:
-    """Return the value of an expression that is a literal, a negative number, a list of literals or a cast of a number.
-    Return `_NO_LITERAL` for other expressions.
+def _literal(node: exp.Expression, arguments: Mapping[str, Any]) -> Any:
+    """Return the value of an expression that is a literal, a negative number, a list of literals, a cast of a number or
+    a parameter of the query. Return `_NO_LITERAL` for other expressions.
     """
+    if isinstance(node, exp.Placeholder):
+        return arguments.get(node.name, _NO_LITERAL)
     if isinstance(node, exp.Boolean):
         return bool(node.this)
     if isinstance(node, exp.Literal):
@@ -182,10 +216,10 @@ def _literal(node: exp.Expression) -> Any:
     if isinstance(node, exp.Cast) and isinstance(node.this, exp.Literal) and not node.this.is_string:
         return float(node.this.this) if node.to.this in exp.DataType.FLOAT_TYPES else _NO_LITERAL
     if isinstance(node, exp.Neg):
-        value = _literal(node.this)
+        value = _literal(node.this, arguments)
         return -value if isinstance(value, int | float) else _NO_LITERAL
     if isinstance(node, exp.Array):
-        values = [_literal(part) for part in node.expressions]
+        values = [_literal(part, arguments) for part in node.expressions]
         return _NO_LITERAL if any(value is _NO_LITERAL for value in values) else values
     return _NO_LITERAL
 

@@ -13,6 +13,7 @@ from typing import Any, TypeAlias
 
 from spark_udaf.plan.errors import task_sentence
 from spark_udaf.versions.error_converters import replace_converters
+from spark_udaf.versions.grouped_data import refuse_measures
 
 Explanation: TypeAlias = Callable[[str], str | None]
 
@@ -27,6 +28,7 @@ def explain_errors(explanation: Explanation) -> None:
     if explanation not in _explanations:
         _explanations.append(explanation)
     replace_converters(_explaining)
+    refuse_measures()  # Spark Connect may have been imported since the first call
 
 
 def explain_task_errors() -> None:

@@ -10,11 +10,11 @@ Other parts of the query are not changed.
 from __future__ import annotations
 
 import re
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 
 import sqlglot
-from sqlglot import Token, TokenType
+from sqlglot import Token, TokenType, exp
 
 import aggr
 from aggr.function import WEIGHT, Function, keyword
@@ -24,6 +24,27 @@ from spark_udaf.versions.features import has_collations
 
 _OPENING = (TokenType.L_PAREN, TokenType.L_BRACKET, TokenType.L_BRACE)
 _CLOSING = (TokenType.R_PAREN, TokenType.R_BRACKET, TokenType.R_BRACE)
+_BEFORE_RESULTS = (TokenType.HINT, TokenType.DISTINCT, TokenType.ALL)  # between SELECT and its first result
+# The tokens that end the results of a SELECT clause.
+_AFTER_RESULTS = (
+    TokenType.FROM,
+    TokenType.LATERAL,
+    TokenType.WHERE,
+    TokenType.GROUP_BY,
+    TokenType.HAVING,
+    TokenType.WINDOW,
+    TokenType.QUALIFY,
+    TokenType.ORDER_BY,
+    TokenType.SORT_BY,
+    TokenType.CLUSTER_BY,
+    TokenType.DISTRIBUTE_BY,
+    TokenType.LIMIT,
+    TokenType.OFFSET,
+    TokenType.UNION,
+    TokenType.EXCEPT,
+    TokenType.INTERSECT,
+    TokenType.SEMICOLON,
+)
 LIST = "_list"  # the suffix of the names of functions that read lists
 _NAMED = re.compile(r"\s*(\w+)\s*=>(.*)", re.DOTALL)  # weight => n
 
@@ -56,15 +77,12 @@ def with_lists(query: str, functions: Mapping[str, Function], most_values: int) 
     Raises
     ------
     ValueError
-        For a text that cannot be read, or ``DISTINCT`` in a call of a function with several inputs.
+        For a text that cannot be read, ``DISTINCT`` in a call of a function with several inputs, or a call without a
+        column.
     """
-    try:
-        tokens = sqlglot.tokenize(query, read="spark")
-    except sqlglot.errors.SqlglotError as error:
-        raise ValueError(f"cannot read the query: {str(error).splitlines()[0]}; correct its SQL") from None
-    results = _starts_of_results(tokens)
+    tokens = read_tokens(query)
     called: set[str] = set()
-    parts: list[str] = []
+    calls: list[_Edit] = []
     after = 0
     for place, token in enumerate(tokens):
         name = token.text.lower()
@@ -82,39 +100,90 @@ def with_lists(query: str, functions: Mapping[str, Function], most_values: int) 
         called.update(*(names for _, names in inner))
         text, function_name = _list_call(call, [argument for argument, _ in inner], most_values)
         called.add(function_name)
-        if place in results and tokens[place].start == call.start and _ends_result(tokens, call.end):
-            name_in_spark = query[call.start : call.end].replace("`", "``")
-            text += f" AS `{name_in_spark}`"
-        parts += [query[after : call.start], text]
+        calls.append(_Edit(call.start, call.end, text))
         after = call.end
-    return "".join([*parts, query[after:]]), called
+    return _edited(query, [*calls, *_names_of_results(query, tokens, calls)]), called
 
 
-def _starts_of_results(tokens: Sequence[Token]) -> set[int]:
-    """Return the positions of tokens at which a result of a SELECT clause begins."""
-    starts: set[int] = set()
-    # for each open bracket, whether the tokens directly inside it are in a SELECT clause; the first element is for the
-    # text outside of brackets
-    is_select = [False]
-    for place, token in enumerate(tokens):
-        if token.token_type in _OPENING:
-            is_select.append(False)
-        elif token.token_type in _CLOSING:
-            is_select = is_select[:-1] or [False]
-        elif token.token_type == TokenType.SELECT:
-            is_select[-1] = True
-            starts.add(place + 1)
-        elif token.token_type == TokenType.FROM:
-            is_select[-1] = False
-        elif token.token_type == TokenType.COMMA and is_select[-1]:
-            starts.add(place + 1)
-    return starts
+def read_tokens(query: str) -> Sequence[Token]:
+    """Return the tokens of a query in Spark's SQL. Raise ``ValueError`` for a text that cannot be read."""
+    try:
+        return sqlglot.tokenize(query, read="spark")
+    except sqlglot.errors.SqlglotError as error:
+        raise ValueError(f"cannot read the query: {str(error).splitlines()[0]}; correct its SQL") from None
 
 
-def _ends_result(tokens: Sequence[Token], end: int) -> bool:
-    """Return whether a result of a SELECT clause ends at the position ``end`` of the text, without an alias."""
-    following = next((token for token in tokens if token.start >= end), None)
-    return following is None or following.token_type in (TokenType.COMMA, TokenType.FROM, *_CLOSING)
+@dataclass(frozen=True)
+class _Edit:
+    """A text that replaces the part of a query from the position ``start`` to the position ``end``, exclusive."""
+
+    start: int
+    end: int
+    text: str
+
+
+def _edited(query: str, edits: Sequence[_Edit]) -> str:
+    """Return a query with edits that do not overlap."""
+    parts: list[str] = []
+    after = 0
+    for edit in sorted(edits, key=lambda edit: (edit.start, edit.end)):
+        parts += [query[after : edit.start], edit.text]
+        after = edit.end
+    return "".join([*parts, query[after:]])
+
+
+def _names_of_results(query: str, tokens: Sequence[Token], calls: Sequence[_Edit]) -> Iterator[_Edit]:
+    """Yield an alias for each result of a SELECT clause that contains a rewritten call and has no alias. Without the
+    alias, Spark would name the column by the rewritten text.
+    """
+    for first, last in _results(tokens):
+        start, end = tokens[first].start, tokens[last].end + 1
+        has_call = any(start <= call.start and call.end <= end for call in calls)
+        is_in_call = any(call.start < start and end < call.end for call in calls)
+        text = query[start:end]
+        if has_call and not is_in_call and not _has_alias(text):
+            name_in_spark = " ".join(text.split()).replace("`", "``")
+            yield _Edit(end, end, f" AS `{name_in_spark}`")
+
+
+def _has_alias(result: str) -> bool:
+    """Return whether a result of a SELECT clause has a name of its own. Assume so for a text that cannot be parsed."""
+    try:
+        select = sqlglot.parse_one(f"SELECT {result}", read="spark")
+    except sqlglot.errors.SqlglotError:
+        return True
+    return not isinstance(select, exp.Select) or isinstance(select.expressions[0], exp.Alias | exp.Aliases)
+
+
+def _results(tokens: Sequence[Token]) -> Iterator[tuple[int, int]]:
+    """Yield the positions of the first and the last token of each result of a SELECT clause."""
+    starts: list[int | None] = [None]  # For each open bracket, where the current result of a SELECT clause begins.
+    for place, token in enumerate([*tokens, None]):
+        kind = None if token is None else token.token_type
+        start = starts[-1]
+        if start is not None and _ends_result(tokens, place):
+            if start < place:
+                yield start, place - 1
+            starts[-1] = place + 1 if kind == TokenType.COMMA else None
+        if kind in _OPENING:
+            starts.append(None)
+        elif kind in _CLOSING:
+            starts = starts[:-1] or [None]
+        elif kind == TokenType.SELECT or (kind in _BEFORE_RESULTS and start == place):
+            starts[-1] = place + 1
+
+
+def _ends_result(tokens: Sequence[Token], place: int) -> bool:
+    """Return whether the token at a position, or the end of the query, ends a result of a SELECT clause."""
+    if place == len(tokens):
+        return True
+    kind, previous = tokens[place].token_type, tokens[place - 1].token_type
+    following = tokens[place + 1].token_type if place + 1 < len(tokens) else None
+    if (kind, previous) in ((TokenType.FROM, TokenType.DISTINCT), (TokenType.EXCEPT, TokenType.STAR)):
+        return False  # x IS DISTINCT FROM y, and * EXCEPT (y)
+    if kind == TokenType.WINDOW and following == TokenType.L_PAREN:
+        return False  # the function window(ts, '1 hour')
+    return kind in (*_CLOSING, TokenType.COMMA, *_AFTER_RESULTS)
 
 
 def _read_call(query: str, tokens: Sequence[Token], place: int, function: Function) -> _Call | None:
@@ -167,10 +236,14 @@ def _list_call(call: _Call, arguments: Sequence[str], most_values: int) -> tuple
     count are replaced by Spark's own ``count``.
     """
     distinct = "DISTINCT " if call.is_distinct else ""
-    if call.name == f"aggr_{aggr.Count.name}" and len(arguments) == 1:
-        return " ".join(filter(None, [f"count({distinct}{arguments[0]})", call.condition])), "count"
     weights = [argument for argument in arguments if argument.split("=>")[0].strip().lower() == WEIGHT]
     plain = [argument for argument in arguments if argument not in weights]
+    counts_rows = isinstance(call.function, aggr.Count) and not call.name.endswith("_merge")
+    if call.name == f"aggr_{aggr.Count.name}" and plain and not weights and (call.is_distinct or len(plain) == 1):
+        return " ".join(filter(None, [f"count({distinct}{', '.join(plain)})", call.condition])), "count"
+    if counts_rows and plain in ([], ["*"]):
+        plain = ["1"]
+    check_columns(call.name, plain)
     is_merge = call.name.endswith("_merge")
     inputs = 1 if is_merge else len(call.function.inputs)
     values, parameters = _split_inputs(plain, () if is_merge else call.function.inputs)
@@ -178,7 +251,7 @@ def _list_call(call: _Call, arguments: Sequence[str], most_values: int) -> tuple
         raise ValueError(
             f"{call.name} takes several columns, but DISTINCT works only with one; use a subquery with DISTINCT"
         )
-    row = values[0] if values else "1"
+    row = values[0]
     if inputs > 1 or weights:
         fields = [*values, *(weight.split("=>", 1)[1].strip() for weight in weights)]
         names = [*call.function.inputs[: len(values)], *([WEIGHT] if weights else [])]
@@ -192,6 +265,17 @@ def _list_call(call: _Call, arguments: Sequence[str], most_values: int) -> tuple
         # the bound is null if there are no values, and IF then returns the empty array
         listed = f"IF({bound} >= INTERVAL '0' SECOND, {listed}, array())"
     return f"{call.name}{LIST}({', '.join([listed, *parameters])})", f"{call.name}{LIST}"
+
+
+def check_columns(name: str, arguments: Sequence[str]) -> None:
+    """Raise ``ValueError`` if the first argument of a call is missing, or an argument stands for all columns."""
+    if not arguments:
+        raise ValueError(f"{name}: it needs a column as its first argument; rows are counted by aggr_count(1)")
+    stars = [argument for argument in arguments if argument == "*" or argument.endswith(".*")]
+    if stars:
+        raise ValueError(
+            f"{name}: {stars[0]} stands for all columns; pass the column by its name; rows are counted by aggr_count(1)"
+        )
 
 
 def _split_inputs(arguments: Sequence[str], inputs: Sequence[str]) -> tuple[list[str], list[str]]:

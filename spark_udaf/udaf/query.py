@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping, Sequence
 from functools import lru_cache
+from typing import Any
 
 from pyspark.sql import DataFrame, SparkSession
 
@@ -14,7 +16,8 @@ from spark_udaf.udaf.bounded_lists import most_values
 from spark_udaf.udaf.checked_calls import check_calls
 from spark_udaf.udaf.job_errors import explain_task_errors
 from spark_udaf.udaf.list_sql import with_lists
-from spark_udaf.udaf.sql import Family, families
+from spark_udaf.udaf.query_arguments import name_arguments
+from spark_udaf.udaf.sql import Family, families, registered_families
 from spark_udaf.versions.sql_udfs import sql_udf
 from tiltframe import FrameStore
 
@@ -25,6 +28,7 @@ def sql(
     spark: SparkSession | None = None,
     *,
     exact: bool = True,
+    args: Mapping[str, Any] | Sequence[Any] | None = None,
 ) -> DataFrame:
     """Run a query that calls functions of this library, ``su.sql(spark, query)``, or answer a query from a store,
     ``su.sql(query, store)``.
@@ -47,17 +51,22 @@ def sql(
         For a query and a store. With ``exact=False``, ``avg``, and ``sum`` of doubles, are also answered. Spark rounds
         their sums at every row, in an order that may change, and a store rounds once. The results may therefore differ
         in the last digits.
+    args : dict or list, optional
+        For a session and a query, the values of the query's parameters, as in ``spark.sql(query, args)``: a dict from
+        the names of parameters ``:name``, or a list of values for the markers ``?``.
 
     Returns
     -------
     DataFrame
-        With a store, its names and types are those of ``spark.sql(query)``.
+        With a store, its names and types are those of ``spark.sql(query)``. With a session, a result that calls
+        functions of this library and has no alias is named by its text in the query.
 
     Raises
     ------
     ValueError
         If the store cannot give the same answer (the message names the part of the query), if a call of a function of
-        several columns has ``DISTINCT``, or if a call is over a stream.
+        several columns has ``DISTINCT``, if a call has no column or is over a stream, or if ``args`` has too few
+        values.
     TypeError
         For other arguments than these two forms.
     AnalysisException
@@ -81,18 +90,23 @@ def sql(
                 f"su.sql needs a session or a store; got {shown(first)} and {shown(second)}; write su.sql(spark, "
                 "query), or su.sql(query, store) to answer the query from a store"
             )
+        if args is not None:
+            raise TypeError("args is for su.sql(spark, query); write the values into a query that a store answers")
         return store_sql(first, second, spark, exact=checked_truth(exact, "exact"))
     if not hasattr(first, "createDataFrame") or isinstance(first, type) or not is_name(second):
         raise TypeError(f"write su.sql(spark, query), or su.sql(query, store); got {shown(first)} and {shown(second)}")
+    if spark is not None:
+        raise TypeError(f"write su.sql(spark, query), with parameters as args=…; got {shown(spark)} as third argument")
     explain_task_errors()
-    functions, makers = _functions(registered_functions())
-    check_calls(first, str(second), functions, makers)
-    text, called = with_lists(str(second), functions, most_values(first))
+    functions, makers = _functions(registered_functions(), registered_families())
+    query, arguments = name_arguments(str(second), args)
+    check_calls(first, query, arguments, functions=functions, makers=makers)
+    text, called = with_lists(query, functions, most_values(first))
     for family in {id(makers[name]): makers[name] for name in called if name in makers}.values():
         for name, udf in family.udfs().items():
             if name in called:
                 first.udf.register(name, sql_udf(udf))
-    answer = first.sql(text)
+    answer = first.sql(text, arguments)
     in_python = called.intersection(makers)
     if in_python and answer.isStreaming:
         raise ValueError(
@@ -103,16 +117,19 @@ def sql(
 
 
 @lru_cache(maxsize=1)
-def _functions(registered: tuple[type[Function], ...]) -> tuple[dict[str, Function], dict[str, Family]]:
-    """Return two dicts for the ``registered`` functions. The keys of the first are the names of the SQL functions that
-    aggregate rows, and its values are functions of `aggr`. The keys of the second are the names of all SQL functions,
-    and its values are families.
+def _functions(
+    registered: tuple[type[Function], ...], typed: tuple[Family, ...]
+) -> tuple[dict[str, Function], dict[str, Family]]:
+    """Return two dicts for the ``registered`` functions, and for those families in ``typed`` that are made from them.
+    The keys of the first are the names of the SQL functions that aggregate rows, and its values are functions of
+    `aggr`. The keys of the second are the names of all SQL functions, and its values are families.
 
     A family consists of the SQL functions that are made from one aggr function.
     """
     functions: dict[str, Function] = {}
     makers: dict[str, Family] = {}
-    for family in families():
+    families_of_types = [family for family in typed if type(family.function) in registered]
+    for family in [*families_of_types, *families()]:
         functions |= dict.fromkeys(family.aggregates, family.function)
         makers |= dict.fromkeys(family.names, family)
     return functions, makers

@@ -42,7 +42,7 @@ from spark_udaf.udaf.aggregate_function import (
     has_fixed_result_type,
     input_kinds,
 )
-from spark_udaf.udaf.job_errors import explain_task_errors
+from spark_udaf.udaf.job_errors import explain_errors, explain_task_errors
 from spark_udaf.udaf.list_sql import LIST
 from spark_udaf.versions.pickling import pickle_for_tasks
 from spark_udaf.versions.registration import compile_ahead, register_functions
@@ -51,6 +51,9 @@ from spark_udaf.versions.sql_function import SqlFunction
 
 T = TypeVar("T")
 _TYPES = ("bigint", "string", "timestamp")
+# The families that `register` was called for, in any session, by their names. A name determines its family.
+_PLACED = re.compile(r"INVALID_PANDAS_UDF_PLACEMENT\][^`]*`(aggr_\w+)`")
+_registered: dict[str, Family] = {}
 
 
 def register(spark: SparkSession, *names: str, types: Sequence[str] = _TYPES) -> list[str]:
@@ -101,9 +104,23 @@ def register(spark: SparkSession, *names: str, types: Sequence[str] = _TYPES) ->
     families = [family for name in names or _all_names() for family in _families(name, kinds, is_chosen=bool(names))]
     udfs = {name: udf for family in families for name, udf in family.udfs().items()}
     explain_task_errors()
+    explain_errors(_sentence_of_placement)
     register_functions(spark, list(udfs.values()))
     register_source(spark)
+    _registered.update((family.name, family) for family in families)
     return sorted(udfs)
+
+
+def _sentence_of_placement(text: str) -> str | None:
+    names = _PLACED.search(text)
+    if names is None:
+        return None
+    return f"{names[1]} cannot be called next to Spark's own aggregates by spark.sql; use su.sql(spark, query)"
+
+
+def registered_families() -> tuple[Family, ...]:
+    """Return the families that `register` has registered in this process, in any session."""
+    return tuple(_registered.values())
 
 
 @dataclass(frozen=True)

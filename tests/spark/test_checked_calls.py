@@ -30,6 +30,13 @@ MISTAKES = {
     "WITH t AS (SELECT concat(text, 'a') AS y FROM checked_rows) SELECT aggr_avg(y) FROM t": r"^aggr_avg: .*string",
     "SELECT aggr_dds(a.text) FROM checked_rows a JOIN checked_rows b ON a.i = b.i": r"^aggr_dds: .*string",
     "SELECT aggr_dds_state(text) FROM checked_rows": r"^aggr_dds_state: .*string",
+    "SELECT aggr_dds_quantile(x, 0.5) FROM checked_rows": r"^aggr_dds_quantile: no registered function .* type double",
+    "SELECT aggr_dds_quantile(*) FROM checked_rows": r"^aggr_dds_quantile: \* stands for all columns",
+    "SELECT k, aggr_sum_merge(text) FROM checked_rows GROUP BY k": r"^aggr_sum_merge: .*states of type string; pass",
+    "SELECT aggr_approx_count_distinct_union(s, i) FROM (SELECT i, named_struct('a', i) AS s FROM checked_rows)": (
+        r"^aggr_approx_count_distinct_union: no registered function has states of type struct<.*>; pass states"
+    ),
+    "SELECT aggr_first(*) FROM (SELECT x, ts FROM checked_rows)": r"^aggr_first: \* stands for all columns",
     "SELECT aggr_sum(i, weight => text) FROM checked_rows": r"^aggr_sum: .*weight",
 }
 

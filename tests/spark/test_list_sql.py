@@ -18,13 +18,53 @@ def test_only_calls_of_our_aggregates_change():
     query = "SELECT k, 'aggr_dds(x)' AS t, aggr_dds(x) OVER (PARTITION BY k), aggr_other(x) FROM t -- aggr_dds(x)"
     assert rewritten(query) == query
     assert rewritten("SELECT aggr_count(*) FROM t") == "SELECT count(*) AS `aggr_count(*)` FROM t"
-    assert rewritten("SELECT 1 + aggr_count(DISTINCT x) FROM t") == "SELECT 1 + count(DISTINCT x) FROM t"
+    assert rewritten("SELECT max(n) FROM (SELECT 1 + aggr_count(DISTINCT x, y) AS n FROM t)") == (
+        "SELECT max(n) FROM (SELECT 1 + count(DISTINCT x, y) AS n FROM t)"
+    )
     text = rewritten("SELECT k, aggr_dds(x, array(0.5D)) FILTER (WHERE f(x, 1) > 0) AS d FROM t")
     assert text.startswith("SELECT k, aggr_dds_list(IF(sum(")
     assert text.endswith("collect_list(x) FILTER (WHERE f(x, 1) > 0), array()), array(0.5D)) AS d FROM t")
     assert "collect_set(x)" in rewritten("SELECT aggr_sum(DISTINCT x) FROM t")
     assert "'value', i, 'time', ts)" in rewritten("SELECT aggr_first(i, BY => ts) FROM t")
     assert "'value', p, 'weight', n)" in rewritten("SELECT aggr_weighted_avg(p, weight => n) FROM t")
+
+
+@pytest.mark.parametrize(
+    ("query", "expected"),
+    [
+        ("SELECT DISTINCT aggr_count(x) FROM t", "SELECT DISTINCT count(x) AS `aggr_count(x)` FROM t"),
+        ("SELECT /*+ COALESCE(1) */ aggr_count(x)", "SELECT /*+ COALESCE(1) */ count(x) AS `aggr_count(x)`"),
+        ("SELECT ALL aggr_count(x) UNION SELECT 1", "SELECT ALL count(x) AS `aggr_count(x)` UNION SELECT 1"),
+        ("SELECT k, 2 *\n aggr_count(x), k FROM t", "SELECT k, 2 *\n count(x) AS `2 * aggr_count(x)`, k FROM t"),
+        (
+            "SELECT aggr_count(x) IS DISTINCT FROM 3, window(ts, '1 hour'), aggr_count(y) FROM t",
+            "SELECT count(x) IS DISTINCT FROM 3 AS `aggr_count(x) IS DISTINCT FROM 3`, window(ts, '1 hour'), "
+            "count(y) AS `aggr_count(y)` FROM t",
+        ),
+        (
+            "SELECT aggr_count(x) n, (SELECT * EXCEPT (y) FROM u), aggr_count(x) WHERE k",
+            "SELECT count(x) n, (SELECT * EXCEPT (y) FROM u), count(x) AS `aggr_count(x)` WHERE k",
+        ),
+        ("SELECT k FROM t ORDER BY aggr_count(x)", "SELECT k FROM t ORDER BY count(x)"),
+    ],
+)
+def test_results_are_named_by_the_text_of_the_query(query, expected):
+    assert rewritten(query) == expected
+
+
+@pytest.mark.parametrize(
+    ("call", "message"),
+    [
+        ("aggr_dds(*)", r"^aggr_dds: \* stands for all columns; pass the column by its name"),
+        ("aggr_first(t.*)", r"^aggr_first: t\.\* stands for all columns"),
+        ("aggr_dds()", "^aggr_dds: it needs a column as its first argument"),
+        ("aggr_dds_merge(*)", r"^aggr_dds_merge: \* stands for all columns"),
+    ],
+)
+def test_a_call_without_a_column_is_refused(call, message):
+    functions = FUNCTIONS | {"aggr_dds_merge": FUNCTIONS["aggr_dds"]}
+    with pytest.raises(ValueError, match=message):
+        with_lists(f"SELECT {call} FROM t", functions, 1000)
 
 
 @pytest.fixture(scope="module")
@@ -103,6 +143,47 @@ def test_mistakes_are_told_in_a_sentence(spark_with_rows):
         su.register(spark, "ddz")
     with pytest.raises(AttributeError, match=r"su\.count is su\.states\.count, which accepts a column of states"):
         _ = su.count
+
+
+@pytest.mark.spark
+def test_parameters_of_a_query(spark_with_rows):
+    import spark_udaf as su
+
+    spark = spark_with_rows
+    named = su.sql(
+        spark,
+        "SELECT aggr_sum_bigint(i + :step) AS s, max(x) AS m, aggr_dds(x, :q).quantiles AS q FROM rows_of_lists "
+        "WHERE n > :low",
+        args={"step": 2, "low": 5, "q": [0.25]},
+    )
+    expected = spark.sql("SELECT sum(i + 2), max(x) FROM rows_of_lists WHERE n > 5").first()
+    row = named.first()
+    assert (row.s, row.m) == expected[:]
+    assert list(row.q) == ["0.25"]
+    query = "SELECT aggr_sum_bigint(i + ?), max(x) FROM rows_of_lists WHERE n > ?"
+    assert su.sql(spark, query, args=[2, 5]).first()[:] == expected[:]
+    with pytest.raises(ValueError, match=r"args must have a value for each of the 2 markers"):
+        su.sql(spark, query, args=[2])
+    with pytest.raises(TypeError, match=r"args must be a dict of the parameters' names, or a list"):
+        su.sql(spark, query, args="2")
+    with pytest.raises(TypeError, match=r"with parameters as args=…; got \[2, 5\] as third argument"):
+        su.sql(spark, query, [2, 5])
+    with pytest.raises(ValueError, match=r"^aggr_dds: a quantile must be a number from 0 to 1; got 2"):
+        su.sql(spark, "SELECT aggr_dds(x, array(:q)) FROM rows_of_lists", args={"q": 2})
+    with pytest.raises(TypeError, match=r"args is for su\.sql\(spark, query\)"):
+        su.sql("SELECT count(*) FROM rows_of_lists", object(), args={})
+
+
+@pytest.mark.spark
+def test_functions_registered_with_a_type(spark_with_rows):
+    import spark_udaf as su
+
+    spark = spark_with_rows
+    su.register(spark, "sum", types=["decimal(20,2)"])
+    query = "SELECT aggr_sum_decimal_20_2(CAST(i AS decimal(20, 2))) AS s, max(x) AS m FROM rows_of_lists"
+    assert su.sql(spark, query).first() == spark.sql("SELECT sum(i) AS s, max(x) AS m FROM rows_of_lists").first()
+    with pytest.raises(Exception, match=r"^aggr_sum_decimal_20_2 cannot be called next to .*; use su\.sql"):
+        spark.sql(query).collect()
 
 
 @pytest.mark.long

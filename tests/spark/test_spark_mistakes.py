@@ -85,6 +85,9 @@ CALLS = {  # what is called -> how the sentence begins
     "su.states.stdev('d', 'x')": "ddof must be a whole number",
     "su.states.stdev('d', 1.5)": "ddof must be a whole number",
     "su.states.count(b'd')": "a column must be a Column or a name",
+    "df.agg(aggr.sum('i'))": "agg needs Columns, and sum('i') is a measure; use su.group_by(df, …).agg(…)",
+    "df.groupBy('host').agg(A.sum('i'), aggr.count())": "agg needs Columns, and count() is a measure",
+    "su.aggregate(df, ['host'], {'n': A.sum('i')})": "the measure 'n' must be made by aggr, such as aggr.sum",
     "su.to_dds_proto('d', keys='middle')": f"{KEYS}'middle'",
     "su.from_dds_proto('p', keys=3)": f"{KEYS}3",
     "su.from_dds_proto('p', relative_accuracy=2)": "relative_accuracy must be",
@@ -270,6 +273,28 @@ def test_a_task_says_what_is_wrong_in_a_sentence(query, spark, names):
     with pytest.raises((ValueError, TypeError)) as caught, raise_task_error():
         spark.sql(f"SELECT {text}").collect()
     check(caught.value, SQL[query])
+
+
+def test_functions_of_states_refuse_other_columns_on_the_driver(spark, names):
+    from pyspark.errors import AnalysisException
+
+    su, df, states = names["su"], names["df"], names["states"]
+    spread = df.selectExpr("named_struct('count', i, 'min', x) AS finished")
+    mistakes = {
+        "su.states.quantile: the column x does not contain states": lambda: df.select(su.states.quantile("x", 0.5)),
+        "su.states.union: the column i does": lambda: df.select("x").where("x > 1").select(su.states.union(df.i, df.i)),
+        "su.states.count: the column host does": lambda: states.where(su.states.count("host") > 1),
+        "su.states: a struct with the fields `count`, `min` is": lambda: spread.select(su.states.mean("finished")),
+    }
+    for start, ask in mistakes.items():
+        with pytest.raises(AnalysisException) as caught:
+            ask()
+        check_first(str(caught.value), start)
+    counts = states.where(su.states.count("d") > 1).select(su.states.count("d"), su.states.quantile(states.d, 0.5))
+    assert counts.columns == ["count(d)", "quantile(d)"]
+    assert "su.states" not in counts._jdf.queryExecution().executedPlan().toString()
+    with pytest.raises(Exception, match=r"^bounds: states of dds have no bounds"):
+        states.select(su.states.bounds("d")).collect()
 
 
 def test_the_error_of_a_task_begins_with_its_sentence(spark, names):

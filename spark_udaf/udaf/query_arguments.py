@@ -1,0 +1,62 @@
+"""query_arguments: the parameters of a query, ``args`` of ``spark.sql``, each with a name.
+
+A rewritten query contains some parts of the original query twice, so its markers ``?`` are different. Names of
+parameters, such as ``:low``, may occur any number of times.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+from sqlglot import TokenType
+
+from aggr.arguments import shown
+from spark_udaf.udaf.list_sql import read_tokens
+
+
+def name_arguments(
+    query: str, arguments: Mapping[str, Any] | Sequence[Any] | None
+) -> tuple[str, dict[str, Any] | None]:
+    """Return a query whose parameters have names, and a dict from these names to values.
+
+    Parameters
+    ----------
+    query : str
+        In Spark's SQL, with parameters ``:name``, or markers ``?``.
+    arguments : dict, list or None
+        The values of the parameters: a dict from names, or a list in the order of the markers.
+
+    Raises
+    ------
+    TypeError
+        If the arguments are neither a dict nor a list.
+    ValueError
+        If there are fewer values than markers.
+
+    Examples
+    --------
+    >>> name_arguments("SELECT aggr_sum(x + ?) FROM t WHERE y = '?'", [3])
+    ("SELECT aggr_sum(x + :_1) FROM t WHERE y = '?'", {'_1': 3})
+    """
+    if arguments is None:
+        return query, None
+    if isinstance(arguments, Mapping):
+        return query, dict(arguments)
+    if isinstance(arguments, str | bytes) or not isinstance(arguments, Sequence):
+        raise TypeError(
+            "args must be a dict of the parameters' names, or a list of values for the markers ?; got "
+            f"{shown(arguments)}"
+        )
+    places = [token.start for token in read_tokens(query) if token.token_type == TokenType.PLACEHOLDER]
+    if len(arguments) < len(places):
+        raise ValueError(f"args must have a value for each of the {len(places)} markers ?; got {len(arguments)} values")
+    named: dict[str, Any] = {}
+    parts: list[str] = []
+    after = 0
+    for number, (place, value) in enumerate(zip(places, arguments, strict=False), start=1):
+        name = f"_{number}"
+        named[name] = value
+        parts += [query[after:place], f":{name}"]
+        after = place + 1
+    return "".join([*parts, query[after:]]), named

@@ -1,0 +1,67 @@
+"""state_columns: functions of columns of states, which Spark refuses for other columns when it analyzes a query.
+
+A function in Python accepts a column of any type, and would fail in a task. Its argument therefore contains an
+expression that Spark can analyze only for a struct with the first field of all states. The optimizer removes the
+expression, because its value has no effect.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable
+
+import pyarrow as pa
+from pyspark.sql import Column
+from pyspark.sql import functions as F
+from pyspark.sql.types import DataType
+
+from aggr.state_checks import FUNCTION
+from spark_udaf.udaf.aggregate_function import column, error_label
+from spark_udaf.udaf.job_errors import explain_errors, explain_task_errors
+from spark_udaf.versions.column_functions import scalar_function
+from spark_udaf.versions.column_text import text_of
+
+_MARK = "su.states."
+_VALUES = re.compile(rf'"CASE WHEN \({re.escape(_MARK)}(\w+) IS NOT NULL\) THEN (.*?) END(?:\[{FUNCTION}\])?"')
+_STRUCT = re.compile(rf"No such struct field `{FUNCTION}` in (.*?)\. ")
+_USE = "states come from su.aggregate and su.rollup; to aggregate values, use spark_udaf.functions, such as A.dds('x')"
+
+
+def read_states(function: Callable[..., pa.Array], dtype: DataType | str, *columns: Column | str) -> Column:
+    """Return a Column that is computed from columns of states, named as ``function`` and its columns.
+
+    Parameters
+    ----------
+    function : arrays of states, one per column -> array of the same length
+    dtype : Spark type or its name
+        The type of the result.
+    *columns : Column or str
+        A query with another column fails when Spark analyzes it.
+    """
+    name = function.__name__
+
+    def labelled(*states: pa.Array) -> pa.Array:
+        with error_label(name):
+            return function(*states)
+
+    labelled.__name__ = name
+    explain_task_errors()
+    explain_errors(_sentence_of_other_column)
+    states = [_checked(column(argument), name) for argument in columns]
+    result = scalar_function(labelled, dtype)(*states)
+    return result.alias(f"{name}({', '.join(map(text_of, columns))})")
+
+
+def _checked(states: Column, name: str) -> Column:
+    """Return the Column unchanged, in an expression that Spark cannot analyze if the column does not contain states."""
+    first_field = F.when(F.lit(f"{_MARK}{name}").isNotNull(), states)[FUNCTION]
+    return F.when(first_field.isNotNull() | F.lit(True), states)
+
+
+def _sentence_of_other_column(text: str) -> str | None:
+    values, struct = _VALUES.search(text), _STRUCT.search(text)
+    if values is not None:
+        return f"{_MARK}{values[1]}: the column {values[2]} does not contain states; {_USE}"
+    if struct is not None:
+        return f"su.states: a struct with the fields {struct[1]} is not a state; {_USE}"
+    return None

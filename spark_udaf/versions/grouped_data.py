@@ -1,0 +1,40 @@
+"""grouped_data: ``groupBy(…).agg`` of PySpark, which asserts that its arguments are Columns.
+
+A measure of `aggr` describes a column without Spark. PySpark's error for it is an ``AssertionError`` that names neither
+the measure nor an alternative, so this module puts a check before PySpark's.
+"""
+
+from __future__ import annotations
+
+import functools
+import sys
+from typing import Any
+
+from aggr.measure import Measure
+
+_MODULES = ("pyspark.sql.group", "pyspark.sql.connect.group")
+_CHECKED = "_tiltframe_checks"
+
+
+def refuse_measures() -> None:
+    """From now on, raise ``TypeError`` with an alternative if a measure is passed to ``agg`` of PySpark's classes."""
+    for name in _MODULES:
+        # The modules are not imported here, because importing Spark Connect is slow and needs further packages.
+        grouped = getattr(sys.modules.get(name), "GroupedData", None)
+        if grouped is not None and not hasattr(grouped.agg, _CHECKED):
+            grouped.agg = _checking(grouped.agg)
+
+
+def _checking(agg: Any) -> Any:
+    @functools.wraps(agg)
+    def checked(self: Any, *columns: Any) -> Any:
+        for column in columns:
+            if isinstance(column, Measure):
+                raise TypeError(
+                    f"agg needs Columns, and {column} is a measure; use su.group_by(df, …).agg(…), which takes "
+                    f"measures, or spark_udaf.functions, such as A.{column}"
+                )
+        return agg(self, *columns)
+
+    setattr(checked, _CHECKED, True)
+    return checked
