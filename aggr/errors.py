@@ -10,10 +10,11 @@ _KINDS = (DamagedState, TypeError, ValueError, OverflowError)  # classes of erro
 def with_text(error: Exception, text: str) -> Exception:
     """Return an error like the original with another message, and with the traceback of the original.
 
-    Its class is the most similar one that can be created from one text.
+    The class of the new error is `DamagedState`, ``TypeError``, ``ValueError`` or ``OverflowError``. These can be
+    created from one text.
 
-    Errors such as ``JSONDecodeError`` take other arguments, so the class of the original is not always used. If the
-    class differs, the original error is the cause of the new one.
+    The first class that is a base class of the original's class is used, such as ``ValueError`` for a
+    ``JSONDecodeError``. If the two classes differ, the original error is the cause of the new error.
 
     Parameters
     ----------

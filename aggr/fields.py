@@ -219,7 +219,7 @@ class BitOr(Field):
     def merge(self, column: pa.Array, groups: Groups) -> pa.Array:
         check_lengths(len(column), groups)
         flags, column_flags = np.zeros(groups.n, np.int8), column.to_numpy()
-        raised = np.flatnonzero(column_flags)  # only these are merged, because few states have flags
+        raised = np.flatnonzero(column_flags)  # only states with flags are merged, because they are few
         np.bitwise_or.at(flags, groups.ids[raised], column_flags[raised])
         return pa.array(flags)
 

@@ -55,7 +55,7 @@ class Function(ABC):
     reads : other states that contain its own state, so that its results can also be computed from them
     ordered_inputs : names of inputs whose values are compared with each other; the values of others are only copied
     time_is_order : whether event times only decide which of two rows is later, so that row numbers can replace them
-    takes_records : whether a list of columns may be passed as its column, which stands for a record of them
+    takes_records : whether a list of columns may be passed as its column; the list stands for a record of the columns
     reads_neighbours : whether `finish_with_neighbours` can use the points of the windows before and after
     is_amount : whether its results are amounts, such as counts and sums, so that plots of them begin at 0
     further_columns : the columns of its further `inputs`, if its parameters name them
@@ -142,7 +142,7 @@ class Function(ABC):
         """Return whether `finish` never raises an error for states of a type, if all rows have the weight 1.
 
         A store need not compute the results of such states before it adds them. The default is False. A subclass that
-        has a `finish_states` of its own does not inherit this result.
+        defines `finish_states` uses this default, unless it also defines this method.
 
         Parameters
         ----------
@@ -414,8 +414,8 @@ class Function(ABC):
         states : column of states, shape (rows,)
             States of this function. The states are not changed. `CheckedStates` are not checked again.
         neighbours : Neighbours, optional
-            The window and the key of each state, from which results are extended to the edges of the window, if the
-            function `reads_neighbours`.
+            The window and the key of each state, with which the states of the windows before and after are found. If
+            the function `reads_neighbours`, their points extend its results to the edges of the window.
 
         Returns
         -------
@@ -520,7 +520,8 @@ def restore_readable(cls: type[Function], reader: str) -> None:
     """Make a class use the default `Function.is_always_readable` if it defines ``reader``, but not
     `is_always_readable`.
 
-    The result of a base class is not valid for a class that computes results in another way.
+    The `is_always_readable` of a base class may return True although a class that computes results in another way
+    raises errors.
 
     Parameters
     ----------

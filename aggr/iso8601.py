@@ -46,7 +46,7 @@ _TIME = re.compile(
 def read_time(text: str) -> tuple[dt.datetime, int]:
     """Return a time as a datetime with microseconds, and the additional nanoseconds.
 
-    Raises ``ValueError`` for other texts. Its message is the reason, or empty if no reason is known.
+    Raises ``ValueError`` for a text that is not a time. The message is the reason, or empty if no reason is known.
 
     A time without an offset is returned without a zone. Months, days and hours may have one digit, and a date may be a
     week date.

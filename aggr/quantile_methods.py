@@ -38,7 +38,7 @@ def _spread(q: float, counts: Floats) -> Floats:
 
 
 def _at_least(q: float, counts: Floats) -> Floats:
-    """Return the lowest position, counted from 0 in ascending order, up to which there are at least q·n of n values.
+    """Return the position ``⌈q·n⌉ - 1``, counted from 0: the positions up to this one have at least q·n of n values.
 
     One ulp is subtracted from 100·q, so that rounding cannot give the next position.
     """

@@ -46,7 +46,7 @@ def register(function: type[Function]) -> type[Function]:
     Raises
     ------
     TypeError
-        If it is not a subclass of `aggr.Function`, or lacks one of its methods.
+        If ``function`` is not a subclass of `aggr.Function`, or lacks a method that `aggr.Function` requires.
     ValueError
         If the name, or an alias, is not an identifier or belongs to another class; if the function cannot be created
         without arguments (every parameter needs a default, because such a function identifies states); if a parameter

@@ -93,7 +93,7 @@ class Reading(Protocol):
 
     @property
     def reads(self) -> Sequence[Layout]:
-        """Other states that are accepted because they contain its own state."""
+        """Other states that are accepted, because they contain the function's own state."""
 
 
 class FunctionOfStates(Reading, Protocol):

@@ -99,7 +99,7 @@ class Values:
 
     @property
     def special(self) -> NDArray[np.int8] | None:
-        """Flags of the rows that are NaN or infinite, shape (rows,), or None if there are none. The parts of such rows
+        """Flags of the rows that are NaN or infinite, shape (rows,), or None if there are none. In `parts`, such rows
         are 0.
         """
         return self._split[1]

@@ -36,9 +36,9 @@ def _is_same_message(a: pa.Array, b: pa.Array) -> bool:
 
 @lru_cache(maxsize=1024)
 def _has_dictionary(dtype: pa.DataType) -> bool:
-    """Return whether a type is a dictionary, or contains one, because dictionaries are not part of a column's message.
+    """Return whether a type is a dictionary type or contains one. The message of a column lacks its dictionaries.
 
-    An extension type counts as one, because the types inside it are unknown.
+    An extension type counts as a dictionary type, because the types inside it are unknown.
     """
     if pa.types.is_dictionary(dtype) or isinstance(dtype, pa.BaseExtensionType):
         return True

@@ -1,6 +1,7 @@
 """Records: values by name, stored as a struct, a map, or a list of ``{key, value}`` records.
 
-    {"a": 1, "b": null}                              a struct: a field that is null is missing, as Arrow stores it
+    {"a": 1, "b": null}                              a struct: a null field counts as missing, because
+                                                     Arrow stores missing fields as null
     [("a", 1), ("b", null)]                          a map: a value may be null
     [{"key": "a", "value": 1}, {"key": "a", ...}]    a list of records: a key may occur twice
 
@@ -128,7 +129,7 @@ def look_up(column: pa.Array | pa.ChunkedArray, keys: pa.Array) -> pa.Array:
 
 def _common_field_type(dtype: pa.DataType) -> pa.DataType:
     """Return the type to which all fields of a struct can be converted: one of their types, int64, float64, a decimal
-    or text. Raises ``TypeError`` if only text remains, and a field is nested.
+    or text. Raises ``TypeError`` if only text would be possible, but a field is nested.
     """
     kinds = list(dict.fromkeys(normalized_type(field.type) for field in dtype if not pa.types.is_null(field.type)))
     if len(kinds) <= 1:
@@ -177,7 +178,9 @@ def _entries_of_structs(records: pa.StructArray, value_type: pa.DataType) -> Ent
 
 
 def _look_up_fields(records: pa.StructArray, keys: pa.Array) -> pa.Array:
-    """Return the field of each struct that its key in ``keys`` names; null if there is no such field."""
+    """Return the value of one field of each struct: the field that is named by the struct's key in ``keys``. The value
+    is null if there is no such field.
+    """
     value_type = entry_types(records.type)[1]
     fields = _fields_as(records, value_type)
     if not fields:

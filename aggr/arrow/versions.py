@@ -123,7 +123,7 @@ def open_stream(data: Any) -> pa.RecordBatchReader:
     """Return a reader of an object with the method ``__arrow_c_stream__``.
 
     With pyarrow 14 and 15, the method ``to_arrow`` of polars is used, because the stream of polars contains string
-    views, which they do not know.
+    views, which these versions cannot read.
     """
     if type(data).__module__.startswith("polars.") and not hasattr(pa, "string_view"):
         table = data.to_arrow()

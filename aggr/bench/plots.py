@@ -85,7 +85,9 @@ def _draw_lines(axes: Any, points: Sequence[tuple[str, int, float, bool]], label
 
 
 def _draw_errors(report: Report, axes: Any) -> None:
-    """Draw one point per measure and peer: its largest relative error over the bytes of its state for the most rows."""
+    """Draw one point per measure and peer. It shows the largest relative error over the bytes of a state. The state is
+    the one that was reduced from the largest number of rows.
+    """
     sizes = {(s.measure, s.by): s.bytes for s in report.sizes if s.bytes is not None}
     worst: dict[tuple[str, str], float] = {}
     for error in report.errors:

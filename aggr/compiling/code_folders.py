@@ -1,9 +1,9 @@
-"""Folders of compiled code if numba's own folders cannot be written, as for executors in a container.
+"""Folders of compiled code for processes that cannot write numba's own folders, such as executors in a container.
 
 Numba stores code in the folder of the source or in the cache folder of the user, and does not use the code in a folder
-that it cannot write. This module adds two things. Without a writable folder, code is stored in a private folder for
-temporary files, so that the processes of one user on a machine share it. And code that was compiled in advance into a
-read-only folder, such as that of an image, is copied from there.
+that it cannot write. This module adds two things. If neither folder can be written, code is stored in a private folder
+for temporary files, which all processes of the user on this machine share. Code that was compiled in advance into a
+read-only folder, for example in the image of a container, is copied to the folder in which the process stores code.
 """
 
 from __future__ import annotations

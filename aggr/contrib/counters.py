@@ -94,10 +94,11 @@ class Increase(SeriesFunction):
         return pa.array(increases * (factor / (length / SECOND) if self.per_second else factor), mask=~has_result)
 
     def _add_shares(self, increases: Floats, series: Series, points: Whole) -> None:
-        """Add to ``increases`` the share of the growth across an edge of each window.
+        """Add to ``increases`` the part of the growth between two points that lies in the window of each group.
 
-        ``points`` is the index of a point of each group, or -1. The growth from this point to the next one is
-        multiplied by the share of the time between them that lies in the window.
+        ``points`` has, for each group, the index of a point from which a line to the next point crosses an edge of the
+        window, or -1 if there is none. The growth between the two points is multiplied by the share of the time between
+        them that lies in the window.
         """
         has_point = points >= 0
         at = points[has_point]
@@ -114,7 +115,9 @@ class Increase(SeriesFunction):
         operations and their order are those of Prometheus, so that results have the same bits.
         """
         values, _ = series.at_ends(series.floats)
-        if self.counter:  # a counter is never below 0
+        # A counter is never below 0, so the increase is not extrapolated beyond the time at which a line through the
+        # points reaches 0.
+        if self.counter:
             falling = (increases > 0) & (values >= 0)
             to_zero = sampled * np.divide(values, increases, out=np.full(len(values), np.inf), where=falling)
             to_start = np.minimum(to_start, to_zero)

@@ -41,8 +41,8 @@ from aggr.extend.lists import check_neighbours, check_set, checked_entries, entr
 
 # the number of lines of cells; with a probability of at least 1 - e^-5, one of them counts a value within its bound
 _LINES = 5
-# At most 1 / share values can be frequent. A state has this many candidates for each of them, and e times as many cells
-# per line.
+# The number of candidates of a state, for each value that can be frequent. At most 1 / share values can be frequent, so
+# a state has 10 / share candidates, and e · 10 / share cells per line.
 _FINER = 10
 _LEAST_SHARE = 1e-4
 _NEAR = 4  # the expected number of rows per candidate in the first pass, which examines only the smallest hashes

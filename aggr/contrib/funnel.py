@@ -86,7 +86,8 @@ def _steps_reached(times: Whole, steps: Whole, offsets: Whole, count: int, withi
 
     ``times`` and ``steps`` have the time of each event, and the number of its step, from 0 to ``count - 1``, or -1. The
     events of a group are those from ``offsets[group]`` to before ``offsets[group + 1]``. ``within`` is the maximum time
-    from the first step. For each step, ``starts`` has the latest time of a first step from which it was reached.
+    from the first step. The local array ``starts`` has one entry per step: the latest time of a first step from which
+    this step was reached.
     """
     n = len(offsets) - 1
     reached, starts = np.zeros(n, np.int64), np.zeros(count, np.int64)

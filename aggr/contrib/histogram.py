@@ -124,8 +124,10 @@ def _checked_edges(edge_values: object) -> tuple[float, ...]:
 
 
 def _read_edge(value: object) -> float:
-    """Return the double that represents an edge; raises ``ValueError`` if the edge is neither exactly a double nor the
-    number that `_written` returns for one.
+    """Return the double that represents an edge.
+
+    Raise ``ValueError`` unless the edge is exactly a double, or the decimal number that is printed for a double, such
+    as one tenth (see `_written`).
     """
     refusal = f"each edge must be a finite number that has at most 15 digits or is exactly a double; got {shown(value)}"
     if isinstance(value, bool) or not isinstance(value, Real | Decimal | str):
@@ -149,10 +151,10 @@ def _written(edge: float) -> Fraction:
 
 
 def _reached(edges: tuple[float, ...], dtype: pa.DataType) -> pa.Array:
-    """Return the value of the type ``dtype`` with which the interval after each edge begins, as a column.
+    """Return a column of the type ``dtype``: for each edge, the first value of the interval that begins at this edge.
 
-    For integers and decimals, it is the smallest value at or above the edge, and edges above all values of the type are
-    left out. For floats, it is the value that is nearest to the edge.
+    For integers and decimals, this is the smallest value at or above the edge. Edges above all values of the type are
+    left out. For floats, it is the value nearest to the edge.
     """
     if pa.types.is_floating(dtype):
         with np.errstate(over="ignore"):  # An edge beyond all numbers of the type becomes an infinity.
@@ -180,8 +182,8 @@ class Cells(Field):
     size: int
 
     def count(self, values: Values, cells: Whole) -> pa.ListArray:
-        """Return the number of rows in each cell of each group, multiplied by their weights. ``cells`` has the cell of
-        each row, in [0, size).
+        """Return the sum of the weights of the rows in each cell, as one list of ``size`` sums per group. ``cells`` has
+        the cell of each row, in [0, size).
         """
         groups = Groups(values.groups.ids * self.size + cells, values.groups.n * self.size)
         return self._lists(Values(values.array, groups, values.weights).counts)

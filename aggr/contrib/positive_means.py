@@ -64,10 +64,12 @@ class TermsState(State):
         }
 
     def terms(self, mantissas: Floats, exponents: Whole) -> tuple[list[Floats], Whole | None]:
-        """Return the term of each row, as a list of arrays of doubles, and an array of exponents or None.
+        """Return the term of each row as a list of arrays of doubles, and an array of exponents or None. Each array has
+        the shape (rows,).
 
-        The number of a row is ``mantissa · 2^exponent``, with a mantissa from 1 to below 2. Its term is the exact sum
-        of its doubles, multiplied by 2 to the power of its exponent in the result. With None, terms are not multiplied.
+        The number of a row is ``mantissa · 2^exponent``, with a mantissa from 1 to below 2. The term of a row is the
+        exact sum of the row's doubles in the returned list. If exponents are returned, this sum is multiplied by 2 to
+        the power of the row's returned exponent.
         """
         raise NotImplementedError
 

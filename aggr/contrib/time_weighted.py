@@ -179,9 +179,9 @@ def _trapezoids(series: Series, points: np.ndarray, special: np.ndarray) -> tupl
     """Return two exact numbers for each group: 2n times the area under the line between two consecutive points, and n,
     the microseconds between them.
 
-    Only the area within the window counts. ``points`` has the index of the first of the two points for each group, or
-    -1 for the numbers 0 and 1. If the values are a at time 0 and b at time n, the area between the times l and h is
-    (h - l) · (a·(2n - l - h) + b·(l + h)) / 2n. ``special`` is described in `_weighed`.
+    Only the area within the window counts. ``points`` has the index of the first of the two points for each group. If
+    it is -1, the numbers of the group are 0 and 1. If the values are a at time 0 and b at time n, the area between the
+    times l and h is (h - l) · (a·(2n - l - h) + b·(l + h)) / 2n. ``special`` is described in `_weighed`.
     """
     chosen = np.flatnonzero((points >= 0) & (series.gaps[points] > 0))
     begin, end = series.times[points[chosen]], series.times[points[chosen] + 1]

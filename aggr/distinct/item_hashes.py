@@ -20,7 +20,8 @@ from aggr.values import Values
 
 # What a 64-bit word contains: a finished hash, an integer, or the bits of a double.
 HASHES, INTEGERS, DOUBLES = 0, 1, 2
-_COUPONS = 4  # added to this number if coupons, the 32-bit hashes of HyperLogLog, are computed
+# added to `INTEGERS` or `DOUBLES` if coupons, the 32-bit hashes of HyperLogLog, are computed from the words
+_COUPONS = 4
 _MAGNITUDE = np.int64(np.iinfo(np.int64).max)  # all bits of a double except its sign
 _INFINITY, _NAN = np.int64(0x7FF << 52), np.int64(0xFFF << 51)
 

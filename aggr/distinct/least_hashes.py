@@ -1,7 +1,8 @@
 """Least hashes: the field of a state with the k smallest hashes of the distinct values, which is a Theta sketch.
 
     hashes of a group     3  9  5  3  14  7        k = 3
-    state hashes = 3 5 7 theta = 9, the smallest hash that is not kept; 2^63 - 1 if all are kept
+    state                 hashes = 3  5  7         theta = 9, the smallest hash that is not kept, or 2^63 - 1 if all
+                                                   hashes are kept
 
 A set of values therefore has only one state, however its rows are split. A hash that is among the k smallest of all
 rows is also among the k smallest of every part that contains it. The next larger hash, the theta of all rows, is among

@@ -199,7 +199,7 @@ def _combined(
             used += 1
             if balanced[used - 1]:
                 end = used
-        used = end  # zeros above the highest other digit are dropped
+        used = end  # zeros above the highest digit that is not 0 are dropped
         until[i + 1] = used
     return balanced[:used].copy(), until, first
 

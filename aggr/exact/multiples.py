@@ -16,10 +16,10 @@ _EXACT = 2**53  # all smaller whole numbers are exact as doubles
 
 
 def has_exact_doubles(values: pa.Array, unit: Fraction) -> bool:
-    """Return whether doubles are exact enough to count the values in units.
+    """Return whether the number of units in each value can be computed from doubles.
 
-    This is true for floats. For other types, the unscaled integer of each value and its number of units must be at most
-    2^53.
+    For floats, the result is True. For other types, the unscaled integer of each value and its number of units must be
+    at most 2^53.
     """
     if pa.types.is_floating(values.type) or not len(values):
         return True

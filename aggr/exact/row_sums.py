@@ -95,8 +95,8 @@ def sum_products(left: Sequence[Numbers], right: Sequence[Numbers], powers: Whol
 
 
 def sum_powers(parts: Sequence[Numbers], degree: int) -> pa.StructArray:
-    """Return the exact sum of the third or fourth powers of finite numbers per group. The number of a row is the sum of
-    its parts.
+    """Return the exact sum per group of the powers of finite numbers. ``degree`` is the exponent, 3 or 4. The number of
+    a row is the sum of its parts.
 
     A square is the exact sum of two doubles, unless it over- or underflows. The parts of a row are therefore first
     divided by a power of two near the largest part.

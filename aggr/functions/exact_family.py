@@ -196,7 +196,9 @@ class ExactSums(Function):
     own_state: ClassVar[SumsState]
 
     def __init_subclass__(cls, **kwargs: Any) -> None:
-        """Check that ``own_state`` uses only inputs of the function, and is compatible with its weights."""
+        """Raise ``TypeError`` if ``own_state`` uses an input that the function does not have, or if the function takes
+        weights and ``own_state`` has a sum of a product of several inputs.
+        """
         super().__init_subclass__(**kwargs)
         restore_readable(cls, "result")
         if isinstance(cls.__dict__.get("own_state"), SumsState):

@@ -330,7 +330,8 @@ class HdrState(BucketState):
         if not exactly:
             return pa.array(units * self.unit, mask=mask)
         values = units / parts
-        if (large := units > 2**53).any():  # conversion to doubles would round them before the division rounds again
+        # Numbers of units above 2^53 would be rounded twice: by the conversion to double, and by the division.
+        if (large := units > 2**53).any():
             divisors = np.full(large.sum(), parts)
             values[large] = ExactNumbers.of(units[large]).over_integers(divisors)
         return pa.array(values, mask=mask)

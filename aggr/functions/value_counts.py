@@ -71,7 +71,8 @@ class Counted(Function):
     ``max`` is the maximum number of distinct values.
     """
 
-    # without annotations, so that the dataclass has no fields here: each subclass declares both in its own order
+    # Without annotations, these are not fields of the dataclass. Each subclass declares both as fields, in its own
+    # order.
     max = DEFAULT_MAX
     beyond = ERROR
 

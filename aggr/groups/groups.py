@@ -19,8 +19,8 @@ from aggr.compiling.jit import Int, compiled
 # the maximum number of rows and of groups: larger numbers do not fit the 32-bit offsets of Arrow
 _MAX_COUNT = 2**31 - 1
 _LITTLE = 1 << 13  # up to this number of rows, numpy is used instead of a compiled loop
-# with at least this many rows per group on average, loops process one group after the other; with fewer rows, the work
-# per group takes longer than this saves
+# With at least this number of rows per group, on average, loops process one group after the other. With fewer rows, the
+# additional work per group would take more time than such loops save.
 _MANY = 16
 
 
@@ -382,7 +382,8 @@ def group_by(columns: Sequence[pa.Array], rows: int) -> tuple[Groups, NDArray[np
 
 
 def _codes(column: pa.Array) -> tuple[NDArray[np.int64], int]:
-    """Return a whole number of at least 0, its code, for each value of a column, and a number above all codes.
+    """Return a code for each value of a column, which is a whole number of at least 0. Also return a number above all
+    codes.
 
     Codes have the order of the values, and equal values have equal codes. Null has the greatest code.
     """
@@ -463,8 +464,8 @@ def _value_range_of_many(values: NDArray[np.int64]) -> tuple[Int, Int]:
 
 @compiled
 def _steps(values: NDArray[np.int64], low: int, step: int) -> tuple[NDArray[np.int64], bool]:
-    """Return the distance of each number from ``low``, divided by ``step``, shape (n,), and whether no division has a
-    remainder.
+    """Return the distance of each number from ``low``, divided by ``step``, shape (n,). Also return True if all
+    distances are multiples of ``step``.
     """
     steps, remainders = np.empty(len(values), np.int64), np.int64(0)
     for i in range(len(values)):

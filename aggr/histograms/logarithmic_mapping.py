@@ -24,7 +24,7 @@ Keys = NDArray[np.int32]
 _CACHED_ROWS = 1 << 16  # the number of rows that are converted together: 512 KiB of doubles fit into the cache
 _STEP_BITS = 11  # the binary logarithm of the number of steps between two powers of two
 _SHIFT = 52 - _STEP_BITS
-_MOST_EXPONENTS = 64  # the maximum number of exponents in a table, which limits it to 512 KiB
+_MOST_EXPONENTS = 64  # the maximum number of exponents in a table, so that a table has at most 512 KiB
 _EDGE = -(2**31)  # the entry of a table for a step that contains an edge
 
 

@@ -19,7 +19,7 @@ from aggr.histograms.leb128 import FAR, put_number
 # (measured). The keys of groups that would need more cells are sorted.
 SPARSE = 32
 EMPTY, LINE = 1 << 10, 1 << 20
-_BLOCK = 8  # the number of cells that are checked together for a count
+_BLOCK = 8  # the number of cells that are tested together: if all of them are 0, they are skipped
 # The mark of ``cell`` is the bit ``ONE << (cell & PLACE)`` of the word ``marks[cell >> WORD_OF]``.
 ONE, WORD_OF, PLACE = np.uint64(1), np.uint64(6), np.uint64(63)
 DENSE = 3  # with more than this number of cells per key, each used cell is marked by a bit

@@ -89,7 +89,8 @@ def filled(parts: dict[str, pa.Array], columns: dict[str, pa.Array | None], vali
 def check_fit(function: Function, states: pa.StructArray, rows: Ids) -> None:
     """Raise ``ValueError`` if the sum, min or max of one of ``states`` contradicts its buckets.
 
-    The error names the first such state by its number in ``rows``, the number of the message it was read from.
+    ``rows`` has the number of the message from which each state was read. The error names the first such state by this
+    number.
     """
     if not function.own_state.is_sound(states):
         first = next(i for i in range(len(rows)) if not function.own_state.is_sound(states.slice(i, 1)))

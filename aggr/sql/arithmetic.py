@@ -161,7 +161,8 @@ def _step_of_decimals(operator: str, a: pa.DataType, b: pa.DataType) -> Kernel:
 
 
 def _step_of_times(operator: str, a: pa.DataType, b: pa.DataType) -> Kernel:
-    """Return a kernel that adds an interval to a time or a date, or a number of days to a date, or subtracts it.
+    """Return a kernel that adds to times or dates, or subtracts from them. The other operand is an interval or, for
+    dates, also a whole number of days.
 
     Raise ``ValueError`` for other types.
     """

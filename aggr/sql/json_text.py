@@ -55,7 +55,7 @@ def _parts(compiler: Compiler, node: exp.Expr, name: str) -> list[tuple[str | No
 def to_json(parts: list[tuple[str | None, Term]]) -> Term:
     """Return the term for the JSON text of one value, or of a record if ``parts`` have names.
 
-    Values can be numbers, text, booleans, times, which are written in ISO 8601, lists, structs and maps. NULL stays
+    Values can be numbers, text, booleans, times, lists, structs and maps. Times are written in ISO 8601. NULL stays
     null.
     """
     terms = [term for _, term in parts]

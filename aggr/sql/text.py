@@ -32,7 +32,8 @@ from aggr.sql.regular_expressions import check_size
 from aggr.sql.term import Term, Value, apply
 from aggr.sql.types import coerce
 
-# the parts of a pattern that match any text and any character; other parts have one character, so these have two
+# The parts of a pattern that match any text and any character. They have two characters, so that they differ from all
+# other parts, which have one.
 _ANY_TEXT, _ANY_CHARACTER = "\0%", "\0_"
 _STRING = pa.string()
 _SOUGHT, _PUT = written("what {} looks for"), written("what {} puts")

@@ -75,8 +75,8 @@ def read_accessor(states: pa.Array, accessor: str, *arguments: Any) -> pa.Array:
 def _or_declared(accessor: Accessor) -> Accessor:
     """Wrap an accessor so that a function can replace it.
 
-    If the function of the states declares an accessor of the same name, the wrapped accessor calls its method.
-    Otherwise, it calls ``accessor``.
+    If the function of the states declares an accessor of the same name, the wrapped accessor calls the method that the
+    function declares. Otherwise, it calls ``accessor``.
     """
     name = accessor.__name__
 

@@ -18,7 +18,7 @@ REDUCE_ROWS = 1 << 19
 # the maximum number of rows per call if groups have few rows: merging the states of smaller tables would take longer
 # than the cache saves
 _MOST_ROWS = 1 << 20
-_MANY = 32  # if a table has fewer rows per group, the next tables have more rows
+_MANY = 32  # if a table has fewer than this number of rows per group, the next tables are twice as long
 # the maximum number of groups per row for which rows are reduced, and of groups per state for which states are merged
 MAX_RATIO = 0.7
 _UNSEEN = 7  # after a table with nearly as many groups as rows, the groups of this number of tables are not counted
@@ -49,7 +49,8 @@ def partial_states(
     Returns
     -------
     iterator of tables of states
-        A group may occur more than once. If there are no rows, one empty table is yielded, which has the types.
+        A group may occur more than once. If the batches have no rows, one table without rows is yielded, with the
+        columns of states. Without batches, nothing is yielded.
     """
     return map(itemgetter(1), adaptive_states(batches, reduce, merge, max_bytes))
 
@@ -178,8 +179,8 @@ def _fetch(
 def _gathered(batches: Iterable[pa.RecordBatch], want: list[int]) -> Iterator[pa.Table]:
     """Yield tables of joined batches, each of at least ``want[0]`` rows except the last one.
 
-    The consumer may change ``want[0]`` between two tables. If there are no rows, one empty table is yielded, which has
-    the types.
+    The consumer may change ``want[0]`` between two tables. If the batches have no rows, one empty table with their
+    schema is yielded. Without batches, nothing is yielded.
     """
     pending: list[pa.RecordBatch] = []
     rows, has_yielded = 0, False

@@ -180,12 +180,12 @@ def _boundaries(first: Places, last: Places) -> Places:
 
 
 def _forwards(function: Function, states: pa.StructArray, segments: Places, begin: int) -> pa.StructArray:
-    """Return each state from index ``begin`` on, merged with the states from ``begin`` on before it in its segment."""
+    """Return the states from index ``begin`` on, each merged with all earlier ones of its segment that are returned."""
     return scan(function, states.slice(begin), segments[begin:])
 
 
 def _backwards(function: Function, states: pa.StructArray, segments: Places, begin: int, end: int) -> pa.StructArray:
-    """Return each state in ``[begin, end)``, merged with the states in this range after it in its segment."""
+    """Return the states in ``[begin, end)``, each merged with all later ones of its segment that are returned."""
     back = pa.array(np.arange(end - 1, begin - 1, -1))
     merged = scan(function, states.take(back), -segments[begin:end][::-1])
     return merged.take(pa.array(np.arange(end - begin - 1, -1, -1)))

@@ -49,8 +49,8 @@ def flat_names(schema: pa.Schema) -> list[str]:
 def names_read(text: str, what: str, names: Collection[str], candidates: Iterable[str]) -> tuple[str, ...]:
     """Return the names that a condition or an expression reads.
 
-    Raise ``ValueError`` for a name that is not in ``names``. It suggests one of ``candidates``. The message calls the
-    text ``what``. If this is "having", the text must be a condition, and otherwise an expression.
+    Raise ``ValueError`` for a name that is not in ``names``. The message suggests one of ``candidates``, and calls the
+    text ``what``. For "having", the text must be a condition, and otherwise an expression.
     """
     read = sql.columns_of(text, "condition" if what == "having" else "expression")
     for name in read:
@@ -125,7 +125,7 @@ def _likely_field(name: str, measure: Measure) -> pa.Field | None:
 def _columns_read(text: str, what: str, results: pa.Table) -> pa.Table:
     """Return a table of the results and fields that a text reads, under the names that it uses.
 
-    If it does not read any, the table has the first column of the results, which has the number of rows.
+    If the text does not read a result, the table has the first column of the results, so that it has as many rows.
     """
     paths = named_results(results.schema)
     read = names_read(text, what, paths, flat_names(results.schema))

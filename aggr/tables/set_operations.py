@@ -128,8 +128,9 @@ def jaccard(left: pa.Array, right: pa.Array) -> pa.Array:
 def _chosen(left: pa.Array, right: pa.Array, common: bool) -> pa.Array:
     function, pair, valid = _paired(left, right)
     left_sketches, right_sketches = _sketches(pair)
-    # Without values on the left, the result is empty, and an intersection also without values on the right. Such a
-    # result is exact: its theta is the maximum, whatever the theta of the other operand.
+    # The result is empty if the left operand has no values. An intersection is also empty if the right operand has no
+    # values. A result that is empty for these reasons is exact, so its theta is the maximum, whatever the theta of the
+    # other operand.
     is_empty = left_sketches.are_empty | (right_sketches.are_empty & common)
     thetas = np.where(is_empty, NO_THRESHOLD, np.minimum(left_sketches.thetas, right_sketches.thetas))
     chosen = _among(left_sketches, right_sketches, thetas, common)
@@ -164,8 +165,8 @@ def _sketches(pair: Sequence[pa.StructArray]) -> list[Sketches]:
 def _among(sketches: Sketches, other: Sketches, thetas: Whole, common: bool) -> Sketches:
     """Return sketches with a part of the hashes of ``sketches``, and with the thetas ``thetas``.
 
-    The hashes of a row are those below its theta that the sketch in the same row of ``other`` has (``common``), or
-    that it does not have.
+    The hashes of a row must be below the row's theta. If ``common`` is true, they are those that the sketch in the same
+    row of ``other`` also has, and otherwise those that it does not have.
     """
     return Sketches(
         thetas, *_select_hashes(sketches.hashes, sketches.places, other.hashes, other.places, thetas, common)
@@ -178,7 +179,7 @@ def _select_hashes(
 ) -> tuple[Whole, Whole]:
     """Return the hashes that `_among` selects, and the offsets of each row's hashes, shape (rows + 1,).
 
-    ``places`` and ``other_places`` are such offsets of ``hashes`` and ``other_hashes``.
+    ``places`` and ``other_places`` are the offsets of each row's hashes in ``hashes`` and in ``other_hashes``.
     """
     chosen, chosen_places = np.empty(len(hashes), np.int64), np.zeros(len(places), np.int64)
     at: Int = np.int64(0)

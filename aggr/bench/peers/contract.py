@@ -85,7 +85,9 @@ class Peer(ABC):
         """
 
     def state_bytes(self, values: pa.Array) -> int | None:
-        """Return the number of bytes of a serialized sketch of ``values``, or None if the package has no such state."""
+        """Return the number of bytes of a serialized sketch of ``values``, or None if the package does not have
+        sketches.
+        """
         return None
 
     @classmethod
