@@ -68,7 +68,7 @@ def never_swallowed() -> Iterator[None]:
 @contextmanager
 def writing(written: Callable[[], bool]) -> Iterator[None]:
     """Within the block, which writes to a store, set the message for an interrupt. After an interrupt in the block,
-    ``written()`` is called: it returns whether the store has the new data, which the message says.
+    ``written()`` returns whether the store has the new data, and the message says so.
     """
     from_now(UNSURE)
     try:

@@ -84,7 +84,9 @@ class Output(Sink):
         self._write(self.windows.advance(None if self.windows.late.closes_by_events else watermark, _now()))
 
     def close(self) -> None:
-        """Close all windows. A state that is saved after this call records the watermark from before it."""
+        """Close all windows. This moves the watermark to the end of time, so a state that is saved afterwards also
+        records the watermark that was reached before the windows were closed.
+        """
         self._drained = {DRAINED: self.windows.progress.watermark_us}
         self._write(self.windows.close())
 

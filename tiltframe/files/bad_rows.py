@@ -31,7 +31,7 @@ from tiltframe.files.soundness import record_pattern
 
 _BLOCK = 1 << 23  # the size of a block of a text file, in bytes
 _ROWS = 1 << 16  # the number of rows of a batch of Parquet
-# the maximum number of lines of a quoted field; a longer field is one whose closing quote is missing
+# the maximum number of lines of a quoted field; in a longer one, the closing quote counts as missing
 _MOST_LINES = 1000
 _SAMPLE = 10_000  # the number of records from which types are inferred
 _LONGEST = 300  # the maximum length of a reason, in characters
@@ -427,9 +427,11 @@ def _kind(value: object, delimiter: str | None) -> str:
 
 
 def open_leniently(opened: Callable[..., Source], check: Callable[[pa.Schema], None], reading: ReadOptions) -> Source:
-    """Return the source that ``opened`` returns. If it raises an error, or if event times are text, bad rows may be the
-    cause. Then ``opened`` is called again, and types are inferred from samples of the files (`sample_of`). If bad rows
-    were the cause, that source is returned.
+    """Return the source that ``opened`` returns.
+
+    If ``opened`` or ``check`` raises an error, or if event times are text, bad rows may be the cause. Then ``opened``
+    is called again, and types are inferred from samples of the files (`sample_of`). The source of this second call is
+    returned after an error, or if event times have another type in it.
 
     ``opened`` is `open_source` with all arguments but ``sample``. ``check`` raises an error if a schema does not fit.
     """

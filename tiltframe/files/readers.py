@@ -158,8 +158,8 @@ def readers() -> dict[str, FileReader]:
 
 
 def read_schema(reader: FileReader, path: Path) -> pa.Schema:
-    """Return the schema of a file, which ``reader`` reads. Raise ``ValueError`` if the reader raises an error, and
-    ``TypeError`` if it returns an object that is not a schema.
+    """Return the schema of a file as ``reader`` reads it. Raise ``ValueError`` if the reader raises an error, and
+    ``TypeError`` if the reader returns an object that is not a schema.
     """
     try:
         schema = reader.schema(path)

@@ -179,7 +179,7 @@ def run(
         h11_max_incomplete_event_size=1 << 16,
     )  # fmt: skip
     for signum in (signal.SIGINT, signal.SIGTERM):
-        # After it has stopped, uvicorn raises the signal again. It is ignored then.
+        # After uvicorn has stopped, it raises the signal again. The signal is then ignored.
         signal.signal(signum, lambda *_: None)
     shown_host = f"[{host}]" if ":" in host else host
     who = "for this machine only" if is_loopback(host) else "for other machines too"

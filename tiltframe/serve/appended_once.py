@@ -70,8 +70,8 @@ def append_once(
             events, f"otlp-{digest[:2]}", number, recorded={name: record}, replacing=before, note=note
         )
         try:
-            # If the result is False, another body with the same states was added first under this number. The next
-            # attempt then records the digest of this body.
+            # If the result is False, another body with the same states was added first under this number. ``body`` is
+            # not recorded yet, and the next attempt adds it under a new number.
             if commit(prepared):
                 return True
         except CommitConflict:

@@ -94,8 +94,9 @@ def _unpacked_bytes(buffers: memoryview, offset: int, length: int) -> int:
 
 
 def _expanded_bytes(column: pa.Array) -> int:
-    """Return the number of bytes that a column's texts would have without its dictionary, in which many rows may refer
-    to one long text. Return 0 if the column has no dictionary of texts, or if the number is certainly less than 1 MiB.
+    """Return the number of bytes that a column's texts would have without a dictionary. With a dictionary, many rows
+    may refer to one long text. Return 0 if the column has no dictionary of texts, or if the number is certainly less
+    than 1 MiB.
     """
     if not pa.types.is_dictionary(column.type) or not (
         pa.types.is_string(column.type.value_type) or pa.types.is_binary(column.type.value_type)

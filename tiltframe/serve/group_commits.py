@@ -24,8 +24,8 @@ _PERIOD_SECONDS = 0.2  # the minimum time from a commit of several requests to t
 
 @dataclass(eq=False)
 class _Waiting:
-    """The rows of a request, and the outcome of their commit: None before it, then whether the rows were added, or an
-    error.
+    """The rows of a request that waits for a commit. ``outcome`` equals None until the commit ends. It is then an
+    error, or a bool that says whether the rows were added.
     """
 
     rows: PreparedRows

@@ -53,8 +53,8 @@ def table_of(rows: Sequence[dict[str, Any]], store: FrameStore, refused: list[st
 
 
 def _point_of(row: dict[str, Any]) -> tuple[tuple[str, Any], ...]:
-    """Return a key that is equal for all rows of the same point: the names and values of a row without ``value`` and
-    ``weight``, in which the rows of one point of a histogram differ.
+    """Return a key that is equal for all rows of the same point: the names and values of a row, except ``value`` and
+    ``weight``. The rows of one point of a histogram differ only in these two.
     """
     return tuple((name, value) for name, value in row.items() if name not in ("value", "weight"))
 

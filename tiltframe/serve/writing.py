@@ -65,8 +65,8 @@ class Writing:
         return JSONResponse({"added": added, **({"warnings": notes} if notes else {})})
 
     async def metrics(self, request: Request) -> Response:
-        """Add the points that an OpenTelemetry exporter sends, under the name and the number of a writer. Without them,
-        the same bytes are added only once.
+        """Add the points that an OpenTelemetry exporter sends, under the name and the number of a writer. If the
+        request has no name and number, it is identified by its bytes: the same bytes are added only once.
         """
         kind = _kind(request, "metrics", PROTOBUF, JSON)
         numbered = _numbered(request) if request.query_params else None

@@ -68,8 +68,8 @@ T = TypeVar("T")
 
 
 def _of_view(method: Callable[Concatenate[StoreView, P], T]) -> Callable[Concatenate[FrameStore, P], T]:
-    """Return a method of `FrameStore` with the parameters of ``method``, a method of `StoreView`. It calls ``method``
-    on a view of the store at the current moment.
+    """Return a method of `FrameStore` with the parameters of ``method``, a method of `StoreView`. The returned method
+    calls ``method`` on a view of the store at the current moment.
     """
 
     @wraps(method)
@@ -180,7 +180,7 @@ class FrameStore:
 
     def _read_manifest(self, name: str | None = None) -> Manifest | None:
         """Read and return the manifest of the store, or return None if the store does not exist. Raise `OtherFrame` if
-        the store has another name than `name`.
+        the store has another name than ``name``.
         """
         snapshot = self._backend.snapshot()
         if snapshot is None:
@@ -353,7 +353,8 @@ class FrameStore:
             Null is not equal to any value.
         within : range, column, or pair of moments or columns, optional
             A range in the form that `Query` accepts. The name of a column of the rows stands for the column's value in
-            each row: a range, or in a pair a moment. A row in which this value is null has no results.
+            each row. This value is a range, or a moment if the name is an element of a pair. A row in which the value
+            is null has no results.
         per : windows or column, optional
             Windows in a form that `Query` accepts, or the name of a column of the rows that contains windows as text.
         how : "left" or "inner"
@@ -572,7 +573,8 @@ class FrameStore:
     copy_to = copying.copy_to
 
     def has_commit(self, writer: str, commit: int) -> bool:
-        """Return whether a writer's last commit number is ``commit`` or greater, so that this commit is in the store.
+        """Return whether the store has a commit of a writer: whether the writer's last commit number is ``commit`` or
+        greater.
 
         Parameters
         ----------
@@ -777,8 +779,8 @@ class FrameStore:
     def with_stored_types(
         self, schema: pa.Schema, change_numbers: bool = False, guessed: Collection[str] = ()
     ) -> pa.Schema:
-        """Return the schema of rows with a type for each column of type null, so that the states that the measures
-        compute from the rows have the types of the store.
+        """Choose a type for each column of type null in the schema of rows. With these types, the measures compute
+        states of the store's types from the rows.
 
         Parameters
         ----------
@@ -794,8 +796,8 @@ class FrameStore:
         Returns
         -------
         pa.Schema
-            The schema is unchanged if the store has no states yet. A column is unchanged if no type produces states of
-            the store's types.
+            The schema of the rows with the chosen types. It is unchanged if the store has no states yet. A column is
+            unchanged if no type produces states of the store's types.
         """
         if self.schema is None:
             return schema

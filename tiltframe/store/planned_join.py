@@ -75,7 +75,9 @@ class PlannedJoin:
                 yield self._in_stored_types(table)
 
     def _in_stored_types(self, table: pa.Table) -> pa.Table:
-        """Return joined rows with the stored types of the results; the columns of the rows are unchanged."""
+        """Convert the columns of results in a joined table to the types in which they are stored. The columns of the
+        user's rows are unchanged.
+        """
         row_column_count = len(self.row_schema)
         results = [stored(one_array(column)) for column in table.columns[row_column_count:]]
         return pa.table([*table.columns[:row_column_count], *results], names=table.column_names)

@@ -70,8 +70,8 @@ class Report:
         For each measure that was added to the store later, the time in microseconds UTC before which its results are
         null. Measures that are known in all windows have no entry.
     watermarks : stream -> int
-        For each stream into the store that has recorded a watermark, the time before which it has closed its
-        windows, in microseconds UTC.
+        For each stream that writes to the store and has recorded a watermark, the time before which the stream has
+        closed its windows, in microseconds UTC.
     """
 
     uri: str

@@ -60,7 +60,9 @@ def _narrows(given_type: pa.DataType, kind: pa.DataType) -> bool:
 
 
 def _fits(schema: pa.Schema, frame: TiltFrame, stored_schema: pa.Schema, name: str) -> bool:
-    """Return whether the keys and states that are computed from the column ``name`` have the types of the store."""
+    """Return whether the keys and states that are computed from the column ``name`` of rows with the schema ``schema``
+    have the types of the store.
+    """
     try:
         states = frame.states_schema(schema)
     except (TypeError, ValueError):

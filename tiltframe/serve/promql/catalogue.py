@@ -111,12 +111,13 @@ def label_values(metrics: Metrics, label: str, matches: list[str], listing: List
 
 
 def columns_in_promql(name: str, view: StoreView, measure: str) -> dict[str, dict[str, Any]]:
-    """Return, for each plain column of a measure, the parts of its PromQL expression ``aggregation by (keys)
-    (function(metric[range]))``.
+    """Return, for each plain column of a measure, the parts of the PromQL expression that computes it. The result maps
+    each column to a dict.
 
-    The expression for a quantile is ``histogram_quantile`` of the expression of the measure, so its column has only the
-    member ``quantile``. Columns that PromQL cannot compute by merging states have no members. The result is empty if
-    the measure is an expression over results.
+    For the expression ``aggregation by (keys) (function(metric[range]))``, the dict has the member ``promql`` with the
+    names of the metric, the function and the aggregation. The column of a quantile also has the member ``quantile``: it
+    is computed by ``histogram_quantile`` of the expression. The dict is empty for a column that PromQL cannot compute
+    by merging states. The result is empty if the measure is an expression over results.
     """
     if measure in view.frame.expressions:
         return {}
@@ -168,7 +169,8 @@ def _labels(
     of_rows: bool = False,
 ) -> Iterator[tuple[Metric, list[dict[str, str]]]]:
     """Yield each of ``metrics``, which belong to one store, with the different combinations of the values of
-    ``labels``. They are read from the windows of the coarsest level that overlap the range.
+    ``labels``. The combinations are read from those windows of the coarsest level that overlap the range of
+    ``listing``.
 
     Windows in which the metric has no value are ignored, except with ``of_rows``.
     """

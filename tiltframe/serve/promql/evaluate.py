@@ -15,7 +15,15 @@ from aggr.asked_quantiles import label
 from aggr.extend.arguments import shown
 from tiltframe.serve.errors import BadData, Unanswerable
 from tiltframe.serve.promql.cells import Scalar, States, Vector
-from tiltframe.serve.promql.function_table import AGGREGATIONS, FUNCTIONS, MERGE, OPERATORS, WAY, check_answered
+from tiltframe.serve.promql.function_table import (
+    AGGREGATIONS,
+    FUNCTIONS,
+    MERGE,
+    OPERATORS,
+    USE_PROMETHEUS,
+    WAY,
+    check_answered,
+)
 from tiltframe.serve.promql.functions import (
     HISTOGRAM_FRACTION,
     HISTOGRAM_FUNCTIONS,
@@ -230,8 +238,10 @@ def _presence(states: States) -> Vector:
 
 
 def _over_time(node: Call, evaluation: Evaluation, grouping: Grouping) -> States | Vector:
-    """Return the value of a range function, such as ``rate``. Series of the same group of ``grouping`` are merged: the
-    grouping of the aggregation around the function or, without one, `ALL`, which only removes the name of the metric.
+    """Return the value of a range function, such as ``rate``. Series in the same group of ``grouping`` are merged.
+
+    ``grouping`` belongs to the aggregation around the function. Without an aggregation it is `ALL`, which only removes
+    the name of the metric.
     """
     name, argument = node.func.name, _inside(node.args[-1])
     if isinstance(argument, SubqueryExpr):
@@ -265,7 +275,8 @@ def _subquery(node: SubqueryExpr, evaluation: Evaluation) -> tuple[Vector, Insta
         raise Unanswerable(f"a subquery has the modifier @, which this server does not support; {WAY}")
     if node.step is None:
         raise Unanswerable(
-            f"the subquery [{written(_micros(node.range))}:] has no step; add one, such as [1h:1m], or {WAY}"
+            f"the subquery [{written(_micros(node.range))}:] has no step; add a step, such as [1h:1m], "
+            f"or {USE_PROMETHEUS}"
         )
     moments, step, span = evaluation.moments - _micros(node.offset), _micros(node.step), _micros(node.range)
     evaluation.check((int(moments[-1] - moments[0]) + span) // step)
@@ -298,8 +309,8 @@ def _aggregate(node: AggregateExpr, evaluation: Evaluation) -> States | Vector:
 
 
 def _aggregated_over(name: str, node: Expression, grouping: Grouping, evaluation: Evaluation) -> States | Vector:
-    """Return the value of ``node``, the operand of the aggregation ``name``. If it is a range function whose states the
-    aggregation merges, the states are returned merged by ``grouping``.
+    """Return the value of ``node``, the operand of the aggregation ``name``. If ``node`` is a range function, and the
+    aggregation can be computed by merging its states, return the states merged by ``grouping``.
     """
     node = _inside(node)
     if isinstance(node, Call) and node.args and isinstance(argument := _inside(node.args[-1]), MatrixSelector):

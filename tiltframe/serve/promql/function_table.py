@@ -1,5 +1,5 @@
-"""The functions, aggregations and operators of PromQL: for each one, whether this server evaluates it, and from what,
-such as merged states or values.
+"""The functions, aggregations and operators of PromQL: whether this server evaluates each one, and whether it does so
+from merged states or from values.
 
 All others can be computed by Prometheus itself, from the samples of remote read.
 
@@ -20,6 +20,7 @@ VALUES = "the values at each moment"
 REFUSED = ""
 
 WAY = "Prometheus computes it through remote read (docs/prometheus.md)"
+USE_PROMETHEUS = "send the expression to a Prometheus that reads this server through remote read (docs/prometheus.md)"
 
 _ANSWERED_FUNCTIONS = {
     MERGE: (

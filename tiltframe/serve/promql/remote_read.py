@@ -1,11 +1,11 @@
 """Remote read: Prometheus requests the samples of series, which are sent as protobuf, compressed by snappy, or streamed
 in chunks.
 
-Counts and sums are sent as counters, which are running totals over windows; so are the counts of values up to a bound.
-They are read from the coarsest windows from which Prometheus computes the same result as from finer ones. Other
-measures are read from the finest windows. If these have expired or are too many, coarser windows are read, provided
-that they have the values that the function needs. The time of a sample is the end of its window, or, for the last value
-of a window, the time of its event.
+Counts, sums, and the numbers of values up to a bound are sent as counters, which are running totals over windows. They
+are read from the coarsest windows from which Prometheus computes the same result as from finer ones. Other measures are
+read from the finest windows. If these windows have expired or are too many, coarser windows are read, provided that
+the function of the query can be computed from their values too. The time of a sample is the end of its window. The last
+value of a window has the time of its event instead.
 
 Source: ``prompb/remote.proto`` and ``prompb/types.proto`` of prometheus/prometheus.
 """
@@ -186,8 +186,8 @@ def _frames(vectors: Sequence[tuple[Vector, NDArray[np.int64]]], index: int, dea
 def _chunks(
     vectors: Sequence[tuple[Vector, NDArray[np.int64]]], places: Sequence[tuple[int, int]]
 ) -> list[list[dict[str, Any]]]:
-    """Return a list of chunks for each series in ``places``, whose elements are pairs of the index of a vector in
-    ``vectors`` and the index of a series in this vector.
+    """Return a list of chunks for each series in ``places``. An element of ``places`` is a pair: the index of a vector
+    in ``vectors``, and the index of a series in this vector.
     """
     chunks: list[list[dict[str, Any]]] = [[] for _ in places]
     present = [vectors[v][0].present[i] for v, i in places]
@@ -224,13 +224,13 @@ def _samples_of(metric: Metric, query: _ReadQuery, evaluation: Evaluation) -> tu
     """Return the series of a metric, with one sample per window, and the time of each sample in milliseconds, of shape
     (series, samples).
 
-    Samples of a counter are running totals. ``sum_over_time`` adds the samples itself, so for this function they are
-    the values of windows.
+    Samples of a counter are running totals. The function ``sum_over_time`` adds samples, so a query with this function
+    receives the value of each window instead.
     """
     is_total = metric.kind in (SUM, BUCKETS) and query.function != "sum_over_time"
     first, last = _bounds(metric)
     level = _level(metric, query, evaluation, is_total=is_total)
-    # The range is extended by one earlier window, at which a counter is 0.
+    # The range is extended by one earlier window. Before the first window of the store, it gives a counter a sample 0.
     low = max(query.start, first) - int(level.length)
     high = min(query.end, last) + 1
     evaluation.check(max(high - low, 0) // int(level.length))

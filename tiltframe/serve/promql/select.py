@@ -25,7 +25,7 @@ from tiltframe.serve.cost import Budget
 from tiltframe.serve.deadline import Deadline
 from tiltframe.serve.errors import Unanswerable
 from tiltframe.serve.promql.cells import States
-from tiltframe.serve.promql.function_table import WAY
+from tiltframe.serve.promql.function_table import USE_PROMETHEUS, WAY
 from tiltframe.serve.promql.metrics import NAME, STORE, Grouping, Matcher, Metric, chosen, label_texts
 from tiltframe.serve.promql.parse import SECOND, written
 from tiltframe.store import Query
@@ -96,7 +96,7 @@ def selector_of(node: promql_parser.VectorSelector, span: int | None, evaluation
     named = [m.text for m in matchers if m.label == NAME and not m.regex and not m.negated]
     name = node.name or (named[0] if named else None)
     if name is None:
-        raise Unanswerable(f"{shown(text)} does not name a metric; name one metric, or {WAY}")
+        raise Unanswerable(f"{shown(text)} does not name a metric; name one metric, or {USE_PROMETHEUS}")
     if name not in evaluation.metrics:
         evaluation.infos[f"there is no metric {name}; {nearest(name, evaluation.metrics)}"] = None
     metrics = [m for m in evaluation.metrics.get(name, []) if m.is_chosen(matchers)]
@@ -244,10 +244,12 @@ def _series(
 def _ranges(
     ids: NDArray[np.intp], series: int, window_ends: Instants, moments: Instants, span: int
 ) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
-    """Return two arrays, ``first`` and ``last``. For each series and moment ``t``, they have the range ``[first,
-    last)`` of rows whose windows ended in ``(t - span, t]``, at the index ``series · moments + moment``.
+    """Return two flat arrays, ``first`` and ``last``, with one entry for each series and moment. The entry of series i
+    and moment j is at the index ``i · len(moments) + j``. The rows ``[first, last)`` are those of the series whose
+    windows ended in ``(t - span, t]``, where t is the moment.
 
-    Rows must be sorted by series, and by the end of the window. ``ids`` has the index of each row's series.
+    Rows must be sorted by series, and by the end of the window. ``ids`` has the index of each row's series, and
+    ``series`` is the number of series.
     """
     edges = np.unique(window_ends)
     places = ids * (len(edges) + 1) + np.searchsorted(edges, window_ends)
@@ -268,10 +270,11 @@ def newest_level(frame: TiltFrame, step: int | None) -> TimeWindow:
 
 def range_level(frame: TiltFrame, moments: Instants, step: int | None, span: int, text: str) -> TimeWindow:
     """Return the level from which the ranges that end at the moments are merged: the coarsest level whose length
-    divides the steps and the ranges.
+    divides the length ``span`` of the ranges and the time ``step`` between moments.
 
-    For a single moment, the result must not be older than with the finest level. Raise `Unanswerable` if the ranges do
-    not consist of complete windows of any level.
+    For a single moment there is no step. A level is then used only if its window that contains the moment starts at the
+    same time as that of the finest level, so that the merged windows end as late as with the finest level. Raise
+    `Unanswerable` if the ranges do not consist of complete windows of any level.
     """
     finest = frame.levels[0]
 

@@ -66,8 +66,8 @@ def flags_of(limits: Limits) -> dict[str, str]:
 
 
 def database_statistics(metrics: Mapping[str, Sequence[Metric]]) -> dict[str, Any]:
-    """Return the statistics of the database that Prometheus returns. Those for which states would have to be read are 0
-    or empty.
+    """Return, for the stores, the statistics that Prometheus returns for its own database. Statistics for which states
+    would have to be read are 0 or empty.
     """
     every = [metric for named in metrics.values() for metric in named]
     views = list({metric.store_name: metric.view for metric in every}.values())

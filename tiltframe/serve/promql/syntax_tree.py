@@ -23,7 +23,7 @@ _VALUE_TYPES = {"Vector": "vector", "Scalar": "scalar", "Matrix": "matrix", "Str
 
 
 def syntax_tree(node: promql_parser.Expr) -> Tree:
-    """Return the syntax tree of an expression as a dict, which contains those of its parts.
+    """Return the syntax tree of an expression as a dict, which contains the trees of the parts of the expression.
 
     >>> import promql_parser
     >>> syntax_tree(promql_parser.parse("(1)"))

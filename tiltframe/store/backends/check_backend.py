@@ -89,8 +89,8 @@ class _Tried:
         _expect(_same(self.rows(), states), why)
 
     def expect_conflict(self, why: str, transaction: Transaction) -> None:
-        """Check that a commit of ``transaction`` raises `Conflict` and changes nothing. ``why`` describes the
-        transaction, for the message.
+        """Check that a commit of ``transaction`` raises `Conflict` and changes nothing. ``why`` is a description of
+        the transaction, which the message of an error contains.
         """
         before, rows = self.snapshot("w", "other"), self.rows()
         try:
@@ -226,7 +226,7 @@ def _check_removal(tried: _Tried) -> None:
     extra = tried.backend.write(FINE, _states([7]))
     twice = _transaction(tried.snapshot(), adds=extra, removes=[first])
     tried.expect_conflict("a transaction that removes a part which is already removed", twice)
-    try:  # ``before`` is older than the commit that removed its parts.
+    try:  # The snapshot ``before`` lists a part that a later commit has removed.
         old = tried.backend.read([(part, EVER) for part in before.parts], tried.schema.names[1:])
     except Conflict:
         pass

@@ -232,8 +232,8 @@ class Backend(Protocol):
         Parameters
         ----------
         transaction : Transaction
-            Older snapshots can still read the removed parts until `vacuum`. Parts, records and the manifest may all
-            change in one transaction.
+            The parts to add, the parts to remove, the records to write, and the new manifest. Each of them may be
+            missing. Older snapshots can still read the removed parts until `vacuum`.
 
         Returns
         -------

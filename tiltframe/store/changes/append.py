@@ -193,8 +193,7 @@ def append_spilled(
     Parameters
     ----------
     slices : Slices
-        The slices that `spilled` returned. Its argument ``check`` must have been ``check_values`` of the store's
-        backend.
+        The slices that `spilled` returned for the argument ``check=store.backend.check_values``.
     writer, commit, recorded, replacing, note : str, int, mappings and function
         See `append`.
     jobs : int
@@ -273,8 +272,8 @@ def begin_with(
     replacing: Mapping[str, Any] | None,
     watermark: StreamWatermark | None = None,
 ) -> Commit:
-    """Begin a commit of states with a schema that `check_states` has returned. The store is created if it does not
-    exist.
+    """Begin a commit of states with the schema ``schema``, which must be a result of ``store.check_states``. The store
+    is created if it does not exist.
     """
     texts, unchanged = checked_records(recorded), expected_texts(recorded, replacing)
     manifest = store.created_for(schema)

@@ -300,8 +300,11 @@ def check_unchanged(transaction: Transaction, replacing: Mapping[str, str | None
 
 
 def _check_same(commit: Commit, last: int, fingerprints: Mapping[str, str], states: Sequence[str]) -> None:
-    """Raise `CommitConflict` unless ``states``, the possible fingerprints of the new states, include the one that the
-    writer's last commits (``fingerprints``) have for this commit number.
+    """Raise `CommitConflict` unless a commit whose number is already used repeats the earlier commit.
+
+    ``fingerprints`` has the fingerprints of the writer's last commits, as number → fingerprint. The fingerprint under
+    the number of this commit must be among ``states``, the possible fingerprints of the new states. ``last`` is the
+    writer's last commit number.
     """
     writer, number = commit.writer, commit.number
     if fingerprints.get(str(number), "") in states:

@@ -89,7 +89,7 @@ def copy_store(source: Backend, target: Backend, name: str, progress: Progress =
         last = snapshot_of(target, [COPY, *now.records])
         if last.revision(COPY) != progressing.revision(COPY):
             raise Conflict("another process is copying to the same place")
-        # Its result is not used: the call raises an error if another program has written to the target in the meantime.
+        # Called only for its check: it raises an error if another program has written to the target in the meantime.
         _copied(last, origin, target)
         commit_on(target, last, lambda transaction: _finish(transaction, manifest, now, origin=origin, fresh=fresh))
         return written

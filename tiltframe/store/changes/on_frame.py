@@ -31,7 +31,7 @@ def run_on_frame(
 
 
 def check_frame(snapshot: Snapshot, manifest: Manifest, backend: Backend) -> None:
-    """Raise `OtherFrame` if a store's frame has changed since `manifest` was read."""
+    """Raise `OtherFrame` if a store's frame has changed since ``manifest`` was read."""
     if generation_in(snapshot.manifest) == manifest.generation:
         return
     now = Manifest.from_dict(snapshot.manifest, backend.display_uri)

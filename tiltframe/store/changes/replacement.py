@@ -204,7 +204,8 @@ def check_whole(span: Range, frame: TiltFrame) -> Range:
 
 def _check_held(manifest: Manifest, snapshot: Snapshot, span: Range, anew: bool) -> None:
     """Raise ``ValueError`` if the coarser windows of a range cannot be derived because some of their finer windows have
-    expired. If the finest windows in the range are replaced too, only the finer windows outside the range are needed.
+    expired. ``anew`` says whether the windows of the finest level in the range are replaced too; stored finer windows
+    are then needed only outside the range.
     """
     levels = manifest.frame.levels
     for fine, coarse in pairwise(levels):

@@ -248,7 +248,8 @@ def horizon_of(manifest: Manifest, name: str, now: int) -> int:
     """
     levels = manifest.frame.levels
     at = [level.name for level in levels].index(name)
-    until = max(now - int(window(manifest.retention[name]).length), FIRST)  # a time before the start of every window
+    # `FIRST` is a lower limit: every window starts later.
+    until = max(now - int(window(manifest.retention[name]).length), FIRST)
     return int(levels[min(at + 1, len(levels) - 1)].starts(np.array([until]))[0])
 
 

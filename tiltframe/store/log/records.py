@@ -26,8 +26,8 @@ WATERMARKS = f"{OWN}watermarks"  # every stream that has a watermark writes this
 
 
 def snapshot_of(backend: Log, recorded: Iterable[str] = ()) -> Snapshot:
-    """Return a snapshot of a store with the store's own records and those named in `recorded`. Raise `MissingStore` if
-    the store does not exist.
+    """Return a snapshot of a store with the store's own records and the records named in ``recorded``. Raise
+    `MissingStore` if the store does not exist.
     """
     snapshot = backend.snapshot([EXPIRED, KNOWN, WATERMARKS, *recorded])
     if snapshot is None:

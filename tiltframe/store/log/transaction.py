@@ -7,8 +7,8 @@ from a new snapshot. The rules are those of the conflict checker of Delta Lake. 
 that were written together.
 
 A transaction that merges parts, such as a compaction, and one that appends states to the same windows can be committed
-in either order, because queries merge all states of a window. A transaction of this kind does not read ranges.
-Concurrent appends therefore do not cause a conflict with it.
+in either order, because queries merge all states of a window. A transaction that merges parts therefore reads no
+ranges, and concurrent appends do not conflict with it.
 """
 
 from __future__ import annotations

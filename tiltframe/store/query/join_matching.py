@@ -61,7 +61,7 @@ def match_rows(
         is_used[row_ids[row_ids >= 0]] = True
         with_used_key = np.flatnonzero(is_used[result_ids])
         begun, place = np.unique(instants_of(results)[with_used_key], return_inverse=True)
-        # numbers by which results are sorted by key, and those of a key by window
+        # one number per result, such that ascending numbers sort the results by key, then by window
         sort_keys = result_ids[with_used_key] * (len(begun) + 1) + place
         order = np.argsort(sort_keys, kind="stable")
         of_keys = row_ids * (len(begun) + 1)

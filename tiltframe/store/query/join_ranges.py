@@ -146,7 +146,9 @@ def _check_not_empty(
 
 
 def _windows_of_rows(rows: pa.Table, join: Join) -> Iterator[tuple[Any, NDArray[np.bool_]]]:
-    """Yield each kind of window that the rows or the join request, with a mask of the rows that request it."""
+    """Yield each kind of window that ``join.per`` names, directly or in a column of the rows, with a mask of the rows
+    that it applies to.
+    """
     if not is_column(join.per, rows.schema):
         yield join.per, np.ones(rows.num_rows, np.bool_)
         return

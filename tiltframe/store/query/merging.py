@@ -28,8 +28,8 @@ ROWS_AT_ONCE = 100_000
 
 
 def pieces_of(parts: Iterable[Part], ranges: Iterable[Range]) -> PartRanges:
-    """Return pairs of a part and a range of window starts: for each part and each of ``ranges`` that overlap, the part
-    and the overlap.
+    """Return the pieces of parts that lie in ``ranges``, as pairs of a part and a range of window starts. If a part
+    overlaps several ranges, there is one pair for each overlap.
     """
     spans = list(ranges)
     pieces = ((part, part.within(span)) for part in parts for span in spans)

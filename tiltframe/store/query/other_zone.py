@@ -55,8 +55,8 @@ def check_parts(starts: Instants, level: TimeWindow, target: TimeWindow) -> None
     """Raise ``ValueError`` if a window of ``level`` that was read does not lie in a single window of ``target``.
     ``starts`` are the starts of the windows that were read, in microseconds UTC.
 
-    Nothing is checked if both have the same time zone, and their windows follow the same rules in all years: the plan
-    of the query has already compared them.
+    Nothing is checked if ``level`` and ``target`` have the same time zone, and their windows follow the same rules in
+    all years, because the plan of the query has already compared them.
     """
     pane = target.pane
     certain = pane.timezone == level.timezone and pane.same_in_all_years and level.same_in_all_years

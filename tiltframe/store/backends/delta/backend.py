@@ -159,7 +159,7 @@ class DeltaBackend:
         names = None if recorded is None else tuple(recorded)
         with suppress(MissingStore):
             return self._current(names)
-        # There is a head: the store was created after the first read, or its log is missing.
+        # If there is a head, the store was created after the attempt above, or its log is missing. Read it again.
         if self._in_folder and Head.read(self._path):
             with suppress(MissingStore):
                 return self._current(names)

@@ -310,7 +310,7 @@ def _read(
 
 
 def _lost_rows(parts: Sequence[Part], row_count: int) -> DamagedStore:
-    """Return the error for parts that have ``row_count`` rows together, and not the number of rows in the log."""
+    """Return the error for parts that together have ``row_count`` rows, although the log states another number."""
     recorded = sum(part.rows for part in parts)
     files, advice = f"the file {parts[0].name} has", "restore it from a backup"
     if len(parts) > 1:
@@ -336,8 +336,8 @@ def _read_directly(
     read_schema: pa.Schema,
     span: Range | None,
 ) -> pa.Table:
-    """Return the rows of a file whose windows start in ``span``, or all rows if ``span`` equals None. Each column is
-    one array. A dataset would return one array per row group, which take time to convert and to join.
+    """Return the rows of a file whose windows start in ``span``, or all rows if ``span`` equals None. Each column of
+    the result is one array. A dataset would return one array per row group, and joining these arrays takes time.
     """
     if fragment.metadata.num_rows != part.rows:
         raise _lost_rows([part], fragment.metadata.num_rows)

@@ -16,8 +16,8 @@ def sync_written(folder: str, name: str) -> None:
 
 
 def sync_commit(table: str, version: int) -> None:
-    """Wait until the entry of a version in a table's log is on the disk. For the first version, wait for the names of
-    the folders above the entry too.
+    """Wait until the file of a version in a table's log is on the disk. For the first version, also wait until the
+    entries of the new folders in the folders above them are on the disk.
     """
     log, store = f"{table}/_delta_log", os.path.dirname(os.path.abspath(table))
     _sync(f"{log}/{version:020d}.json", log, *([] if version else [table, store, os.path.dirname(store)]))

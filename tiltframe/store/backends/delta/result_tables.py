@@ -41,8 +41,9 @@ def result_sources(path: str, options: Mapping[str, str]) -> dict[str, Range] | 
 def write_results(
     path: str, options: Mapping[str, str], ranges: Sequence[Range], results: pa.Table, sources: Mapping[str, Range]
 ) -> None:
-    """Replace the rows whose windows begin in `ranges` by `results`, and record `sources`, the parts of the store from
-    which the table was computed. Raise `Conflict` if another writer has changed the table.
+    """Replace the rows of a plain table whose windows begin in ``ranges`` by ``results``. In the same commit, record
+    ``sources``, the parts of the store from which the complete table was computed. Raise `Conflict` if another writer
+    has changed the table.
     """
     columns = [stored(one_array(column)) for column in results.columns]
     fresh = pa.table(columns, schema=stored_schema(results.schema))

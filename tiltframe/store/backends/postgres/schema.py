@@ -110,7 +110,8 @@ class Layout:
         self.make_results(session)
 
     def make_results(self, session: Session) -> None:
-        """Create the views of results, and empty plain tables, from which the views read some columns.
+        """Create the views of results. Also create the plain tables (``<name>_<level>_flat``), without rows, from which
+        the views read some columns.
 
         Existing plain tables are dropped. The permissions on the plain tables and on the views are preserved.
         """
