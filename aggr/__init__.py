@@ -10,6 +10,7 @@ this state do not depend on batches, partitions, the order of rows, or the tree 
 [1.0]
 """
 
+from importlib.util import find_spec
 from typing import TYPE_CHECKING, Any
 
 from aggr.call_by_name import caller, each_column
@@ -38,6 +39,11 @@ def __getattr__(name: str) -> Any:
         try:
             return caller(name)
         except UnknownFunction as error:
+            if name.isidentifier() and find_spec(f"aggr.{name}") is not None:
+                raise AttributeError(
+                    f"the module aggr.{name} is not imported; add 'import aggr.{name}', or import its names: "
+                    f"'from aggr.{name} import …'"
+                ) from None
             raise AttributeError(f"module 'aggr' has no attribute {name!r}: {error}") from None
     raise AttributeError(f"module 'aggr' has no attribute {name!r}")
 

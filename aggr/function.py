@@ -447,6 +447,11 @@ class Function(ABC):
                 results = self.finish_with_neighbours(readable, neighbours.filter(is_readable))
         except DamagedState as damage:
             raise damaged_state(self.name, damage) from None
+        if not isinstance(results, pa.Array | pa.ChunkedArray) or len(results) != len(readable):
+            raise TypeError(
+                f"{self.name}: finish_states returned {_shown_results(results)}; it must return an Arrow array with a "
+                f"result for each of the {len(readable)} states"
+            )
         return results if len(readable) == len(column) else with_nulls(results, _readable(column, beyond))
 
     def state_type(self, input_type: pa.DataType) -> pa.StructType:
@@ -652,3 +657,10 @@ def column_keywords(function: type[Function]) -> tuple[str, ...]:
     (('by',), ('weight',))
     """
     return (*map(keyword, function.inputs[1:]), *([WEIGHT] if function.takes_weights else []))
+
+
+def _shown_results(results: Any) -> str:
+    """Return the value that `finish_states` has returned, for an error: its length if it is an Arrow array."""
+    if isinstance(results, pa.Array | pa.ChunkedArray):
+        return f"an array of {len(results)} rows"
+    return f"a value of the type {type(results).__name__}"

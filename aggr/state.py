@@ -254,7 +254,9 @@ class State(ABC):
         """
         n = values.groups.n
         if len(values) <= _MOST_ROWS:
-            return self.pack(self.reduce_values(values), n)
+            fields = self.reduce_values(values)
+            self._check_reduced(fields, n)
+            return self.pack(fields, n)
         starts = range(0, len(values), _MOST_ROWS)
         parts = [self.reduce(values.slice(slice(start, start + _MOST_ROWS))) for start in starts]
         groups = Groups(np.tile(np.arange(n), len(parts)), n)
@@ -493,6 +495,31 @@ class State(ABC):
         value of its type
         """
         return getattr(self, name)
+
+    def _check_reduced(self, fields: Mapping[str, pa.Array], n: int) -> None:
+        """Raise ``TypeError`` unless `reduce_values` has returned the declared fields, each as an array of n rows."""
+        names = ", ".join(self.fields)
+        if not isinstance(fields, Mapping):
+            raise TypeError(
+                f"{self.name}: reduce_values returned {shown(fields)}; it must return a dict with the fields {names}"
+            )
+        if fields.keys() != self.fields.keys():
+            raise TypeError(
+                f"{self.name}: reduce_values returned the fields {', '.join(fields) or 'none'}, but the state declares "
+                f"{names}; return exactly these, or change 'fields' of the state"
+            )
+        for name, column in fields.items():
+            if not isinstance(column, pa.Array | pa.ChunkedArray | np.ndarray):
+                raise TypeError(
+                    f"{self.name}: reduce_values returned {shown(column)} for the field {name!r}; it must be an Arrow "
+                    "array with a row for each group"
+                )
+            if len(column) != n:
+                raise TypeError(
+                    f"{self.name}: reduce_values returned {len(column)} rows for the field {name!r}, but there are {n} "
+                    "groups; return a row for each group, also for groups without values (numpy.bincount(values."
+                    "groups.ids, minlength=values.groups.n))"
+                )
 
     def pack(self, parts: Mapping[str, pa.Array], n: int) -> pa.StructArray:
         """Return a column of states with these fields.

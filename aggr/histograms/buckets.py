@@ -98,6 +98,7 @@ class Buckets(Field):
         keys, until = keys.astype(np.int32, copy=False), groups.offsets
         low, high = key_ranges or find_key_ranges(keys, until)
         low = np.maximum(low, high - (self.max_keys or FAR) + 1)
+        self._check_range(low, high)
         spans = np.maximum(high - low + 1, 0)
         rows = np.diff(until)
         sparse = spans > np.maximum(np.minimum(EMPTY * rows, LINE), np.maximum(SPARSE * rows, FEW))
@@ -108,6 +109,19 @@ class Buckets(Field):
         apart = keys[np.repeat(sparse, rows)]
         apart = apart if self.max_keys is None else np.maximum(apart, low[ids])
         return _put(column, sparse, _listed(ids, apart, None, sparse))
+
+    def _check_range(self, low: Whole, high: Whole) -> None:
+        """Raise ``ValueError`` if a group has keys outside the declared range.
+
+        ``low`` and ``high`` are the lowest and the highest key of each group. Without a key, low is above high.
+        """
+        has_keys = low <= high
+        below, above = low[has_keys & (low < self.lowest_key)], high[has_keys & (high > self.highest_key)]
+        for key in [*below[:1], *above[:1]]:
+            raise ValueError(
+                f"the bucket key {key} is outside the range of the field, {self.lowest_key} to {self.highest_key}; "
+                "filter the rows, or declare a wider range in Buckets(lowest_key=…, highest_key=…)"
+            )
 
     def count_weighted(self, keys: NDArray[np.integer], weights: Whole, groups: Groups) -> pa.StructArray:
         """Return the histogram of the keys of each group, in which a key counts as often as its weight says.

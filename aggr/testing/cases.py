@@ -170,6 +170,15 @@ def _accepts(function: Function, values: pa.Array) -> bool:
     return True
 
 
+def last_rejection(function: Function, kind: pa.DataType) -> str:
+    """Return a sentence with the error that a function raises for small values, or "" if it accepts them."""
+    try:
+        function.finish(function.reduce(ordinary_values(kind, 3, 0, most=100), Groups.single(3)))
+    except (ValueError, OverflowError) as error:
+        return f". Small values of type {kind} raise {type(error).__name__}: {error}"
+    return ""
+
+
 def is_write_into_shared(error: Exception) -> bool:
     """Return whether an error is that of numpy for a write into a read-only array."""
     return isinstance(error, ValueError) and "read-only" in str(error)

@@ -71,6 +71,18 @@ def reading_parameters(case: Case) -> None:
             same(states, case.states, where)
 
 
+def state_parameters(case: Case) -> None:
+    """Functions with different values of a parameter that is stored in the state have different states."""
+    own = case.function.own_state
+    for name in {*own.parameters, *own.optional_parameters} & {f.name for f in fields(case.function) if f.init}:
+        for value, other in variants(case.function, name, case.parameters):
+            holds(
+                other.own_state != own,
+                f"with {name}={value!r}, own_state is the same as with {name}={getattr(case.function, name)!r}, "
+                f"although {name!r} is a parameter of the state; pass the value of the function in own_state",
+            )
+
+
 def copies(case: Case) -> None:
     """A deep copy of the function, and a pickled copy, such as Spark sends to its workers, are equal to the function.
 

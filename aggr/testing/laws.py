@@ -23,8 +23,26 @@ import pyarrow as pa
 from aggr.arrow.bit_equality import digest
 from aggr.function import Function
 from aggr.groups.groups import Groups
-from aggr.testing.cases import TYPES, Case, Source, draw_accepted, draw_corners, draw_ordinary, input_types, same
-from aggr.testing.declaration_laws import copies, reading_parameters, refusal, subtraction, versions, weights
+from aggr.testing.cases import (
+    TYPES,
+    Case,
+    Source,
+    draw_accepted,
+    draw_corners,
+    draw_ordinary,
+    input_types,
+    last_rejection,
+    same,
+)
+from aggr.testing.declaration_laws import (
+    copies,
+    reading_parameters,
+    refusal,
+    state_parameters,
+    subtraction,
+    versions,
+    weights,
+)
 from aggr.testing.harness import LawBroken, obey
 from aggr.testing.kept_states import check_kept_states
 from aggr.testing.memory_laws import neighbours, repeats, slices, threads
@@ -52,8 +70,8 @@ LAWS: dict[str, Callable[[Case], None]] = {
     law.__name__: law
     for law in (
         neighbours, repeats, slices, no_groups, tower, identity, any_order, any_tree, single_rows, null_is_identity,
-        isolation, purity, exact_type, travel, refusal, isolated_results, versions, reading_parameters, copies, weights,
-        subtraction,
+        isolation, purity, exact_type, travel, refusal, isolated_results, versions, reading_parameters,
+        state_parameters, copies, weights, subtraction,
     )
 }  # fmt: skip
 _OF_MANY_ROWS = (repeats, tower, identity, any_order, any_tree, single_rows, isolation, isolated_results)
@@ -164,9 +182,10 @@ def _check_all(trial: _Trial, rounds: int) -> None:
         )
     accepted = [kind for kind in types if _check_type(trial, kind, max(5, rounds // len(types)))]
     if not accepted:
+        function = trial.function
         raise ValueError(
-            f"{trial.function.name} rejects all tested values, which had the types {', '.join(map(str, types))}; "
-            "pass source, a function of (size, seed) that returns accepted values"
+            f"{function.name} rejects all tested values, which had the types {', '.join(map(str, types))}; "
+            f"pass source, a function of (size, seed) that returns accepted values{last_rejection(function, types[0])}"
         )
     for kind in dict.fromkeys([accepted[0], accepted[-1]]):
         _check_many_rows(trial, kind)

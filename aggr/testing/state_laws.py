@@ -47,6 +47,15 @@ def no_groups(case: Case) -> None:
         len(states) == len(merged) == len(results) == 0,
         "reduce, merge or finish returns rows for no groups; they must return empty columns",
     )
+    for other, source in ((merged, "after merge"), (case.states, "for rows")):
+        for field in states.type:
+            index = other.type.get_field_index(field.name)
+            type_there = None if index < 0 else other.type.field(index).type
+            holds(
+                type_there == field.type,
+                f"the field {field.name!r} of states is {field.type} after reduce without rows, and {type_there} "
+                f"{source}; reduce must always return the type into which the field merges",
+            )
     holds(
         states.type == merged.type == case.states.type,
         f"the states of no rows have the type {states.type}, and must have the type {case.states.type}",

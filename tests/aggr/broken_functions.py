@@ -1135,3 +1135,44 @@ class ZeroSignInList(Documented):
     def exact(self, rows):
         values = sorted(rows.to_pylist(), key=ordered)
         return {"range": [values[0], values[-1]] if values else None}
+
+
+@dataclass(frozen=True)
+class FloatCountState(State):
+    """A count; the fault: rows are counted as doubles, and merged to int64."""
+
+    name = "float_count"
+    fields: ClassVar = {"n": COUNT}
+
+    def reduce_values(self, values):
+        return {"n": pa.array(values.counts.astype(np.float64))}
+
+
+@dataclass(frozen=True)
+class CountBelowState(State):
+    """The count of values below a limit, which is a parameter."""
+
+    limit: float = 0.5
+    name = "default_state"
+    fields: ClassVar = {"n": COUNT}
+    parameters: ClassVar = {"limit": pa.float64()}
+
+    def reduce_values(self, values):
+        below = values.array.cast(pa.float64()).to_numpy() < self.limit
+        return {"n": pa.array(np.bincount(values.groups.ids[below], minlength=values.groups.n))}
+
+
+@dataclass(frozen=True)
+class DefaultState(Function):
+    """The count of values below a limit; the fault: the state always has the default limit."""
+
+    limit: float = 0.5
+    name, keeps, returns, guarantee = "default_state", "the count", "int64", "exact"
+    takes = FLOATS
+    own_state = CountBelowState()
+
+    def finish_states(self, states):
+        return states.field("n")
+
+    def exact(self, rows):
+        return sum(value < self.limit for value in rows.to_pylist())

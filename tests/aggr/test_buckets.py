@@ -187,3 +187,11 @@ def test_bytes_of_any_width_are_read():
         other = pa.StructArray.from_arrays(columns, names=[f.name for f in HISTOGRAM_TYPE])
         assert same_bits(Buckets().merge(other, Groups.of([0, 1, 0], 2)), written([{7: 5, 8: 1, 9: 2, 40: 3}, {}]))
         assert read(other.slice(1)) == [{}, {9: 2, 40: 3}]
+
+
+def test_keys_outside_the_range_of_the_field_are_refused():
+    field = Buckets(lowest_key=3, highest_key=9)
+    assert read(field.count(np.array([3, 9]), Groups.of([0, 0], 2))) == [{3: 1, 9: 1}, {}]
+    for keys, key in (([2, 9], 2), ([3, 10], 10)):
+        with pytest.raises(ValueError, match=f"the bucket key {key} is outside the range of the field, 3 to 9; filter"):
+            field.count(np.array(keys), Groups.of([0, 0], 2))

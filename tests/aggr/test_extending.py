@@ -479,3 +479,43 @@ def test_parameters_of_a_function_in_plain_python_shape_its_states():
             PowerSum().finish(states)
     finally:
         aggr.unregister(PowerSum)
+
+
+@dataclass(frozen=True)
+class _Returns(State):
+    """A state that declares the fields ``low`` and ``n``, and returns a value of its own for them."""
+
+    returned: Any = None
+    name = "returns"
+    fields: ClassVar = {"low": LEAST, "n": COUNT}
+
+    def reduce_values(self, values: Values) -> Any:
+        return self.returned
+
+
+@pytest.mark.parametrize(
+    ("returned", "text"),
+    [
+        (None, "reduce_values returned None; it must return a dict with the fields low, n"),
+        ((1, 2), "it must return a dict with the fields low, n"),
+        ({"low": pa.array([1])}, "returned the fields low, but the state declares low, n; return exactly these"),
+        (
+            {"low": pa.array([1]), "n": pa.array([1]), "m": pa.array([1])},
+            "returned the fields low, n, m, but the state",
+        ),
+        ({"low": pa.array([1]), "n": [1]}, "for the field 'n'; it must be an Arrow array with a row for each group"),
+        ({"low": pa.array([1]), "n": pa.array([1, 2])}, "returned 2 rows for the field 'n', but there are 1 groups"),
+    ],
+)
+def test_fields_that_the_state_does_not_declare_are_refused(returned, text):
+    values = Values(pa.array([1, 2]), Groups.single(2))
+    with pytest.raises(TypeError, match=f"^returns: .*{text}"):
+        _Returns(returned).reduce(values)
+    assert _Returns({"low": pa.array([1]), "n": np.array([2])}).reduce(values).field("n").to_pylist() == [2]
+
+
+def test_a_module_that_is_not_imported_is_named():
+    with pytest.raises(AttributeError, match=r"the module aggr\.warming is not imported; add 'import aggr\.warming'"):
+        vars(aggr)["__getattr__"]("warming")
+    with pytest.raises(AttributeError, match="there is no function 'warmings'"):
+        vars(aggr)["__getattr__"]("warmings")

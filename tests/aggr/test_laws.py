@@ -673,6 +673,6 @@ def test_there_are_the_laws_of_the_design():
     assert set(LAWS) == {
         "neighbours", "no_groups",
         "tower", "identity", "any_order", "any_tree", "single_rows", "null_is_identity", "isolation", "purity",
-        "exact_type", "travel", "refusal", "isolated_results", "versions", "reading_parameters", "weights",
-        "subtraction", "repeats", "slices", "copies",
+        "exact_type", "travel", "refusal", "isolated_results", "versions", "reading_parameters",
+        "state_parameters", "weights", "subtraction", "repeats", "slices", "copies",
     }  # fmt: skip
