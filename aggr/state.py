@@ -313,7 +313,7 @@ class State(ABC):
         is_single = len(groups) == groups.n and bool((groups.counts() == 1).all())
         if not is_checked:
             check_states(self, column, reading, is_named, in_full=is_single)
-        if is_single and (is_checked or self._is_current(column)):
+        if is_single and (is_checked or self.is_current(column)):
             is_ordered = bool((np.diff(groups.ids) > 0).all())
             merged = column if is_ordered else column.take(pa.array(np.argsort(groups.ids)))
         else:
@@ -339,10 +339,19 @@ class State(ABC):
                 raise damaged_field(reader, name, damage) from None
         return self.pack(merged, groups.n)
 
-    def _is_current(self, states: pa.StructArray) -> bool:
+    def is_current(self, states: pa.StructArray) -> bool:
         """Return whether all states have the layout of this release.
 
         If not, a state is also merged if it is the only one of its group, because a merge converts it to this layout.
+
+        Parameters
+        ----------
+        states : column of states, shape (rows,)
+            States without nulls.
+
+        Returns
+        -------
+        bool
         """
         try:
             merged_type = _merged_type(self, states.type)

@@ -2,19 +2,22 @@
 
     rows ── reduce ──▶ partial states ── sorted ──▶ runs on disk ── merge ──▶ slices of time ── climb ──▶ every level
 
-A run is a file of states, sorted by the start of their window. A slice is a range of time whose states fit into memory.
-Slices are read and merged one after another. A window of the finest level belongs to one slice. A coarser window may
+A run is a table of states, sorted by the start of their window. Runs are kept in memory until they exceed a limit; then
+all of them are written to files. A slice is a range of time, for which the states of all runs are merged. Slices are
+read and merged one after another. A window of the finest level belongs to one slice. A coarser window may
 extend over several slices, and is yielded with the one in which it ends.
 """
 
 from __future__ import annotations
 
 import tempfile
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass, replace
+from functools import cached_property
 from itertools import pairwise
 from pathlib import Path
+from typing import Protocol
 
 import numpy as np
 import pyarrow as pa
@@ -28,24 +31,85 @@ from tiltframe.merged_windows import merge_level, merge_panes
 from tiltframe.names import END
 from tiltframe.reducing import partial_states
 from windows import MAX_INSTANT, MIN_INSTANT, TimeWindow
+from windows.timezone import Instants
 
 # the number of bytes of states that are collected before they are merged and written; these steps need several times as
 # much memory
 HELD_BYTES = 1 << 26
 _BLOCK_BYTES = 1 << 22  # the approximate number of bytes of a block, the part of a run that is read at once
+_RUNS_IN_MEMORY = 12  # the size of all runs in memory is at most this multiple of the size of a run
 
 
 @dataclass(frozen=True)
 class _Block:
-    """A block of a run: the file of the run, the index of the block in it, the first and the last start of its windows
-    in microseconds UTC, and its size in bytes.
+    """A block of a run: its index, the first and the last start of its windows in microseconds UTC, and its size in
+    bytes.
     """
 
-    run: Path
     number: int
     first_start: int
     last_start: int
     bytes: int
+
+
+class _Run(Protocol):
+    """A run, in memory or in a file."""
+
+    @property
+    def blocks(self) -> Sequence[_Block]:
+        """The blocks of the run, earliest first."""
+
+    def read(self, schema: pa.Schema, low: int, high: int) -> pa.Table:
+        """Return the states whose windows start in ``[low, high)``, in microseconds UTC, with the columns of
+        ``schema``.
+        """
+
+
+@dataclass(frozen=True)
+class _RunInMemory:
+    """A run whose states are in memory."""
+
+    states: pa.Table
+    starts: Instants  # the starts of the windows in microseconds UTC, ascending
+
+    @cached_property
+    def blocks(self) -> Sequence[_Block]:
+        """The blocks of the run, which are ranges of its rows."""
+        return [
+            _Block(
+                number,
+                first_start=int(self.starts[first]),
+                last_start=int(self.starts[min(first + _block_rows(self.states), len(self.starts)) - 1]),
+                bytes=min(_BLOCK_BYTES, self.states.nbytes),
+            )
+            for number, first in enumerate(range(0, len(self.starts), _block_rows(self.states)))
+        ]
+
+    def read(self, schema: pa.Schema, low: int, high: int) -> pa.Table:
+        """Return the states of a range without copying them."""
+        first, last = np.searchsorted(self.starts, [low, high])
+        return self.states.select(schema.names).slice(int(first), int(last - first))
+
+
+@dataclass(frozen=True)
+class _RunInFile:
+    """A run whose blocks are the batches of an Arrow file."""
+
+    path: Path
+    blocks: Sequence[_Block]
+
+    def read(self, schema: pa.Schema, low: int, high: int) -> pa.Table:
+        """Read the blocks that overlap a range."""
+        tables = [schema.empty_table()]
+        with pa.memory_map(str(self.path)) as file:
+            places = [pa.ipc.open_file(file).schema.get_field_index(name) for name in schema.names]
+            reader = pa.ipc.open_file(file, options=pa.ipc.IpcReadOptions(included_fields=places))
+            for block in self.blocks:
+                if block.first_start < high and block.last_start >= low:
+                    states = pa.Table.from_batches([reader.get_batch(block.number)])
+                    first, last = np.searchsorted(instants_of(states), [low, high])
+                    tables.append(states.slice(int(first), int(last - first)))
+        return pa.concat_tables(tables)
 
 
 @dataclass(frozen=True)
@@ -56,22 +120,21 @@ class Slices:
 
     frame: TiltFrame  # the windows of all levels must be contiguous
     schema: pa.Schema  # the schema of states: window_start, window_end, keys, states
-    in_memory: pa.Table | None  # all states, if they fit into memory
-    blocks: tuple[_Block, ...]  # the blocks of all runs; empty if ``in_memory`` has the states
+    runs: tuple[_Run, ...]
     bytes: int  # the approximate size of a slice in memory, in bytes
 
     def finest(self) -> Iterator[tuple[pa.Table, int]]:
         """Yield the states of each slice, earliest first, and the start of the next slice in microseconds UTC
         (`MAX_INSTANT` for the last slice).
         """
-        if self.in_memory is not None:
-            yield self.in_memory, MAX_INSTANT
-            return
         for low, high in pairwise(self._edges()):
-            overlapping = [block for block in self.blocks if block.first_start < high and block.last_start >= low]
-            parts = [self.schema.empty_table(), *(_read(block, self.schema, low, high) for block in overlapping)]
-            yield merge_panes(mark_as_checked(pa.concat_tables(parts)), self.frame), high
+            parts = [part for run in self.runs if (part := run.read(self.schema, low, high)).num_rows]
+            states = pa.concat_tables([self.schema.empty_table(), *parts])
+            if len(parts) > 1:  # a window and key occurs only once in a run
+                states = merge_panes(mark_as_checked(states), self.frame)
             del parts
+            yield states.combine_chunks(), high
+            del states
             pa.default_memory_pool().release_unused()  # return freed memory to the operating system
 
     def narrowed(self, frame: TiltFrame) -> Slices:
@@ -79,9 +142,7 @@ class Slices:
         and keys.
         """
         names = frame.states_columns[1:]
-        schema = pa.schema([self.schema.field(name) for name in names])
-        in_memory = None if self.in_memory is None else self.in_memory.select(names)
-        return replace(self, frame=frame, schema=schema, in_memory=in_memory)
+        return replace(self, frame=frame, schema=pa.schema([self.schema.field(name) for name in names]))
 
     def levels(self) -> Iterator[tuple[TimeWindow, pa.Table]]:
         """Yield pairs of a level and a table of its complete states: for each slice, all levels, with the finest first.
@@ -105,8 +166,9 @@ class Slices:
         about ``self.bytes`` bytes in total.
         """
         edges, size = [MIN_INSTANT], 0
-        begun = min((block.first_start for block in self.blocks), default=MIN_INSTANT)
-        for block in sorted(self.blocks, key=lambda block: block.first_start):
+        blocks = [block for run in self.runs for block in run.blocks]
+        begun = min((block.first_start for block in blocks), default=MIN_INSTANT)
+        for block in sorted(blocks, key=lambda block: block.first_start):
             if size >= self.bytes and block.first_start > max(begun, edges[-1]):
                 edges.append(block.first_start)
                 size = 0
@@ -125,7 +187,8 @@ def spilled(
     """Reduce a stream of at least one batch in ``jobs`` threads, and yield the states as `Slices`, after all rows have
     been read.
 
-    Each thread has about ``max_bytes`` bytes of states in memory. Runs are written to the folder for temporary files,
+    Each thread has about ``max_bytes`` bytes of states in memory, and a run is about as large. Runs are kept in memory
+    until they exceed `_RUNS_IN_MEMORY` times this size. Then all runs are written to the folder for temporary files,
     and are removed at the end of the block. ``check`` is called with the states of each run, and may raise an error.
     """
 
@@ -137,40 +200,38 @@ def spilled(
 
     with ExitStack() as stack:
         workers = stack.enter_context(Workers(jobs))
-        runs = workers.map(run, partial_states(batches, frame, max_bytes, jobs))
-        states_in_memory = next(runs)
-        schema, blocks = states_in_memory.schema, list[_Block]()
-        for number, states in enumerate(runs, start=1):
-            if states_in_memory is not None:  # there is more than one run, so the first one is written too
-                folder = Path(stack.enter_context(tempfile.TemporaryDirectory(prefix="tiltframe-")))
-                blocks += _write(states_in_memory, folder / "0")
-                states_in_memory = None
-            blocks += _write(states, folder / str(number))
+        tables = workers.map(run, partial_states(batches, frame, max_bytes, jobs))
+        in_memory, in_files = list[pa.Table](), list[_RunInFile]()
+        folder: Path | None = None
+        for states in tables:
+            schema = states.schema
+            in_memory.append(states)
             del states
-            pa.default_memory_pool().release_unused()
-        yield Slices(frame, schema, in_memory=states_in_memory, blocks=tuple(blocks), bytes=max_bytes)
+            if folder is None and sum(table.nbytes for table in in_memory) > _RUNS_IN_MEMORY * max_bytes:
+                folder = Path(stack.enter_context(tempfile.TemporaryDirectory(prefix="tiltframe-")))
+            while folder is not None and in_memory:
+                in_files.append(_write(in_memory.pop(), folder / str(len(in_files))))
+                pa.default_memory_pool().release_unused()
+        runs = [_RunInMemory(table, instants_of(table)) for table in in_memory]
+        del in_memory
+        yield Slices(frame, schema, runs=(*runs, *in_files), bytes=max_bytes)
 
 
-def _write(states: pa.Table, run: Path) -> list[_Block]:
-    rows = max(1, states.num_rows * _BLOCK_BYTES // max(1, states.nbytes))
-    batches = states.combine_chunks().to_batches(max_chunksize=rows)
-    with pa.ipc.new_file(run, states.schema, options=pa.ipc.IpcWriteOptions(compression="lz4")) as file:
+def _write(states: pa.Table, path: Path) -> _RunInFile:
+    """Write a run to a new file."""
+    batches = states.combine_chunks().to_batches(max_chunksize=_block_rows(states))
+    with pa.ipc.new_file(path, states.schema, options=pa.ipc.IpcWriteOptions(compression="lz4")) as file:
         for batch in batches:
             file.write_batch(batch)
     starts = [instants_of(pa.Table.from_batches([batch])) for batch in batches]
-    return [
-        _Block(run, number, first_start=int(at[0]), last_start=int(at[-1]), bytes=batch.nbytes)
+    blocks = [
+        _Block(number, first_start=int(at[0]), last_start=int(at[-1]), bytes=batch.nbytes)
         for number, (at, batch) in enumerate(zip(starts, batches, strict=True))
     ]
+    return _RunInFile(path, blocks)
 
 
-def _read(block: _Block, schema: pa.Schema, low: int, high: int) -> pa.Table:
-    """Return the rows of a block whose windows start in ``[low, high)``, in microseconds UTC, with the columns of
-    ``schema``.
-    """
-    with pa.memory_map(str(block.run)) as file:
-        places = [pa.ipc.open_file(file).schema.get_field_index(name) for name in schema.names]
-        reader = pa.ipc.open_file(file, options=pa.ipc.IpcReadOptions(included_fields=places))
-        states = pa.Table.from_batches([reader.get_batch(block.number)])
-    first, last = np.searchsorted(instants_of(states), [low, high])
-    return states.slice(int(first), int(last - first))
+def _block_rows(states: pa.Table) -> int:
+    """Return the number of rows of a block."""
+    rows: int = states.num_rows * _BLOCK_BYTES // max(1, states.nbytes)
+    return max(1, rows)

@@ -12,6 +12,7 @@ another key.
 from __future__ import annotations
 
 from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
+from dataclasses import dataclass
 from types import MappingProxyType
 
 import numpy as np
@@ -19,6 +20,7 @@ import pyarrow as pa
 
 from aggr import sql
 from aggr.arguments import checked_type, listed, nearest, shown
+from aggr.arrays import Flags, Ids
 from aggr.arrow import compute as pc
 from aggr.arrow.damaged_state import DamagedState
 from aggr.arrow.normalize import normalize, one_array
@@ -92,10 +94,14 @@ def merge_by(
     groups, row_of_group = group_by(list(keys.values()), table.num_rows)
     if max_ratio < 1.0 and groups.n > max_ratio * table.num_rows:
         return table
+    settled = _settled_ranges(states, functions, groups, row_of_group)
     merged = {}
     for name, function in functions.items():
         try:
-            merged[name] = arrow_of(function.merge(states.column(name), groups))
+            if settled is None:
+                merged[name] = arrow_of(function.merge(states.column(name), groups))
+            else:
+                merged[name] = settled.merge(function, states.column(name), groups.n)
         except DamagedState:
             raise
         except (ValueError, OverflowError) as error:
@@ -107,6 +113,90 @@ def merge_by(
     if unknown:
         merged = {name: _without_unknown(merged[name], table.column(name), groups) for name in merged}
     return pa.table(_group_keys(keys, row_of_group) | _group_keys(carried, row_of_group) | merged)
+
+
+# ranges are copied if they have at least this many groups, and together at least this share of all rows
+_RANGE_GROUPS = 512
+_RANGE_SHARE = 0.5
+
+
+@dataclass(frozen=True)
+class _Settled:
+    """Ranges of rows that a merge copies, because each row is the only one of its group, and the rows are in the order
+    of their groups. Tables that were reduced from consecutive ranges of time mostly consist of such rows.
+    """
+
+    first_groups: Ids  # the first group of each range, ascending
+    first_rows: Ids  # the row of this group
+    sizes: Ids  # the number of groups of each range
+    is_outside: Flags  # whether a row lies outside of all ranges, shape (rows,)
+    remaining_groups: Groups  # the groups of the rows outside, numbered without the groups of the ranges
+
+    def merge(self, function: Function, states: pa.ChunkedArray | CheckedStates, count: int) -> pa.ChunkedArray:
+        """Return the merged states of all ``count`` groups."""
+        column = arrow_of(states)
+        remaining = checked_like(states, column.filter(pa.array(self.is_outside)))
+        merged = arrow_of(function.merge(remaining, self.remaining_groups))
+        pieces = list[pa.Array]()
+        copied, end = 0, 0  # the number of groups in the ranges so far, and the end of the last range
+        for group, row, size in zip(*map(np.ndarray.tolist, self._ranges), strict=True):
+            pieces.append(merged.slice(end - copied, group - end))
+            pieces += column.slice(row, size).chunks
+            copied, end = copied + size, group + size
+        pieces.append(merged.slice(end - copied, count - end))
+        return pa.chunked_array([piece for piece in pieces if len(piece)], merged.type)
+
+    @property
+    def _ranges(self) -> tuple[Ids, Ids, Ids]:
+        return self.first_groups, self.first_rows, self.sizes
+
+
+def _settled_ranges(
+    states: pa.Table | CheckedStates, functions: Mapping[str, Function], groups: Groups, row_of_group: Ids
+) -> _Settled | None:
+    """Return the ranges of rows that a merge can copy, or None if they contain few of the rows, or if a merge changes
+    single states: it checks them, replaces nulls, and converts the layouts of earlier releases.
+    """
+    table = arrow_of(states)
+    counts = groups.counts()
+    if (
+        not isinstance(states, CheckedStates)
+        or groups.n <= _RANGE_GROUPS
+        or (counts == 1).sum() < _RANGE_SHARE * table.num_rows
+        or not all(_is_current(function, table.column(name)) for name, function in functions.items())
+    ):
+        return None
+    is_alone = counts == 1
+    continues = is_alone[1:] & is_alone[:-1] & (np.diff(row_of_group) == 1)
+    first_groups = np.flatnonzero(np.append(True, ~continues))
+    sizes = np.diff(first_groups, append=groups.n)
+    is_long = sizes >= _RANGE_GROUPS
+    first_groups, sizes = first_groups[is_long], sizes[is_long]
+    if sizes.sum() < _RANGE_SHARE * table.num_rows:
+        return None
+    is_copied = np.zeros(groups.n, np.bool_)
+    is_copied[_members(first_groups, sizes)] = True
+    is_outside = ~is_copied[groups.ids]
+    number = np.cumsum(~is_copied) - 1
+    remaining_groups = Groups._trusted(number[groups.ids[is_outside]], int(groups.n - is_copied.sum()))
+    return _Settled(
+        first_groups,
+        first_rows=row_of_group[first_groups],
+        sizes=sizes,
+        is_outside=is_outside,
+        remaining_groups=remaining_groups,
+    )
+
+
+def _is_current(function: Function, states: pa.ChunkedArray) -> bool:
+    """Return whether a merge would not change a single state of this column."""
+    return not states.null_count and all(function.own_state.is_current(chunk) for chunk in states.chunks)
+
+
+def _members(firsts: Ids, sizes: Ids) -> Ids:
+    """Return the numbers in ranges, shape (sizes.sum(),)."""
+    before = np.cumsum(sizes) - sizes
+    return np.repeat(firsts - before, sizes) + np.arange(sizes.sum())
 
 
 def _with_key(

@@ -66,8 +66,9 @@ def in_batches(rows: pa.Table, frame: TiltFrame, size: int):
 
 @pytest.mark.slow
 @pytest.mark.parametrize("trial", range(int(os.environ.get("TILTFRAME_TRIALS", 6))))
-def test_slices_have_the_bits_of_a_rollup_in_memory(trial):
+def test_slices_have_the_bits_of_a_rollup_in_memory(trial, monkeypatch):
     draws = random.Random(SEED + trial)
+    monkeypatch.setattr(spilled_states, "_RUNS_IN_MEMORY", [0, 12, 1000][trial % 3])
     zone = draws.choice(["UTC", "Asia/Kathmandu"])
     frame = TiltFrame(draws.choice(CHAINS), "ts", MEASURES, draws.choice([[], ["host"]]), zone)
     rows = drawn(draws, draws.choice([1, 500, 3000]), draws.choice([1, 40]))
@@ -91,8 +92,7 @@ def test_runs_are_removed(tmp_path, monkeypatch):
     monkeypatch.setattr(tempfile, "tempdir", str(tmp_path))
     frame = TiltFrame(["1s"], "ts", MEASURES)
     rows = drawn(random.Random(SEED), 2000, 1)
-    with spilled(in_batches(rows, frame, 100), frame, 1) as slices:
-        assert slices.in_memory is None
+    with spilled(in_batches(rows, frame, 100), frame, 1):
         assert any(tmp_path.iterdir())
     assert not any(tmp_path.iterdir())
     timeless = rows.slice(0, 1).set_column(0, "ts", pa.nulls(1, rows.schema.field("ts").type))
@@ -102,26 +102,32 @@ def test_runs_are_removed(tmp_path, monkeypatch):
     assert not any(tmp_path.iterdir())
 
 
-def test_of_all_runs_only_the_one_that_is_written_is_in_memory(monkeypatch):
+@pytest.mark.parametrize(("runs_in_memory", "first_written"), [(0, 1), (4, 5), (1 << 20, None)])
+def test_runs_stay_in_memory_up_to_a_limit_and_are_all_written_beyond_it(runs_in_memory, first_written, monkeypatch):
     merge, write = spilled_states.merge_panes, spilled_states._write
     runs, live_runs = list[weakref.ref](), list[int]()
 
     def merged(states, frame):
         run = merge(states, frame)
-        runs.extend([weakref.ref(arrow_of(states)), weakref.ref(run)])
+        runs.append(weakref.ref(run))
         return run
 
     def written(states, run):
         live_runs.append(sum(reference() is not None for reference in runs))
         return write(states, run)
 
+    monkeypatch.setattr(spilled_states, "_RUNS_IN_MEMORY", runs_in_memory)
     monkeypatch.setattr(spilled_states, "merge_panes", merged)
     monkeypatch.setattr(spilled_states, "_write", written)
     frame = TiltFrame(["1s"], "ts", MEASURES, ["host"])
-    with spilled(in_batches(drawn(random.Random(SEED), 2000, 1), frame, 100), frame, 20_000):
-        assert live_runs[:2] == [2, 1]  # the first run waits to see whether there is a second
-        assert len(live_runs) > 5
-        assert set(live_runs[1:]) == {1}
+    with spilled(in_batches(drawn(random.Random(SEED), 2000, 1), frame, 100), frame, 20_000) as slices:
+        assert len(slices.runs) == len(runs) > 10
+        if first_written is None:
+            assert not live_runs
+        else:
+            # a run is a little larger than its limit, so one run less may exceed the limit of all
+            assert live_runs[0] in (first_written, max(first_written - 1, 1))
+            assert live_runs == [*range(live_runs[0], 0, -1), *[1] * (len(runs) - live_runs[0])]
 
 
 @pytest.mark.long
