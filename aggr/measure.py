@@ -133,9 +133,10 @@ class Measure:
         """
         if names is None:
             read = [name for text in self.inputs for name in may_read(text)]
-            return tuple(dict.fromkeys([*read, *sql.columns_of(self.where)]))
+            read_by_condition = () if self.where is None else sql.columns_of(self.where)
+            return tuple(dict.fromkeys([*read, *read_by_condition]))
         read = [name for text, use in self.input_uses() for name in columns_in(text, names, use)]
-        for name, use in sql.uses_among(self.where, names):
+        for name, use in () if self.where is None else sql.uses_among(self.where, names):
             read += columns_of_use(_column_in(name, names), names, use)
         return tuple(dict.fromkeys(read))
 

@@ -1,9 +1,10 @@
-"""Plots of the benchmarks of stores: queries of a year, response times over HTTP, and measured costs as shares of
-predicted ones.
+"""Plots of the benchmarks of stores: writing, queries of a year, response times over HTTP, and measured costs as shares
+of predicted ones.
 """
 
 from __future__ import annotations
 
+import statistics
 from typing import Any
 
 from matplotlib.figure import Figure
@@ -23,6 +24,16 @@ def draw_year(figures: Any) -> Figure:
     return bar_chart(
         rows, cases, is_ours=_none, xlabel="seconds, log scale", form="{:.2f}", scale="log", shades=SYSTEMS
     )
+
+
+def draw_storing(figures: Any) -> Figure:
+    """Draw bars with the seconds and the core seconds of each side that writes a store or results."""
+    rows = {
+        side: [statistics.median(run[name] for run in runs) for name in ("seconds", "core_seconds")]
+        for side, runs in figures["runs"].items()
+    }
+    shades = ((OURS, OURS), (PALE_OURS, PALE_OURS))
+    return bar_chart(rows, ["seconds", "core seconds"], is_ours=_none, xlabel="seconds", form="{:.1f}", shades=shades)
 
 
 def draw_serving(figures: Any) -> Figure:

@@ -7,7 +7,8 @@ One day of rows is in 24 Parquet files, in the order of time. Each side is a new
 count, sum, avg, stdev, min, max and quantiles by 1 minute, 10 minutes, 1 hour and 1 day, and by key. ClickHouse (chdb)
 writes -State columns at the finest level and merges them upwards. DuckDB writes plain results, which cannot be merged,
 and computes each level from the rows. The sides alternate, and ratios of medians are compared. The first round fills
-caches and is not counted. Packages that are not installed are left out.
+caches and is not counted. In this round, the results of every side are compared with those that Arrow computes from the
+rows. Packages that are not installed are left out.
 """
 
 from __future__ import annotations
@@ -51,6 +52,12 @@ MEASURES = (
     "most=max(ms)",
     "p=dds(ms, [0.5, 0.99])",
 )
+# the results that are compared, and Arrow's aggregates of them, without the median
+RESULTS = ("n", "sum", "avg", "stdev", "least", "most", "median")
+_AGGREGATES = [
+    *(("ms", function) for function in ("count", "sum", "mean", "min", "max")),
+    ("ms", "stddev", pc.VarianceOptions(ddof=1, min_count=2)),
+]
 OURS, ONE_THREAD = "tiltframe rollup --store", "tiltframe rollup --store, --jobs 1"
 CLICKHOUSE, DUCKDB = "ClickHouse, states", "DuckDB, results"
 
@@ -83,6 +90,16 @@ class Run:
     peak_bytes: int
 
 
+@dataclass(frozen=True)
+class Side:
+    """A system that is measured: the command that writes to a folder, and a function that reads the results of a level
+    from this folder, as a table with the columns t, host and `RESULTS`.
+    """
+
+    command: Callable[[Path], Sequence[str]]
+    read: Callable[[Path, str], pa.Table]
+
+
 FULL = Extent(rows=6_000_000, keys=1000, rounds=3)
 QUICK = Extent(rows=240_000, keys=100, rounds=1)
 
@@ -93,25 +110,25 @@ def main(extent: Extent, out: Path | None) -> list[MustHold]:
     with tempfile.TemporaryDirectory() as folder:
         rows = Path(folder) / "day"
         write_day(rows, extent)
-        sides: dict[str, Callable[[Path], Sequence[str]]] = {
-            OURS: partial(rollup_command, rows),
-            ONE_THREAD: partial(rollup_command, rows, jobs=1),
+        sides = {
+            OURS: Side(partial(rollup_command, rows), read_store),
+            ONE_THREAD: Side(partial(rollup_command, rows, jobs=1), read_store),
         }
         if importlib.util.find_spec("chdb"):
-            sides[CLICKHOUSE] = partial(clickhouse_command, rows)
+            sides[CLICKHOUSE] = Side(partial(clickhouse_command, rows), read_clickhouse)
         if importlib.util.find_spec("duckdb"):
-            sides[DUCKDB] = partial(duckdb_command, rows)
+            sides[DUCKDB] = Side(partial(duckdb_command, rows), read_duckdb)
         runs: dict[str, list[Run]] = {name: [] for name in sides}
         for number in range(extent.rounds + 1):
-            for name, command in sides.items():
+            for name, side in sides.items():
                 target = Path(folder) / "written"
                 shutil.rmtree(target, ignore_errors=True)
                 target.mkdir()
-                run = run_process(command(target))
+                run = run_process(side.command(target))
                 if number:
                     runs[name].append(run)
-                elif name in (OURS, ONE_THREAD):
-                    check(target / "store", rows)
+                else:
+                    check(name, partial(side.read, target), rows)
     medians = {name: statistics.median(run.seconds for run in of_side) for name, of_side in runs.items()}
 
     def ratio(numerator: str, denominator: str) -> float | None:
@@ -228,15 +245,64 @@ def run_process(command: Sequence[str]) -> Run:
     return Run(seconds, used.ru_utime + used.ru_stime, used.ru_maxrss * 1024)
 
 
-def check(store: Path, rows: Path) -> None:
-    """Raise ``AssertionError`` if counts, minima or sums of the day differ from those that Arrow computes."""
-    stored = FrameStore(str(store)).query("1d").sort_by("host")
-    expected = pq.read_table(rows).group_by("host").aggregate([("ms", "count"), ("ms", "min"), ("ms", "sum")])
-    expected = expected.sort_by("host")
-    assert stored["host"].to_pylist() == expected["host"].to_pylist()
-    assert pc.all(pc.equal(stored["n"], expected["ms_count"])).as_py()
-    assert pc.all(pc.equal(stored["least"], expected["ms_min"])).as_py()
-    assert np.allclose(stored["sum"].to_numpy(), expected["ms_sum"].to_numpy(), rtol=1e-12)
+def read_store(target: Path, level: str) -> pa.Table:
+    """Return the results of a level of a store."""
+    results = FrameStore(str(target / "store")).query(level)
+    median = pc.struct_field(results["p"], ["quantiles", "0.5"])
+    results = results.rename_columns(["t" if name == "window_start" else name for name in results.column_names])
+    return results.append_column("median", median).select(["t", "host", *RESULTS])
+
+
+def read_clickhouse(target: Path, level: str) -> pa.Table:
+    """Return the results of a level of ClickHouse's tables, merged from its states in another process."""
+    merged = {name: _combined(call, "Merge", name) for name, (call, _) in _STATES.items()}
+    merged["median"] = f"arrayElement({merged.pop('p')}, 1)"
+    results = ", ".join(f"{call} AS r_{name}" for name, call in merged.items())
+    file = target / f"{level}.parquet"
+    query = (
+        f"SELECT toDateTime64(t, 6, 'UTC') AS at, toString(host) AS name, {results} FROM d.of_{level} GROUP BY t, host "
+        f"INTO OUTFILE '{file}' FORMAT Parquet"
+    )
+    program = f"from chdb.session import Session\nSession({str(target / 'chdb')!r}).query({query!r})"
+    run_process([sys.executable, "-c", program])
+    return pq.read_table(file).rename_columns(["t", "host", *merged]).select(["t", "host", *RESULTS])
+
+
+def read_duckdb(target: Path, level: str) -> pa.Table:
+    """Return the results of a level that DuckDB has written."""
+    results = pq.read_table(target / f"{level}.parquet")
+    return results.append_column("median", pc.list_element(results["p"], 0)).select(["t", "host", *RESULTS])
+
+
+def check(side: str, read: Callable[[str], pa.Table], rows: Path) -> None:
+    """Raise ``ValueError`` if results of a side differ from those that Arrow computes. ``read`` returns the results of
+    a level. Medians are compared for the day, and may differ by 3 %, because sketches estimate them.
+    """
+    by_window_and_host = [("t", "ascending"), ("host", "ascending")]
+    table = pq.read_table(rows)
+    micros = table["ts"].cast(pa.int64()).to_numpy()
+    for level, length in zip(LEVELS, (HOUR // 60, HOUR // 6, HOUR, 24 * HOUR), strict=True):
+        in_windows = table.set_column(0, "t", pa.array(micros // length * length)).group_by(["t", "host"])
+        expected = in_windows.aggregate(_AGGREGATES).sort_by(by_window_and_host)
+        results = read(level)
+        starts = results["t"].cast(pa.timestamp("us", "UTC")).cast(pa.int64())
+        results = results.set_column(0, "t", starts).sort_by(by_window_and_host)
+        if any(results[name].to_pylist() != expected[name].to_pylist() for name in ("t", "host")):
+            raise ValueError(f"{side}: the windows or keys of {level} differ from those of the rows")
+        for name, function in zip(RESULTS, ("count", "sum", "mean", "stddev", "min", "max"), strict=False):
+            _compare(f"{side}: {name} of {level}", results[name], expected[f"ms_{function}"], tolerance=1e-6)
+    values_of_day = in_windows.aggregate([("ms", "list")]).sort_by(by_window_and_host)["ms_list"]
+    medians = [np.median(values.values.to_numpy()) for values in values_of_day]
+    _compare(f"{side}: medians of {level}", results["median"], pa.chunked_array([medians]), tolerance=0.03)
+
+
+def _compare(label: str, results: pa.ChunkedArray, expected: pa.ChunkedArray, tolerance: float) -> None:
+    """Raise ``ValueError``, with a message that begins with ``label``, if results differ from the expected ones by more
+    than a relative tolerance.
+    """
+    got, wanted = (column.cast(pa.float64()).to_numpy() for column in (results, expected))
+    if not np.allclose(got, wanted, rtol=tolerance, atol=1e-9, equal_nan=True):
+        raise ValueError(f"{label} differ from those of the rows by more than {tolerance:g}")
 
 
 @click.command()

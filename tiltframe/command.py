@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import sys
+from importlib.util import find_spec
 
 from aggr.extras import MissingExtra
 
@@ -12,6 +13,8 @@ def main() -> None:
     with status 2.
     """
     try:
+        if find_spec("rich") is None:  # the commands import it when they print tables
+            raise ModuleNotFoundError("No module named 'rich'", name="rich")
         from tiltframe.cli import main as run
     except ImportError as error:
         if error.name not in ("click", "rich"):

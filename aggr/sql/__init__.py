@@ -14,9 +14,9 @@ from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
     from aggr.sql.column_bounds import Bound, bounds
+    from aggr.sql.column_names import column_in
     from aggr.sql.equality_sides import Side, equalities
     from aggr.sql.evaluation import check_condition, evaluate, rows_where, to_expression, value_type
-    from aggr.sql.fields import column_in
     from aggr.sql.parse import column_of, columns_of
     from aggr.sql.uses import uses_among, uses_of
 
@@ -25,7 +25,8 @@ __all__ = [
     "rows_where", "to_expression", "uses_among", "uses_of", "value_type",
 ]  # fmt: skip
 
-_MODULES = {"column_in": "fields", "column_of": "parse", "columns_of": "parse", "uses_among": "uses", "uses_of": "uses"}
+_MODULES = {"column_in": "column_names", "column_of": "parse", "columns_of": "parse"}
+_MODULES |= dict.fromkeys(("uses_among", "uses_of"), "uses")
 _MODULES |= dict.fromkeys(("Bound", "bounds"), "column_bounds")
 _MODULES |= dict.fromkeys(("Side", "equalities"), "equality_sides")
 

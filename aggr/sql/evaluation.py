@@ -12,7 +12,7 @@ from sqlglot import expressions as exp
 
 from aggr.arguments import listed, shortened, shown
 from aggr.arrays import Flags
-from aggr.sql.fields import column_in
+from aggr.sql.column_names import column_in
 from aggr.sql.function_table import Compiler
 from aggr.sql.number_columns import Use, number_column, text_column
 from aggr.sql.parse import CONDITION, EXPRESSION, parsed

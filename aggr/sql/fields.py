@@ -11,36 +11,10 @@ from sqlglot import expressions as exp
 from aggr.arguments import nearest, shown
 from aggr.arrow.normalize import normalize, normalized_type
 from aggr.arrow.records import entry_types, is_list, is_list_of_records, look_up
+from aggr.sql.column_names import column_in
 from aggr.sql.entry_columns import entry_column
 from aggr.sql.term import Kernel, Rows, Term, Value, apply, column
 from aggr.sql.zones import UTC, in_zone
-
-
-def column_in(name: str, names: Collection[str]) -> str | None:
-    """Return the column that a name refers to: the column of this name, or the column that contains it as a field.
-
-    Parameters
-    ----------
-    name : str
-        A name such as ``http.status``.
-    names : collection of str
-        The names of the existing columns.
-
-    Returns
-    -------
-    str or None
-        None if there is neither.
-
-    Examples
-    --------
-    >>> column_in("http.status", ["http", "ms"]), column_in("ms", ["ms"]), column_in("http.status", ["ms"])
-    ('http', 'ms', None)
-    """
-    while name not in names:
-        name, dot, _ = name.rpartition(".")
-        if not dot:
-            return None
-    return name
 
 
 def name_of(column: exp.Column) -> str:

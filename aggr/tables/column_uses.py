@@ -51,9 +51,9 @@ class ColumnUses:
             for name, part in _uses_in(text, readable):
                 if name in names:
                     uses[name] = uses.get(name, _NONE) | {use if part is Use.VALUE else part}
-        conditions = [measure.where for group in self.measures for measure in group]
-        for condition in [self.where, *conditions]:
-            for path, use in sql.uses_of(condition):
+        conditions = [self.where, *(measure.where for group in self.measures for measure in group)]
+        for condition in conditions:
+            for path, use in () if condition is None else sql.uses_of(condition):
                 column = sql.column_in(path, names)
                 if column is not None:
                     uses[column] = uses.get(column, _NONE) | {use}

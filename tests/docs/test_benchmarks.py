@@ -7,9 +7,13 @@ from __future__ import annotations
 import json
 import subprocess
 import sys
+from functools import partial
 
+import pyarrow as pa
+import pyarrow.compute as pc
 import pytest
 
+from benchmarks import storing
 from benchmarks.account import account
 from benchmarks.pictures import PICTURES, write_pictures
 
@@ -29,6 +33,24 @@ def test_figures_of_a_quick_run_can_be_plotted(part, options, tmp_path):
     assert done.returncode == 0, done.stderr[-2000:]
     expected = [picture.name for picture in PICTURES if picture.figures == out.name]
     assert [file.name for file in write_pictures(tmp_path)] == expected != []
+
+
+def test_wrong_results_of_a_side_fail_the_benchmark_of_writing(tmp_path):
+    storing.write_day(tmp_path / "day", storing.Extent(rows=4800, keys=3, rounds=1))
+    _, _, program = storing.duckdb_command(tmp_path / "day", tmp_path)
+    exec(program, {})
+    storing.check("DuckDB", partial(storing.read_duckdb, tmp_path), tmp_path / "day")
+    for name in storing.RESULTS:
+
+        def wrong(level, name=name):
+            results = storing.read_duckdb(tmp_path, level)
+            at = results.schema.get_field_index(name)
+            return results.set_column(at, name, pc.multiply(results[name].cast(pa.float64()), 1.1))
+
+        with pytest.raises(ValueError, match=f"{'medians' if name == 'median' else name} of .* differ"):
+            storing.check("DuckDB", wrong, tmp_path / "day")
+    with pytest.raises(ValueError, match="the windows or keys of 1m differ"):
+        storing.check("DuckDB", lambda level: storing.read_duckdb(tmp_path, level).slice(1), tmp_path / "day")
 
 
 def _started(query, *stages):

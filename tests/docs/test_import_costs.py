@@ -26,6 +26,7 @@ HEAVY = {
     "pyarrow.dataset",
     "pyarrow.parquet",
     "pyspark",
+    "rich",
     "sqlglot",
 }
 
@@ -61,6 +62,19 @@ def test_functions_of_this_package_pass_the_checks_of_registering():
 def test_the_last_index_of_hdr_is_that_of_the_greatest_whole_number(digits):
     layout = Layout(digits)
     assert layout.last == layout.index(np.array([2**63 - 1]))[0]
+
+
+@pytest.mark.slow
+def test_a_rollup_without_expressions_loads_neither_the_parser_nor_the_display(tmp_path):
+    (tmp_path / "rows.csv").write_text("ts,host,ms\n2024-05-01T00:00:00Z,a,1.5\n")
+    options = ["--time", "ts", "--key", "host", "--levels", "1m,1h", "--measure", "p=dds(ms)", "--store", "web"]
+    script = (
+        f"from tiltframe.cli import main; main({['rollup', 'rows.csv', *options]})\n"
+        "import sys; print('loaded:', *({'rich', 'sqlglot'} & set(sys.modules)))"
+    )
+    command = [sys.executable, "-c", script]
+    output = subprocess.run(command, check=True, capture_output=True, text=True, cwd=tmp_path).stdout
+    assert output.splitlines()[-1] == "loaded:"
 
 
 @pytest.mark.slow

@@ -19,7 +19,6 @@ import pytest
 import aggr
 import tiltframe.spilled_states as spilled_states
 from aggr.arrow.bit_equality import same_bits
-from aggr.state_checks import arrow_of
 from aggr.tables import partial_aggregation
 from tiltframe import FrameStore, TiltFrame, rollup
 from tiltframe.cli import main

@@ -17,11 +17,6 @@ import click
 import numpy as np
 import pyarrow as pa
 import pyarrow.csv as pacsv
-from rich.box import SIMPLE_HEAD
-from rich.console import Console
-from rich.progress import BarColumn, Progress, TaskProgressColumn, TextColumn, TimeElapsedColumn
-from rich.table import Table
-from rich.text import Text
 
 from aggr.arguments import shown
 from aggr.arrow import compute as pc
@@ -114,6 +109,12 @@ def print_table(results: pa.Table, out: TextIO | None = None, title: str | None 
     """Print results as a readable table to ``out``, by default standard output. Windows are shown by their start,
     sketches by their quantiles and maximum, other records by their fields, and lists of records as small tables.
     """
+    # rich is imported where it is used, because the import takes a thirtieth of a second
+    from rich.box import SIMPLE_HEAD
+    from rich.console import Console
+    from rich.table import Table
+    from rich.text import Text
+
     table = Table(title=title, title_justify="left", header_style="bold", box=SIMPLE_HEAD)
     columns: list[list[str]] = []
     several = len(pc.unique(results.column(LEVEL))) > 1
@@ -185,6 +186,10 @@ def print_report(report: Report) -> None:
     """Print the report of a store: a table of its levels, the gaps of the finest level that has gaps, expired ranges,
     and watermarks.
     """
+    from rich.box import SIMPLE_HEAD
+    from rich.console import Console
+    from rich.table import Table
+
     frame = report.manifest.frame
     title = f"{report.manifest.name}: {frame!r}"
     table = Table(title=title, title_justify="left", header_style="bold", box=SIMPLE_HEAD)
@@ -243,10 +248,13 @@ def progress_bar(doing: str, total: int) -> Iterator[Callable[[int, int], None]]
     the last call, and the progress of the bar, in the unit of ``total``. If ``total`` is 0, they are the number of
     completed items and the number of all items.
     """
-    console = Console(stderr=True)
-    if not console.is_terminal:
+    if sys.stderr is None or not sys.stderr.isatty():
         yield lambda more, further: None
         return
+    from rich.console import Console
+    from rich.progress import BarColumn, Progress, TaskProgressColumn, TextColumn, TimeElapsedColumn
+
+    console = Console(stderr=True)
     columns = (TextColumn("{task.description}"), BarColumn(), TaskProgressColumn(), TimeElapsedColumn())
     done = 0
     with Progress(*columns, console=console, transient=True, redirect_stdout=on_same_terminal()) as bar:

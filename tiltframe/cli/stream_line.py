@@ -4,14 +4,12 @@ line per minute.
 
 from __future__ import annotations
 
+import sys
 import time as clock
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 
 import click
-from rich.console import Console
-from rich.live import Live
-from rich.text import Text
 
 from tiltframe.cli.output import on_same_terminal
 from tiltframe.cli.stream_metrics import StreamMetrics
@@ -25,10 +23,15 @@ def live_line(metrics: StreamMetrics) -> Iterator[Callable[[], None]]:
     """Yield a function without arguments that shows the rows per second, the watermark, the open windows and the
     dropped rows. Further calls within the interval between two updates do nothing.
     """
-    console = Console(stderr=True)
-    if not console.is_terminal:
+    if sys.stderr is None or not sys.stderr.isatty():
         yield _logged(metrics)
         return
+    # imported here, because the import takes a thirtieth of a second
+    from rich.console import Console
+    from rich.live import Live
+    from rich.text import Text
+
+    console = Console(stderr=True)
     shown = [0.0]
     with Live(console=console, refresh_per_second=4, transient=True, redirect_stdout=on_same_terminal()) as live:
 

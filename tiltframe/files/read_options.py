@@ -185,8 +185,8 @@ class ReadOptions:
     def reads(self) -> tuple[str, ...]:
         """Return the names of the columns that the options ``time`` and ``where`` may read."""
         of_time = () if self.time is None else may_read(self.time)
-        columns = [name for text in sql.columns_of(self.where) for name in may_read(text)]
-        return (*of_time, *columns)
+        of_condition = () if self.where is None else sql.columns_of(self.where)
+        return (*of_time, *(name for text in of_condition for name in may_read(text)))
 
     def explicit_options(self) -> list[str]:
         """Return the names of the options that differ from their defaults, without a final ``s``: ``type`` for
