@@ -300,8 +300,8 @@ def _compare(label: str, results: pa.ChunkedArray, expected: pa.ChunkedArray, to
     """Raise ``ValueError``, with a message that begins with ``label``, if results differ from the expected ones by more
     than a relative tolerance.
     """
-    got, wanted = (column.cast(pa.float64()).to_numpy() for column in (results, expected))
-    if not np.allclose(got, wanted, rtol=tolerance, atol=1e-9, equal_nan=True):
+    values, expected_values = (column.cast(pa.float64()).to_numpy() for column in (results, expected))
+    if not np.allclose(values, expected_values, rtol=tolerance, atol=1e-9, equal_nan=True):
         raise ValueError(f"{label} differ from those of the rows by more than {tolerance:g}")
 
 
