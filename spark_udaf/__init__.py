@@ -5,7 +5,7 @@ Overview::
     import spark_udaf as su
     states = su.rollup(df, frame)                  # level, window_start, window_end, keys…, states
     states = su.aggregate(df, ["host"], measures)  # the same without windows
-    results = su.finish(states, frame)             # the same rows, results for states
+    results = su.finish(states, frame)             # the same rows, with results in the place of states
 
     su.group_by(df, "host", F.window("ts", "1 hour")).agg(aggr.dds("ms", [0.99]))   # results in one step
 

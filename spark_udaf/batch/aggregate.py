@@ -364,7 +364,9 @@ def _names(by: Sequence[str]) -> list[str]:
 
 
 def checked_by(by: Sequence[str] | Mapping[str, str], measures: Mapping[str, Measure]) -> Keys:
-    """Return the keys of ``by``. Raise ``ValueError`` for invalid keys or measures, and for names that occur twice."""
+    """Return the keys that the argument ``by`` describes. Raise ``ValueError`` for invalid keys or measures, and for
+    names that occur twice.
+    """
     keys = checked_keys(by if isinstance(by, Mapping) else _names(by), "by")
     check_names(keys, checked_measures(measures))
     return keys

@@ -68,8 +68,8 @@ def rollup(
         The rows, with the frame's time, keys and the columns of its measures; on classic Spark or Spark Connect.
     frame : TiltFrame
     on_null_time : str or `pyspark.sql.Observation`
-        The treatment of rows of a DataFrame whose time is null: ``fail`` the job, or ``skip`` them. An observation
-        skips them, and counts them as its ``rows``.
+        The treatment of rows of a DataFrame whose time is null: ``fail`` the job, or ``skip`` them. With an
+        observation, they are skipped, and its metric ``rows`` is their number.
     scan : "auto", optional
         If a DataFrame only selects rows and columns of Parquet files, the tasks read these files, as with `scan_of`.
         The log shows whether this is done, or the reason why it is not possible.
@@ -193,8 +193,10 @@ def _finished(
     contents: _Contents, frame: TiltFrame, alone: Span | None, then: Callable[[Levels], pa.Table]
 ) -> _Contents:
     """Yield the results of all windows, of any level, that lie in ``alone``, a range of times whose rows are all in
-    this partition. Then yield the states of the other windows, which must be merged with those of other partitions. If
-    ``contents`` does not consist of a single table of states, yield all of its tables without results.
+    this partition. Then yield the states of the other windows, which must be merged with those of other partitions.
+
+    If ``alone`` is None, or ``contents`` is not a single table of states, compute no results, and yield all tables of
+    ``contents``.
     """
     head = list(islice(contents, 2))
     # With several tables, the states of a window may be in more than one of them.
@@ -228,9 +230,8 @@ def with_times(rows: Any, time: str, on_null_time: str | Observation, metric: st
 
     Raise ``ValueError`` for other values of ``on_null_time``, and if the engine or the rows cannot be observed.
     """
-    observation = (
-        on_null_time if type(on_null_time).__name__ == "Observation" else None
-    )  # the name is compared, because Spark Connect has its own class Observation
+    # the name of the class is compared, because Spark Connect has its own class Observation
+    observation = on_null_time if type(on_null_time).__name__ == "Observation" else None
     if observation is None and on_null_time not in ON_NULL_TIME:
         raise ValueError(
             f"on_null_time must be one of {', '.join(ON_NULL_TIME)}, or an Observation; got {shown(on_null_time)}"

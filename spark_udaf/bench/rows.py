@@ -83,8 +83,8 @@ def parquet_rows(spark: SparkSession, path: str | Path) -> Rows:
 
 
 def copy_with_keys(df: DataFrame, folder: Path, groups: int, *, keys: str, seed: int) -> Rows:
-    """Write rows with a column of random keys to Parquet files in a new folder of ``folder``, and return the written
-    rows.
+    """Add a column of random keys to rows, write them to Parquet files in a new folder inside ``folder``, and return
+    the written rows.
     """
     target = folder / f"copy-{groups}-{keys}"
     df.withColumn(GROUP, _random_key(groups, keys, seed)).write.parquet(str(target))

@@ -87,7 +87,9 @@ def scan_of(df: DataFrame) -> ParquetScan:
 
 
 def _plain_scan(df: DataFrame) -> ParquetScan:
-    """Return the scan of `scan_of`, or raise `NotPlain` with the reason alone."""
+    """Return the scan that `scan_of` returns. Raise `NotPlain` with a reason, which `scan_of` puts into its own
+    message.
+    """
     plans = query_execution(df)
     if plans is None:
         raise NotPlain("Spark Connect does not provide the plan of a DataFrame")

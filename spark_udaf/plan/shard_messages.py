@@ -53,7 +53,7 @@ def empty_message(spark: SparkSession, shard: int) -> DataFrame:
 def shard_messages(
     table: pa.Table, together: Sequence[pa.Array], numbers: NDArray[np.int32], content: Content
 ) -> Iterator[pa.RecordBatch]:
-    """Yield batches of messages. There is one message for each shard to which ``table`` has rows.
+    """Yield batches of messages. There is one message for each shard that receives rows of ``table``.
 
     ``together`` contains the columns whose values determine the shard of a row; if it is empty, all rows are in the
     first shard. ``numbers`` contains the number of each shard, and ``content`` is the kind of the rows. The rows of a

@@ -16,7 +16,7 @@ from numpy.typing import NDArray
 
 Words = NDArray[np.uint64]
 
-_NULL = np.uint64(0x9E3779B97F4A7C15)  # 2^64 divided by the golden ratio
+_NULL = np.uint64(0x9E3779B97F4A7C15)  # the word of a null: 2^64 divided by the golden ratio
 _BASE = 0x100000001B3  # FNV's prime for 64 bits. The prime is odd, so that it has an inverse modulo 2^64.
 _INVERSE = pow(_BASE, -1, 1 << 64)
 
@@ -75,7 +75,9 @@ def _spark_hash(numbers: NDArray[Any]) -> NDArray[np.int32]:
 
 
 def _mixed(words: Words) -> Words:
-    """Return one mixed word per word, in which each input bit affects all output bits (the finalizer of SplitMix64)."""
+    """Return a new word for each of ``words``. Each bit of a word affects all bits of the new word (the finalizer of
+    SplitMix64).
+    """
     words = (words ^ (words >> np.uint64(30))) * np.uint64(0xBF58476D1CE4E5B9)
     words = (words ^ (words >> np.uint64(27))) * np.uint64(0x94D049BB133111EB)
     return words ^ (words >> np.uint64(31))

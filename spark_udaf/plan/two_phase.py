@@ -233,7 +233,7 @@ class TwoPhases:
     def then(self, read: Callable[[pa.Table], pa.Table], result: pa.Schema) -> TwoPhases:
         """Return a plan with the schema ``result``. Its tasks call ``read`` with each table of results of this plan."""
         before, states = self.read, self.result
-        # With `finishes`, the shuffle of this plan contains its results, to which `read` was not applied.
+        # With `finishes`, the shuffled messages may contain results of this plan, to which ``read`` was not applied.
         sharded = None if self.finishes else self.sharded
 
         def read_further(merged: pa.Table) -> pa.Table:

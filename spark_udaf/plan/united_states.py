@@ -47,8 +47,8 @@ def _unions(plan: Any) -> Iterator[Any]:
 
 
 def _descriptions_by_column(union: Any) -> Iterator[tuple[str, set[str]]]:
-    """Yield the name of each column of a union, and the set of the descriptions of states that the metadata of its
-    sides contain.
+    """Yield the name of each column of a union, and the different descriptions of states that this column has in the
+    sides of the union. A side whose metadata have no description is skipped.
     """
     children = union.children()
     sides = [json.loads(children.apply(at).schema().json())["fields"] for at in range(children.size())]

@@ -18,7 +18,9 @@ _TASKS = count(1)
 
 
 def task_number() -> int:
-    """Return the number of the task's partition, equal in each attempt; a random number outside of a Spark task."""
+    """Return the number of the task's partition, which is the same in each attempt. Outside of a Spark task, return a
+    random number.
+    """
     context = TaskContext.get()
     return secrets.randbits(62) if context is None else context.partitionId()
 

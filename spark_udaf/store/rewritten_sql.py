@@ -1,5 +1,5 @@
-"""sql: answer a query with GROUP BY over the time and keys of a table from a store of its rows, if the result is
-provably the same.
+"""sql: answer a query of a table, with GROUP BY over its time and keys. The results are read from a store of the rows
+of the table, if they are provably the same.
 
 The rewritten query applies the same SELECT to the result of `su.read`, with columns instead of groups and aggregates.
 The types of its result must be those of the query over the table. A query with a part that may give another result
@@ -178,8 +178,8 @@ class _Rewritten:
         self.columns[same_text(group)] = column
 
     def _range_and_condition(self) -> tuple[tuple[dt.datetime | None, dt.datetime | None] | None, str | None]:
-        """Return the range of time and the condition on keys that the WHERE clause consists of. Return None for a part
-        that it does not contain. Raise ``ValueError`` for conditions that are not supported.
+        """Return the range of time and the condition on keys that the WHERE clause consists of. Each of the two is None
+        if the clause does not contain it. Raise ``ValueError`` for conditions that are not supported.
         """
         bounds: list[dt.datetime | None] = [None, None]
         conditions, clause = list[str](), self.select.args.get("where")

@@ -50,7 +50,8 @@ def append(
 ) -> bool:
     """Add states to a frame store under a writer's commit number, in one transaction.
 
-    The states are shuffled once by key and coarsest window, to check them against each other.
+    The states are shuffled once by key and coarsest window. A task then has the states of all levels of a window, and
+    compares the coarser ones with the merged states of the finest level.
 
     Parameters
     ----------

@@ -289,8 +289,8 @@ class ShardJob(Job):
         return OpenWindows(self.frame, self.emit, self.late, max_keys=self.max_keys, beyond=self.beyond)
 
     def _located(self, table: pa.Table, reduced: bool) -> tuple[pa.Table, list[pa.Array]]:
-        """Return two values: the table of states (``reduced``) or rows with the schema of messages, and the list of the
-        columns whose values determine the shard of each row.
+        """Return two values: the table in the schema of messages, and the list of the columns whose values determine
+        the shard of each row. ``table`` has states if ``reduced`` is true, and otherwise rows.
         """
         if reduced:
             table = as_schema(table, self.partial)
@@ -299,8 +299,8 @@ class ShardJob(Job):
         return table, keys_as_in_states(keyed(table, self.frame.keyed_by, (), self.frame.timezone).keys)
 
     def _newest(self, table: pa.Table, reduced: bool) -> int:
-        """Return the start, in microseconds UTC, of the newest window of the finest level in a table of states
-        (``reduced``) or rows.
+        """Return the start of the newest window of the finest level in a table, in microseconds UTC. ``table`` has
+        states if ``reduced`` is true, and otherwise rows.
         """
         if reduced:
             return int(instants_of(table).max())

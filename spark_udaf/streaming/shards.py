@@ -111,9 +111,8 @@ class ShardWindows(SentWithVersion, StatefulProcessor):
         used any more. Return the bytes of all small blocks, one after the other.
         """
         small, were_small = _small(state.blocks), _small(before)
-        together = b"".join(
-            block.data for name, block in state.blocks.items() if name in small
-        )  # a block that is not in memory is read from Spark's state here
+        # a block that is not in memory is read from Spark's state by ``block.data``
+        together = b"".join(block.data for name, block in state.blocks.items() if name in small)
         for name, block in state.blocks.items():
             if name not in small and (block is not before.get(name) or name in were_small):
                 for number in range(_pieces(block.size)):

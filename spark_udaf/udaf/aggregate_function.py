@@ -60,7 +60,7 @@ class UdafSpec:
     function: Function
     label: str  # the call as the user wrote it, for messages
     dtype: pa.DataType | None  # the type of the column; None if the type of the result does not depend on it
-    states: bool = False  # return the state instead of the result
+    states: bool = False  # whether states are returned instead of results
     weighted: bool = False  # whether another column contains the weights of rows
     # whether ``dtype`` is only a default, because the type of the column is unknown; numbers are then aggregated in
     # their own type

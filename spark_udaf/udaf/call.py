@@ -38,7 +38,7 @@ class Call:
     """A call of an aggregate function, with the Columns of its arguments."""
 
     function: Function
-    columns: tuple[Column, ...]  # one for each input of the function; empty if rows are counted
+    columns: tuple[Column, ...]  # the Columns of the function's inputs; empty if rows are counted
     weight: Column | None  # the weights of rows
     where: Column | None
     label: str  # the text of the call, which is the default name of the result

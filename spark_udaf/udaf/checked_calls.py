@@ -123,7 +123,9 @@ def _read(name: str, node: exp.Anonymous, function: Function, arguments: Mapping
 
 
 def _states_of(name: str, node: exp.Anonymous) -> dict[str, Any]:
-    """Return the arguments of a call that must be states, by their positions."""
+    """Return those arguments of a call that must be states. The keys of the dict are their positions as text, such as
+    "0".
+    """
     arguments = [argument for argument in node.expressions if not isinstance(argument, exp.Kwarg)]
     is_operation = name.rpartition("_")[2] in OPERATIONS
     return {str(place): argument for place, argument in enumerate(arguments[: 2 if is_operation else 1])}

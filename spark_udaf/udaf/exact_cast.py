@@ -12,7 +12,7 @@ _EXACT_WHOLE = 2**53  # Doubles represent every integer up to this limit.
 
 
 def exact_cast(values: pa.Array, target: pa.DataType) -> pa.Array:
-    """Return values, also inside lists and structs, in a type with doubles in the place of other numbers.
+    """Return ``values`` with doubles in the place of other numbers, also inside lists and structs.
 
     Parameters
     ----------

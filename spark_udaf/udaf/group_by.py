@@ -167,8 +167,8 @@ class Grouped:
         Raises
         ------
         ValueError, TypeError
-            Immediately, for arguments that are not calls or Columns, two results of one name, a column whose type a
-            function does not accept, or a session window as a key.
+            Immediately, for arguments that are not calls or Columns, two results with the same name, a column whose
+            type a function does not accept, or a session window as a key.
         AnalysisException
             If Spark's own ``groupBy`` and ``agg`` refuse keys or inputs.
 
@@ -475,7 +475,7 @@ class _Columns:
         return name
 
     def _free(self, name: str) -> str:
-        """Return this name, or a similar one that is not a column of the DataFrame."""
+        """Return ``name``, or a similar name if the DataFrame has a column with this name."""
         return _unlike(name, self._rows_in.columns)
 
 

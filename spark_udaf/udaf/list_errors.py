@@ -34,7 +34,7 @@ _labels: dict[str, tuple[int, int]] = {}
 
 def number_of_call(label: str, limit: int) -> int:
     """Return the number of the call ``label``, and record that its lists have at most ``limit`` values. The number is
-    in the plan of the query; the message of an error finds the label by it.
+    part of the plan of the query. After an error, the label is found by the number in the plan.
     """
     if label in _labels:
         _, number = _labels.pop(label)

@@ -157,7 +157,9 @@ def _has_alias(result: str) -> bool:
 
 def _results(tokens: Sequence[Token]) -> Iterator[tuple[int, int]]:
     """Yield the positions of the first and the last token of each result of a SELECT clause."""
-    starts: list[int | None] = [None]  # For each open bracket, where the current result of a SELECT clause begins.
+    # For the text outside of brackets and for each open bracket: the position at which the current result of a SELECT
+    # clause begins, or None outside of such a clause.
+    starts: list[int | None] = [None]
     for place, token in enumerate([*tokens, None]):
         kind = None if token is None else token.token_type
         start = starts[-1]

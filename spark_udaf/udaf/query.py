@@ -65,8 +65,7 @@ def sql(
     ------
     ValueError
         If the store cannot give the same answer (the message names the part of the query), if a call of a function of
-        several columns has ``DISTINCT``, if a call has no column or is over a stream, or if ``args`` has too few
-        values.
+        several columns has ``DISTINCT``, if a call has no column or reads a stream, or if ``args`` has too few values.
     TypeError
         For other arguments than these two forms.
     AnalysisException

@@ -1,7 +1,7 @@
 """query_arguments: the parameters of a query, ``args`` of ``spark.sql``, each with a name.
 
-A rewritten query contains some parts of the original query twice, so its markers ``?`` are different. Names of
-parameters, such as ``:low``, may occur any number of times.
+A rewritten query may contain a part of the original query twice, and then has more markers ``?`` than there are values.
+The name of a parameter, such as ``:low``, may occur any number of times.
 """
 
 from __future__ import annotations

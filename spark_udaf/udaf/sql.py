@@ -51,8 +51,8 @@ from spark_udaf.versions.sql_function import SqlFunction
 
 T = TypeVar("T")
 _TYPES = ("bigint", "string", "timestamp")
-# The families that `register` was called for, in any session, by their names. A name determines its family.
 _PLACED = re.compile(r"INVALID_PANDAS_UDF_PLACEMENT\][^`]*`(aggr_\w+)`")
+# name -> family, for the families that `register` has registered in any session; a name determines its family
 _registered: dict[str, Family] = {}
 
 

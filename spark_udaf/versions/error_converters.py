@@ -13,8 +13,8 @@ _NAME = "convert_exception"
 
 
 def replace_converters(wrap: Callable[[Converter], Converter]) -> None:
-    """Replace the function ``convert_exception`` of each imported module of PySpark that has one by ``wrap(function)``.
-    ``wrap`` may return the function itself.
+    """In each imported module of PySpark that has a function ``convert_exception``, replace this function by
+    ``wrap(function)``. ``wrap`` may return the function unchanged.
     """
     for name in _MODULES:
         # The modules are not imported here, because importing Spark Connect takes as long as registering all functions.

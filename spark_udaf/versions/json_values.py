@@ -38,7 +38,9 @@ def to_json(column: Column) -> Column:
 
 
 def from_json(text: Column, kind: DataType) -> Column:
-    """Return a Column of a type, read from text of `write_values`. Any other text fails the job."""
+    """Return a Column of the type ``kind``, read from texts that `write_values` has returned. Any other text fails the
+    job.
+    """
     options = _OPTIONS | {"mode": "FAILFAST"}
     return F.from_json(text, StructType([StructField("v", kind)]), options).getField("v")
 
