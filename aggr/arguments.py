@@ -41,8 +41,8 @@ def shown(value: object) -> str:
 
 
 def nearest(name: str, candidates: Iterable[str], otherwise: str | None = None) -> str:
-    """Return a hint that suggests the candidate whose name is most similar. If none is similar, return ``otherwise``,
-    or by default a list of the candidates.
+    """Return a hint that suggests the candidate that is most similar to ``name``. If no candidate is similar, return
+    ``otherwise``, or by default a list of the candidates.
 
     >>> nearest("hots", ["host", "bytes"]), nearest("x", ["host", "bytes"])
     ("did you mean 'host'?", 'there are host, bytes')

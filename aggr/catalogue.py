@@ -66,8 +66,14 @@ class Entry:
         The parameters on which the state depends; the others affect only results.
     state : mapping of str to str
         The fields of the state, and how each is merged. Functions with the same ``state_name`` share a state.
-    state_name, keeps, returns, guarantee : str
-    is_mergeable, is_subtractable, takes_weights, reads_neighbours : bool
+    state_name : str
+        The name of the state.
+    keeps, returns, guarantee : str
+        Short descriptions of the content of the state, of the result, and of its accuracy.
+    is_mergeable, is_subtractable : bool
+        Whether states can be merged, which is always True, and whether rows can be subtracted from them.
+    takes_weights, reads_neighbours : bool
+        Whether a row may represent several rows, and whether results can use points of the windows before and after.
     accessors : sequence of str
         Other results that can be read from the state, such as ``quantile`` and ``rank``.
     package : str

@@ -36,7 +36,9 @@ is_large_list_view = _predicate("is_large_list_view")
 
 @cache
 def has_page_checksums() -> bool:
-    """Return whether Parquet files can be written with checksums of their pages, and read with a check (pyarrow 15)."""
+    """Return whether Parquet files can be written with checksums of their pages, which are checked by readers. This
+    needs pyarrow 15 or newer.
+    """
     from pyarrow import parquet
 
     return "page_checksum_verification" in signature(parquet.ParquetFile.__init__).parameters
@@ -44,7 +46,9 @@ def has_page_checksums() -> bool:
 
 @cache
 def has_json_stream() -> bool:
-    """Return whether JSON lines can be read batch by batch, ``pyarrow.json.open_json`` (pyarrow 20)."""
+    """Return whether JSON lines can be read batch by batch. This needs ``pyarrow.json.open_json`` of pyarrow 20 or
+    newer.
+    """
     from pyarrow import json
 
     return hasattr(json, "open_json")

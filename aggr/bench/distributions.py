@@ -117,7 +117,7 @@ def _roles_of(name: str, measures: Iterable[Measure]) -> set[str]:
 
 
 def _candidates(values: Floats) -> list[pa.Array]:
-    """Return columns of different types with the random values. The type that most measurements have comes first."""
+    """Return columns with the random values as float64, int64, boolean and text, in this order."""
     integers = np.rint(np.clip(values, -(2.0**62), 2.0**62)).astype(np.int64)
     middle = np.median(values) if len(values) else 0.0
     return [

@@ -75,7 +75,7 @@ class _Turn:
             os.close(file)  # unlocks
 
     def forget(self) -> None:
-        """Reset the state in a forked process: it has no lock, and does not compile, even if its parent does."""
+        """Reset the state in a forked process, which has no lock and does not compile, even if its parent does."""
         self.depth, self.file = 0, None
 
 
@@ -85,7 +85,7 @@ if hasattr(os, "register_at_fork"):
 
 
 class _Cache:
-    """Numba's cache of one loop. If the cache lacks the code, it takes the lock and searches again."""
+    """Numba's cache of one loop. If the code is not on disk, the process takes the lock and searches again."""
 
     def __init__(self, cache: Any) -> None:
         self._cache = cache

@@ -87,7 +87,9 @@ def count_falls(series: Series, first: Whole, until: Whole) -> Whole:
 
 
 def _falls_within(series: Series, first: Whole, until: Whole) -> Ids:
-    """Return the indices of the points whose value is smaller than the value before, in the groups of `count_falls`."""
+    """Return the indices of the points whose value is smaller than the value before. The parameters are those of
+    `count_falls`.
+    """
     values = series.floats if pa.types.is_floating(series.values.type) else _order_of(series)
     fallen: Flags = np.zeros(len(values), np.bool_)
     fallen[1:] = values[1:] < values[:-1]

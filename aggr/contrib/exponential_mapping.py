@@ -24,8 +24,8 @@ FINEST, COARSEST = 20, -11
 REACH = (-1074 << FINEST) - 1, (1024 << FINEST) - 1  # the range of the keys of doubles at the finest scale
 
 _STEPS = 1 << FINEST  # the number of buckets from one power of two to the next
-# The distance from the edge of a bucket, in widths of buckets, within which a key is computed exactly. It is larger
-# than the error of a logarithm: 8 units in the last place are 1e-9 of a width.
+# A key is computed exactly if the rounded logarithm is at most this distance from the edge of a bucket, in widths of
+# buckets. The distance is larger than the error of a logarithm: 8 units in the last place are 1e-9 of a width.
 _NEAR = 1e-7
 
 

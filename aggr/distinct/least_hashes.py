@@ -104,11 +104,11 @@ class Sketches:
 
 
 def _end(retained: NDArray[np.floating], share: Floats, spread: Floats) -> Floats:
-    """Return a bound of the number of distinct values of each sketch, shape (n,).
+    """Return the upper or the lower bound of the number of distinct values of each sketch, shape (n,).
 
     ``retained`` is the number of the sketch's hashes, and ``share`` the share of all possible hashes below its theta.
-    If the number of values equals the bound, ``retained`` is σ standard deviations below its mean, or above its mean if
-    σ is negative. ``spread`` is ``σ · sqrt((1 - share) / share)``.
+    If a sketch had as many values as the upper bound, ``retained`` would be σ standard deviations below its expected
+    value. For the lower bound, σ is negative. ``spread`` is ``σ · sqrt((1 - share) / share)``.
     """
     scaled: Floats = np.maximum(retained, 0.0) / share
     return scaled + spread * (spread + np.sqrt(spread**2 + 4.0 * scaled)) / 2.0

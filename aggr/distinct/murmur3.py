@@ -2,8 +2,8 @@
 a coupon.
 
 A hash has 63 bits: the first half of the 128-bit hash for 64-bit machines, without its lowest bit. A coupon is a 32-bit
-hash for HyperLogLog. Of its bits, 26 are bits of the first half, and the other `ZEROS` contain 1 plus the number of
-leading zeros of the second half, of which at most 62 are counted.
+hash for HyperLogLog. Of its bits, 26 are bits of the first half, and the other 6 contain 1 plus the number of leading
+zeros of the second half, or 63 if this number is larger.
 
 Source: Austin Appleby, MurmurHash3_x64_128, in the public domain.
 """

@@ -119,7 +119,7 @@ def _shifted(bits: Int, lowest: Int) -> tuple[Int, Int]:
 def _put(sums: tuple[Int, ...], exponent: Int, digits: Whole, at: Int) -> None:
     """Add a number, shifted left by ``exponent mod 32`` bits, to ``digits`` from position ``at`` on.
 
-    ``sums`` are the digits of the number before carries, the lowest first. Each is below 2^60 in magnitude.
+    ``sums`` are the digits of the number before carries, the lowest first. Each digit is below 2^60 in magnitude.
     """
     carry, shift = np.int64(0), exponent & 31
     for total in sums:

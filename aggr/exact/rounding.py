@@ -196,8 +196,8 @@ def _divide_by(pair: Pair, divisor: tuple[Floats, Floats]) -> Pair:
 def _divide_exactly(pair: Pair, divisors: Sequence[Whole]) -> Flags:
     """Return a mask of the pairs whose quotient from `_divide_by` certainly has no error, shape (n,).
 
-    The mask is valid only for pairs that are exact. ``divisors`` are arrays of positive integers, whose product divides
-    a pair.
+    The mask is valid only for pairs that are exact. ``divisors`` are arrays of positive integers. The divisor of a pair
+    is the product of its integers in these arrays.
 
     Means of few numbers are often exactly halfway between two doubles. A double-double without an error still
     determines how they are rounded.

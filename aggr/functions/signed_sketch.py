@@ -71,7 +71,8 @@ class SketchState(BucketState):
     def values_at(self, keys: Whole, states: pa.StructArray) -> Floats:
         """Return the value that represents each bucket.
 
-        ``keys`` contains keys of buckets. Its last axis has one entry per state, and the result has its shape.
+        ``keys`` contains keys of buckets. The last axis of ``keys`` has one entry per state. The result has the shape
+        of ``keys``.
         """
 
     @abstractmethod

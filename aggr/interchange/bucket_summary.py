@@ -122,7 +122,9 @@ def _supplied_column(name: str, column: pa.Array, valid: Flags) -> pa.Array:
     floats = pc.fill_null(column, 0.0).to_numpy()
     if (bad := np.flatnonzero(~np.isfinite(floats))).size:
         row, value = np.flatnonzero(valid)[bad[0]], floats[bad[0]]
-        raise ValueError(f"{name} must be finite, or null, which derives it from the buckets; got {value} in row {row}")
+        raise ValueError(
+            f"{name} must be finite or null; got {value} in row {row}; pass null to compute the value from the buckets"
+        )
     if name != "sums":
         return column
     sums = sum_exactly([Numbers(floats, Groups.each(len(floats)))])

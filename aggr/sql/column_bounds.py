@@ -200,7 +200,8 @@ def _bounded(
 def _plain(term: Term, kind: pa.DataType, through: pa.DataType) -> Any:
     """Return a constant as a value of a `Bound` of a column of type ``kind``.
 
-    Return None if the conversion would change the comparison, which is made in the type ``through``.
+    Return None if a comparison with the converted constant could have another result than the comparison in the type
+    ``through``, which conditions use.
     """
     assert term.literal is not None
     if pa.types.is_temporal(kind) and pa.types.is_date32(kind) != pa.types.is_date32(term.type):

@@ -121,8 +121,8 @@ class Compiler:
     def column(self, node: exp.Expr) -> Term:
         """Return the term of a column.
 
-        If the expression needs numbers and the schema has a number column for it, this is the term of the number
-        column.
+        If the expression needs numbers, and the schema has a number column for this column, return the term of the
+        number column.
         """
         name = name_of(node)  # type: ignore[arg-type]
         if number_column(name) in self.schema.names:

@@ -8,9 +8,9 @@ consists of consecutive runs, and overlapping ranges share the merges of their r
                          ├─────────┤    forwards; then a range is one merge of two states, however long it is.
     boundaries     ········┆···········┆
 
-Disjoint ranges need no scan, and ranges that grow from the same start need only one forwards. Other ranges need about
-five merges per run, independent of their lengths. This is the aggregation of a queue by two stacks, implemented for
-whole arrays.
+Disjoint ranges need no scan. Ranges with the same start and growing lengths need only one forward scan. Other ranges
+need about five merges per run, independent of their lengths. This is the aggregation of a queue by two stacks,
+implemented for whole arrays.
 
 Source: Tangwongsan, Hirzel, Schneider, "Low-latency sliding-window aggregation in worst-case constant time" (2017);
 Blelloch, "Prefix sums and their applications" (1990).

@@ -29,8 +29,8 @@ def retention(states: pa.Array, later: pa.Array) -> pa.Array:
     -------
     array of float64, shape (n,)
         The share is in [0, 1], or null if either state is null or beyond an absorbing limit, or if the state in
-        ``states`` has no keys. The result is exact up to ``max`` keys. For samples, it is the share of the keys below
-        both thetas. This is an estimate with a standard error of ``sqrt(p (1 - p) / keys)``.
+        ``states`` has no keys. The result is exact up to ``max`` keys. For samples, it is an estimate from the keys
+        whose hashes are below the thetas of both states. The standard error is ``sqrt(p (1 - p) / keys)``.
 
     Raises
     ------
