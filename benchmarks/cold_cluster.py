@@ -8,7 +8,8 @@ numba. The job is a rollup of four levels of nine functions, from a DataFrame to
 - ``empty cache``: the cache folder of the user is empty and writable.
 - ``read-only``: neither the folders of the package nor that of the user can store code, as in a container. Files take
   their places, so that even root cannot write them.
-- ``compiled``: the code is there, as after `su.warm`, or in an archive or an image.
+- ``compiled``: the compiled code is on the disk, because an earlier cluster with the same folders has run the job. The
+  same holds after `su.warm`, and if an archive or an image contains the code.
 """
 
 from __future__ import annotations
@@ -93,7 +94,7 @@ def prepare(folder: Path, is_read_only: bool) -> tuple[Path, Path]:
 
 
 def measure(case: str) -> list[float]:
-    """Return the seconds of three jobs in a case."""
+    """Return the seconds of the three jobs of a new cluster in the case ``case``."""
     with tempfile.TemporaryDirectory(ignore_cleanup_errors=True) as name:
         home, package = prepare(Path(name), is_read_only=case == "read-only")
         if case == "compiled":

@@ -44,7 +44,9 @@ class Engine(ABC):
 
     @abstractmethod
     def ask(self, question: str, grouped: bool) -> pa.Table:
-        """Return the answer for each ``g``, or for all rows as a single group 0."""
+        """Return the answer to a question. If ``grouped`` is true, it has one row for each ``g``, and otherwise one row
+        for all rows, whose ``g`` is 0.
+        """
 
 
 class Ours(Engine):
@@ -157,8 +159,8 @@ class Polars(Engine):
 
 
 def query(sql: Mapping[str, str], question: str, grouped: bool, source: str) -> str:
-    """Return the SQL query for a question. If ``grouped`` is true, it has one row for each ``g``, and otherwise one row
-    for all rows. ``sql`` maps the name of each aggregate to its call, and ``source`` is the table in SQL.
+    """Return the SQL query for a question. If ``grouped`` is true, the answer has one row for each ``g``, and otherwise
+    one row for all rows. ``sql`` maps the name of each aggregate to its call, and ``source`` is the table in SQL.
     """
     results = ", ".join(f"{sql[name]} AS r_{i}" for i, name in enumerate(singles(question)))
     return f"SELECT g, {results} FROM {source} GROUP BY g" if grouped else f"SELECT 0 AS g, {results} FROM {source}"
@@ -173,7 +175,7 @@ def engines(table: pa.Table, quantiles: Sequence[float] = QUANTILES) -> list[Eng
 
 
 def answers(table: pa.Table) -> dict[int, list[float]]:
-    """Return a dict from the value of ``g`` to the numbers in this row of an answer. The numbers of results that are
+    """Return a dict from each value of ``g`` in an answer to the numbers in its row. The numbers of results that are
     lists or structs are listed one by one.
     """
     names = [name for name in table.column_names if name != "g"]

@@ -84,7 +84,9 @@ def serving(store: Path, log: Path) -> Iterator[tuple[int, int]]:
 
 
 def send(connection: http.client.HTTPConnection, path: str, body: str | None = None) -> tuple[float, str | None]:
-    """Send a request. Return its seconds, and the beginning of the response if its status is an error, or None."""
+    """Send a request. Return the seconds until the end of the response, and the beginning of the response, or None if
+    its status is 200.
+    """
     began = time.perf_counter()
     kind = {"Content-Type": "application/x-ndjson"}
     connection.request("GET" if body is None else "POST", path, body, {} if body is None else kind)

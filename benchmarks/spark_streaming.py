@@ -31,8 +31,8 @@ if TYPE_CHECKING:
 LEVELS = ["10s", "1m", "10m", "1h"]
 SECONDS = 5  # the seconds of event time in a batch
 START = 1_699_999_200_000_000 + 3_300_000_000  # five minutes before a full hour
-# The rows of the first file are this number of seconds before `START`, so that they open earlier windows of 10 m, 1 m
-# and 10 s.
+# The rows of the first file have these three times, in seconds before `START`, so that they open earlier windows of
+# 10m, 1m and 10s.
 BEFORE = (50 * 60, 7 * 60, 20)
 BUILT_IN, SKETCH = "spark: count, min, max, avg, 1 level", "spark: percentile_approx, 1 level"
 NINE, TWO = "ours: nine functions, 4 levels", "ours: count, sum, 1 level"

@@ -51,7 +51,9 @@ def measure_versions(extent: Extent) -> tuple[Times, Times]:
 
 
 def with_cpu_time(job: Callable[[], None], cpu_seconds: list[float]) -> Callable[[], None]:
-    """Return the job. Each call appends the CPU seconds of this process and all its descendants to ``cpu_seconds``."""
+    """Return a job that calls ``job``, and then appends the CPU seconds of this process and all its descendants during
+    the call to ``cpu_seconds``.
+    """
 
     def run() -> None:
         with watched() as used:

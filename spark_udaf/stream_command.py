@@ -121,8 +121,8 @@ def run(
 
 
 def _shuffle(spark: SparkSession, shards: int | None, checkpoint: Path | None) -> None:
-    """Set the number of shuffle partitions to the first of these numbers that is known: the option ``--shards``, that
-    of the checkpoint, that of the session's settings, and the number of cores.
+    """Set the number of shuffle partitions. The first known number is used, in this order: the option ``--shards``,
+    that of the checkpoint, that of the session's settings, the number of cores.
     """
     partitions = kept_partitions(checkpoint) if shards is None and checkpoint is not None else shards
     count = None if partitions is None else checked_whole(partitions, "--shards", 1, 10_000)

@@ -22,7 +22,7 @@ class Finding:
     """The result of one check.
 
     ``about`` is the subject, such as "Java", and ``found`` is the result, such as a version. If ``ok`` is false, ``do``
-    is advice how to meet the requirement. ``required`` is false for packages that only an extra needs.
+    is advice on how to meet the requirement. ``required`` is false for packages that only an extra needs.
     """
 
     about: str

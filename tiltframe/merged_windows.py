@@ -107,8 +107,8 @@ def merge_states(
     unknown: bool = False,
 ) -> pa.Table:
     """Merge the states that have equal keys and equal starts of windows, and return a table with one row per key and
-    start. The end of its window is the end of any of the merged states. ``starts`` and ``ends`` are in microseconds
-    UTC, one per state. ``max_ratio`` and ``unknown`` are those of `merge_panes` and `merge_level`.
+    start. States with the same key and start must have the same end. ``starts`` and ``ends`` are in microseconds UTC,
+    one per state. ``max_ratio`` and ``unknown`` are those of `merge_panes` and `merge_level`.
     """
     functions = {c.name: c.measure.function for c in frame.states}
     keys, carried = {START: as_instants(starts)} | keys, {END: as_instants(ends)}
@@ -119,9 +119,10 @@ def merge_states(
 def unite_intervals(
     window: TimeWindow, starts: Instants, ends: Instants, keys: Mapping[str, pa.Array]
 ) -> tuple[Instants, Instants]:
-    """Return two arrays with one element per interval, in microseconds UTC: the start and the end of the window of its
-    key that contains it. Only kinds such as sessions combine several intervals into one window. For other kinds,
-    ``starts`` and ``ends`` are returned unchanged.
+    """For each interval, return the start and the end of the window that contains it, as two arrays in microseconds
+    UTC. ``keys`` has the key of each interval; only intervals of the same key are combined into a window. Only kinds
+    such as sessions combine several intervals into one window. For other kinds, ``starts`` and ``ends`` are returned
+    unchanged.
     """
     if not window.is_merging:
         return starts, ends

@@ -389,7 +389,7 @@ def _cut(coarse: TimeWindow, fine: TimeWindow) -> str | None:
 
 def edge_inside(coarse: TimeWindow, fine: TimeWindow, times: Instants) -> str | None:
     """Return a description of a start or end of a coarser window that lies inside a finer window, or None if there is
-    no such instant. The coarser windows that contain ``times`` are compared.
+    no such instant. Only coarser windows that contain one of ``times`` are examined.
 
     Parameters
     ----------

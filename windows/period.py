@@ -100,7 +100,8 @@ class Fixed(Period):
         return index * self.size + self.shift
 
     def edges(self, times: Instants, ahead: int, after: int) -> Instants:
-        shift = self.shift - ahead  # the two numbers are added first, because ``times`` may have a million elements
+        # these two numbers are subtracted first, because ``times`` may have a million elements
+        shift = self.shift - ahead
         edges: Instants = (times - shift if shift else times) // self.size
         edges *= self.size
         shift += self.size * after

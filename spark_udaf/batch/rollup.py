@@ -195,7 +195,7 @@ def _finished(
     """Yield the results of all windows, of any level, that lie in ``alone``, a range of times whose rows are all in
     this partition. Then yield the states of the other windows, which must be merged with those of other partitions.
 
-    If ``alone`` is None, or ``contents`` is not a single table of states, compute no results, and yield all tables of
+    Without ``alone``, or if ``contents`` is not a single table of states, compute no results, and yield all tables of
     ``contents``.
     """
     head = list(islice(contents, 2))

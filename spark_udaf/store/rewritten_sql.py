@@ -178,8 +178,9 @@ class _Rewritten:
         self.columns[same_text(group)] = column
 
     def _range_and_condition(self) -> tuple[tuple[dt.datetime | None, dt.datetime | None] | None, str | None]:
-        """Return the range of time and the condition on keys that the WHERE clause consists of. Each of the two is None
-        if the clause does not contain it. Raise ``ValueError`` for conditions that are not supported.
+        """Return the range of time and the condition on keys that the WHERE clause consists of. Return None in the
+        place of a range or a condition that the clause does not contain. Raise ``ValueError`` for conditions that are
+        not supported.
         """
         bounds: list[dt.datetime | None] = [None, None]
         conditions, clause = list[str](), self.select.args.get("where")

@@ -34,8 +34,8 @@ SINCE = "valid_from"
 
 
 def lookup(key: str, table: Any, valid: str = "now") -> Lookup:
-    """Return a key of results whose values are read from a table, by the values of a key of the frame. It is passed to
-    ``keys=`` of a query: ``keys={"site": lookup("device", table)}``.
+    """Return a key of results that replaces a key of the frame. A table has its value for each value of the frame's
+    key. Pass it to ``keys=`` of a query: ``keys={"site": lookup("device", table)}``.
 
     Parameters
     ----------
@@ -80,7 +80,7 @@ def lookup(key: str, table: Any, valid: str = "now") -> Lookup:
 
 @dataclass(frozen=True)
 class Lookup(DerivedKey):
-    """A key of results whose values are read from a table, by the values of a key of the frame. `lookup` returns it."""
+    """A key of results that replaces a key of the frame, with values from a table. `lookup` returns it."""
 
     kind: ClassVar[str] = "lookup"
     call: ClassVar[str] = "lookup(KEY, table)"

@@ -45,8 +45,8 @@ class OrderedFrame(OrderedQuery):
     Parameters
     ----------
     levels : ordered windows or their texts, or name -> window
-        The windows from the finest level to the coarsest. A window of the first level consists of rows, and a window of
-        any other level of windows of the level before. In a list, the name of a level is the text of its window.
+        The windows from the finest level to the coarsest. A window of the first level consists of rows. A window of any
+        other level consists of windows of the level before. In a list, the name of a level is the text of its window.
     time : str
         The column of event times.
     measures : name -> measure, or expression of other measures

@@ -143,9 +143,11 @@ class _StatesAndRows:
         self.first_state = np.cumsum(carry.counts) - carry.counts
 
     def index_of(self, key: Ints, position: Ints) -> Ints:
-        """Return, for each i, the index in the sequence of the row with the position ``position[i]`` of the key
-        ``key[i]``. A position must be that of a row of the batch, or of the first row of a state, whose index is then
-        returned. It may also be the number of all rows of the key, which gives the index after the key's last element.
+        """For each i, return the index in the sequence for the position ``position[i]`` of the key ``key[i]``.
+
+        For the position of a row of the batch, this is the index of the row. For the position of the first row of a
+        state, it is the index of the state. For the number of all rows of the key, it is the index after the key's last
+        element. Other positions are not allowed.
         """
         carry, base = self.carry, self.first_index[key]
         in_batch = position >= carry.position[key]

@@ -36,7 +36,8 @@ def with_added_levels(
     """Return restored levels, followed by added ones, from the finest to the coarsest.
 
     If every batch is merged into all levels (`StreamRules.cascades` is false), the windows in memory are merged into
-    the added level, and count as not yet emitted there. Otherwise, they are merged into it when they close.
+    the added levels, whose windows count as not yet emitted. Otherwise, a window is merged into the added levels when
+    it closes.
     """
     extended = list(levels)
     for window in added:

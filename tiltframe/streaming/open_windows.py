@@ -592,8 +592,8 @@ class OpenWindows:
         memory.
 
         ``times`` are the times of the rows. ``placed`` has one time per row; the row counts in the window that contains
-        it. It differs from the row's own time if the late policy has moved the row. All times are in microseconds UTC.
-        Return the states, and a mask of the late rows.
+        this time, which differs from the row's own time if the late policy has moved the row. All times are in
+        microseconds UTC. Return the states, and a mask of the late rows.
         """
         late, window = np.zeros(len(times), np.bool_), self.frame.levels[0]
         assigned = window.assign(times) if window.is_merging else None
@@ -613,7 +613,7 @@ class OpenWindows:
 
     def _may_be_late(self, assigned: Intervals) -> NDArray[np.bool_]:
         """Return a mask of the rows that are old enough to be late. Such a row is late unless it joins a session in
-        memory. ``assigned`` has one interval per row, from its time to one session gap later.
+        memory. ``assigned`` has one interval per row, from the time of the row to one session gap later.
         """
         rules = self._rules
         return rules.expired(assigned.starts if rules.remembers_sessions else assigned.ends, self._first_watermark)

@@ -123,7 +123,7 @@ class Saved:
         were added later.
 
         The columns that were added before the stream was saved come first, followed by those that the present frame and
-        policies add, and, if levels are added, by all others.
+        policies add, and, if levels are added, by all other columns of states.
 
         Raise ``ValueError`` if there are more than 62 such columns.
         """
@@ -154,7 +154,7 @@ class Saved:
         are left out.
         """
         watermarks = self.description["watermarks"]
-        known_from = self.description.get("known_from", [LOWEST] * len(watermarks))  # earlier releases did not save it
+        known_from = self.description.get("known_from", [LOWEST] * len(watermarks))  # missing in earlier releases
         times = zip(watermarks, self.description["cascaded"], known_from, strict=True)
         unknown = (1 << len(self._added_measures(rules))) - (1 << len(self.description["added"]))
         # the columns of states of removed measures, and those that only the saved policy needed
@@ -172,8 +172,9 @@ class Saved:
     ) -> OpenLevel:
         """Return the level with the number ``at``, counted from the finest.
 
-        ``unknown`` has the bits of the measures that are added now, ``unneeded`` the columns to leave out.
-        ``watermark`` and ``cascaded`` are the saved values of the fields of `OpenLevel`, in microseconds UTC.
+        ``unknown`` has the bits of the measures that are added now; they are set in the mark ``unknown`` of all saved
+        windows. ``unneeded`` has the columns of states to leave out. ``watermark`` and ``cascaded`` are the saved
+        values of the fields of `OpenLevel`, in microseconds UTC.
         """
         windows = self._windows(at, _OPEN, unknown, unneeded)
         has_emitted = _name(at, _EMITTED, _WINDOWS) in self.blocks
@@ -331,8 +332,9 @@ class OtherSavedFrame(ValueError):
 
 
 def continued_frame(state: Saved, frame: TiltFrame) -> TiltFrame:
-    """Return ``frame`` with the columns of states of the saved windows that its measures need, and further columns for
-    added measures.
+    """Return ``frame`` with its columns of states: those columns of the saved windows from which its measures can be
+    computed, and further columns for added measures. A ``frame`` whose columns were set by `TiltFrame.keeping` is
+    returned unchanged.
 
     Between the saved frame and ``frame``, measures may be added or removed, expressions over results may change, and
     coarser levels may be added. Raise `OtherSavedFrame` if there is another difference.

@@ -227,8 +227,8 @@ def window(size: str | Tumbling, timezone: str = "UTC", offset: str | None = Non
     timezone : str
         An IANA name.
     offset : str, optional
-        The time by which windows begin later on the zone's clock; shorter than the size. Windows of ``1d`` with the
-        offset ``6h`` begin at six o'clock.
+        The time from each multiple of the size on the zone's clock to the start of a window; shorter than the size.
+        Windows of ``1d`` with the offset ``6h`` begin at six o'clock.
 
     Returns
     -------

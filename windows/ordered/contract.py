@@ -155,7 +155,7 @@ class OrderedWindow(ABC):
     can be read from text. `windows.ordered.testing.check` checks a subclass.
     """
 
-    kind: ClassVar[str] = ""  # the first word of its text
+    kind: ClassVar[str] = ""  # the first word of the text of the window
     per_row: ClassVar[bool] = False  # whether every row triggers exactly one output; ranges then overlap
     numbers: ClassVar[Mapping[str, int]] = {}  # the names in `Carry.numbers`, with the values before the first row
 

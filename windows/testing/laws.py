@@ -237,7 +237,7 @@ def lengths(case: Case) -> None:
     if not math.isfinite(length):
         return
     near = np.unique(case.times[0] + np.arange(-8, 9) * max(int(length), 1))
-    with suppress(ValueError):  # `assign` raises it for years without windows.
+    with suppress(ValueError):  # `assign` raises ValueError for years without windows
         assigned = case.window.assign(near)
         edges = np.unique(np.stack([assigned.starts, assigned.ends]), axis=1)
         typical = float(np.median(edges[1] - edges[0])) if edges.size else length
@@ -292,7 +292,7 @@ def travels(case: Case) -> None:
     holds(isinstance(window.name, str) and window.name != "", "windows have no name")
     for own in (window, *_changed_windows(window)):
         copies = [copy.deepcopy(own)]
-        with suppress(pickle.PicklingError, AttributeError):  # raised for a class from a notebook
+        with suppress(pickle.PicklingError, AttributeError):  # a class of a notebook cannot be pickled
             copies.append(pickle.loads(pickle.dumps(own)))
         holds(
             all(other == own and hash(other) == hash(own) for other in copies), f"a copy of {own!r} is {copies[-1]!r}"

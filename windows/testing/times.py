@@ -21,8 +21,8 @@ def times_of(window: TimeWindow, size: int, seed: int) -> Instants:
     Parameters
     ----------
     window : TimeWindow
-        The kind of window. The distance between many of the times is near its length. If it has a time zone, some times
-        are near a change of the UTC offset.
+        The kind of window. At least a third of the times lie near a whole multiple of its length, which is limited to
+        400 days, from a random midnight. If the kind has a time zone, some times are near a change of the UTC offset.
     size, seed : int
         The number of times, and the seed of the random numbers.
 
@@ -66,7 +66,8 @@ def times_about(window: TimeWindow, year: int, size: int, seed: int) -> Instants
     Parameters
     ----------
     window : TimeWindow
-        The kind of window. The distance between half of the times is near its length.
+        The kind of window. Half of the times lie near a whole multiple of its length, which is limited to 400 days,
+        from one of six dates of the year. The others lie within two days of one of these dates.
     year : int
     size, seed : int
         The number of times, and the seed of the random numbers.

@@ -156,7 +156,7 @@ class TrueWindow(LatePolicy):
     """Keep all windows in memory for ever. A late event counts in the window of its time, which is emitted again.
 
     The memory grows with the number of all windows since the start of the stream. A stream into a store does not need
-    this policy: it counts late events in the windows of their times without it.
+    this policy, because the store adds late events to the windows of their times.
 
     Examples
     --------

@@ -137,8 +137,8 @@ def _closing(weights, heads, lengths, ahead, surplus, size):  # type: ignore[no-
     """Return a mask of the rows that close a window, and for each key the new values of ``ahead`` and ``surplus``.
 
     A row closes at most one window. ``ahead`` is the number of windows whose weight is complete, but which wait for a
-    row to close them. ``surplus`` is the weight of the incomplete window. They are separate numbers, because their
-    total weight could exceed int64.
+    row to close them. ``surplus`` is the weight of the incomplete window. The weight of all these windows together is
+    not stored, because it could exceed the maximum of int64.
     """
     closes = np.zeros(len(weights), np.bool_)
     ahead, surplus = ahead + surplus // size, surplus % size
