@@ -67,7 +67,7 @@ def times_about(window: TimeWindow, year: int, size: int, seed: int) -> Instants
     ----------
     window : TimeWindow
         The kind of window. Half of the times lie near a whole multiple of its length, which is limited to 400 days,
-        from one of six dates of the year. The others lie within two days of one of these dates.
+        from one of six dates of the year. The others lie within two days of such a date.
     year : int
     size, seed : int
         The number of times, and the seed of the random numbers.

@@ -92,7 +92,7 @@ def masks(case: EmitCase) -> None:
 
 
 def columns(case: EmitCase) -> None:
-    """`values` returns the declared columns and `reasons` returns an array of texts, both with one element per window."""
+    """`values` returns the declared columns, and `reasons` returns texts. Both have one element per window."""
     windows = case.windows()
     values = case.policy.values(windows)
     declared = dict(case.policy.columns)
