@@ -48,9 +48,10 @@ def read_states(function: Callable[..., pa.Array], dtype: DataType | str, *colum
     labelled.__name__ = name
     explain_task_errors()
     explain_errors(_sentence_of_other_column)
-    states = [_checked(column(argument), name) for argument in columns]
-    result = scalar_function(labelled, dtype)(*states)
-    return result.alias(f"{name}({', '.join(map(text_of, columns))})")
+    states = list(map(column, columns))
+    result = scalar_function(labelled, dtype)(*(_checked(argument, name) for argument in states))
+    names = ", ".join(map(text_of, states)).replace("`", "")  # as Spark names results
+    return result.alias(f"{name}({names})")
 
 
 def _checked(states: Column, name: str) -> Column:

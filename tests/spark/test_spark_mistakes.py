@@ -292,6 +292,8 @@ def test_functions_of_states_refuse_other_columns_on_the_driver(spark, names):
         check_first(str(caught.value), start)
     counts = states.where(su.states.count("d") > 1).select(su.states.count("d"), su.states.quantile(states.d, 0.5))
     assert counts.columns == ["count(d)", "quantile(d)"]
+    quoted = states.withColumnRenamed("d", "d.d").select(su.states.count("`d.d`"))
+    assert quoted.columns == ["count(d.d)"]
     assert "su.states" not in counts._jdf.queryExecution().executedPlan().toString()
     with pytest.raises(Exception, match=r"^bounds: states of dds have no bounds"):
         states.select(su.states.bounds("d")).collect()
