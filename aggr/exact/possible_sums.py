@@ -16,7 +16,8 @@ from aggr.exact.superaccumulator import Limbs
 Sums = tuple[NDArray[np.int16], Any, NDArray[np.int32]]
 
 _FLAGS = 7  # all flags of special values together
-# The square of two digits is below 2^128. Multiplied by 2^(32·27), it is a finite double; by 2^(32·-62), it is 0.
+# The square of a number of two digits is below 2^128. Its product with 2^(32·27) is a finite double, and its product
+# with 2^(32·-62) is 0.
 _MIN_LEVEL, _MAX_LEVEL = -62, 27
 _SCALES = tuple(2.0 ** (32 * levels) for levels in range(_MIN_LEVEL, _MAX_LEVEL + 1))
 

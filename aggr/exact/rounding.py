@@ -135,7 +135,8 @@ def _decide(pair: Pair, exactly: Callable[[int], float], are_exact: Callable[[Wh
 
     If the error of a pair is so large that it could be rounded to either of two doubles, the result is
     ``exactly(index)``. ``are_exact``, if it is passed, receives the indices of such pairs, and returns a mask of the
-    pairs that have no error, and do not need ``exactly``. Tiny results and results that are not finite always need it.
+    pairs that have no error. ``exactly`` is not called for these. For tiny results, and for results that are not
+    finite, ``exactly`` is always called.
     """
     high, low, exponent = pair
     margin = np.abs(high) * _SAFE

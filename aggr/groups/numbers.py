@@ -69,7 +69,7 @@ def sum_by_group(values: Whole, groups: Groups) -> Whole:
     """Return the sum of the int64 numbers of each group, shape (groups.n,). Raise ``OverflowError`` beyond int64."""
     check_lengths(len(values), groups)
     total, sizes = _add(values, groups.ids, groups.n)
-    if (int(sizes) + 1) * len(values) >= _SURE:  # if the product is below this bound, sums cannot overflow
+    if (int(sizes) + 1) * len(values) >= _SURE:  # if the product is smaller, no sum can overflow
         # the approximate sums, as doubles, which do not overflow
         near = np.bincount(groups.ids, values.astype(np.float64), minlength=groups.n)
         if (np.abs(near - total) > _SURE).any():

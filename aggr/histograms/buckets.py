@@ -124,7 +124,7 @@ class Buckets(Field):
             )
 
     def count_weighted(self, keys: NDArray[np.integer], weights: Whole, groups: Groups) -> pa.StructArray:
-        """Return the histogram of the keys of each group, in which a key counts as often as its weight says.
+        """Return the histogram of the keys of each group. The count of a key is the sum of its weights.
 
         ``keys``, ``weights`` and ``groups`` have one entry per row. Weights must be at least 1. The keys may be in any
         order.

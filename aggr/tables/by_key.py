@@ -115,7 +115,8 @@ def merge_by(
     return pa.table(_group_keys(keys, row_of_group) | _group_keys(carried, row_of_group) | merged)
 
 
-# ranges are copied if they have at least this many groups, and together at least this share of all rows
+# A range is copied if it has at least `_RANGE_GROUPS` groups, and if all such ranges together have at least the share
+# `_RANGE_SHARE` of the rows.
 _RANGE_GROUPS = 512
 _RANGE_SHARE = 0.5
 
@@ -127,7 +128,7 @@ class _Settled:
     """
 
     first_groups: Ids  # the first group of each range, ascending
-    first_rows: Ids  # the row of this group
+    first_rows: Ids  # the row of each of these groups
     sizes: Ids  # the number of groups of each range
     is_outside: Flags  # whether a row lies outside of all ranges, shape (rows,)
     remaining_groups: Groups  # the groups of the rows outside, numbered without the groups of the ranges
@@ -154,8 +155,9 @@ class _Settled:
 def _settled_ranges(
     states: pa.Table | CheckedStates, functions: Mapping[str, Function], groups: Groups, row_of_group: Ids
 ) -> _Settled | None:
-    """Return the ranges of rows that a merge can copy, or None if they contain few of the rows, or if a merge changes
-    single states: it checks them, replaces nulls, and converts the layouts of earlier releases.
+    """Return the ranges of rows that a merge can copy. Return None if they contain too few rows, or if a merge must
+    also process a state that is the only one of its group: to check it, to replace a null, or to convert the layout of
+    an earlier release.
     """
     table = arrow_of(states)
     counts = groups.counts()
@@ -189,12 +191,14 @@ def _settled_ranges(
 
 
 def _is_current(function: Function, states: pa.ChunkedArray) -> bool:
-    """Return whether a merge would not change a single state of this column."""
+    """Return whether a column has no nulls, and all its states have the layout of this release. A merge of only one
+    such state returns it unchanged.
+    """
     return not states.null_count and all(function.own_state.is_current(chunk) for chunk in states.chunks)
 
 
 def _members(firsts: Ids, sizes: Ids) -> Ids:
-    """Return the numbers in ranges, shape (sizes.sum(),)."""
+    """Return the numbers in all ranges, shape (sizes.sum(),). Range i begins at ``firsts[i]``."""
     before = np.cumsum(sizes) - sizes
     return np.repeat(firsts - before, sizes) + np.arange(sizes.sum())
 
@@ -310,7 +314,7 @@ def subtract_by(
 
 
 def check_subtractable(functions: Mapping[str, Function]) -> None:
-    """Raise ``TypeError`` if the states of a column cannot be subtracted. The message names these columns."""
+    """Raise ``TypeError`` if the states of a column cannot be subtracted. The message names all such columns."""
     fixed = [f"{name} ({function.name})" for name, function in functions.items() if not function.own_state.counted_by]
     if fixed:
         raise TypeError(CANNOT_SUBTRACT.format(f"the states of {listed(fixed)}"))

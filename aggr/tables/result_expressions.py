@@ -1,7 +1,7 @@
 """Expressions over results: measures that are computed from other results of the same window, and have no states.
 
 measures      errors = 1   n = 4            computed from states
-expressions   rate = errors / n  ──▶ 0.25   computed from results, when these are read
+expressions   rate = errors / n  ──▶ 0.25   computed from results, when results are read
 """
 
 from __future__ import annotations
@@ -55,7 +55,8 @@ def split_results(results: Mapping[str, object]) -> tuple[dict[str, Measure], di
 def results_in(text: str, names: Collection[str]) -> dict[str, list[str]]:
     """Return the names that an expression reads, each with the results in ``names`` that it may refer to.
 
-    A name refers to the result of this name. If it does not exist, the name may refer to a field of several results.
+    A name refers to the result of this name. If there is no such result, it may refer to a field of a result, and
+    several results are possible.
 
     >>> results_in("p_mean + n - host", ["p", "n"])
     {'p_mean': ['p'], 'n': ['n'], 'host': []}

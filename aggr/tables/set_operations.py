@@ -5,8 +5,8 @@
                                       difference     visitors of Monday without a visit on Tuesday
                                       jaccard        the size of the intersection divided by the size of the union
 
-Operations return states, which can be finished or passed to other operations. They are exact as long as theta is 2^63 -
-1.
+All operations except jaccard return states, which can be finished or passed to other operations. Results are exact as
+long as theta is 2^63 - 1.
 """
 
 from __future__ import annotations
@@ -81,7 +81,7 @@ def intersection(left: pa.Array, right: pa.Array) -> pa.Array:
 
 
 def difference(left: pa.Array, right: pa.Array) -> pa.Array:
-    """Compute the values of one column of states that another column does not have, row by row.
+    """Compute the values of the states in ``left`` that the states in ``right`` do not have, row by row.
 
     The parameters, the errors and the result are those of `intersection`.
 
