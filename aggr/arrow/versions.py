@@ -36,8 +36,8 @@ is_large_list_view = _predicate("is_large_list_view")
 
 @cache
 def has_page_checksums() -> bool:
-    """Return whether Parquet files can be written with checksums of their pages, which are checked by readers. This
-    needs pyarrow 15 or newer.
+    """Return whether pyarrow can write checksums of pages into Parquet files, and verify them when it reads the files.
+    This needs pyarrow 15 or newer.
     """
     from pyarrow import parquet
 

@@ -5,9 +5,9 @@ Numba compiles the loop once per machine and stores the code next to the source,
 neither can be written, in a private folder (`aggr.compiling.code_folders`).
 
 Compiling a loop takes a quarter of a second to several seconds, and loading numba and the compiled code takes half a
-second. Plain Python finishes a loop over ten thousand rows sooner than that. A loop is therefore interpreted while this
-is predicted to take less time than to obtain its machine code, and while the process has not spent `_PATIENCE` on
-interpreting. `TILTFRAME_COMPILE_FROM=0` in the environment compiles at the first call.
+second. Plain Python finishes a loop over ten thousand rows sooner than that. A loop is therefore interpreted while the
+predicted time of interpreting it is shorter than that of obtaining its machine code, and while the process has spent
+less than `_PATIENCE` seconds on interpreting. `TILTFRAME_COMPILE_FROM=0` in the environment compiles at the first call.
 
 This is the rule for renting or buying skis: renting until the rent reaches the price costs at most twice the minimum
 (Karlin, Manasse, Rudolph and Sleator 1988).
@@ -51,11 +51,11 @@ _UNMEASURED = 1000  # in predictions, `_PER_ELEMENT` counts as much as the measu
 class _Interpreter:
     """Decides whether a loop is interpreted, runs interpreted loops, and records the time that they take.
 
-    A loop is interpreted if this is predicted to take less time than to obtain its machine code.
+    A loop is interpreted if the predicted time of interpreting it is shorter than that of obtaining its machine code.
     """
 
     def __init__(self) -> None:
-        # a loop over this many elements is always compiled
+        # a loop over this number of elements, or more, is always compiled
         self.most = int(os.environ.get("TILTFRAME_COMPILE_FROM", 1 << 20))
         self.total = 0.0  # the seconds spent on all loops
         self.spent: dict[Any, float] = {}  # the seconds spent on each loop

@@ -62,7 +62,7 @@ from aggr.extend.lists import check_neighbours, checked_entries, entries_of, lis
 # the half-lives per span; weights of consecutive spans differ by a factor of 2^32, one digit of an exact sum
 _HALVINGS = 32
 _SPANS = 4
-_LATER = 200  # this many spans after the newest row, every sum has decayed to 0
+_LATER = 200  # after this number of spans without rows, every sum has decayed to 0
 _LONGEST = 100 * 366 * DAY
 _SPAN_TYPE = pa.struct(
     [("span", pa.int64()), ("special", pa.int8()), ("weights", EXACT_TYPE), ("products", EXACT_TYPE)]

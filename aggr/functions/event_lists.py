@@ -146,8 +146,8 @@ class Series:
     def outside(self) -> tuple[Flags, Flags]:
         """Two masks of groups, each of shape (n,).
 
-        The first selects the groups whose first point lies before their window. The second selects the groups whose
-        last point lies after it.
+        The first selects the groups whose first point lies before the start of their window. The second selects the
+        groups whose last point lies at or after the end of their window.
         """
         if self.window is None:
             return (none := np.zeros(len(self.lengths), np.bool_)), none
@@ -169,7 +169,7 @@ class Series:
 
         Two arrays of indices of points, each of shape (n,). The first has the last point before the start, or -1 if the
         group does not have one. The second has the last point before the end, or -1 if the group does not have a point
-        after the end. If one line crosses both, the second index is -1.
+        at or after the end. If one line crosses both edges, the second index is -1.
         """
         before, after = self.outside
         after = after & ~(before & (self.lengths == 2))

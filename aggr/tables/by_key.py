@@ -128,7 +128,7 @@ class _Settled:
     """
 
     first_groups: Ids  # the first group of each range, ascending
-    first_rows: Ids  # the row of each of these groups
+    first_rows: Ids  # the row of the first group of each range
     sizes: Ids  # the number of groups of each range
     is_outside: Flags  # whether a row lies outside of all ranges, shape (rows,)
     remaining_groups: Groups  # the groups of the rows outside, numbered without the groups of the ranges
