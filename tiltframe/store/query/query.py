@@ -325,7 +325,7 @@ class Query:
         --------
         >>> Query.from_json('{"per": "1h", "limits": 5}')
         Traceback (most recent call last):
-        ValueError: a query has no 'limits'; did you mean 'limit'?
+        ValueError: a query has no parameter 'limits'; did you mean 'limit'?
         """
         try:
             described = json.loads(text)
