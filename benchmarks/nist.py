@@ -36,7 +36,9 @@ FILIP = """0.8116 -6.860120914 0.9072 -4.324130045 0.9052 -4.358625055 0.9039 -4
 
 
 def columns(text: str, count: int) -> list[list[str]]:
-    """Return the ``count`` columns of a text that has their numbers row by row. The numbers stay text."""
+    """Return the ``count`` columns of a table as lists of numbers, which are still text. ``text`` has the numbers of
+    the table, row by row.
+    """
     words = text.split()
     return [words[at::count] for at in range(count)]
 

@@ -295,8 +295,8 @@ def harness(figures: Any) -> Lines:
 
 
 def mutants(figures: Any) -> Lines:
-    """Return the lines of a section about mutants, which are changes of the code at one place: how many of them the
-    tests detect, before and after tests were added for the others.
+    """Return the lines of a section about mutants, which are copies of the code with a change at one place. A table has
+    the numbers of mutants that the tests detect, and the share before and after further tests were added.
     """
     files = figures["files"].values()
     places = sum(mutated_file[by] for mutated_file in files for by in ("test", "test-all", "none"))

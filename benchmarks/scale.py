@@ -83,9 +83,9 @@ def write_hours(folder: Path, counts: list[int], keys: int = KEYS, of_first: flo
 
 @contextmanager
 def watched() -> Iterator[dict[str, float]]:
-    """Within the block, measure this process and its descendants. The yielded dict has, after the block,
-    ``core_seconds``, the CPU seconds of all of them, and ``peak_bytes``, the peak memory of all Python workers
-    together.
+    """Within the block, measure this process and its descendants. After the block, the yielded dict has two numbers:
+    ``core_seconds``, the CPU seconds of all these processes, and ``peak_bytes``, the peak memory of all descendants
+    that run Python together.
     """
     peaks, over, seen = {"peak_bytes": 0.0}, threading.Event(), dict[int, float]()
     before = {process: _cpu_seconds(process) for process in [os.getpid(), *_descendants(os.getpid())]}

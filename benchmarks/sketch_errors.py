@@ -28,7 +28,7 @@ from aggr.measure import Measure
 
 QUANTILES = (0.01, 0.5, 0.99, 0.999)
 ROWS = 100_000  # the largest number of values of a data set
-SIZE = 10_000  # the number of values of a sketch whose bytes are reported
+SIZE = 10_000  # the number of values in each sketch for which bytes are reported
 SPARK = "spark:percentile_approx({x}, array({q}))"
 PACKAGES = (
     *("tiltframe", "numpy", "pyarrow", "duckdb", "datasketches", "ddsketch", "hdrhistogram", "pyspark"),

@@ -212,7 +212,7 @@ def clickhouse_command(rows: Path, target: Path) -> Sequence[str]:
 
 
 def _combined(call: str, suffix: str, column: str) -> str:
-    """Return a call of ClickHouse whose function has a suffix, such as ``sumState(ms)``."""
+    """Return a call of a function of ClickHouse with a suffix after the function's name, such as ``sumState(ms)``."""
     name, parenthesis, parameters = call.partition("(")
     return f"{name}{suffix}{parenthesis}{parameters}({column})"
 

@@ -8,7 +8,7 @@
 - windows that close: milliseconds from the watermark to emitted results, and to a commit
 - hopping windows next to tumbling windows of the same hop
 - queries of a store while its old windows expire
-- records with twenty fields next to a table with one row per field, whose states have the same bits
+- records with twenty fields next to a table with one row per field; the states have the same bits
 """
 
 from __future__ import annotations

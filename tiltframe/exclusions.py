@@ -1,5 +1,5 @@
-"""Exclusions: count the groups whose results are null because they have too many values, and the values that functions
-skipped because they do not accept them.
+"""Exclusions: count the groups with more values than a limit, whose results are null, and the values that functions do
+not accept and have skipped.
 
     collect("ms", max=100, beyond="null")    the result of a window and key with more than 100 values is null
     hdr("ms", bad_values="skip")             negative values, which hdr refuses, are not in the result
@@ -104,7 +104,7 @@ class Exclusions:
             yield level, states
 
     def empty(self) -> Exclusions:
-        """Return an object for the same frame whose counts are 0."""
+        """Return a copy in which all counts are 0."""
         fresh = copy.copy(self)
         fresh._groups, fresh._values = Counter(), Counter()
         return fresh
@@ -153,8 +153,8 @@ class Exclusions:
                 note(sentence)
 
     def _states_in(self, table: pa.Table) -> list[tuple[str, State]]:
-        """Return the columns of a table, as (name, state), whose states may have counts. The table may lack columns of
-        measures that were added to a stream later.
+        """Return pairs of a name and a `State`: the columns of states in a table that may have counts. The table may
+        lack columns of measures that were added to a stream later.
         """
         return [(name, state) for name, state in self._states.items() if name in table.column_names]
 

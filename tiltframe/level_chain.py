@@ -66,12 +66,12 @@ def climb_within(
     Returns
     -------
     whole : list of (level, table)
-        For each level, finest first, a table of states: those of its windows in the range whose window of the next
-        level also lies in the range. These windows are complete.
+        For each level, finest first, a table with the states of complete windows. A window is included if it lies in
+        the range together with the window of the next level that contains it.
     left : list of tables
-        For each level, finest first, the states that must still be merged with those of other ranges. They are those of
-        finest windows outside the range, and those whose window of the next level is not in the range. ``climb(left[0],
-        frame, left[1:])`` merges them.
+        For each level, finest first, the states of the windows that are not in ``whole``, because the window of the
+        next level extends beyond the range; for the finest level, also those of the windows outside the range. They
+        must still be merged with the states of other ranges. ``climb(left[0], frame, left[1:])`` merges them.
 
     Examples
     --------

@@ -34,7 +34,8 @@ def name_options(options: Mapping[str, str]) -> None:
 
 @contextmanager
 def options_in_messages() -> Iterator[None]:
-    """At the end of the block, undo calls of `name_options` in it. Messages then name parameters as before the block.
+    """At the end of the block, undo the calls of `name_options` that were made in the block. Messages then name
+    parameters as before the block.
 
     >>> with options_in_messages():
     ...     name_options({"per": "--per"})

@@ -61,7 +61,8 @@ def _layout_of(numbers: pa.Array, lowest: int, greatest: int) -> str | None:
 
 def _are_dates(numbers: NDArray[np.int64], clock_digits: int) -> bool:
     """Return whether each number consists of the digits of a valid date (year, month, day), followed by those of a
-    valid time of day. ``clock_digits`` is 10 to the power of the number of digits of the time of day, 1 without one.
+    valid time of day. ``clock_digits`` is 10 to the power of the number of digits of the time of day, or 1 without a
+    time of day.
     """
     days = numbers // clock_digits
     years = days // 10_000

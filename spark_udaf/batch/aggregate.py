@@ -323,8 +323,8 @@ def results_schema(
     """Return the schema of the table that `results` returns for states with this schema. Raise ``ValueError`` unless
     the schema has states of the measures.
 
-    With ``trust``, the metadata that describe the states are not compared. With ``needs_description``, a column without
-    such metadata raises an error.
+    With ``trust``, the metadata that describe the states are not compared with the measures. With
+    ``needs_description``, a column without such metadata raises an error.
     """
     for column in plan(measures):
         if column.name not in states_in(schema):

@@ -258,8 +258,8 @@ def _cases_of(
     seed: int,
     folder: Path,
 ) -> tuple[DataFrame, list[_Data]]:
-    """Return two values: the DataFrame of the user's rows, for planning, and a list of data sets. If the user has
-    chosen no keys, there is one data set for each number of groups in ``counts``, with random keys.
+    """Return two values: the DataFrame of the user's rows, for planning, and a list of data sets. If the user has not
+    chosen keys, there is one data set for each number of groups in ``counts``, with random keys.
     """
     rows = Rows(data, None) if isinstance(data, DataFrame) else parquet_rows(spark, data)
     for name in [*grouping.keys, *([] if grouping.time is None else [grouping.time])]:

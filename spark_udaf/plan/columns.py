@@ -118,8 +118,8 @@ def collation_message(call: str) -> str:
 
 
 def compared_by_bytes(column: Column, name: str) -> Column:
-    """Return a column with the same values, whose evaluation raises an error if Spark compares its strings by a
-    collation. ``name`` is the call that reads the column, for the message.
+    """Return a column with the same values. The query fails if Spark compares strings of this column by a collation
+    other than UTF8_BINARY. ``name`` is the call that reads the column, for the message.
 
     The type of the column is unknown before Spark analyzes the query. The check costs nothing per row, because Spark's
     optimizer evaluates a condition on a type before the query runs.
@@ -129,7 +129,7 @@ def compared_by_bytes(column: Column, name: str) -> Column:
 
 
 def _collation(dtype: Any) -> str | None:
-    """Return the first collation in a type other than UTF8_BINARY, or None."""
+    """Return the first collation other than UTF8_BINARY in a type, including its elements and fields, or None."""
     collation = getattr(dtype, "collation", "UTF8_BINARY")  # Spark 3.5 does not have collations
     if collation != "UTF8_BINARY":
         return str(collation)

@@ -251,7 +251,9 @@ class _Rewritten:
         return text_of(clause.transform(replaced))
 
     def _aggregate(self, call: exp.AggFunc) -> str:
-        """Add a measure with the meaning and type of an aggregate, and return the name of its column."""
+        """Add the measure that has the same result and type as an aggregate, and return the name of its column. Raise
+        ``ValueError`` if there is no such measure.
+        """
         calls = _CALLS if self.exact else _CALLS | {exp.Avg: aggr.avg}
         column, make = call.this, calls.get(type(call))
         counts_rows = type(call) is exp.Count and isinstance(column, exp.Star | exp.Literal) and not call.expressions

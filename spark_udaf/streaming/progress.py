@@ -58,7 +58,7 @@ def recorded_ids(store: FrameStore, stream: str) -> list[str]:
 
 
 def record_of(stream: str) -> str:
-    """Return the name of the record of a stream."""
+    """Return the name of the record in a store that has the ids of all queries of a stream (`recorded_ids`)."""
     return f"{stream} queries"
 
 

@@ -201,8 +201,8 @@ class ShardJob(Job):
             yield self._waking(newest)
 
     def begun(self) -> OpenWindows:
-        """Return the windows of a new shard. The types of their states are already set, so that its levels can be
-        closed by the watermark before the first row arrives.
+        """Return the windows of a new shard. The types of their states are already set, so that the watermark can be
+        advanced before the first row arrives.
         """
         return self._typed(self._no_windows())
 

@@ -243,7 +243,9 @@ def udaf_spec(
 
 @cache
 def has_fixed_result_type(function: Function, states: bool = False) -> bool:
-    """Return whether the type of the result does not depend on the type of the column."""
+    """Return whether the type of the result does not depend on the type of the column. If ``states`` is true, the
+    result is the state.
+    """
     if len(function.inputs) > 1:
         return False
     return len({UdafSpec(function, "", dtype, states).result for dtype in input_kinds(function)}) == 1
@@ -343,8 +345,8 @@ def list_udf(reading: UdafSpec) -> Callable[[Column], Column]:
 
 
 def _joined(batches: Iterator[pa.Array]) -> Iterator[pa.Array]:
-    """Yield arrays of at least `REDUCE_ROWS` values, except for the last one, which are concatenations of the batches
-    of Spark. Empty batches are included, because the type of the values is needed even without rows.
+    """Yield concatenations of the batches of Spark. Each array except the last one has at least `REDUCE_ROWS` values.
+    Empty batches are included, because the type of the values is needed even without rows.
     """
     arrays: list[pa.Array] = []
     rows = 0

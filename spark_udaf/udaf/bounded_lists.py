@@ -17,7 +17,8 @@ from pyspark.sql import functions as F
 
 from spark_udaf.udaf.list_errors import interval_of, number_of_call
 
-# an estimate of the bytes in the JVM: a boxed value, its place in a growing array, and its serialized copy
+# an estimate of the bytes that each value of a list needs in the JVM: a boxed value, its place in a growing array, and
+# its serialized copy
 _BYTES_PER_VALUE = 128
 _LEAST_VALUES = 100_000
 _DEFAULT_HEAP = "1g"  # The default memory of an executor, by Spark's documentation.

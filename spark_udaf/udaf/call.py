@@ -58,8 +58,8 @@ class Call:
         return values if self.where is None else F.when(self.where, values)
 
     def _checked(self, role: str, column: Column) -> Column:
-        """Return the Column of an input. If the function may read it as strings, the query fails if the strings have a
-        collation in Spark.
+        """Return the Column of an input. If the function may read the input as strings, the query fails if Spark
+        compares these strings by a collation.
         """
         if self.function.input_use(role) == Use.NUMBER:
             return column

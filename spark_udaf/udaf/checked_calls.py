@@ -50,8 +50,8 @@ def check_calls(
     functions: Mapping[str, Function],
     makers: Mapping[str, Family],
 ) -> None:
-    """Check the calls in a query whose functions aggregate rows: run each of them over an empty list. Check that
-    functions of states are called for states.
+    """Check the calls of this library's functions in a query. A call that aggregates rows is run over an empty list. A
+    call of a function of states must have states as arguments.
 
     Parameters
     ----------
@@ -65,7 +65,7 @@ def check_calls(
     Raises
     ------
     TypeError, ValueError
-        The error that a task would raise for the same call, whose message names the call.
+        The error that a task would raise for the same call. Its message names the call.
     """
     try:
         tree = sqlglot.parse_one(query, read="spark")

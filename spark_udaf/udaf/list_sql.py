@@ -147,7 +147,7 @@ def _names_of_results(query: str, tokens: Sequence[Token], calls: Sequence[_Edit
 
 
 def _has_alias(result: str) -> bool:
-    """Return whether a result of a SELECT clause has a name of its own. Assume so for a text that cannot be parsed."""
+    """Return whether a result of a SELECT clause has an alias. Return True for a text that cannot be parsed."""
     try:
         select = sqlglot.parse_one(f"SELECT {result}", read="spark")
     except sqlglot.errors.SqlglotError:

@@ -96,7 +96,8 @@ class Capacity:
     commits_per_day, files_per_day : float
         The number of commits, as passed to `explain`, and of the files that they write into a folder store. A commit
         writes one file for each level and bucket of time; with Spark, it writes one for each 64 MiB of their states.
-        Compaction writes one more. The number of files is 0 if a store cannot contain the windows of the frame.
+        Compaction writes one more file for each level and bucket. The number of files is 0 if a store cannot contain
+        the windows of the frame.
     core_seconds_per_day : float
         The time to reduce the rows, to merge the states and to commit them, on one core. It is measured with the sample
         on this machine. It does not include the time to read the rows and the overhead of an engine.
@@ -192,10 +193,10 @@ def explain(
 
     Guarantee
     ---------
-    The result is a prediction. docs/capacity.md compares one with the measured costs of 10⁸ rows: states and bytes
-    differ by less than a tenth, work by less than a quarter. The sample's times are compressed until each key has its
-    expected number of rows per day. The sample is then rolled up, and its states are counted and written. The costs of
-    a level for which the sample has few windows are extrapolated and marked as extrapolated.
+    The result is a prediction. docs/capacity.md compares a prediction with the measured costs of 10⁸ rows: states and
+    bytes differ by less than a tenth, work by less than a quarter. The sample's times are compressed until each key has
+    its expected number of rows per day. The sample is then rolled up, and its states are counted and written. The costs
+    of a level for which the sample has few windows are extrapolated and marked as extrapolated.
 
     Examples
     --------

@@ -546,8 +546,8 @@ class OpenWindows:
             level. For each window that ends after ``committed``, on any level, all its states must be passed. The
             states of other windows may be left out.
         committed : int
-            A time in microseconds UTC, such that the store has all rows in windows of the finest level that end at or
-            before it. If such rows arrive again, they are ignored and counted in ``progress.committed_rows``.
+            A time in microseconds UTC. The store must have all rows of the windows of the finest level that end at or
+            before this time. If such rows arrive again, they are ignored and counted in ``progress.committed_rows``.
         frame, emit, late, **bounds : optional
             Arguments of `OpenWindows`.
 

@@ -41,7 +41,7 @@ class AfterKeyExpire(ByClock):
     span_of : column name, optional
         The column of times from which ``span`` is computed. The default is the time column of the frame.
     maxspan : duration, optional
-        The longest span of a key whose column ``reason`` is ``expired``. For a longer span, it is ``over_span``.
+        The longest span for which the column ``reason`` is ``expired``. For a longer span, the reason is ``over_span``.
     only : bool
         Whether to emit only keys whose span is longer than ``maxspan``. Other keys are removed without an emission.
     clock : str

@@ -94,7 +94,8 @@ class LatePolicy(Policy):
         """
 
     def arrive(self, level: TimeWindow, times: Instants, newest: int | None, together: bool = False) -> Arrival:
-        """Return, for each arriving event, a time in the windows in which it counts, and whether it is dropped.
+        """For each arriving event, return a time in the windows in which the event counts, and whether the event is
+        dropped.
 
         Parameters
         ----------
@@ -219,8 +220,8 @@ class Buffer(LatePolicy):
     event counts in the oldest window of the buffer, or is dropped.
 
     Events close windows, instead of a watermark: a window of the finest level closes when newer windows push it out of
-    the buffer. A window of a coarser level closes when a later window of the next finer level closes, one that begins
-    at or after its end.
+    the buffer. A window of a coarser level closes when a window of the next finer level closes that begins at or after
+    the end of the coarser window.
 
     If a watermark is passed nevertheless, it moves the buffer like an event of the same time. It also closes windows of
     coarser levels that end before the buffer.

@@ -50,7 +50,7 @@ def check_policy(
         Arguments must not change, and copies of a policy and the policy read from its text must be equal to it. The
         message names the law.
     ValueError
-        If the policy does not accept the frame (pass another one), or the object is not a policy.
+        If the policy does not accept the frame (pass another frame), or the object is not a policy.
 
     Examples
     --------
