@@ -47,7 +47,7 @@ _MORE_PER_THREAD = 10  # the increase of this number for each additional thread
 _SWITCH_INTERVAL = 0.0005
 _WHOLE_FILES = "with every file that has rows in it"
 _Reduced = TypeVar("_Reduced")
-# a function of rows, which raises an error if a measure rejects one of them
+# a function that receives rows, and raises an error if a measure rejects a row
 _Check: TypeAlias = Callable[[pa.Table], object]
 
 
@@ -306,8 +306,8 @@ def _read(
     reduce: Callable[[Iterator[pa.RecordBatch]], _Reduced],
     span: Range = (0, 0),
 ) -> tuple[_Reduced, _Seen]:
-    """Read the files of ``source``, and show a progress bar. Return the result of ``reduce``, which receives the
-    batches of rows, and a `_Seen`, which counts the rows of each file in ``span``.
+    """Read the files of ``source``, and show a progress bar. ``reduce`` is a function that receives the batches of
+    rows. Return its result, and a `_Seen` with the number of rows of each file in ``span``.
 
     If a measure rejects rows and bad rows are skipped, the files are read a second time to find these rows.
     """

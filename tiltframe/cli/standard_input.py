@@ -90,7 +90,7 @@ def _write_file(folder: Path, form: str | None) -> Path:
 
 
 def _format_of(head: bytes) -> str:
-    """Return the format of data, which is detected from its first bytes.
+    """Detect the format of data from ``head``, the first bytes of the data, and return the name of the format.
 
     >>> [_format_of(head) for head in (b"PAR1", b' {"a": 1}', b"a\\tb\\n1\\t2,5", b"a,b\\n1,2")]
     ['parquet', 'json', 'tsv', 'csv']
@@ -103,8 +103,8 @@ def _format_of(head: bytes) -> str:
 
 
 def _first_of(opened: Callable[..., object], head: bytes) -> bytes:
-    """Return the first bytes of a compressed stream, decompressed. ``head`` is its beginning, which may end anywhere.
-    Return ``b""`` if nothing can be decompressed.
+    """Decompress the beginning of a compressed stream, and return the first decompressed bytes. ``head`` has the first
+    bytes of the stream, and may end at any byte. Return ``b""`` if nothing can be decompressed.
     """
     import io
 

@@ -13,8 +13,8 @@ from pathlib import Path
 def locked(state: Path | None) -> Iterator[None]:
     """Lock the file ``state`` within the block, in which a stream runs. Do nothing if ``state`` is None.
 
-    The lock is on a file next to the state, which is removed at the end. If the process is killed, the operating system
-    releases the lock.
+    The lock is on a separate file next to the state. This file is removed at the end. If the process is killed, the
+    operating system releases the lock.
 
     Raises
     ------

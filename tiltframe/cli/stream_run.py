@@ -68,8 +68,8 @@ def _stream_name(inputs: Mapping[str, Path], settings: Settings) -> str:
 
 
 def _watermarks(inputs: Mapping[str, Path], settings: Settings, notes: Mapping[str, Any]) -> SourceWatermarks:
-    """Return the watermarks of the inputs. They begin with those in ``notes``, which are saved with the state, if there
-    are any.
+    """Return the watermarks of the inputs. ``notes`` are the notes of the saved state. If they contain the watermark of
+    an input, the input begins with this watermark.
     """
     sources, now = SourceWatermarks(inputs, idle=settings.idle), clock.time_ns() // 1000
     for name, watermark in notes.get("watermarks", {}).items():
@@ -86,8 +86,8 @@ def _opened(
     notes: Mapping[str, Any],
     store: FrameStore | None,
 ) -> dict[str, Rows]:
-    """Open the inputs, and return them by name. Pipes and standard input are read as lines. Folders are read as files,
-    except the files that ``notes``, which are saved with the state, list as read.
+    """Open the inputs, and return them by name. Pipes and standard input are read as lines. Of folders, the files are
+    read, except those that ``notes``, the notes of the saved state, list as already read.
     """
     opened: dict[str, Rows] = {}
     reading, common = settings.reading, {"bad": settings.bad, "ahead": settings.ahead}

@@ -24,8 +24,8 @@ from tiltframe.streaming import OpenWindows
 from tiltframe.streaming.saved import append_extension
 from tiltframe.text.results import json_lines
 
-# The name of a note in a saved state whose windows were all closed and emitted. Its value is the watermark before that,
-# in microseconds UTC.
+# The name of a note in a saved state whose windows were all closed and emitted. The value of the note is the watermark
+# that was reached before the windows were closed, in microseconds UTC.
 DRAINED = "drained"
 _EVERY = 1.0  # the minimum number of seconds between two commits, and between two saves of the state
 _SAVING = 10  # the time between two saves is at least the duration of a save, multiplied by this number
@@ -71,7 +71,7 @@ class Output(Sink):
     _drained: dict[str, int | None] = field(default_factory=dict)
 
     def copy(self) -> Self:
-        """Return an independent copy of the destination and its windows, which later rows do not change."""
+        """Return a copy of the destination and its windows. Rows that are added later do not change the copy."""
         return type(self)(self.windows.copy(), list(self._lines))
 
     def add(self, rows: pa.Table) -> pa.Table:
@@ -136,7 +136,7 @@ class IntoStore(Sink):
     _unsaved: bool = False
 
     def copy(self) -> IntoStore:
-        """Return an independent copy of the destination and its windows, which later rows do not change."""
+        """Return a copy of the destination and its windows. Rows that are added later do not change the copy."""
         return replace(self, closed=self.closed.copy())
 
     @property
@@ -196,7 +196,7 @@ def side_output(file: Path | None) -> Iterator[Callable[[pa.Table], None]]:
 
 
 def save(file: Path, state: bytes) -> None:
-    """Write a state to a file, whose previous content stays until the new one is on the disk."""
+    """Write a state to a file. The file has its previous content until the new content is on the disk."""
     with replaced(file, durable=True) as out:
         out.write(state)
 

@@ -48,7 +48,7 @@ from tiltframe.streaming.ahead import first_ahead
 from tiltframe.units_of_numbers import refuse_other_units
 from windows.timezone import Instants
 
-# a function of rows, which raises an error if a measure rejects one of them
+# a function that receives rows, and raises an error if a measure rejects a row
 Attempt: TypeAlias = Callable[[pa.Table], object]
 PAUSE = 0.2  # the time, in seconds, without rows after which an empty batch is yielded
 # the maximum number of bytes of a batch of lines; a batch has fewer if no more lines are available
@@ -169,8 +169,8 @@ class Lines:
             yield Arrived(rows)
 
     def _why(self, line: Line, error: Exception) -> Exception:
-        """Return the error that reading ``line`` alone raises. If it raises none, return ``error``, which reading the
-        whole batch has raised.
+        """Return the error that occurs when ``line`` is read alone. If no error occurs, return ``error``, the error of
+        reading the whole batch.
         """
         try:
             self._read_lines([line])

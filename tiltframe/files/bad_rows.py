@@ -222,7 +222,7 @@ def _read_whole(read: Callable[[], pa.Table], check: _Check) -> pa.Table | None:
 
 def _typed_batches(file: Path, columns: Sequence[str]) -> Iterator[tuple[pa.RecordBatch, Callable[[], pa.RecordBatch]]]:
     """Yield batches of a file whose format has types, with the columns ``columns``. Each batch comes with a function
-    that returns the same rows with all columns of the file, in which bad rows are written.
+    that returns the same rows with all columns of the file, because bad rows are written with all columns.
     """
     own_reader = reader_of(file)
     # All columns are read at once, because the reader may return batches of other sizes for other columns, whose rows

@@ -558,8 +558,8 @@ def _explained(file: Path, error: Exception, wrong: Callable[[], ValueError | No
 
 
 def _advice(error: Exception) -> str:
-    """Return the advice for a file whose data cannot be read, which is appended to a message. Return ``""`` for other
-    errors, such as those of the operating system.
+    """Return the advice that a message about ``error`` ends with, if a file cannot be read because of its data. Return
+    ``""`` for errors with other causes, such as those of the operating system.
     """
     if not isinstance(error, pa.ArrowInvalid | UnicodeError):
         return ""

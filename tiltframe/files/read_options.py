@@ -147,8 +147,8 @@ class ReadOptions:
         return _UNITS.get(self.types.get(time, ""))
 
     def fraction(self, time: str) -> pa.DataType | None:
-        """Return float64, the type in which JSON numbers in the time column are read, if they are declared as seconds
-        or milliseconds, which may have a fraction. Otherwise return None.
+        """Return the type in which JSON numbers in the time column are read if they may have a fraction: float64, if
+        they are declared as seconds or milliseconds. Return None otherwise.
 
         Parameters
         ----------

@@ -24,7 +24,8 @@ _PARTS = {
     "p": "[aApP][mM]",
     "z": "[Zz]|[+-][0-9]{2}:?[0-9]{2}",
 }
-_LEFT_OUT = {"a": "[a-zA-Z]+", "A": "[a-zA-Z]+"}  # directives for the day of the week, whose text is ignored
+# directives for the day of the week; the text that they match is ignored
+_LEFT_OUT = {"a": "[a-zA-Z]+", "A": "[a-zA-Z]+"}
 _DIRECTIVES = ", ".join(f"%{sign}" for sign in (*_PARTS, *_LEFT_OUT, *_SHORT))
 
 

@@ -27,7 +27,7 @@ class _Stopped(BaseException):
 
 
 class InterruptibleCall(Generic[T]):
-    """A call of a function without arguments, which another thread can stop. An object can be called only once.
+    """A call that another thread can stop. The function has no arguments. An object can be called only once.
 
     >>> InterruptibleCall(lambda: 7)()
     7
@@ -56,8 +56,8 @@ class InterruptibleCall(Generic[T]):
             raise OutOfTime("the request has ended, and its work was stopped") from None
 
     def stop(self) -> None:
-        """Stop the call, which then raises `OutOfTime`. If it has not begun, the function is not run. If it has ended,
-        do nothing.
+        """Stop the call, which then raises `OutOfTime`. If the call has not begun, the function is not run. If the call
+        has ended, do nothing.
         """
         with self._lock:
             self._is_stopped = True
@@ -71,8 +71,9 @@ class InterruptibleCall(Generic[T]):
             self._thread = threading.get_ident()
 
     def _end(self, has_arrived: bool) -> None:
-        """Record that the function has ended. If the call was stopped, but the exception has not arrived in this thread
-        yet (``has_arrived``), wait for it. Otherwise the exception would be raised in the next work of the thread.
+        """Record that the function has ended. ``has_arrived`` says whether the exception of `stop` was already raised
+        in this thread. If the call was stopped and the exception was not raised yet, wait for it. Otherwise it would
+        be raised in the next call that this thread runs.
         """
         with self._lock:
             is_awaited = self._is_stopped and self._thread is not None and not has_arrived

@@ -25,7 +25,7 @@ _PAUSE_FACTOR = (
     3
 )
 _ROUND_SECONDS = 20.0  # the maximum number of seconds for the compaction of one store; the next round continues
-# the number of seconds between two searches for replaced files, which list all files of a store
+# the number of seconds between two searches for replaced files; a search lists all files of a store
 _VACUUM_SECONDS = 3600.0
 _REPLACED_FOR = "1d"  # the age at which replaced files are removed; no query or commit that reads them takes longer
 
@@ -103,8 +103,8 @@ class Maintenance:
 def _end_of_open_windows(store: FrameStore) -> str | None:
     """Return a moment after the end of every window that may still get rows, as ISO 8601 text.
 
-    Compaction up to this moment also merges the parts of open windows, to which a stream adds a small part with each
-    commit.
+    With each commit, a stream adds a small part to its open windows. Compaction up to this moment also merges these
+    parts.
     """
     level_ends = [
         level.end for level in map(store.at().level, (level.name for level in store.frame.levels)) if level.end

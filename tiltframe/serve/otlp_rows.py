@@ -101,8 +101,8 @@ def _type_of(values: Sequence[Any]) -> pa.DataType:
 
 
 def _fitted(value: Any, field: pa.Field, place: int, problems: dict[int, str]) -> Any:
-    """Return a value in the type of ``field``, its column. If the value cannot be converted exactly, return None, and
-    add a message to ``problems`` under ``place``, the index of the row.
+    """Return a value converted to the type of its column, ``field``. If it cannot be converted exactly, return None,
+    and add a message to ``problems`` under ``place``, the index of the row.
     """
     if value is None or _TYPES[type(value)] == field.type:
         return value

@@ -1,9 +1,9 @@
 """Pushed changes: server-sent events with the windows that change. A window has the form in which ``tiltframe watch``
 prints it.
 
-An event has the changes up to a version of the store, which is its id. A client that reconnects sends the id of the
-last event, and receives all later changes. For this, the lists of parts of a limited number of earlier versions are
-kept. A client with an older id receives all windows, so that it misses no change.
+An event has the changes up to a version of the store, and this version is the id of the event. A client that reconnects
+sends the id of the last event, and receives all later changes. For this, the lists of parts of a limited number of
+earlier versions are kept. A client with an older id receives all windows, so that it misses no change.
 """
 
 from __future__ import annotations

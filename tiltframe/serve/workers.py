@@ -39,9 +39,7 @@ class WorkerPool:
         return await self._computed(self._computing, partial(function, *args, **kwargs))
 
     async def look_up(self, function: Callable[P, T], *args: P.args, **kwargs: P.kwargs) -> T:
-        """Run a function in a thread for look-ups, which does not wait for queries. Otherwise this is the same as
-        `run`.
-        """
+        """Run a function like `run`, but in a thread for look-ups. The function then does not wait for queries."""
         return await self._computed(self._looking, partial(function, *args, **kwargs))
 
     async def write(self, function: Callable[P, T], *args: P.args, **kwargs: P.kwargs) -> T:

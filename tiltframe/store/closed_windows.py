@@ -318,9 +318,11 @@ class ClosedWindows:
             )
 
     def _closed_record(self, before: Mapping[str, Any]) -> dict[str, Any]:
-        """Return the record to write, as a dict of one name and one time in microseconds UTC, before which all rows of
-        the stream are in the store. Return an empty dict if no window has closed, or if the record in the store has
-        this time or a later one. ``before`` contains the records in the store.
+        """Return the record of the time before which all rows of the stream are in the store, as a dict with one entry:
+        the name of the record → the time in microseconds UTC.
+
+        Return an empty dict if no window has closed, or if the record in the store has this time or a later one.
+        ``before`` contains the records in the store.
         """
         until, name = self.windows.closed_before, _closed_record_name(self.stream)
         return {} if until is None or until <= before.get(name, EVER[0]) else {name: until}
@@ -461,7 +463,7 @@ def recovered(
 
 
 def _closed_record_name(stream: str) -> str:
-    """Return the name of the record of the time before which all rows of the stream are in the store."""
+    """Return the name of the record that has the time before which all rows of the stream are in the store."""
     return f"{stream} closed"
 
 

@@ -79,7 +79,7 @@ def verify_store(backend: Backend, manifest: Manifest, progress: Progress = lamb
 
 
 class _ProgressCounter:
-    """A counter of checked rows, which passes the number of checked rows and the total to a function."""
+    """A counter of checked rows. It calls a function with the number of checked rows and the number of all rows."""
 
     def __init__(self, total: int, progress: Progress) -> None:
         self.done, self.total, self.progress = 0, total, progress

@@ -150,7 +150,7 @@ class WithOpen:
         """Return a snapshot of the store and the saved state, for one moment of the stream, or None if there is no
         store.
         """
-        if recorded is None:  # Only a copy of the store requests all records. The copy would lack the open windows.
+        if recorded is None:  # All records are requested only to copy the store. The copy would lack the open windows.
             self._refuse()
         names = list(recorded)
         for attempt in range(1 if isinstance(self.saved, bytes) else _LOOKS):
@@ -200,8 +200,8 @@ class WithOpen:
             raise StoreError(f"the saved state {self._where}: {error}") from error
 
     def read(self, parts: Sequence[tuple[Part, Range]], columns: Sequence[str], where: str | None = None) -> pa.Table:
-        """Return the rows of each part, from the store or the saved state, whose windows start in the range that is
-        paired with the part.
+        """Return, for each pair of a part and a range, the rows of the part whose windows start in the range. A part
+        belongs to the store or to the saved state.
         """
         rows = self.store.read([piece for piece in parts if not isinstance(piece[0], _OpenPart)], columns, where)
         tables = [

@@ -50,7 +50,7 @@ _MERGED_BY |= dict.fromkeys((SUM, HISTOGRAM), ("increase", "sum"))
 
 @dataclass(frozen=True)
 class Listing:
-    """The time range in which series are listed, which includes both ends, and the limits of the request."""
+    """The time range in which series are listed, and the limits of the request. The range includes both ends."""
 
     start: int | None  # in microseconds UTC, like ``end``; None stands for no limit
     end: int | None

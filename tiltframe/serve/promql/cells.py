@@ -119,7 +119,7 @@ class States:
 
     series: Sequence[Mapping[str, str]]
     moments: int  # the number of moments
-    # for each state, ``series · moments + moment``, with the indices of its series and its moment; ascending
+    # for each state, ``i · moments + j``, where i is the index of its series and j the index of its moment; ascending
     cells: NDArray[np.int64]
     states: pa.StructArray
     function: Function  # merges the states

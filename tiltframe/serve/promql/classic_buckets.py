@@ -1,8 +1,8 @@
 """Classic histograms: series such as ``x_bucket{le="0.5"}``, whose value is the number of a sketch's values up to the
 bound ``le``.
 
-A sketch counts the values up to any bound. The function ``histogram`` counts only up to its edges, and counts a value
-that is equal to an edge above this edge.
+From a sketch, the number of values up to any bound can be computed. From the function ``histogram``, the numbers of
+values below its edges can be computed. A value that is equal to an edge is counted above this edge.
 """
 
 from __future__ import annotations

@@ -228,8 +228,8 @@ def _absent(node: Call, evaluation: Evaluation) -> Vector:
 
 
 def _presence(states: States) -> Vector:
-    """Return a vector whose values are 1 in the cells that have a state, for functions that do not read the values.
-    Buckets are returned as their counts.
+    """Return a vector that has a value in each cell that has a state, for functions that do not read the values. The
+    values are 1, or the counts if the states are buckets of histograms.
     """
     if states.kind == BUCKETS:
         return states.values()

@@ -28,7 +28,7 @@ HISTOGRAM_FRACTION = "histogram_fraction"
 HISTOGRAM_FUNCTIONS = tuple(name for name, how in FUNCTIONS.items() if how == HISTOGRAM_READING)
 # part of a histogram's results → the aggregation that merges this part
 _PARTS = {"count": SUM, "sum": SUM, "min": MIN, "max": MAX, "avg": AVG}
-# kind of metric → the range functions whose results its merged states give
+# kind of metric → the range functions that can be computed from its merged states
 OVER_TIME: Mapping[str, tuple[str, ...]] = {
     SUM: (*COUNTING, "sum_over_time"),
     **{kind: (f"{kind}_over_time",) for kind in (MIN, MAX, AVG, LAST)},

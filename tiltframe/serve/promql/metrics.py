@@ -89,7 +89,7 @@ class Matcher:
             try:
                 check_size(self.text)
                 matching = pc.match_substring_regex(texts, rf"\A(?:{self.text})\z")
-            except pa.ArrowInvalid as error:  # This error is also a ValueError, so it is caught first.
+            except pa.ArrowInvalid as error:  # a subclass of ValueError, so it is caught first
                 problem = str(error).removeprefix("Invalid regular expression: ").split(":")[0]
                 raise BadData(
                     f"the regular expression {shown(self.text)} is not valid in RE2: {problem}; correct it"
@@ -205,8 +205,9 @@ def chosen(texts: Mapping[str, pa.Array], matchers: Iterable[Matcher], rows: int
 def valued(
     states: pa.StructArray, reader: Function, path: Sequence[str], kind: str
 ) -> tuple[NDArray[np.bool_], pa.Array | None]:
-    """Return a mask of the states whose result, or the field of it at ``path``, is not null. Also return the results of
-    ``reader``, or None if they were not needed for the mask.
+    """Return a mask of the states that have a value: their result has a field at ``path`` that is not null, or, if
+    ``path`` is empty, the result is not null. Also return the results of ``reader``, or None if the mask did not need
+    them.
     """
     if kind in (HISTOGRAM, BUCKETS) and isinstance(reader, Hdr | SignedSketch):
         results = None  # no results are computed: the minimum of a state is null exactly if its result is null
@@ -219,8 +220,8 @@ def valued(
 
 
 def part_of_results(results: pa.Array, path: Sequence[str]) -> pa.Array:
-    """Return the field of results at a path. If the first name of the path is not a field, it is a part that is
-    computed from other fields (`missing_part`).
+    """Return the field of results at a path. If the results have no field with the first name of the path, this name is
+    that of a part that is computed from other fields (`missing_part`).
     """
     if not path:
         return results

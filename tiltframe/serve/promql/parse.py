@@ -64,7 +64,9 @@ def read_expression(text: str) -> Expression:
 
 
 def _check_nesting(text: str) -> None:
-    """Raise `BadData` if an expression has too many operators and parentheses, because they may be nested."""
+    """Raise `BadData` if an expression has too many operators and parentheses, because it takes long to parse them if
+    they are nested.
+    """
     levels = len(_LEVELS.findall(_STRINGS.sub("", text)))
     if levels > _MOST_LEVELS:
         raise BadData(

@@ -1,5 +1,5 @@
-"""Remote read: Prometheus requests the samples of series, which are sent as protobuf, compressed by snappy, or streamed
-in chunks.
+"""Remote read: Prometheus requests the samples of series. The response is a protobuf message that is compressed by
+snappy, or a stream of chunks.
 
 Counts, sums, and the numbers of values up to a bound are sent as counters, which are running totals over windows. They
 are read from the coarsest windows from which Prometheus computes the same result as from finer ones. Other measures are
@@ -57,8 +57,8 @@ _MESSAGES = {
     "ReadRequest": {"queries": (1, "repeated Query"), "accepted_response_types": (2, "repeated int32")},
     "Label": {"name": (1, "string"), "value": (2, "string")},
     "Series": {"labels": (1, "repeated Label")},  # The field ``samples`` (2) is encoded separately, by column.
-    # Each item is an encoded ``Series``. Its type here is bytes, which have the same encoding as a message, so that it
-    # need not be decoded.
+    # Each item is a ``Series`` that is already encoded. It is declared as bytes, which are encoded in the same way as a
+    # message.
     "Result": {"series": (1, "repeated bytes")},
     "ReadResponse": {"results": (1, "repeated Result")},
     "Chunk": {"min_ms": (1, "int64"), "max_ms": (2, "int64"), "type": (3, "int32"), "data": (4, "bytes")},
@@ -72,8 +72,9 @@ _SAMPLE = np.frombuffer(b"\x12\x14\x09" + b"\0" * 8 + b"\x10" + b"\0" * 10, np.u
 
 @dataclass(frozen=True)
 class _ReadQuery:
-    """One query of a request: its matchers, its time range, which includes both ends, and hints about the PromQL
-    expression: the function, the step and the length of the range (``span``). Times are in microseconds.
+    """One query of a request: its matchers, its time range from ``start`` to ``end`` (inclusive), and hints about the
+    PromQL expression. The hints are the function, the step and the length of the range (``span``). Times are in
+    microseconds.
     """
 
     matchers: tuple[Matcher, ...]
@@ -93,8 +94,8 @@ class ReadRequest:
 
     @classmethod
     def parse(cls, body: bytes) -> ReadRequest:
-        """Return the request in a body, which is protobuf compressed by snappy. Raise `BadData` if it cannot be
-        read.
+        """Return the request in a body. The body is a protobuf message that is compressed by snappy. Raise `BadData` if
+        the body cannot be read.
         """
         try:
             request = _classes()["ReadRequest"].FromString(_unpacked(body))

@@ -71,7 +71,8 @@ class Evaluation:
 
 @dataclass(frozen=True)
 class Selector:
-    """The series of one metric that match. ``span`` is the length of the range, or None if the newest window is read.
+    """The series that a selector in an expression selects: those of one metric that match all matchers. ``span`` is the
+    length of the range, or None if the newest window is read.
     ``span`` and ``offset`` are in microseconds.
     """
 

@@ -149,8 +149,8 @@ def _pack(fields: Words, widths: Counts, last_widths: Counts) -> list[bytes]:
     """Pack the bit fields of each row, and return the bytes of the row. ``widths`` are the numbers of bits of the
     fields. The highest bit of a field is written first.
 
-    As in Prometheus, an empty byte follows if the row ends at the end of a byte, and its last field (``last_widths``
-    bits) has whole bytes.
+    As in Prometheus, an empty byte follows a row that ends at the end of a byte, if the last field of the row consists
+    of whole bytes. ``last_widths`` has the number of bits of the last field of each row.
     """
     bits = widths.sum(axis=1)
     has_empty_byte = (bits % 8 == 0) & (last_widths % 8 == 0) & (last_widths > 0)

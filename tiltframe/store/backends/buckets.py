@@ -24,7 +24,8 @@ def bucket_of(level: TimeWindow) -> Tumbling:
     >>> [bucket_of(window(size)).name for size in ("1s", "10s", "1m", "10m", "1h", "1d", "1y")]
     ['1h', '1h', '1d', '1mo', '1mo', '1y', '1y']
     """
-    # With 300, files are neither tiny nor huge: an hour has 360 windows of 10s, and a year 365 windows of 1d.
+    # With 300 windows, files are neither tiny nor huge. A file has, for example, 360 windows of 10s (an hour), or 365
+    # windows of 1d (a year).
     sizes = [window(size) for size in ("1h", "1d", "1mo", "1y")]
     return next((size for size in sizes if size.length >= 300 * level.length), sizes[-1])
 

@@ -338,7 +338,7 @@ def _check_evolving(tried: _Tried) -> None:
     more = before.append_column("more", before.column("low"))
     schema = pa.schema([*tried.schema, pa.field("more", before.schema.field("low").type)])
     described = replace(_manifest(), frame=frame, schema=schema, generation=1).to_dict()
-    # these states start at 0, where a day starts too, so they can be written as states of the level 1d
+    # these states start at the time 0, at which a day starts too, so they can be written as states of the level 1d
     days = tried.backend.write(frame.levels[-1], _between(before, 0, 1))
     seen = tried.snapshot("w")
     tried.backend.commit(_transaction(seen, adds=days, records={"w": "1"}, describes=(described, schema)))

@@ -23,14 +23,14 @@ from windows import TimeWindow
 
 @dataclass
 class _Tables:
-    """The contents of a store in memory, which all backends of the same name share."""
+    """The contents of a store in memory. All backends with the same name share one such object."""
 
     version: int = 0
     manifest: str = ""
     schema: pa.Schema | None = None
     parts: dict[str, Part] = field(default_factory=dict)  # the parts that are readable, by name
     records: dict[str, Record] = field(default_factory=dict)
-    rows: dict[str, pa.Table] = field(default_factory=dict)  # the rows of each part by its name, readable or not
+    rows: dict[str, pa.Table] = field(default_factory=dict)  # part name → rows, also of parts that are not readable
     lock: threading.RLock = field(default_factory=threading.RLock)
 
 
@@ -149,8 +149,8 @@ class MemoryBackend:
             return tables.version
 
     def read(self, parts: Sequence[tuple[Part, Range]], columns: Sequence[str], where: str | None = None) -> pa.Table:
-        """Return the rows of each part whose windows start in the range that is paired with the part. The condition is
-        ignored.
+        """Return, for each pair of a part and a range, the rows of the part whose windows start in the range. The
+        condition is ignored.
         """
         if self.tables.schema is None:
             raise MissingStore(

@@ -16,7 +16,8 @@ from aggr.extras import MissingExtra
 from tiltframe.store.backends.protocol import Backend
 from tiltframe.store.log.errors import StoreError
 
-# the group of entry points of backends: the name is the scheme of a URI, and the object a class with the method `at`
+# the group of entry points of backends; the name of an entry point is the scheme of a URI, and its object is a class
+# with the method `at`
 GROUP = "tiltframe.backends"
 
 # the module and the class of Delta's backend, which is imported only if it is needed: the import takes 0.5 s

@@ -250,7 +250,8 @@ class Backend(Protocol):
         """
 
     def read(self, parts: Sequence[tuple[Part, Range]], columns: Sequence[str], where: str | None = None) -> pa.Table:
-        """Return the rows of each part whose windows start in the range that is paired with the part.
+        """Return rows of parts: for each pair of a part and a range, the rows of the part whose windows start in the
+        range.
 
         Parameters
         ----------
@@ -309,7 +310,7 @@ class ResultTables(Protocol):
     """
 
     def result_sources(self, level: str) -> Mapping[str, Range] | None:
-        """Return the parts from which a level's plain table was computed.
+        """Return the parts from which a level's plain table (its results as plain columns) was computed.
 
         Parameters
         ----------
@@ -325,8 +326,8 @@ class ResultTables(Protocol):
     def write_results(
         self, level: str, ranges: Sequence[Range], results: pa.Table, sources: Mapping[str, Range]
     ) -> None:
-        """Replace the rows whose windows start in ``ranges``, and the list of parts from which the table is computed,
-        in one atomic change.
+        """Replace rows of a level's plain table, those of the windows that start in ``ranges``. In the same atomic
+        change, replace the list of the parts from which the table is computed.
 
         Parameters
         ----------

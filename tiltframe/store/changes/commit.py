@@ -41,7 +41,7 @@ from tiltframe.store.log.writers import (
 )
 from windows import TimeWindow
 
-# the number of last commits of each writer whose fingerprints are stored; a restarted writer repeats few commits,
+# the store has the fingerprints of this number of last commits of each writer; a restarted writer repeats few commits,
 # usually one
 KEPT = 64
 
@@ -116,7 +116,7 @@ class Commit:
         """
         parts, digests = list[Part](), list[list[Digest]]()
         excluded = Exclusions(self.frame)
-        all_written = list[Part]()  # the parts of all threads, including those whose results are lost after an error
+        all_written = list[Part]()  # also has the parts of threads whose results are lost after an error
 
         def write(states_of_level: tuple[TimeWindow, list[pa.Table]]) -> tuple[list[Part], list[list[Digest]]]:
             level, tables = states_of_level
@@ -153,8 +153,8 @@ class Commit:
 
     def of_stream(self, stream: str, receipts: Iterable[str], delay: int) -> Commit:
         """Return the commit with a watermark of the stream: the start of the newest window in the receipts, minus
-        ``delay`` microseconds. The time of the stream's newest row is not in the receipts, and is not earlier than this
-        start. If the receipts contain no states, the commit is returned unchanged.
+        ``delay`` microseconds. This start is used because the time of the newest row, which is at or after it, is not
+        in the receipts. If the receipts contain no states, the commit is returned unchanged.
         """
         parts, _ = read_receipts(receipts)
         starts = [part.last_start for part in parts if part.level == self.frame.levels[0].name]

@@ -33,8 +33,8 @@ from tiltframe.store.query import merging
 from tiltframe.store.query.merging import pieces_of
 from windows import TimeWindow
 
-# the name of a record in the target. The record contains the address and the name of the source and, for each group of
-# copied parts of the source, the parts of the target that are its copy
+# the name of a record in the target. The record contains the address and the name of the source. For each group of
+# parts of the source that was copied, it contains the parts of the target that are the copy of this group.
 COPY = f"{OWN}copy"
 
 _SECONDS = 1.0  # the minimum number of seconds between two commits that record the progress

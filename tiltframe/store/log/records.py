@@ -53,8 +53,8 @@ def available_from(snapshot: Snapshot, level: str) -> int:
 
 
 def known_from(snapshot: Snapshot) -> dict[str, int]:
-    """Return the time from which on all rows have a column of states that was added later, as column → microseconds
-    UTC. Columns that all rows of the store have are left out.
+    """For each column of states that was added later, return the time from which on all rows have the column, as
+    column → microseconds UTC. Columns that all rows of the store have are left out.
     """
     starts: dict[str, int] = json.loads(snapshot.text(KNOWN) or "{}")
     return starts

@@ -20,7 +20,8 @@ from tiltframe.store.log.records import OWN
 from tiltframe.store.log.snapshot import Snapshot
 
 Digest: TypeAlias = tuple[int, int]  # a digest of the states of a commit, as two 64-bit numbers
-# the key, in the record of a writer, of the numbers of skipped values: commit number -> column of states -> number
+# The record of a writer has the numbers of skipped values under this key, as commit number -> column of states ->
+# number.
 REFUSED = "refused"
 
 

@@ -84,7 +84,7 @@ def fill_values(results: pa.Table, with_events: pa.Table, plan: QueryPlan, fill:
         "linear": partial(_each_number, fill=partial(_linear, gaps=gaps), gaps=gaps),
     }
     filler = fillers.get(str(fill).removesuffix("_gaps"))
-    # With edges, these measures also have results for windows without rows, so these results are not replaced.
+    # With ``edges``, the measures in ``unfilled`` also have results for windows without rows. These are not replaced.
     unfilled = plan.read_to_edges if plan.edges is not None else ()
     for name in [name for name in plan.results if name not in unfilled] if filler else ():
         assert filler is not None
@@ -112,7 +112,7 @@ class _Gaps:
     starts: Instants  # the start of each row's window, in microseconds UTC
     keys: Rows  # the integer id of each row's key
     without_events: Marks  # a mask of the rows that filling has added
-    keeps_null: bool  # whether a null result of a window with rows counts as a value, which is not replaced
+    keeps_null: bool  # whether null results of windows with rows are values, and not replaced
 
     def to_fill(self, values: pa.Array) -> Marks:
         """Return a mask of the rows whose value must be replaced."""

@@ -1,4 +1,4 @@
-"""Partitions: split a query into ranges of time with about equal numbers of rows, which other processes read.
+"""Partitions: split a query into ranges of time with about equal numbers of rows. Other processes read one range each.
 
 A query may be planned once and read many times later, when the store has more windows. If the range of the query has an
 open end, the first or the last partition has the same open end. Each time this partition is read, the open end is

@@ -62,8 +62,8 @@ class QueryPlan:
 
     @property
     def read_to_edges(self) -> tuple[str, ...]:
-        """The names of the measures that ``edges`` applies to: measures of points, such as time-weighted averages,
-        whose times are the event times of the frame.
+        """The names of the measures that ``edges`` applies to. Such a measure is computed from points, as a
+        time-weighted average is, and the times of the points are the event times of the frame.
         """
         near = {name: m.others[-1] for name, (_, m) in self.measures.items() if m.function.reads_neighbours}
         return tuple(name for name, by in near.items() if by in (None, self.frame.time))

@@ -61,7 +61,7 @@ def regroup(rows: pa.Table, plan: QueryPlan, span: Range) -> pa.Table:
             )
     windows = plan.window.assign(instants_of(rows))
     rows = take_rows(rows, windows.rows)
-    # The first merge has checked the states of overlapping windows.
+    # If windows overlap, the states were merged into panes above, and thereby checked.
     states = mark_as_checked(rows) if plan.window.max_overlap > 1 else rows
     merged = merge_windows(states, windows.starts, windows.ends, plan)
     begun = instants_of(merged)

@@ -316,8 +316,8 @@ class DeltaBackend:
         return now.read[file.name]
 
     def read(self, parts: Sequence[tuple[Part, Range]], columns: Sequence[str], where: str | None = None) -> pa.Table:
-        """Return the rows of each part whose windows start in the range that is paired with the part. Row groups that
-        the condition excludes are not read.
+        """Return, for each pair of a part and a range, the rows of the part whose windows start in the range. Row
+        groups that the condition excludes are not read.
         """
         schema = self._manifest().columns
         bounds = bounds_of_keys(where, schema)
@@ -353,15 +353,16 @@ class DeltaBackend:
         return vacuumed
 
     def result_sources(self, level: str) -> dict[str, Range] | None:
-        """Return the parts from which a level's plain table was computed, or None if there is no plain table."""
+        """Return the parts from which a level's plain table (its results as plain columns) was computed, or None if the
+        level has no plain table."""
         with as_store_errors(self.uri):
             return result_sources(self._results(level), dict(self.options))
 
     def write_results(
         self, level: str, ranges: Sequence[Range], results: pa.Table, sources: Mapping[str, Range]
     ) -> None:
-        """Replace the rows of a level's plain table whose windows start in ``ranges``, and the list of parts from which
-        the table was computed.
+        """In a level's plain table, replace the rows of the windows that start in ``ranges``. Also replace the list of
+        the parts from which the table was computed.
         """
         with as_store_errors(self.uri):
             write_results(self._results(level), dict(self.options), ranges, results, sources)
@@ -379,8 +380,9 @@ class DeltaBackend:
         return f"{self.uri.rstrip('/')}/{self._manifest().name}_{level}_flat"
 
     def _manifest(self) -> Manifest:
-        """Return the manifest that this object has read first. The store may have a later manifest, but `write` and
-        `read` need only the name and the keys, which never change, and the columns that the caller names.
+        """Return the manifest from the first read of this object. The store may have a later manifest by now. This does
+        not matter to `write` and `read`: they need only the name and the keys, which never change, and the columns that
+        the caller names.
         """
         if self._opened.parsed is None and self.snapshot() is None:
             raise MissingStore(f"there is no store {self.uri}; correct its address, or create it with a first commit")

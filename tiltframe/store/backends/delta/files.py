@@ -45,7 +45,7 @@ _FORMAT = ds.ParquetFileFormat(
 
 _LOCK = Lock()
 
-FileVersion: TypeAlias = tuple[str, str, int, int | None]  # folder, name, size, modification time
+FileVersion: TypeAlias = tuple[str, str, int, int | None]  # folder, name, bytes, modification time in nanoseconds
 
 
 class _OpenFiles:
@@ -95,8 +95,8 @@ _OPEN_FILES = _OpenFiles(cache_memory() // _FOOTER_MEMORY)
 
 
 class _Written:
-    """A new file in an object store, to which Arrow writes. It converts Arrow's buffers to bytes, which deltalake
-    requires.
+    """A file object through which Arrow writes a new file of an object store. It converts Arrow's buffers to bytes,
+    because deltalake requires bytes.
     """
 
     def __init__(self, file: Any) -> None:
@@ -228,9 +228,11 @@ def read_file(name: str, folder: fs.FileSystem) -> pa.Table:
 def read_files(
     parts: Sequence[tuple[Part, Range]], folder: fs.FileSystem, schema: pa.Schema, bounds: Sequence[KeyBound] = ()
 ) -> pa.Table:
-    """Return the rows of each part whose windows start in the range that is paired with the part, with the columns of
-    ``schema``. Rows that ``bounds`` exclude are left out. Raise ``FileNotFoundError`` if a file is missing, and
-    `DamagedStore` if the files do not have the number of rows that the log states.
+    """Return, for each pair of a part and a range, the rows of the part whose windows start in the range, with the
+    columns of ``schema``. Rows that ``bounds`` exclude are left out.
+
+    Raise ``FileNotFoundError`` if a file is missing, and `DamagedStore` if the files do not have the number of rows
+    that the log states.
     """
     whole_parts: list[Part] = []
     cut: dict[Range, list[Part]] = {}
@@ -302,7 +304,7 @@ def _read(
     files = ds.FileSystemDataset(fragments, read_schema, _FORMAT, folder)
     conditions = [*([] if span is None else [_between(span)]), *(_within(bound) for bound in bounds)]
     rows = files.to_table(columns=schema.names, filter=reduce(and_, conditions) if conditions else None)
-    # With conditions, all rows of the files are counted, for which Arrow reads only the footers.
+    # With conditions, ``rows`` has only some rows of the files. Arrow counts all of them from the footers.
     row_count = files.count_rows() if conditions else rows.num_rows
     if row_count != sum(part.rows for part in parts):
         raise _lost_rows(parts, row_count)

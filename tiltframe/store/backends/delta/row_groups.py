@@ -62,8 +62,8 @@ def _time_ranges(starts: NDArray[np.int64], count: int) -> NDArray[np.intp]:
 
 
 def _group_sizes(ids: NDArray[np.intp], key_ranges: int) -> NDArray[np.int64]:
-    """Divide the rows of a range of time, whose keys have the ascending ``ids``, into row groups. Return the number of
-    rows of each row group.
+    """Divide the rows of a range of time into row groups, and return the number of rows of each row group. ``ids`` has
+    an integer id of each row's keys, in ascending order.
 
     There are about ``key_ranges`` row groups of about equal size. The rows of a key are in several row groups only if
     the key has more rows than an average row group.

@@ -183,8 +183,8 @@ class PostgresBackend:
             return store.version + 1
 
     def read(self, parts: Sequence[tuple[Part, Range]], columns: Sequence[str], where: str | None = None) -> pa.Table:
-        """Return the rows of each part whose windows start in the range that is paired with the part, with window_start
-        and the requested columns.
+        """Return window_start and the requested columns of rows: for each pair of a part and a range, the rows of the
+        part whose windows start in the range.
 
         If the database filters rows by bounds of keys, lost rows are not detected.
         """
@@ -227,8 +227,8 @@ class PostgresBackend:
             return Vacuumed(rows[0]["rows"], kept=waiting["parts"], kept_until=kept_until)
 
     def result_sources(self, level: str) -> dict[str, Range]:
-        """Return the parts from which a level's plain table was computed, as part name → range of window starts. The
-        dict is empty if the table has not been written.
+        """Return the parts from which a level's plain table (its results as plain columns) was computed, as part name →
+        range of window starts. The dict is empty if the table has not been written.
         """
         with self._store(snapshot=True) as (db, store):
             layout = store.layout
@@ -237,8 +237,8 @@ class PostgresBackend:
     def write_results(
         self, level: str, ranges: Sequence[Range], results: pa.Table, sources: Mapping[str, Range]
     ) -> None:
-        """Replace the rows of a level's plain table whose windows start in ``ranges``, and the list of parts from which
-        the table was computed. Concurrent writers wait for each other.
+        """In a level's plain table, replace the rows of the windows that start in ``ranges``. Also replace the list of
+        the parts from which the table was computed. Concurrent writers wait for each other.
         """
         with self._store() as (db, store):
             layout = store.layout
@@ -295,7 +295,8 @@ def _readable_parts(db: Session, store: StoredLayout) -> tuple[Part, ...]:
 def _records(db: Session, layout: Layout, names: Iterable[str] | None) -> dict[str, Record]:
     """Return the records with the names ``names``, or all records if ``names`` equals None.
 
-    The revision of a record is the number of the transaction that wrote it, which the server stores with each row.
+    The revision of a record is the number of the transaction that wrote the record. The server stores this number with
+    each row.
     """
     requested = None if names is None else list(names)
     if requested == []:
@@ -342,8 +343,9 @@ def _columns(layout: Layout, states: pa.Table) -> pa.Table:
 def _read_level(
     db: Session, layout: Layout, level: str, parts: PartRanges, schema: pa.Schema, bounds: Sequence[KeyBound] = ()
 ) -> pa.Table:
-    """Return the rows of each part of a level whose windows start in the range that is paired with the part, in the
-    types of the frame. ``bounds`` are conditions on keys with which the database filters rows.
+    """Return rows of parts of a level, in the types of the frame. For each pair of a part and a range, these are the
+    rows of the part whose windows start in the range. ``bounds`` are conditions on keys with which the database filters
+    rows.
 
     Raise `Conflict` if the rows of a part were removed, and `DamagedStore` if rows of a part that is read completely
     are missing.

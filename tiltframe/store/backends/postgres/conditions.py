@@ -43,9 +43,8 @@ def bound_conditions(column: str, bound: KeyBound) -> list[str]:
 
 
 def _writer(dtype: pa.DataType) -> tuple[str, Callable[[pa.Scalar], str | None]] | None:
-    """Return a template and a function, with which columns of a type are compared in SQL. The name of the column is
-    inserted into the template, and the function returns a value of the type as SQL. Return None if the type is not
-    supported.
+    """Return two values for comparisons of a type in SQL: a template, into which the name of a column is inserted, and
+    a function that returns a value of the type as SQL. Return None if the type is not supported.
     """
     if pa.types.is_string(dtype):
         return "convert_to({}, 'UTF8')", _text

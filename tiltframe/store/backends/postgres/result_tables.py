@@ -83,8 +83,8 @@ def replace(
     results: pa.Table,
     sources: Mapping[str, Range],
 ) -> None:
-    """Replace the rows of a plain table whose windows begin in ``ranges``, and the list of the parts from which the
-    table was computed, which is in the table ``parts``. The caller commits the transaction.
+    """In a plain table, replace the rows of the windows that begin in ``ranges``. In the table ``parts``, replace the
+    list of the parts from which the plain table was computed. The caller commits the transaction.
     """
     for low, high in ranges:
         db.run(f"DELETE FROM {table} WHERE {START} >= {moment(str(low))} AND {START} < {moment(str(high))}")

@@ -43,7 +43,7 @@ class Layout:
     name: str
     levels: tuple[str, ...]
     frame: TiltFrame
-    schema: pa.Schema  # window_start, the keys and the columns of states, as the caller passed them
+    schema: pa.Schema  # window_start, the keys and the columns of states, in the types of the frame
     evolved: bool = False
 
     @classmethod

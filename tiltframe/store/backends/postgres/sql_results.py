@@ -82,7 +82,7 @@ def sql_result(function: aggr.Function, merged: Merged, state: str, dtype: pa.Da
 
 @cache
 def _load_others() -> None:
-    """Import the modules of other distributions, which call `register_sql`."""
+    """Import the modules that other distributions name by entry points. These modules call `register_sql`."""
     load_group(GROUP, "SQL result", lambda module: None)
 
 
@@ -130,8 +130,10 @@ def _points(function: Any, merged: Merged, state: str, dtype: pa.DataType, point
 
 
 def _chosen(function: Any, merged: Merged, state: str, field: str, dtype: pa.DataType, part: str) -> str:
-    """Return the SQL expression for one part of a merged `aggr.fields.ValueBy` field, which contains the event with the
-    smallest or the largest time or value. ``part`` is the name of the part, such as the value or the time.
+    """Return the SQL expression that merges a field of the kind `aggr.fields.ValueBy` and returns one part of it.
+
+    Such a field contains one event: the one with the smallest or the largest time or value. ``part`` is the name of the
+    part, such as the value or the time of the event.
     """
     chosen = function.own_state.fields[field]
     order = ", ".join(

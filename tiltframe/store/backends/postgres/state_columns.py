@@ -99,8 +99,8 @@ def flatten(table: pa.Table) -> pa.Table:
 
 
 def unflatten(table: pa.Table, schema: pa.Schema) -> pa.Table:
-    """Return the table with the schema ``schema`` that `flatten` has converted to ``table``. Columns that do not belong
-    to the schema are left out.
+    """Undo `flatten`: return the table from which `flatten` has computed ``table``. ``schema`` is the schema of the
+    result. Columns that do not belong to it are left out.
     """
     return pa.table([_gather(table, field.name, field.type) for field in schema], schema=schema)
 
