@@ -13,7 +13,7 @@ def with_text(error: Exception, text: str) -> Exception:
     The class of the new error is `DamagedState`, ``TypeError``, ``ValueError`` or ``OverflowError``. These can be
     created from one text.
 
-    The first class that is a base class of the original's class is used, such as ``ValueError`` for a
+    The first class in this list that is the class of the original, or a base class of it, is used: ``ValueError`` for a
     ``JSONDecodeError``. If the two classes differ, the original error is the cause of the new error.
 
     Parameters

@@ -35,7 +35,7 @@ class CannotSubtract(ValueError):
     Parameters
     ----------
     row : int
-        The row number of the first such state.
+        The row number of the first state from which rows cannot be subtracted.
     reason : str
         The last part of the message.
     where : str

@@ -60,8 +60,8 @@ def _input(function: Function, values: pa.Array) -> pa.Array:
 
 
 def _states(function: Function, values: pa.Array) -> pa.Array:
-    """Return states of values in large groups, and one merged state. The values are also reduced in small groups, which
-    have separate loops.
+    """Return a column with the states of ``values`` in a few large groups, followed by one merged state. The values are
+    also reduced in many small groups, for which other loops are used.
     """
     function.reduce(values, Groups(np.arange(_ROWS) // 2, _ROWS // 2))
     states = function.reduce(values, Groups(np.arange(_ROWS) % _GROUPS, _GROUPS))

@@ -124,8 +124,8 @@ def normalize_floats(values: pa.Array) -> pa.Array:
 
 
 def with_nulls(values: pa.Array, valid: pa.Array) -> pa.Array:
-    """Return a column with as many rows as ``valid``. The rows for which ``valid`` is true have the values, in their
-    order, and the others are null.
+    """Return a column with as many rows as ``valid``. The values are placed, in their order, in the rows for which
+    ``valid`` is true. The other rows are null.
 
     >>> with_nulls(pa.array(["a", "b"]), pa.array([True, False, True])).to_pylist()
     ['a', None, 'b']

@@ -42,7 +42,7 @@ _MACHINE_CODE: dict[Any, Callable[..., Any]] = {}  # the numba dispatcher of eac
 # code as well.
 _PATIENCE = 2.0
 _LOAD_NUMBA = 0.6  # seconds that it takes to load numba and the code of a few loops
-_LOAD_CODE = 0.02  # seconds per loop whose code is on disk
+_LOAD_CODE = 0.02  # seconds that it takes to load the code of one loop from disk
 _COMPILE_BYTE = 3e-4  # seconds of compiling per byte of bytecode, of a loop and the loops that it calls
 _PER_ELEMENT = 5e-6  # seconds of plain Python per element, for a loop that has not been measured yet
 _UNMEASURED = 1000  # in predictions, `_PER_ELEMENT` counts as much as the measurement of this many elements

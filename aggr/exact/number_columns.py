@@ -132,8 +132,8 @@ def whole_results(limbs: Limbs, present: Flags) -> pa.Array:
 def decimal_results(limbs: Limbs, present: Flags, dtype: pa.Decimal128Type) -> pa.Array:
     """Return exact sums as decimals. Groups that are False in ``present`` have no values, and get null.
 
-    ``dtype`` is the type of the input. The result has ten digits more, as in Spark. Raise ``OverflowError`` for a sum
-    that has too many digits.
+    ``dtype`` is the type of the input. The result has ten digits more, but at most 38, as in Spark. Raise
+    ``OverflowError`` for a sum that has too many digits.
     """
     wider = pa.decimal128(min(38, dtype.precision + 10), dtype.scale)
     largest = 10**wider.precision - 1

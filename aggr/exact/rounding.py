@@ -229,8 +229,8 @@ def _root(pair: Pair) -> Pair:
 
 def _whole_pair(values: Whole) -> tuple[Floats, Floats]:
     high = values.astype(np.float64)
-    # The conversion may round up to 2^63, which does not fit int64. The largest double below 2^63 is used instead, and
-    # the second array has the difference.
+    # The conversion may round up to 2^63, which does not fit int64. The largest double below 2^63 is then used, and the
+    # second returned array has the difference.
     near = np.minimum(high, 2.0**63 - 1024)
     return near, (values - near.astype(np.int64)).astype(np.float64)
 

@@ -43,8 +43,9 @@ class KeyGroups(NamedTuple):
     A group is called the owner of its keys. ``keys`` contains the keys of all maps, ordered by owner and then by key,
     and ``owners`` the owner of each key. ``rows`` is a mask of the rows whose key is in ``keys``, or None if these are
     all rows: a key outside the sample, and every key of an owner beyond an absorbing limit, is left out. ``groups``
-    assigns each row in the mask to an entry of ``keys``. ``thetas`` has one hash per owner. ``beyond`` is a mask of the
-    owners beyond an absorbing limit, or None if there are none.
+    assigns each row in the mask to an entry of ``keys``. ``thetas`` has one hash per owner: all keys of the owner with
+    smaller hashes are in ``keys``. ``beyond`` is a mask of the owners beyond an absorbing limit, or None if there are
+    none.
     """
 
     groups: Groups

@@ -143,7 +143,7 @@ def response_of(rejected: int, message: str, as_json: bool) -> bytes:
 
 
 def _renamed(attributes: dict[str, Any], own: set[str]) -> dict[str, Any]:
-    """Return the attributes with new names for those whose names are in ``own``: the prefix ``exported_`` is added."""
+    """Return the attributes, with the prefix ``exported_`` added to those names that are also in ``own``."""
     if own.isdisjoint(attributes):
         return attributes
     renamed = {name: value for name, value in attributes.items() if name not in own}

@@ -98,8 +98,8 @@ def from_theta_sketch(sketches: pa.Array, function: ApproxCountDistinct) -> pa.S
 
     Guarantee
     ---------
-    If a sketch has more than k hashes, the k smallest are kept. The state is then the same as for its values. A sketch
-    with fewer hashes keeps its theta, and therefore its error.
+    If a sketch has more than k hashes, the k smallest are kept. The state is then the one to which the function reduces
+    the values that were counted by the sketch. A sketch with fewer hashes keeps its theta, and therefore its error.
 
     Examples
     --------

@@ -184,7 +184,7 @@ def _step_of_times(operator: str, a: pa.DataType, b: pa.DataType) -> Kernel:
 
 @reads(exp.Neg, called="-", this=NUMBER)
 def negative(term: Term) -> Term:
-    """Return the term for ``-x``. Integers become int64, and uint64 becomes a decimal."""
+    """Return the term for ``-x``. Integers become int64, except for uint64, which becomes a decimal."""
     if term.literal is not None and pa.types.is_decimal(term.type) and term.literal.as_py() == 2**63:
         return constant(-(2**63), pa.int64())
     if term.type == pa.uint64():

@@ -66,7 +66,8 @@ def cast(term: Term, kind: pa.DataType, attempt: bool = False) -> Term:
 
     Values that cannot be cast raise an error when the term is evaluated. A cast whose result differs between engines
     raises ``ValueError`` immediately. With ``attempt``, as in TRY_CAST, the result is null for a text that is not a
-    value of the type, and for a whole number beyond its range. Other casts with ``attempt`` raise ``ValueError``.
+    value of the type, and for a whole number beyond the range of the type. Other casts with ``attempt`` raise
+    ``ValueError``.
     """
     old = term.type
     from_text, to_text = pa.types.is_string(old), pa.types.is_string(kind)
@@ -134,8 +135,9 @@ def _rounded(term: Term, kind: pa.DataType) -> Term:
 def _read_column(term: Term, kind: pa.DataType, attempt: bool) -> Term:
     """Return the term that parses a column of text as numbers or dates of the type ``kind``.
 
-    Its evaluation raises ``ValueError`` for other texts. With ``attempt``, they become null. They also become null in
-    an expression of Arrow, because Arrow evaluates branches that are not taken.
+    The evaluation of the term raises ``ValueError`` for a text that is not such a value. With ``attempt``, such a text
+    becomes null. In an expression of Arrow, it always becomes null, because Arrow also evaluates branches that are not
+    taken.
     """
     if not (is_number(kind) or pa.types.is_date32(kind)):
         raise ValueError(f"a CAST of a column of text to {kind} is not supported; CAST it to a number or to DATE")

@@ -148,7 +148,7 @@ def _bounds_of(node: exp.Expr, compiler: Compiler) -> dict[str, Bound]:
     try:
         return _of_comparison(node, compiler)
     except (pa.ArrowException, ValueError, OverflowError, TypeError, RecursionError):
-        return {}  # the error is raised when the condition is evaluated
+        return {}  # the comparison is invalid; an error is raised when the condition is evaluated
 
 
 def _either(alternatives: Sequence[Bound]) -> Bound:
@@ -220,7 +220,7 @@ _READ: Mapping[type[exp.Expr], Callable[[list[Any]], Bound]] = {
     exp.EQ: Bound.of_values,
     **dict.fromkeys((exp.LT, exp.LTE), lambda values: Bound(high=values[0])),
     **dict.fromkeys((exp.GT, exp.GTE), lambda values: Bound(low=values[0])),
-    # ``x <=> NULL`` is true if x is null, so it has no bound. `_bounded` skips a NULL only if ``bound`` is the method
-    # `Bound.of_values`, as for ``x = NULL``. For this lambda, it returns {}.
+    # ``x <=> NULL`` is true if x is null, so it has no bound. `_bounded` returns {} for a NULL, unless ``bound`` is the
+    # method `Bound.of_values` itself, as for ``x = NULL``. The lambda is not that method.
     exp.NullSafeEQ: lambda values: Bound.of_values(values),
 }

@@ -133,7 +133,8 @@ def balanced(kernel: Kernel, terms: Iterable[Term]) -> Term:
         return parts[0]
 
     def evaluate(source: Source) -> Value:
-        # values that combine equally many terms are combined at once, so that few values are in memory at a time
+        # As soon as two values combine equally many terms, they are combined with each other, so that few values are in
+        # memory at a time.
         joined: list[tuple[int, Value]] = []
         for part in parts:
             size, value = 1, part.evaluate(source)

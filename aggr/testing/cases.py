@@ -143,7 +143,9 @@ def draw_ordinary(function: Function, kind: pa.DataType, size: int, seed: int) -
 
 
 def draw_corners(function: Function, kind: pa.DataType) -> pa.Array | None:
-    """Return the edge cases of a type that the function accepts as single values, or None if it rejects all of them."""
+    """Return those edge cases of a type that the function accepts if each is the only value of a group. Return None if
+    the function rejects all of them.
+    """
     values = corner_values(kind)
     accepted = [row for row in range(len(values)) if _accepts(function, values.slice(row, 1))]
     return corner_values(kind).take(pa.array(accepted, pa.int64())) if accepted else None
@@ -187,7 +189,7 @@ def is_write_into_shared(error: Exception) -> bool:
 def same(actual: pa.Array, expected: pa.Array, where: str = "") -> None:
     """Raise `LawBroken` unless two columns have the same bits.
 
-    The message shows the first row that differs, after ``where``.
+    The message consists of ``where`` and the first row that differs.
     """
     if not same_bits(actual, expected):
         row = next(

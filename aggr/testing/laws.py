@@ -93,7 +93,7 @@ class _Trial:
     source: Source | None
     seed: int
     parameters: Mapping[str, Sequence[Any]]
-    # a list with one element, which can be changed: the number of groups that were compared with ``exact``
+    # the number of groups that were compared with ``exact``; in a list, because the dataclass is frozen
     compared: list[int] = field(default_factory=lambda: [0])
 
     def draw(self, kind: pa.DataType, size: int, seed: int) -> pa.Array | None:
