@@ -54,6 +54,20 @@ def test_few_rows_need_no_whole_numbers(rows, monkeypatch):
         function.finish(function.reduce(pa.array(values), equal_groups))
 
 
+@pytest.mark.parametrize("scale", [0, 1, 2, 9, 20])
+def test_means_of_decimals_at_and_beside_halfway_are_rounded_exactly(scale):
+    odd = np.random.default_rng(3).integers(2**52, 2**53, 40) * 2 + 1  # such numbers are halfway between two doubles
+    with localcontext(prec=60):
+        values = [Decimal(int(n)) + beside * Decimal(1).scaleb(-scale) for n in odd for beside in (-1, 0, 1)]
+    column, groups = pa.array(values, pa.decimal128(38, scale)), Groups(np.arange(len(values)) // 3, len(odd))
+    for each in (Groups(np.arange(len(values)), len(values)), groups):
+        means = aggr.Avg().finish(aggr.Avg().reduce(column, each)).to_pylist()
+        exact = [[] for _ in range(each.n)]
+        for value, group in zip(values, each.ids, strict=True):
+            exact[group].append(Fraction(value))
+        assert means == [float(sum(group) / len(group)) for group in exact]
+
+
 @pytest.mark.parametrize("exponent", [-201, -200, 0, 7, 60])
 @pytest.mark.parametrize("bottom", [1, 3])
 @pytest.mark.parametrize("more", [-1, 0, 1])
