@@ -1,7 +1,7 @@
 """Casts: CAST and TRY_CAST, also of text to numbers and dates.
 
-Both parse text in the same way. If CAST would raise an error, TRY_CAST returns null. Blanks around a value are ignored.
-A text with a point or an exponent is not a whole number, as in Spark.
+Both functions parse text in the same way. If CAST would raise an error, TRY_CAST returns null. Blanks around a value
+are ignored. A text with a point or an exponent is not a whole number, as in Spark.
 """
 
 from __future__ import annotations
@@ -180,7 +180,7 @@ def _where(pattern: str, text: Value) -> Value:
 
 
 def _whole_within(value: Value, kind: pa.DataType) -> Value:
-    """Return whole numbers as ``kind``, a signed integer type. Numbers beyond its range become null."""
+    """Return whole numbers as ``kind``, a signed integer type. Numbers beyond the range of this type become null."""
     end = 2 ** (kind.bit_width - 1)
     wide = pa.decimal128(38, 0)
     number = value.cast(wide)

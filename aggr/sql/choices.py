@@ -68,8 +68,8 @@ def case_when(branches: Sequence[tuple[Term, Term]], otherwise: Term) -> Term:
 def _where_taken(everywhere: Term, conditions: Sequence[Term], values: Sequence[Term], otherwise: Term) -> Term:
     """Return a term with the values of ``everywhere``, which computes every branch for all rows and is fast.
 
-    If this raises an error, for example in a row that takes another branch, the term computes each branch again, only
-    for the rows that take it. ``conditions``, ``values`` and ``otherwise`` are the parts of ``everywhere``.
+    If ``everywhere`` raises an error, for example in a row that takes another branch, the term computes each branch
+    again, only for the rows that take it. ``conditions``, ``values`` and ``otherwise`` are the parts of ``everywhere``.
     """
 
     def evaluate(source: Source) -> Value:

@@ -31,7 +31,7 @@ _EPOCH = dt.datetime(1970, 1, 1)
 def number(text: str) -> pa.Scalar:
     """Return a number that is written as text: float64 if it has an exponent, decimal if it has a point, else int64.
 
-    Whole numbers beyond int64 are decimals. Raise ``ValueError`` for other texts.
+    Whole numbers beyond int64, or with a sign, are decimals. Raise ``ValueError`` for other texts.
 
     >>> number("2.50").type, number("9223372036854775808").type
     (Decimal128Type(decimal128(3, 2)), Decimal128Type(decimal128(19, 0)))

@@ -16,8 +16,8 @@ class Use(Enum):
     """How an expression uses the values of a column.
 
     ``TEXT``: as text. ``NUMBER``: as numbers. ``ORDER``: for comparisons with other values. ``KEEP``: the values are
-    copied unchanged. ``ANY``: the type does not matter, for example if only nulls are counted. ``VALUE``: as the
-    surrounding expression uses them.
+    copied unchanged. ``ANY``: the type does not matter, for example if only nulls are counted. ``VALUE``: the values
+    become those of the complete expression, and are used as the code that evaluates it uses them.
     """
 
     TEXT = "text"

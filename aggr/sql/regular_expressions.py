@@ -16,7 +16,7 @@ _REPEATED = re.compile(r"\{([0-9]{1,9})(?:,([0-9]{0,9}))?\}")
 _GROUP_FLAGS = re.compile(r"\?(?:P?<\w+>|[a-zA-Z-]*:?)")
 _ESCAPED = re.compile(r"\\(?:[pPx]\{[^}]*\}|x[0-9a-fA-F]{2}|.)", re.DOTALL)
 _CLASS = re.compile(r"\[\^?\]?(?:\\.|\[:\^?\w+:\]|[^\]\\])*\]", re.DOTALL)
-_UNICODE_STEPS = 20  # the minimum number of steps of a Unicode class, such as \pL
+_UNICODE_STEPS = 20  # the assumed number of steps of a Unicode class, such as \pL, or of a negated class
 _PLAIN_TEXT = re.compile(r"(?:[^\\.+*?()|\[\]{}^$]|\\[!-/:-@\[-`{-~])*", re.DOTALL)
 _BACKSLASHED = re.compile(r"\\(.)", re.DOTALL)
 

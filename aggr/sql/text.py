@@ -121,7 +121,10 @@ for _kind in (exp.Like, exp.ILike):
 
 
 def _regular_expression(compiler: Compiler, node: exp.Expr, name: str) -> str | None:
-    """Return the text of a literal regular expression, or None for NULL. Raise ``ValueError`` if RE2 rejects it."""
+    """Return the text of a literal regular expression, or None for NULL.
+
+    Raise ``ValueError`` if RE2 rejects it or its compiled program would be too large.
+    """
     regex = written_text(compiler, node.args[name], f"the regular expression of {called(node)}")
     if regex is not None:
         check_size(regex)
@@ -186,7 +189,10 @@ _START, _LENGTH = whole_number("its start"), whole_number("its length")
 
 @computes(exp.Substring, names="substr substring", this=TEXT, start=_START, length=maybe(_LENGTH, 2**31))
 def substring(text: Value, start: int, length: int) -> Value:
-    """Return ``length`` characters of each text from ``start`` on. The first character is 1, and the last is -1."""
+    """Return at most ``length`` characters of each text from ``start`` on.
+
+    The first character is 1, and the last is -1.
+    """
     if start == 0:
         raise ValueError(
             "positions in a substring count from 1, or from -1 at the end; 0 is not allowed, because "

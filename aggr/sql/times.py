@@ -137,9 +137,9 @@ class DateDifference(exp.Expression, exp.Func):
 
 @reads(DateDifference, names="date_diff", unit=written("the unit of date_diff"), this=ANY, expression=ANY)
 def date_diff(unit: str | None, start: Term, end: Term) -> Term:
-    """Return the term for the number of boundaries of a unit between two times. It is negative if end is before start.
+    """Return the term for the number of boundaries of a unit between two times.
 
-    Days and longer units follow the clock of the times' zone.
+    Boundaries are counted negatively if ``end`` is before ``start``. Days and longer units follow the clock of the times' zone.
     """
     name = _DIFFERENCES.get((unit or "").lower())
     if name is None:

@@ -1,4 +1,4 @@
-"""Types: the common type in which values are compared and computed, and lossless casts to it.
+"""Types: the common type in which values are compared and computed, and casts to it.
 
 Two float32 combine to float32. With any other number, both become float64, as in Spark. Integers and decimals are never
 combined as floats. Their common type is int64, or a decimal type that contains both.
@@ -62,12 +62,12 @@ def _read(term: Term, kind: pa.DataType) -> Term:
 
 
 def coerce(term: Term, kind: pa.DataType) -> Term:
-    """Return ``term`` cast to ``kind``, a type that can represent its values."""
+    """Return ``term`` cast to ``kind``, a type that can represent its values; floating-point types round them."""
     return term if term.type == kind else apply(caster(term.type, kind), term, kind=kind)
 
 
 def caster(old: pa.DataType, new: pa.DataType) -> Callable[[Value], Value]:
-    """Return the function that casts values of the type ``old`` to ``new``, a type that can represent them."""
+    """Return the function that casts values of the type ``old`` to ``new``. It rounds numbers to floating-point types."""
     if old == new:
         return lambda value: value
     if pa.types.is_floating(new) and pa.types.is_decimal(old):
