@@ -28,8 +28,8 @@ def cost_of(costs: Sequence[Cost], what: str, who: str, case: str) -> float | No
 
 
 def show_costs(title: str, costs: Sequence[Cost], base: Cost) -> None:
-    """Print one line per operation and library. It has two columns per case: the cost, and the cost divided by that of
-    the operation and library of ``base``.
+    """Print one line per operation and library. Each line has two columns per case: the cost, and the cost divided by
+    that of the operation and library of ``base``.
     """
     cases = list(dict.fromkeys(cost.case for cost in costs))
     table = heading(title, ["", "by", *(column for case in cases for column in (case, "×"))])

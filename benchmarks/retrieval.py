@@ -146,8 +146,8 @@ def check(ours: pa.Table, expected: pa.Table) -> None:
 
 
 def counted(store: FrameStore) -> tuple[int, int, int]:
-    """Return three numbers: of the files that the query for one day reads, of all files of the store, and of the states
-    in the store.
+    """Return the number of files that the query for one day reads, the number of all files of the store, and the number
+    of states in the store.
     """
     view = store.at()
     (reading,) = view.ask(Query("1h", WITHIN)).readings

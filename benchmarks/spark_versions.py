@@ -1,11 +1,11 @@
-"""Files to answers compared with Spark's own aggregates, on the installed version of PySpark.
+"""The time from files to results, compared with that of Spark's own aggregates, on the installed version of PySpark.
 
     .venv-spark-3.5/bin/python -m benchmarks.spark_versions [--quick] [--out benchmarks/results/spark_versions.json]
 
-`make bench-spark-versions` runs it on 3.5 and 4.0. Jobs and rows are those of `benchmarks.spark`: nine functions
-on four levels, and Spark's aggregates of the finest level alone. All jobs alternate in one session. Their times are
-measured twice: by the clock, and as CPU time of the JVM and all Python processes, which other work on the machine
-affects less. The file contains one run of each version.
+`make bench-spark-versions` runs this benchmark on PySpark 3.5 and 4.0. Jobs and rows are those of `benchmarks.spark`:
+nine functions on four levels, and Spark's aggregates of the finest level alone. All jobs alternate in one session.
+Their times are measured twice: by the clock, and as CPU time of the JVM and all Python processes, which other work on
+the machine affects less. The file contains one run of each version.
 """
 
 from __future__ import annotations

@@ -153,8 +153,8 @@ def hot_keys(keys: int) -> tuple[dict[str, Any], list[MustHold]]:
 
 
 def close_to_sink(windows_at_once: int) -> tuple[dict[str, Any], list[MustHold]]:
-    """Measure the milliseconds from the watermark that closes windows to their results as Python objects, and to a
-    commit.
+    """Measure the milliseconds from a watermark that closes windows until their results are Python objects, and until
+    they are committed to a store.
     """
     frame = TiltFrame(["10s", "1m"], "ts", MEASURES, ["k"])
     emitted_times, committed_times = [], []

@@ -73,8 +73,8 @@ def argument(name: str, value: object) -> str:
 
 
 def by_caller(command: str, python: str) -> str:
-    """Return ``command`` if a command runs, and otherwise ``python``. They are the same part of a message, for users of
-    the command line and for users of Python.
+    """Return ``command`` if a command runs, and otherwise ``python``. Both are forms of the same part of a message, for
+    users of the command line and for users of Python.
 
     >>> by_caller("pass --type COL=TYPE", "pass row_schema=SCHEMA")
     'pass row_schema=SCHEMA'

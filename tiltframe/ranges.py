@@ -14,7 +14,7 @@ from numpy.typing import NDArray
 
 from windows import TimeWindow
 
-Range: TypeAlias = tuple[int, int]  # [from, to), in microseconds UTC; a range of windows selects them by their starts
+Range: TypeAlias = tuple[int, int]  # [from, to), in microseconds UTC; a window is in a range if its start is
 
 _EPOCH = dt.datetime(1970, 1, 1)
 EVER: Range = (-(2**62), 2**62)  # all of time

@@ -41,7 +41,7 @@ def _spark_partitions() -> int:
 
 
 def _unknown_cores() -> None:
-    """Return None, because Spark may start and stop executors while a job runs."""
+    """Return None: the number of cores is unknown, because Spark may start and stop executors while a job runs."""
 
 
 @dataclass(frozen=True)

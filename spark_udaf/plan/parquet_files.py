@@ -106,8 +106,8 @@ def dataset_of(
 
 
 def _with_instants(schema: pa.Schema, dataset: ds.FileSystemDataset) -> pa.Schema:
-    """Return the schema in which the columns that the first file stores as INT96 have the type of instants in UTC, as
-    in Spark.
+    """Return ``schema`` with the type of instants in UTC, as in Spark, for the columns that the first file of
+    ``dataset`` stores as INT96.
     """
     first = next(iter(dataset.get_fragments()), None)
     for name in [] if first is None else instants_of_int96(first.metadata):

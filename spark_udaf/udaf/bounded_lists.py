@@ -31,7 +31,7 @@ def bounded_list(values: Column, label: str) -> Column:
     Parameters
     ----------
     values : Column
-        Rows in which it is null are not in the list.
+        The values to collect. Nulls are left out.
     label : str
         The call, for the message of the error.
     """

@@ -365,7 +365,7 @@ class _Key:
 
 class _Columns:
     """The columns that Spark evaluates before it sends rows to Python: keys, inputs and conditions of calls, and the
-    columns that conditions in SQL of `aggr` calls name.
+    columns that are named in the SQL conditions of `aggr` calls.
     """
 
     def __init__(self, df: DataFrame, calls: Iterable[Call | Measure]) -> None:
@@ -374,7 +374,8 @@ class _Columns:
         self._inputs: list[str] = []
         self._texts: dict[str, str] = {}  # the SQL text of an input -> the quoted name of its column
         read = {name for call in calls if isinstance(call, Measure) for name in _names_in_condition(call)}
-        self._read = read.intersection(df.columns)  # The columns that conditions in SQL name. They are not renamed.
+        # the columns that are named in SQL conditions; they are not renamed
+        self._read = read.intersection(df.columns)
 
     def keys(self, keys: Sequence[Expression]) -> list[_Key]:
         """Return the keys, and add their columns to those that Spark evaluates.
@@ -516,7 +517,7 @@ def _grouped_by(df: DataFrame, keys: Sequence[Expression], *aggregates: Column) 
 
 
 def _named(calls: Sequence[Any], measures: Mapping[str, Any]) -> list[tuple[str | None, Call | Measure | Column]]:
-    """Return pairs of a name and a call. Spark's own aggregates that were passed without a name get None."""
+    """Return pairs of a name and a call. Spark's own aggregates that were passed without a name have the name None."""
     named: list[tuple[str | None, Call | Measure | Column]] = []
     for name, call in [*((None, call) for call in calls), *measures.items()]:
         attached_call = call_of(call)

@@ -51,7 +51,9 @@ _NAMED = re.compile(r"\s*(\w+)\s*=>(.*)", re.DOTALL)  # weight => n
 
 @dataclass(frozen=True)
 class _Call:
-    """A call in the text of a query, which begins at the position ``start`` and ends before ``end``."""
+    """A call in the text of a query. The call begins at the position ``start`` of the text and ends before the position
+    ``end``.
+    """
 
     name: str
     function: Function

@@ -44,7 +44,7 @@ def register_data_source(spark: SparkSession, source: Any) -> None:
             log.info("Spark searches for data sources before it registers one: %s", str(error).partition("\n")[0])
     try:
         spark.dataSource.register(source)
-    except AnalysisException as error:  # Spark 4.0 raises this if it has already found the module pyspark_tiltframe
+    except AnalysisException as error:  # raised by Spark 4.0 if it has already found pyspark_tiltframe
         if "DATA_SOURCE_ALREADY_EXISTS" not in str(error):
             raise
 

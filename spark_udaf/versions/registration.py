@@ -188,8 +188,8 @@ def _arrow_commands(functions: Sequence[SqlFunction]) -> Iterator[tuple[str, byt
 
 @dataclass(frozen=True)
 class _ResultType:
-    """The result type of a function. Its pickle has few bytes, because Spark logs every command, and is unpickled as
-    the type of Spark.
+    """The result type of a function. Its pickle is short, because Spark logs every command. Unpickling it returns
+    Spark's type.
     """
 
     function: SqlFunction

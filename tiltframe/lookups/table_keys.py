@@ -117,8 +117,8 @@ class Lookup(DerivedKey):
     @cached_property
     def _order(self) -> NDArray[np.int64]:
         """An int64 array of shape (3, rows) with one column for each row of the table, sorted by key and start of
-        validity. It contains the id of the key's value, the start of validity in microseconds UTC, and the index of the
-        row in the table.
+        validity. The three numbers of a column are the id of the key's value, the start of validity in microseconds
+        UTC, and the index of the row in the table.
         """
         ids = one_array(self.table.column(self.key)).dictionary_encode("encode").indices.to_numpy()
         since = np.full(len(ids), MIN_INSTANT)
@@ -204,8 +204,9 @@ class Lookup(DerivedKey):
 
 
 def _ranks(ids: NDArray[np.int64], at: NDArray[np.int64], moments: NDArray[np.int64]) -> NDArray[np.int64]:
-    """Return one integer for each pair of an element of ``ids`` and an element of ``at``. The integers are in the order
-    of the pairs, first by id and then by moment. ``moments`` contains all moments, ascending.
+    """Return one integer for each pair of an element of ``ids`` and an element of ``at``. The integers have the order
+    of the pairs, first by id and then by time. ``moments`` has all times that occur in ``at``, ascending, and may have
+    further times.
     """
     ranks: NDArray[np.int64] = ids * len(moments) + np.searchsorted(moments, at)
     return ranks

@@ -105,7 +105,9 @@ def asked_measures(texts: Iterable[str]) -> dict[str, Measure | str] | None:
 
 
 def _is_expression(text: str) -> bool:
-    """Return whether a text is an expression over results. The name and the calls of a function of `aggr` are not."""
+    """Return whether a text is an expression over results. Return False for the name of a function of `aggr`, and for
+    calls of such a function.
+    """
     call = read_call(text, name_alone=True)
     if call is not None:
         with suppress(aggr.UnknownFunction):
