@@ -35,8 +35,8 @@ _REQUIRED = object()
 class Argument(NamedTuple):
     """The rule for an argument of a node.
 
-    ``take`` returns the argument; its parameters are the compiler, the node and the name of the argument. If
-    ``take`` is None, the argument is ignored. ``default`` is the value of a missing argument.
+    ``take`` returns the argument; its parameters are the compiler, the node and the name of the argument.
+    Without ``take``, the argument is ignored. ``default`` is the value of a missing argument.
     """
 
     take: Take | None

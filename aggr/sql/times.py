@@ -139,7 +139,8 @@ class DateDifference(exp.Expression, exp.Func):
 def date_diff(unit: str | None, start: Term, end: Term) -> Term:
     """Return the term for the number of boundaries of a unit between two times.
 
-    Boundaries are counted negatively if ``end`` is before ``start``. Days and longer units follow the clock of the times' zone.
+    Boundaries are counted negatively if ``end`` is before ``start``. Days and longer units follow the clock of the
+    times' zone.
     """
     name = _DIFFERENCES.get((unit or "").lower())
     if name is None:

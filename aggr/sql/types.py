@@ -67,7 +67,7 @@ def coerce(term: Term, kind: pa.DataType) -> Term:
 
 
 def caster(old: pa.DataType, new: pa.DataType) -> Callable[[Value], Value]:
-    """Return the function that casts values of the type ``old`` to ``new``. It rounds numbers to floating-point types."""
+    """Return the function that casts values of the type ``old`` to ``new``; floating-point types round them."""
     if old == new:
         return lambda value: value
     if pa.types.is_floating(new) and pa.types.is_decimal(old):
