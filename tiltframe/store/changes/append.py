@@ -118,8 +118,8 @@ def append_rows(
     jobs: int | None = None,
 ) -> bool:
     """Roll up rows and add their states like `append`. Memory grows neither with the number of rows nor with the number
-    of windows: states beyond ``max_bytes`` are stored in the folder for temporary files. States are written to the
-    store only after all rows were read.
+    of windows: states beyond twelve times ``max_bytes`` are stored in the folder for temporary files. States are
+    written to the store only after all rows were read.
 
     Parameters
     ----------
@@ -128,7 +128,8 @@ def append_rows(
     writer, commit, recorded : str, int and mapping
         See `append`.
     max_bytes : int
-        The maximum size of the states in memory, in bytes. The process as a whole needs several times as much memory.
+        The maximum size in bytes of the states to which each thread reduces rows at a time. Up to twelve times as much
+        is kept in memory in all. The process as a whole needs more.
     reading : ReadOptions, optional
         See `tiltframe.rollup`.
     note : function of a text, optional
