@@ -158,8 +158,8 @@ def file_digest(file: Path) -> str:
 
 
 def _recorded(store: FrameStore, names: Iterable[str]) -> dict[str, Any]:
-    """Return the records of a store whose names are in ``names``, by name. Names may repeat, because files may be equal
-    or linked.
+    """Return the records of a store whose names are in ``names``, by name. A name may occur several times, because
+    files may be equal or linked.
     """
     return store.recorded(list(dict.fromkeys(names)))
 

@@ -43,7 +43,8 @@ from tiltframe.time_range import read_time_range
 # the memory that the process needs per byte of states in memory, including rows and files
 _A_STATE_TAKES = 16
 _MORE_PER_THREAD = 10  # the increase of this number for each additional thread
-# in seconds. With Python's default of 5 ms, the thread that merges often waits for threads that write.
+# The interval, in seconds, at which Python switches between threads. With the default of 5 ms, the thread that merges
+# often waits for threads that write.
 _SWITCH_INTERVAL = 0.0005
 _WHOLE_FILES = "with every file that has rows in it"
 _Reduced = TypeVar("_Reduced")
@@ -270,7 +271,7 @@ def replace_in(
     states, seen = _read(files, store.frame, bad, lambda batches: rollup_batches(batches, store.frame), span=span)
     for known_file in once:
         unchanged(known_file)
-    # `FrameStore.replace` merges the coarser levels from this one
+    # the finest level; `FrameStore.replace` merges the coarser levels from it
     finest = states.filter(pc.equal(states.column(LEVEL), store.frame.levels[0].name))
     inside = _within(finest, span)
     if not inside.num_rows:

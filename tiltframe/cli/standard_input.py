@@ -70,8 +70,8 @@ def with_standard_input(inputs: Sequence[Path], form: str | None) -> Iterator[tu
 
 
 def _write_file(folder: Path, form: str | None) -> Path:
-    """Copy standard input to a file in ``folder``, and return its path. The ending of its name is that of its format
-    and compression.
+    """Copy standard input to a file in ``folder``, and return the path of the file. The name of the file ends with the
+    endings of its format and compression, such as ``.csv.gz``.
     """
     stream = sys.stdin.buffer
     head = stream.read(_HEAD)

@@ -163,8 +163,8 @@ class IntoStore(Sink):
         self.closed.close()
 
     def settle(self, state: Path | None, notes: Mapping[str, Any], ended: bool = False) -> None:
-        """Save the state, and then commit the closed windows. While rows arrive, this happens at intervals; with
-        ``ended``, always.
+        """Save the state, and then commit the closed windows. While rows arrive, do so only if the last time is long
+        enough ago. With ``ended``, always do so.
         """
         came = self.closed.is_waiting or (self._unsaved and state is not None)
         if not ended and (not came or clock.monotonic() - self._last < self._every):

@@ -539,7 +539,9 @@ def _check_sound(file: Path, reading: ReadOptions) -> None:
 
 
 def _passes(check: Callable[[pa.Schema], None], schema: pa.Schema, place: int) -> bool:
-    """Return whether ``check`` accepts the schema if the column at the index ``place`` has numbers."""
+    """Return whether ``check`` accepts the schema if it has numbers in the place of the text column at the index
+    ``place``.
+    """
     try:
         check(schema.set(place, schema.field(place).with_type(pa.float64())))
     except (TypeError, ValueError):

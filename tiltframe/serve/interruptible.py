@@ -27,7 +27,8 @@ class _Stopped(BaseException):
 
 
 class InterruptibleCall(Generic[T]):
-    """A call that another thread can stop. The function has no arguments. An object can be called only once.
+    """A call of a function, without arguments, that can be stopped by another thread. An object can be called only
+    once.
 
     >>> InterruptibleCall(lambda: 7)()
     7

@@ -107,7 +107,7 @@ def routes(
             answer = await pool.run(lambda: api.read(read_request, metrics_of(now(), buckets), deadline))
             return Response(answer, headers=_PACKED)
         frames = await pool.look_up(lambda: api.read_chunks(read_request, metrics_of(now(), buckets), deadline))
-        # Errors in the first frames still change the status of the response.
+        # computed before the response begins, so that an error in the first frames still sets its status
         first = await pool.run(_joined, frames, deadline)
         return StreamingResponse(_streamed(first, frames, pool, deadline), headers=_STREAMED)
 

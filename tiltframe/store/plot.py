@@ -39,7 +39,7 @@ _INCOMPLETE: Any = ":"  # the line style of incomplete windows, dotted
 class _Line:
     """One line: a column of the results for one key, with its colour and line style."""
 
-    group: int  # the index of the combination of key values
+    group: int  # the index of the line's combination of key values
     column: str
     label: str
     color: Any

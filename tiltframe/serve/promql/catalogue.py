@@ -73,7 +73,7 @@ def series_of(metrics: Metrics, matches: Iterable[str], listing: Listing) -> lis
 
 
 def label_names(metrics: Metrics, matches: list[str], listing: Listing) -> list[str]:
-    """Return the names of labels, sorted, of the series that match a selector in ``matches``, or of all series if
+    """Return the sorted names of the labels of the series that match a selector in ``matches``, or of all series if
     ``matches`` is empty.
     """
     if matches:

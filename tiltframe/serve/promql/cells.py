@@ -159,7 +159,8 @@ class States:
 
     def read_by(self, reader: Function, path: tuple[str, ...], kind: str) -> States:
         """Return the states with another function, ``reader``, that computes results from them, such as one with other
-        quantiles. Cells whose result is null are removed. ``path`` and ``kind`` are those of `States`.
+        quantiles. Cells whose result is null are removed. ``path`` and ``kind`` are the new values of the attributes
+        with these names.
         """
         return replace(self, reader=reader, path=path, kind=kind, per=1.0, known_results=None).with_values()
 

@@ -83,9 +83,9 @@ def shown_of(value: Value) -> Scalar | States | Vector | str:
 
 
 def range_alone(node: Expression, evaluation: Evaluation) -> tuple[States | Vector, Instants] | None:
-    """Return the values of a range selector or a subquery at one moment, and their times. The values of a range
-    selector are those of the windows that end in the range, in place of samples; those of a subquery are the values at
-    its steps.
+    """Return the values of a range selector or a subquery at one moment, and the times of these values. A range
+    selector has the values of the windows that end in the range, because a store has no samples. A subquery has the
+    values at its steps.
 
     Return None if the expression is not a range.
     """

@@ -106,8 +106,8 @@ class Matcher:
     @property
     def choices(self) -> list[str]:
         """The texts that may match: the text of ``=``, or the alternatives of a regular expression such as ``a|b``,
-        without escapes. Expressions with other syntax are split in the same way, so it must still be checked whether a
-        text matches.
+        without escapes. Expressions with other syntax are split in the same way, so the caller must still check
+        whether a text matches.
         """
         return self.text.strip("()").replace("\\.", ".").split("|") if self.regex else [self.text]
 

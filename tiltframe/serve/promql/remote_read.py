@@ -231,7 +231,7 @@ def _samples_of(metric: Metric, query: _ReadQuery, evaluation: Evaluation) -> tu
     is_total = metric.kind in (SUM, BUCKETS) and query.function != "sum_over_time"
     first, last = _bounds(metric)
     level = _level(metric, query, evaluation, is_total=is_total)
-    # The range is extended by one earlier window. Before the first window of the store, it gives a counter a sample 0.
+    # The range is extended by one earlier window. If this window is before the first one of the store, a counter is 0.
     low = max(query.start, first) - int(level.length)
     high = min(query.end, last) + 1
     evaluation.check(max(high - low, 0) // int(level.length))
@@ -264,8 +264,8 @@ def _at_events(states: States, query: _ReadQuery) -> tuple[Vector, NDArray[np.in
 
 
 def _bounds(metric: Metric) -> tuple[int, int]:
-    """Return the starts of the first and of the last window of all levels, in microseconds UTC. Requests of all of time
-    are limited to this range.
+    """Return the starts of the first and of the last window of all levels, in microseconds UTC. A request for all times
+    is limited to this range.
     """
     view = metric.view
     levels = [view.level(level.name) for level in view.frame.levels]

@@ -189,7 +189,7 @@ def _rows(
     selector: Selector, level: TimeWindow, limits: tuple[int, int], evaluation: Evaluation, labels: list[str]
 ) -> pa.Table:
     """Return the merged states of the windows that end after ``limits[0]`` and by ``limits[1]``, in microseconds UTC,
-    with the columns ``labels`` and the end of the window, sorted by them.
+    with the columns ``labels`` and the end of the window. The rows are sorted by these columns.
     """
     metric = selector.metric
     start = int(level.starts(np.array([limits[0]]))[0])

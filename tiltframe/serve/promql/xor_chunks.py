@@ -121,7 +121,7 @@ def _write_values(bits: Words, fields: Words, widths: Counts) -> None:
     is_new = np.zeros(changes.shape, np.bool_)
     kept_leading = np.full(len(bits), _NO_WINDOW)
     kept_trailing = np.zeros(len(bits), np.int64)
-    for i in range(changes.shape[1]):  # at most 119 steps, each for one sample of all chunks
+    for i in range(changes.shape[1]):  # at most 119 steps, each for one sample of every chunk
         fits = (leading[:, i] >= kept_leading) & (trailing[:, i] >= kept_trailing) & (kept_leading != _NO_WINDOW)
         is_new[:, i] = is_changed[:, i] & ~fits
         kept_leading = np.where(is_new[:, i], leading[:, i], kept_leading)

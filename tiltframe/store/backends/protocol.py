@@ -305,8 +305,8 @@ class Backend(Protocol):
 
 @runtime_checkable
 class ResultTables(Protocol):
-    """Plain tables of the results of levels, for backends that support them; see
-    `tiltframe.store.changes.result_tables`.
+    """Operations on plain tables, for backends that support them. A plain table stores the results of a level as plain
+    columns; see `tiltframe.store.changes.result_tables`.
     """
 
     def result_sources(self, level: str) -> Mapping[str, Range] | None:

@@ -71,7 +71,7 @@ def _export(backend: Backend, result_tables: ResultTables, manifest: Manifest, l
     check_frame(snapshot, manifest, backend)
     before = result_tables.result_sources(level)
     if before and before.get(_FRAME, (0, 0))[0] != manifest.generation:
-        before = {}  # the columns of the table belong to an earlier frame
+        before = {}  # update all windows, because the columns of the table belong to an earlier frame
     parts = {part.name: part.range for part in snapshot.of(level)}
     ranges = _changed(before or {}, parts)
     if before is not None and not ranges:

@@ -119,8 +119,8 @@ def retract_states(commit: Commit, states: pa.Table) -> bool:
 
 
 def _retract(commit: Commit, retracted: Retracted, digests: Sequence[Digest]) -> bool:
-    """Subtract states in a transaction. On all levels, it rewrites the parts that contain windows to change. Return
-    whether the commit is new.
+    """Subtract states in a transaction. On every level, the parts that contain affected windows are written again.
+    Return whether the commit is new.
     """
 
     def derive(transaction: Attempt) -> None:

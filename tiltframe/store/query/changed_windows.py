@@ -114,7 +114,7 @@ def _changed(
     backend: Backend, manifest: Manifest, level: TimeWindow, since: SeenParts | None, snapshot: Snapshot
 ) -> list[pa.Table]:
     """Return tables of the windows and keys of a level whose merged states have changed. The parts that were removed
-    since ``since`` are compared with those that were added, a few windows at a time.
+    after ``since`` are compared with those that were added, a few windows at a time.
     """
     before = {part.name for part in since.parts} if since else set()
     now = {part.name for part in snapshot.parts}

@@ -169,7 +169,7 @@ def _linear(values: pa.Array, gaps: _Gaps) -> pa.Array:
     before, after = gaps.neighbours(values)
     valid = values.is_valid().to_numpy(zero_copy_only=False)
     inside = gaps.to_fill(values) & (before >= 0) & (after >= 0)
-    # The index -1 selects the last row; ``inside`` excludes such rows.
+    # An index of -1 stands for a missing neighbour, but selects the last row; ``inside`` excludes such rows.
     between = np.flatnonzero(inside & valid[before] & valid[after])
     low, high = before[between], after[between]
     starts = gaps.starts

@@ -133,8 +133,8 @@ def _as_key(values: pa.Array, kind: pa.DataType) -> pa.Array:
 def joined_slices(
     rows: pa.Table, matched: Matched, names: Sequence[str], schema: pa.Schema, *, is_left: bool
 ) -> Iterator[pa.Table]:
-    """Yield the joined rows in tables of at most `_ROWS_PER_SLICE` rows. They follow the order of the input rows, and
-    for each input row the order of its results.
+    """Yield the joined rows in tables of at most `_ROWS_PER_SLICE` rows. They are in the order of the input rows.
+    Those of the same input row are in the order of its results.
     """
     lengths = np.maximum(matched.count, 1) if is_left else matched.count
     row_ends = np.cumsum(lengths)

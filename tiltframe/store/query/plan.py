@@ -47,7 +47,7 @@ class QueryPlan:
 
     @property
     def per(self) -> str:
-        """The name of the results' windows."""
+        """The name of the windows of the results, such as ``1h``."""
         return self.window.name
 
     @property

@@ -16,8 +16,9 @@ def sync_written(folder: str, name: str) -> None:
 
 
 def sync_commit(table: str, version: int) -> None:
-    """Wait until the file of a version in a table's log is on the disk. For the first version, also wait until the
-    entries of the new folders in the folders above them are on the disk.
+    """Wait until two things are on the disk: the file of a version in a table's log, and its entry in the folder of the
+    log. For the first version, also wait for the entries of new folders: those in the folder of the table, and those in
+    the two folders above it.
     """
     log, store = f"{table}/_delta_log", os.path.dirname(os.path.abspath(table))
     _sync(f"{log}/{version:020d}.json", log, *([] if version else [table, store, os.path.dirname(store)]))

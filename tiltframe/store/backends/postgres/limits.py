@@ -96,7 +96,7 @@ def _any(matches: pa.Array) -> bool:
 
 def _row_width(columns: pa.Schema) -> int:
     """Return the minimum number of bytes of a row without nulls. Numbers are aligned to multiples of their size."""
-    at = 24 + len(columns) // 8 + 16  # the header of a row, one bit per column, and two timestamps
+    at = 24 + len(columns) // 8 + 16  # bytes: the header of a row, one bit per column, and two timestamps
     for field in columns:
         dtype = field.type
         fixed = pa.types.is_primitive(dtype) and not pa.types.is_decimal(dtype)

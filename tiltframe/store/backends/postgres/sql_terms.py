@@ -116,8 +116,8 @@ def with_special(value: str, flags: str) -> str:
 
 
 def nearest(total: str, count: str) -> str:
-    """Return the SQL expression of ``total / count``, two whole numbers, rounded to the nearest whole number, and half
-    to even.
+    """Return the SQL expression that divides two whole numbers, ``total / count``, and rounds the quotient to the
+    nearest whole number. Halves are rounded to the even number.
     """
     remainder = f"mod(mod({total}, {count}) + {count}, {count})"
     floor = f"div({total} - {remainder}, {count})"
