@@ -58,6 +58,7 @@ def test_several_levels_one_after_the_other(store):
         Query("1d", timezone="Asia/Kolkata"),
         Query("hopping(2h, 1h)"),
         Query("hopping(1h, 10m)"),
+        Query(within="2024-05-02,2024-05-04"),
     ],
 )
 def test_the_cost_counts_all_windows_of_contiguous_rows(store, query):

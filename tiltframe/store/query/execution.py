@@ -50,7 +50,7 @@ class Reading:
     def windows(self) -> float:
         """The number of windows in the results, estimated from the ranges and the rows of the parts."""
         if self.plan.whole:
-            return 0
+            return 1
         window, span = self.plan.window, self.plan.span()
         # the ranges of window starts that the parts and the plan have in common
         ranges = common((piece for _, piece in self.part_ranges), [span])
