@@ -146,7 +146,8 @@ class Field(ABC):
     def subtract(self, column: pa.Array, gone: pa.Array) -> pa.Array:
         """Return the field of the remaining rows, which undoes a merge, row by row.
 
-        The method is called for functions that declare ``counted_by``, and only for states from which some rows remain.
+        The method is called only if the `State` declares ``counted_by``, and only for states from which some rows
+        remain.
 
         Parameters
         ----------
@@ -168,7 +169,7 @@ class Field(ABC):
         raise NotImplementedError(f"{type(self).__name__} does not implement subtraction; define its method subtract")
 
     def row_counts(self, column: pa.Array) -> Whole:
-        """Return the number of rows of each state, for functions that name this field in ``counted_by``.
+        """Return the number of rows of each state, if the `State` names this field in ``counted_by``.
 
         Parameters
         ----------
@@ -392,7 +393,7 @@ class ScaledExact(Field):
 
 
 class Unit(Field):
-    """One unit of the input. It is the same in every state of a column."""
+    """One unit of the input. It is the same in every state of a column: 0.01 for decimals with two places."""
 
     def merge(self, column: pa.Array, groups: Groups) -> pa.Array:
         return unit_of(column.type, groups.n)

@@ -13,7 +13,7 @@ from aggr.extend import INTEGERS, DamagedState, Field, Function, Groups, PlainSt
 
 @dataclass(frozen=True)
 class Bits(Field):
-    """Whole numbers whose bits are combined by a ufunc of numpy. The identity of the field is null.
+    """Whole numbers whose bits are combined by a ufunc with an identity. The identity of the field is null.
 
     ``operation`` is the ufunc, such as ``numpy.bitwise_and``.
     """

@@ -72,7 +72,7 @@ class Peer(ABC):
 
     @abstractmethod
     def results(self, answer: Any) -> Sequence[Any]:
-        """List the results of all groups, ordered by group.
+        """List the results of all groups that have rows, ordered by group.
 
         Parameters
         ----------
