@@ -67,8 +67,8 @@ def never_swallowed() -> Iterator[None]:
 
 @contextmanager
 def writing(written: Callable[[], bool]) -> Iterator[None]:
-    """Within the block, which writes to a store, set the message for an interrupt. After an interrupt in the block,
-    ``written()`` returns whether the store has the new data, and the message says so.
+    """Within the block, which writes to a store, set the message for an interrupt. After an interrupt in the block, the
+    message says whether the store has the new data; ``written()`` returns this.
     """
     from_now(UNSURE)
     try:

@@ -244,9 +244,9 @@ def progress_bar(doing: str, total: int) -> Iterator[Callable[[int, int], None]]
     """Show a count and a progress bar within the block. They are written to standard error, and only if it is a
     terminal.
 
-    Yield a function of two numbers that updates the display. If ``total`` is not 0, they are the number of rows since
-    the last call, and the progress of the bar, in the unit of ``total``. If ``total`` is 0, they are the number of
-    completed items and the number of all items.
+    Yield a function that updates the display and takes two numbers. If ``total`` is not 0, the two numbers are the
+    number of rows since the last call, and the progress of the bar, in the unit of ``total``. If ``total`` is 0, they
+    are the number of completed items and the number of all items.
     """
     if sys.stderr is None or not sys.stderr.isatty():
         yield lambda more, further: None

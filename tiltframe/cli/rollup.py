@@ -42,7 +42,7 @@ from tiltframe.time_range import read_time_range
 
 # the memory that the process needs per byte of states in memory, including rows and files
 _A_STATE_TAKES = 16
-_MORE_PER_THREAD = 10  # the increase of this number for each additional thread
+_MORE_PER_THREAD = 10  # the increase of `_A_STATE_TAKES` for each additional thread
 # The interval, in seconds, at which Python switches between threads. With the default of 5 ms, the thread that merges
 # often waits for threads that write.
 _SWITCH_INTERVAL = 0.0005
@@ -119,8 +119,8 @@ def rollup(
         sys.setswitchinterval(_SWITCH_INTERVAL)
 
     def writable() -> FrameStore:
-        """Open the store again and return it. This writes the retention, so it is called after all checks have
-        passed. If it changes the retention of an existing store, print the new one.
+        """Open the store again and return it. This writes the retention, so this function is called after all checks
+        have passed. If the retention of an existing store changes, print the new retention.
         """
         before = FrameStore(uri, frame, name=name)
         changed = FrameStore(uri, frame, name=name, retention=retained, durable=durable)

@@ -185,7 +185,7 @@ def file_batches(
     """Yield batches of the rows of a file, with the columns ``columns``.
 
     If ``bad`` is passed, bad rows are written to it and left out; otherwise a bad row raises an error. ``check`` is a
-    function of a table of rows. It raises an error if one of them is bad although it could be read.
+    function that receives a table of rows, and raises an error if one of the rows is bad although it could be read.
     """
     if bad is None:
         yield from source.batches_of(file, columns)
@@ -225,8 +225,8 @@ def _typed_batches(file: Path, columns: Sequence[str]) -> Iterator[tuple[pa.Reco
     that returns the same rows with all columns of the file, because bad rows are written with all columns.
     """
     own_reader = reader_of(file)
-    # All columns are read at once, because the reader may return batches of other sizes for other columns, whose rows
-    # would not match.
+    # All columns are read at once. If some were read separately, the reader could divide the rows into batches in
+    # another way, so that the rows of the batches would not match.
     if own_reader is not None:
         names = read_schema(own_reader, file).names
         for batch in read_batches(own_reader, file, names):

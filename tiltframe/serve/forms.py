@@ -129,8 +129,8 @@ def packing_of(accept: str) -> str | None:
 
 
 def _liked(header: str, offered: Sequence[str]) -> str | None:
-    """Return the name in ``offered`` to which a header such as ``Accept`` gives the highest weight; of several, return
-    the first. Return None if the header accepts none of them.
+    """Return the name in ``offered`` to which a header such as ``Accept`` gives the highest weight, or the first of
+    several such names. Return None if the header accepts none of them.
     """
     weights = {}
     for part in header.split(","):

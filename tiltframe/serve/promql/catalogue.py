@@ -85,8 +85,8 @@ def label_names(metrics: Metrics, matches: list[str], listing: Listing) -> list[
 
 
 def label_values(metrics: Metrics, label: str, matches: list[str], listing: Listing) -> list[str]:
-    """Return the values of a label, sorted, in the series that match a selector in ``matches``. If ``matches`` is
-    empty, return those of all rows.
+    """Return the sorted values of a label in the series that match a selector in ``matches``, or in all rows if
+    ``matches`` is empty.
     """
     every: list[Selected] = [(metric, ()) for of_name in metrics.values() for metric in of_name]
     selected = list(_selected(metrics, matches)) if matches else every

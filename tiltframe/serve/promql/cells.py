@@ -126,7 +126,7 @@ class States:
     reader: Function  # computes results from the states; it may have other quantiles than the measure
     path: tuple[str, ...]  # the names of the nested fields that lead to the values in the results of ``reader``
     kind: str  # a kind in `tiltframe.serve.promql.metrics`, which determines the aggregations that merge states
-    per: float = 1.0  # the divisor of sums: the seconds of a rate
+    per: float = 1.0  # the divisor of sums; for rates, the length of the range in seconds
     bounds: Bounds = field(default_factory=dict)  # for `BUCKETS`, the bounds of the buckets; each bound gives a series
     known_results: pa.Array | None = None  # the result of ``reader`` for each state, or None if it was not computed yet
 

@@ -152,9 +152,9 @@ def chunked_response(request: ReadRequest, evaluation: Evaluation) -> Iterator[b
 
 
 def _in_order(evaluation: Evaluation, query: _ReadQuery) -> Iterator[list[Metric]]:
-    """Yield the metrics of a query in groups. In the order of their labels, all series of a group come before those of
-    the next group. Usually a group has the metrics of one name; if a label sorts before ``__name__``, one group has all
-    metrics.
+    """Yield the metrics of a query in groups. If all series are sorted by their labels, those of a group come before
+    those of the next group. Usually a group has the metrics of one name; if a label sorts before ``__name__``, one
+    group has all metrics.
     """
     chosen = [
         metric

@@ -49,8 +49,8 @@ class Evaluation:
     moments: Instants  # ascending
     step: int | None  # the time between moments; None for a single moment
     budget: Budget  # the limits of the cost of each read
-    # The maximum time from the end of the newest window to a moment. A shorter time than the length of a window counts
-    # as this length, except 0, which means that the window must end at the moment.
+    # The maximum time from the end of the newest window to a moment. If it is shorter than a window, the length of the
+    # window is used instead. The exception is 0: the window must then end at the moment.
     lookback: int = LOOKBACK
     deadline: Deadline = field(default_factory=Deadline)
     # messages about missing data, which are added during the evaluation
@@ -154,7 +154,7 @@ def select(selector: Selector, evaluation: Evaluation, grouping: Grouping | None
 def _newest(
     states: pa.StructArray, first: NDArray[np.int64], last: NDArray[np.int64], merged: Callable[..., States]
 ) -> States:
-    """Return the state of the newest row with a result that is not null, in each range ``[first, last)`` of rows.
+    """For each range ``[first, last)`` of rows, return the state of the newest row whose result is not null.
     ``merged`` is a function that returns the `States` of ranges of rows.
     """
     cells = np.flatnonzero(first < last)

@@ -41,8 +41,8 @@ from tiltframe.store.log.writers import (
 )
 from windows import TimeWindow
 
-# the store has the fingerprints of this number of last commits of each writer; a restarted writer repeats few commits,
-# usually one
+# the number of fingerprints that are stored for each writer: those of the last commits; a restarted writer repeats few
+# commits, usually one
 KEPT = 64
 
 # in a receipt, the key of the exclusions: the numbers of groups beyond a limit and of refused values, by measure
@@ -111,8 +111,9 @@ class Commit:
         ``levels`` yields pairs of a level and a table of its states, from the finest level to the coarsest. If the
         states were divided into slices by keys and time, this sequence of levels is repeated for each slice. ``jobs``
         is the number of threads that write; only one thread writes if the backend does not permit several. The parts
-        and the receipt do not depend on it. Raise `StoreError` if states cannot be written; states that were already
-        written are then removed.
+        and the receipt do not depend on ``jobs``.
+
+        Raise `StoreError` if states cannot be written; states that were already written are then removed.
         """
         parts, digests = list[Part](), list[list[Digest]]()
         excluded = Exclusions(self.frame)

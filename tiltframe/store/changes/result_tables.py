@@ -32,8 +32,8 @@ from tiltframe.store.query.results import finish
 from tiltframe.time_range import moment_or_now
 
 # The list of parts also has two entries that are not parts. Their names:
-_OPEN = "open"  # its range is that of the windows that were incomplete at the last update
-_FRAME = "frame"  # both ends of its range are the number of times that the frame had changed
+_OPEN = "open"  # the range of this entry is that of the windows that were incomplete at the last update
+_FRAME = "frame"  # both ends of the range of this entry are the number of times that the frame had changed
 
 
 def export_level(backend: Backend, manifest: Manifest, level: str, now: int) -> int:

@@ -17,8 +17,8 @@ from tiltframe.store.log.snapshot import Part, Snapshot
 from tiltframe.store.log.transaction import Transaction
 from windows import TimeWindow
 
-# The maximum number of attempts. After each one, a random part of a maximum wait passes, and this maximum doubles from
-# 5 ms to 0.5 s. All waits together take about 50 s.
+# The maximum number of attempts. The wait after an attempt is a random part of a maximum, which is 5 ms at first and
+# doubles with each attempt, up to 0.5 s. All waits together take about 50 s.
 _TRIES = 200
 
 Result = TypeVar("Result")

@@ -53,8 +53,8 @@ class Head:
 
     def damaged(self, table: str, verified: dict[str, str]) -> Iterator[str]:
         """Yield the names of the files of a log whose digests differ from those in the head. ``verified`` contains the
-        files that earlier calls have read, as name → digest. They are not read again, and the files that this call
-        reads are added.
+        files that earlier calls have read, as name → digest. These files are not read again. The files that this call
+        reads are added to ``verified``.
         """
         for name, checksum in self.digests.items():
             if verified.get(name) == checksum:

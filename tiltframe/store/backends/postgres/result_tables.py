@@ -19,7 +19,7 @@ from tiltframe.store.backends.postgres.literals import listed, moment, quoted
 from tiltframe.store.backends.postgres.session import Session
 from tiltframe.store.backends.postgres.state_columns import column_name, sql_type
 
-_JSON = "jsonb"  # the type of results for which PostgreSQL has no other type
+_JSON = "jsonb"  # the type in PostgreSQL of results whose Arrow type PostgreSQL lacks
 _INCOMING = "tiltframe_incoming_flat"
 _NAMES = (
     "SELECT attname::text AS name FROM pg_attribute WHERE attrelid = $1::text::regclass AND attnum > 0 "
