@@ -137,7 +137,7 @@ def catalogue(*functions: str) -> list[Entry]:
 
 
 def _entry(function: type[Function]) -> Entry:
-    """Return the entry of a function, whose parameters have their default values."""
+    """Return the entry of a function. It describes the state for the default values of the parameters."""
     default = function()
     parameters = [parameter for parameter in fields(function) if parameter.init]
     about = {name: input_rule(function, name).sentence for name in function.inputs}

@@ -83,7 +83,7 @@ def holds(candidate: Measure, measure: Measure) -> bool:
 def _rows_of(measure: Measure) -> tuple[object, ...]:
     """Return the columns and the condition of a measure.
 
-    If they are equal, the states of two measures have equal inputs.
+    Two measures for which these are equal reduce the same values of the same rows.
     """
     inputs = {word: name for word, name in measure.named_inputs().items() if name is not None}
     return measure.column, measure.others, inputs, measure.where
