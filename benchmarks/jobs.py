@@ -176,7 +176,7 @@ def _mean(column: str) -> Column:
     def mean(values: pd.Series) -> float:
         return float(values.mean())
 
-    # Spark reads the annotations, and rejects those that `from __future__ import annotations` has made text.
+    # Spark reads the annotations. `from __future__ import annotations` has made them text, which Spark rejects.
     mean.__annotations__ = {"values": pd.Series, "return": float}
     pandas_udf: Any = pandas_functions.pandas_udf
     udf_column: Column = pandas_udf(mean, "double")(column)

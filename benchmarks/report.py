@@ -196,7 +196,7 @@ def conservation(figures: Any) -> Lines:
 
 
 def one_core(figures: Any) -> Lines:
-    """Return tables of the nanoseconds per row for quantiles, and of the limits."""
+    """Return two tables: the nanoseconds per row for quantiles, and the figures with limits."""
     cases = list(dict.fromkeys(line["case"] for line in figures["quantiles"]))
     ns = {(line["who"], line["what"], line["case"]): line["ns"] for line in figures["quantiles"]}
     ways = dict.fromkeys((who, what) for who, what, _ in ns)

@@ -105,8 +105,9 @@ QUESTIONS: dict[str, tuple[dict[str, Any], str, bool]] = {
 
 
 def in_sql(table: str, words: dict[str, Any], grouped: str, day: int | None) -> str:
-    """Return SQL for a query of the store that has the arguments ``words``. ``table`` has the results per minute,
-    ``grouped`` lists the groups in SQL, and ``day`` is the number of the requested day, or None for all days.
+    """Return the SQL of the query that corresponds to a query of the store with the arguments ``words``. ``table`` has
+    the results per minute, ``grouped`` lists the groups in SQL, and ``day`` is the number of the requested day, or None
+    for all days.
 
     The SQL returns the number of results and the sum of each column, which do not depend on the order of rows.
     """

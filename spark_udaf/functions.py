@@ -46,7 +46,7 @@ def of(df: DataFrame) -> Functions:
 
 
 def __getattr__(name: str) -> Callable[..., Column]:
-    """Return the aggregate function for Spark of the registered function with this name."""
+    """Return the aggregate function of Spark that computes the registered function with this name."""
     return _function_named(name, None)
 
 

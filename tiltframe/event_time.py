@@ -112,8 +112,9 @@ def of_clock(
 
 
 def check_clock(name: str, timezone: str, clock: str | None, example: str = "") -> None:
-    """Raise `NoClock` if ``clock``, the zone of local times, is None, and ``timezone``, that of the windows, is not
-    UTC. The message shows ``example``, one of the times, and ``name``, their column.
+    """Raise `NoClock` if no ``clock`` was passed, and the windows are not in UTC. ``clock`` is the zone of local times,
+    and ``timezone`` that of the windows. The message contains ``name``, the column of the times, and ``example``, one
+    of the times.
     """
     if clock is None and timezone != UTC:
         such = f", such as {shown(example)}," if example else ""

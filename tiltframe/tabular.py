@@ -34,7 +34,7 @@ _ALLOWED = (
     "a pyarrow.Table or dataset, a DataFrame of polars or pandas, a DuckDB relation, any other Arrow stream, or the "
     "path of a file or folder"
 )
-_CONVERSIONS = {  # type of an object without rows or without names of columns → how to convert it
+_CONVERSIONS = {  # type of an object without rows or without names of columns → the advice in an error message
     "LazyFrame": "call .collect() first",
     "DuckDBPyConnection": "fetch the result with .arrow(), or pass the relation, con.sql('…')",
     "Series": "call .to_frame() first",
@@ -172,7 +172,7 @@ def _with_options(
     reading: ReadOptions,
     timezone: str,
 ) -> Batches:
-    """Return the rows of a table or a stream that meet the condition of ``reading``. Their times are converted to
+    """Return those rows of a table or a stream that meet the condition of ``reading``. Their times are converted to
     instants, or computed by the expression of ``reading``.
     """
     is_stated = reading.unit(time) is not None or reading.declared.get(time) == pa.string()

@@ -55,7 +55,7 @@ def column(column_or_name: Column | str) -> Column:
 
 @dataclass(frozen=True)
 class UdafSpec:
-    """The function that an aggregate function of Spark computes, and the type to which it casts its column."""
+    """The function of `aggr` that an aggregate function of Spark computes, and the type to which the column is cast."""
 
     function: Function
     label: str  # the call as the user wrote it, for messages

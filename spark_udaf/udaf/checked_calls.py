@@ -204,8 +204,8 @@ def _empty_list(dtype: pa.DataType) -> pa.Array:
 
 
 def _literal(node: exp.Expression, arguments: Mapping[str, Any]) -> Any:
-    """Return the value of an expression that is a literal, a negative number, a list of literals, a cast of a number or
-    a parameter of the query. Return `_NO_LITERAL` for other expressions.
+    """Return the value of an expression that is a literal, a negative number, a list of literals, a cast of a number,
+    or a parameter of the query. Return `_NO_LITERAL` for other expressions.
     """
     if isinstance(node, exp.Placeholder):
         return arguments.get(node.name, _NO_LITERAL)

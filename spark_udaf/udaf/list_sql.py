@@ -125,7 +125,7 @@ class _Edit:
 
 
 def _edited(query: str, edits: Sequence[_Edit]) -> str:
-    """Return a query with edits that do not overlap."""
+    """Return a query after edits, which must not overlap."""
     parts: list[str] = []
     after = 0
     for edit in sorted(edits, key=lambda edit: (edit.start, edit.end)):

@@ -34,8 +34,8 @@ SINCE = "valid_from"
 
 
 def lookup(key: str, table: Any, valid: str = "now") -> Lookup:
-    """Return a key of results that replaces a key of the frame. A table has its value for each value of the frame's
-    key. Pass it to ``keys=`` of a query: ``keys={"site": lookup("device", table)}``.
+    """Return a key of results that replaces a key of the frame. For each value of the frame's key, ``table`` has the
+    value of the new key. Pass the result to ``keys=`` of a query: ``keys={"site": lookup("device", table)}``.
 
     Parameters
     ----------

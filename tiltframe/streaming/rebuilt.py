@@ -58,7 +58,7 @@ def rebuild_levels(
         unclosed, none = windows.filter(windows.ends > at), windows.none()
         levels.append(OpenLevel(level, unclosed, none, at + rules.emit.delay_micros))
         # If events close windows, a window of the next coarser level is closed when the newest closed window of this
-        # level begins at or after its end.
+        # level begins at or after the end of that window.
         if rules.late.closes_by_events:
             at = int(level.starts(level.starts(np.array([at])) - 1)[0])
         below = of_level if of_level.num_rows else table

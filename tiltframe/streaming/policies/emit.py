@@ -237,7 +237,8 @@ class EmitPolicy(Policy):
         return windows.last_arrival <= now - self.timeout_micros
 
     def values(self, windows: HeldWindows) -> Mapping[str, pa.Array]:
-        """Return the values of the columns that the policy adds to emitted rows, which ``columns`` declares.
+        """Return the values of the columns that the attribute ``columns`` declares. The policy adds them to emitted
+        rows.
 
         Parameters
         ----------

@@ -116,8 +116,8 @@ def _writes_refused(policy: EmitPolicy | LatePolicy, seed: int) -> Iterator[None
 
 
 def _frame_for(policy: EmitPolicy | LatePolicy) -> TiltFrame:
-    """Return a frame for the default rows that the policy accepts: with windows of 10s and 1m or, if the policy does
-    not accept these, with windows over all time.
+    """Return a frame that fits the default rows and that the policy accepts: with windows of 10s and 1m or, if the
+    policy does not accept these, with windows over all time.
     """
     measures = {"n": aggr.count(), "total": aggr.sum("x")}
     frames = [TiltFrame(levels, "ts", measures, ["host"]) for levels in (["10s", "1m"], ["all"])]

@@ -200,8 +200,8 @@ EMIT_LAWS: tuple[Callable[[EmitCase], None], ...] = (
 
 
 def _results(table: pa.Table, frame: TiltFrame) -> Mapping[tuple[object, ...], str]:
-    """Return the results of each window, by level, start and keys. If a window occurs several times, the last results
-    are returned. The results are compared as texts, which differ for NaN, 0.0 and -0.0.
+    """Return the results of each window as text, by level, start and keys. If a window occurs several times, the last
+    results are returned. The texts of two NaN are equal, and those of 0.0 and -0.0 differ.
     """
     names = ["level", START, *frame.keys]
     rows = table.select([*names, *frame.measures]).to_pylist()

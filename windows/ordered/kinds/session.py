@@ -102,8 +102,8 @@ class OrderedSession(OrderedWindow):
         return closes, closes + included
 
     def _opening(self, rows: Rows, begin: Ints, end: Ints) -> Ints:
-        """For each row in ``begin``, return the first row at or after it that begins a session, or the element of
-        ``end`` with the same index if no row before that element begins a session.
+        """For each i, return the first row in ``[begin[i], end[i])`` that begins a session, or ``end[i]`` if there is
+        no such row.
         """
         if self.start_condition is None:
             return np.minimum(begin, end)
