@@ -18,9 +18,9 @@ Range: TypeAlias = tuple[int, int]  # [from, to), in microseconds UTC; a window 
 
 _EPOCH = dt.datetime(1970, 1, 1)
 EVER: Range = (-(2**62), 2**62)  # all of time
-# the beginning of the year 3; windows begin in the year 2 at the earliest
+# the beginning of the year 3; event times are in the years 2 to 9998
 FIRST = (dt.datetime(3, 1, 1) - _EPOCH) // dt.timedelta(microseconds=1)
-# the beginning of the year 9998, a time after the start of every window
+# the beginning of the year 9998, the last year of event times
 LAST = (dt.datetime(9998, 1, 1) - _EPOCH) // dt.timedelta(microseconds=1)
 
 

@@ -717,7 +717,7 @@ class OpenWindows:
         """
         if watermark is None:
             return LOWEST
-        if not self.late.closes_by_events or watermark >= LAST:  # no window begins after LAST
+        if not self.late.closes_by_events or watermark >= LAST:  # `_start_of` needs a time in the years of event times
             return watermark
         return self.late.closed_until(self.frame.levels[0], self._start_of(watermark))
 
