@@ -197,7 +197,7 @@ def append_new(
     jobs: int,
 ) -> None:
     """Add the rows of the files in ``filed`` whose bytes the store does not have yet. For the other files, only record
-    the path. ``writable`` returns the store, opened for writing.
+    the path. ``writable`` is a function that opens the store for writing and returns it.
     """
     for known_file in filed:
         _check_addable(known_file, store)
@@ -262,8 +262,8 @@ def replace_in(
     writable: Callable[[], FrameStore],
     bad: BadRows | None,
 ) -> None:
-    """Replace the windows in the range ``within`` by those of the files, and record the files that have rows in the
-    range. ``writable`` opens the store for writing.
+    """Replace the windows in the range ``within`` by those of the files ``filed``, and record the files that have rows
+    in the range. ``writable`` is a function that opens the store for writing and returns it.
     """
     span = read_time_range(within, store.frame.timezone)
     once = list({known_file.content: known_file for known_file in filed}.values())
@@ -373,8 +373,9 @@ def _check_addable(known_file: KnownFile, store: FrameStore) -> None:
 def _check_outside(
     fresh: Sequence[KnownFile], finest: pa.Table, span: Range, spans: Mapping[Path, Range], store: FrameStore
 ) -> None:
-    """Raise ``ValueError`` if the new files, ``fresh``, have rows outside the range to replace, and the store does not
-    have the same states there as the inputs.
+    """Raise ``ValueError`` if the new files, ``fresh``, have rows outside the range ``span``, which is to be replaced,
+    unless the store has the same states there as the inputs. ``finest`` has the states of the inputs on the finest
+    level, and ``spans`` the range of the windows of each file.
     """
     ranges = [
         *(spans[known_file.file] for known_file in fresh),

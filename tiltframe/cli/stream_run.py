@@ -147,8 +147,8 @@ def _run_until_stopped(
 
 
 def _save_first(safe: Output | IntoStore, state: Path | None, notes: Mapping[str, Any]) -> None:
-    """Save the state as of the last complete batch or file before an error. Without a file for the state, print a
-    warning that open windows are lost.
+    """Save ``safe``, the destination as of the last complete batch or file before an error, to the file ``state``.
+    Without such a file, print a warning that open windows are lost.
     """
     if state is None:
         if safe.windows.progress.rows:
@@ -160,8 +160,8 @@ def _save_first(safe: Output | IntoStore, state: Path | None, notes: Mapping[str
 
 
 def _end_without_reader(safe: Output | IntoStore, state: Path | None, rows: Inputs) -> NoReturn:
-    """Exit after the reader of standard output has closed it. Print which results are lost, and exit with the status of
-    a broken pipe.
+    """Exit after the reader of standard output has closed it: save ``safe``, the destination as of the last complete
+    batch or file, if there is a file ``state``; print which results are lost; exit with the status of a broken pipe.
     """
     # Otherwise Python would try to write the buffered output again at exit.
     os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())

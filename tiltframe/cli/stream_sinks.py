@@ -98,8 +98,8 @@ class Output(Sink):
             self._lines.append(json_lines(self.windows.results(emitted)))
 
     def settle(self, state: Path | None, notes: Mapping[str, Any], ended: bool = False) -> None:
-        """Write the emitted windows to standard output. With ``ended``, also save the state, so that the next run does
-        not write them again.
+        """Write the emitted windows to standard output. With ``ended``, also save the state together with ``notes``, so
+        that the next run does not write these windows again.
         """
         if self._lines:
             sys.stdout.write("".join(self._lines))
@@ -163,8 +163,8 @@ class IntoStore(Sink):
         self.closed.close()
 
     def settle(self, state: Path | None, notes: Mapping[str, Any], ended: bool = False) -> None:
-        """Save the state, and then commit the closed windows. While rows arrive, do so only if the last time is long
-        enough ago. With ``ended``, always do so.
+        """Save the state together with ``notes``, and then commit the closed windows. While rows arrive, do so only if
+        the last time is long enough ago. With ``ended``, always do so.
         """
         came = self.closed.is_waiting or (self._unsaved and state is not None)
         if not ended and (not came or clock.monotonic() - self._last < self._every):

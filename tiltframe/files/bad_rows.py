@@ -406,7 +406,8 @@ def sample_of(file: Path, reading: ReadOptions, folder: Path) -> Path:
 
 def _kinds(text: str, delimiter: str | None) -> dict[object, str] | None:
     """Return the kind of each value in a record, as column → kind, or None if the text is not a record. A kind is
-    ``nothing``, ``text``, ``truth``, ``whole``, ``number`` or ``time``, and in JSON also ``list`` or ``dict``.
+    ``nothing``, ``text``, ``truth``, ``whole``, ``number`` or ``time``, and in JSON also ``list`` or ``dict``. Without
+    a ``delimiter``, the record is JSON.
     """
     try:
         if delimiter:

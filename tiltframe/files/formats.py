@@ -349,8 +349,8 @@ def without_nothing(batch: pa.RecordBatch, nothing: Sequence[str], but: Collecti
 def open_csv(
     stream: pa.NativeFile, file: Path, reading: ReadOptions, schema: pa.Schema | None = None
 ) -> pacsv.CSVStreamingReader:
-    """Open a reader of a CSV file. It reads the columns of ``schema`` in their types or, without a schema, all columns
-    in inferred types.
+    """Return a reader of a CSV file, whose bytes are read from ``stream``. It reads the columns of ``schema`` in their
+    types or, without a schema, all columns in inferred types.
     """
     parse = pacsv.ParseOptions(delimiter=delimiter_of(file, reading), newlines_in_values=True)
     options = pacsv.ReadOptions(block_size=_INFERRED_BYTES, encoding=reading.encoding, skip_rows=reading.skip_rows)

@@ -462,8 +462,8 @@ def _files(path: Path) -> list[Path]:
 
 
 def files_below(folder: Path, through: tuple[Path, ...] = ()) -> Iterator[Path]:
-    """Yield the files of known formats in a folder and its subfolders, in the order of their names. Links are
-    followed.
+    """Yield the files of known formats in a folder and its subfolders, in the order of their names. Links are followed.
+    ``through`` are the folders that contain this one. They are not listed again if a link leads back to them.
     """
     real_folder = folder.resolve()
     if real_folder in through or is_store(folder):

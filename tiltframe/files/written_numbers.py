@@ -72,8 +72,8 @@ def _rounds(values: pa.Array, texts: pa.Array, exactly: bool) -> bool:
 
 
 def needs_numbers(uses: frozenset[Use], is_declared: bool) -> bool:
-    """Return whether a function reads the numbers of a text column. This is so if it computes with them, or if it
-    compares them and the user did not declare the column as text.
+    """Return whether a function reads the numbers of a text column. This is so if a function computes with the numbers,
+    or if it compares them and the user did not declare the column as text (``is_declared``).
     """
     return Use.NUMBER in uses or (Use.ORDER in uses and not is_declared)
 

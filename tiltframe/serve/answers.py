@@ -117,8 +117,9 @@ class Answers:
     def _find_answer(
         self, ask: Callable[[], Question], packing: str | None, etags: str
     ) -> _Begun | tuple[Question, str] | None:
-        """Return the cached answer or, if the answer is not cached, a pair: the question and its tag, which is the key
-        in the cache. Return None if the client already has the answer.
+        """Call ``ask``, and return the cached answer to the question that it returns. If the answer is not cached,
+        return a pair: the question and its tag, which is the key in the cache. Return None if the client already has
+        the answer: ``etags`` are the tags of the answers that it has.
         """
         question = ask()
         question_text = f"{question.words} {question.form} {packing}"

@@ -96,8 +96,8 @@ class Pushed:
     async def _events(
         self, request: Request, name: str, per: str | None, seen: SeenParts | None
     ) -> AsyncIterator[bytes]:
-        """Yield an event for each new version of a store. After some time without events, yield a comment, so that the
-        connection stays open.
+        """Yield an event for each new version of a store after that of ``seen``. After some time without events, yield
+        a comment, so that the connection stays open.
         """
         self._listeners += 1
         is_stopping = getattr(request.app.state, "is_stopping", lambda: False)

@@ -152,8 +152,8 @@ def _level_problems(
     coarse: TimeWindow,
     counter: _ProgressCounter,
 ) -> Iterator[str]:
-    """Yield a message for each difference between the states of a level and the merged states of the next finer level.
-    Only windows that have not expired on either level are compared, a few windows at a time.
+    """Yield a message for each difference between the states of the level ``coarse`` and the merged states of ``fine``,
+    the next finer level. Only windows that have not expired on either level are compared, a few windows at a time.
     """
     levels = (fine, coarse)
     span = _held_by_both(snapshot, fine, coarse)

@@ -94,7 +94,7 @@ def _labels_of_match(labels: Labels, grouping: Grouping, filters: bool) -> dict[
 
 def _check_one(vector: Vector, ids: NDArray[np.intp], groups: Sequence[Labels], side: str) -> None:
     """Raise `Unanswerable` if two series of a group have a value at the same moment. ``ids`` has the group of each
-    series, and ``groups`` the labels of each group.
+    series, and ``groups`` the labels of each group. ``side`` is the word for ``vector`` in the message, such as "left".
     """
     clash = vector.clash(ids, len(groups))
     if clash is not None:

@@ -233,8 +233,8 @@ def narrowing(matchers: Iterable[Matcher], metric: Metric) -> str | None:
 def _series(
     keys: pa.Table, first_rows: NDArray[np.intp], metric: Metric, grouping: Grouping | None
 ) -> list[dict[str, str]]:
-    """Return the labels of each series. The labels for the store and the metric are included, unless ``grouping``
-    removes them.
+    """Return the labels of each series. ``first_rows`` has the index, in ``keys``, of the first row of each series. The
+    labels for the store and the metric are included, unless ``grouping`` removes them.
     """
     own = {NAME: metric.name, STORE: metric.store_name}
     constant = own if grouping is None else grouping.kept_labels(own)

@@ -71,8 +71,8 @@ def encode_chunks(times: Counts, values: NDArray[np.float64], series: Counts) ->
 
 def _write_times(times: Counts, lengths: Counts, fields: Words, widths: Counts) -> None:
     """Write the first two fields of each sample into ``fields``, and their numbers of bits into ``widths``. For the
-    first sample of a chunk, they are the number of samples and the time; for the second, the difference of the times;
-    for later ones, the prefix and the bits of the change of the difference.
+    first sample of a chunk, these fields are the number of samples (``lengths``) and the time; for the second sample,
+    the difference of the times; for later samples, the prefix and the bits of the change of the difference.
     """
     fields[:, 0, 0], widths[:, 0, 0] = lengths, 16
     fields[:, 0, 1], widths[:, 0, 1] = _varints((times[:, 0] << 1) ^ (times[:, 0] >> 63))

@@ -33,8 +33,9 @@ class KeyBound:
 
 
 def bounds_of_keys(where: str | None, schema: pa.Schema) -> list[KeyBound] | None:
-    """Return the bounds that a condition sets on keys. If the condition is true for a row, the row's keys lie within
-    all bounds. Return an empty list if there is no condition, and None if the condition cannot be true for any row.
+    """Return the bounds that the condition ``where`` sets on keys. If the condition is true for a row, the row's keys
+    lie within all bounds. Return an empty list if there is no condition, and None if the condition cannot be true for
+    any row.
 
     ``schema`` is the schema of the store, in the types of the frame.
     """

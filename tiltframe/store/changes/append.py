@@ -93,7 +93,9 @@ def append_of_stream(
     watermark: StreamWatermark | None,
     note: Note | None = None,
 ) -> bool:
-    """Add states like `append`, and record the watermark of the stream from which the states come."""
+    """Add states like `append`, and record the watermark of the stream from which the states come. The other parameters
+    are those of `append`.
+    """
     check_writer(writer, commit)
     checked_records(recorded)
     states = checked_levels(table_of(states, "states"), store.frame)
@@ -274,7 +276,8 @@ def begin_with(
     watermark: StreamWatermark | None = None,
 ) -> Commit:
     """Begin a commit of states with the schema ``schema``, which must be a result of ``store.check_states``. The store
-    is created if it does not exist.
+    is created if it does not exist. ``recorded`` and ``replacing`` are those of `append`, and ``watermark`` is the
+    watermark to record if the states come from a stream.
     """
     texts, unchanged = checked_records(recorded), expected_texts(recorded, replacing)
     manifest = store.created_for(schema)

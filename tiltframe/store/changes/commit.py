@@ -275,7 +275,9 @@ def begin_commit(
     replacing: Mapping[str, str | None],
     watermark: StreamWatermark | None = None,
 ) -> Commit:
-    """Return a commit that has begun. ``manifest`` is the manifest that was read when the store was opened."""
+    """Return a commit that has begun. ``manifest`` is the manifest that was read when the store was opened. The other
+    parameters are those of `Commit`.
+    """
     last, _ = last_commits(snapshot_of(backend, [f"{OWN}writer {writer}"]), writer)
     return Commit(
         backend,

@@ -31,7 +31,8 @@ def compact_parts(
     """Merge the parts of windows that end at or before ``before``, in microseconds UTC, one bucket of time after
     another.
 
-    For each level, return the number of merged parts, and the number of parts that replace them.
+    For each level, return the number of merged parts, and the number of parts that replace them. ``progress`` receives
+    the number of merged parts and the number of all parts to merge, of one level at a time.
     """
     return {
         level.name: _compact_level(backend, manifest, level, before=before, progress=progress)

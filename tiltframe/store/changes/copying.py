@@ -50,7 +50,8 @@ class _Copied:
 
 
 def copy_store(source: Backend, target: Backend, name: str, progress: Progress = lambda done, total: None) -> int:
-    """Copy a store, or bring a copy up to date; return the number of states that were written.
+    """Copy a store, or bring a copy up to date; return the number of states that were written. ``progress`` receives
+    this number and the number of all states to write.
 
     Raise `MissingStore` if the source does not exist, and `StoreError` if the target contains another store or other
     rows.
@@ -101,7 +102,7 @@ def _finish(
     transaction: Transaction, manifest: Manifest, source: Snapshot, *, origin: str, fresh: Sequence[_Copied]
 ) -> None:
     """Add the copied parts (``fresh``) to the target, remove all its other parts in the same transaction, and copy all
-    records of the source.
+    records of the source. ``origin`` is the address and the name of the source, which the target records.
     """
     names = {part.name for copied in fresh for part in copied.parts}
     for level in manifest.frame.levels:
@@ -126,7 +127,7 @@ def _described(target: Backend, manifest: Manifest) -> Snapshot:
 
 def _copied(snapshot: Snapshot, origin: str, target: Backend) -> list[_Copied]:
     """Return the copies that the target has recorded (the record `COPY`). Raise `StoreError` if the target is not a
-    copy of this source, or has parts that are not recorded.
+    copy of the source with the address and name ``origin``, or has parts that are not recorded.
     """
     record = json.loads(snapshot.text(COPY) or "{}")
     if record.get("origin", origin) != origin or (snapshot.parts and not record):

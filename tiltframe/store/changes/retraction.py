@@ -119,8 +119,8 @@ def retract_states(commit: Commit, states: pa.Table) -> bool:
 
 
 def _retract(commit: Commit, retracted: Retracted, digests: Sequence[Digest]) -> bool:
-    """Subtract states in a transaction. On every level, the parts that contain affected windows are written again.
-    Return whether the commit is new.
+    """Subtract the states ``retracted`` in a transaction, and return whether the commit is new. On every level, the
+    parts that contain affected windows are written again. ``digests`` are the digests of the retraction.
     """
 
     def derive(transaction: Attempt) -> None:

@@ -61,7 +61,7 @@ def known_from(snapshot: Snapshot) -> dict[str, int]:
 
 
 def checked_records(recorded: Mapping[str, Any] | None) -> dict[str, str]:
-    """Return the values of records as JSON texts, by name. Raise ``ValueError`` if a name is not allowed, or JSON
+    """Return the values ``recorded`` as JSON texts, by name. Raise ``ValueError`` if a name is not allowed, or JSON
     cannot represent a value.
     """
     texts = {}
@@ -82,8 +82,8 @@ def checked_records(recorded: Mapping[str, Any] | None) -> dict[str, str]:
 
 
 def expected_texts(recorded: Mapping[str, Any] | None, replacing: Mapping[str, Any] | None) -> dict[str, str | None]:
-    """Return the text that each record must have in the store at the moment of the commit, as name → text. None means
-    that the record must not exist.
+    """Return the text that each record must have in the store at the moment of the commit, as name → text. ``recorded``
+    has the new values, and ``replacing`` the values that they replace. None means that the record must not exist.
     """
     before = checked_records(replacing)
     return {name: before.get(name) for name in (*(recorded or {}), *before)}

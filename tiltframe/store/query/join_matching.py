@@ -134,7 +134,8 @@ def joined_slices(
     rows: pa.Table, matched: Matched, names: Sequence[str], schema: pa.Schema, *, is_left: bool
 ) -> Iterator[pa.Table]:
     """Yield the joined rows in tables of at most `_ROWS_PER_SLICE` rows. They are in the order of the input rows.
-    Those of the same input row are in the order of its results.
+    Those of the same input row are in the order of its results. With ``is_left``, rows without results are returned
+    too, with nulls.
     """
     lengths = np.maximum(matched.count, 1) if is_left else matched.count
     row_ends = np.cumsum(lengths)

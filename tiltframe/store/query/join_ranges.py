@@ -132,8 +132,8 @@ def _in_microseconds(column: pa.Array) -> pa.Array:
 def _check_not_empty(
     rows: pa.Table, within: Any, *, low: Positions, high: Positions, has_range: NDArray[np.bool_]
 ) -> None:
-    """Raise ``ValueError`` if the range of a row does not end after its start. The message contains the values of the
-    first such row.
+    """Raise ``ValueError`` if the range of a row, from ``low`` to ``high``, does not end after its start. The message
+    contains the values of the first such row.
     """
     empty = np.flatnonzero((high <= low) & has_range)
     if not len(empty):
@@ -176,7 +176,8 @@ def _is_range_independent(join: Join, per: Any, frame: TiltFrame) -> bool:
 
 
 def _of_united_ranges(join: Join, per: Any, numbers: Positions, low: Positions, high: Positions) -> Iterator[RowRanges]:
-    """Yield one query for each group of rows whose ranges overlap.
+    """Yield one query for each group of rows whose ranges overlap. ``numbers`` are the indices of the rows, and ``low``
+    and ``high`` the starts and the ends of their ranges.
 
     Two ranges also belong to the same group if the gap between them is at most as long as the mean range, because it is
     faster to read the windows in the gap than to execute another query.
@@ -196,7 +197,8 @@ def _of_distinct_ranges(
     join: Join, per: Any, numbers: Positions, low: Positions, high: Positions
 ) -> Iterator[RowRanges]:
     """Yield one query for each distinct range, together with the rows that have this range. Each row gets all results
-    of its query.
+    of its query. ``numbers`` are the indices of the rows, and ``low`` and ``high`` the starts and the ends of their
+    ranges.
     """
     if not len(numbers):
         return

@@ -46,8 +46,8 @@ class Writer(Protocol):
 def write_merged(
     backend: Backend, writer: Writer, manifest: Manifest, *, level: TimeWindow, part_ranges: PartRanges
 ) -> list[Part]:
-    """Merge the states in ranges of parts, write the merged states as parts of ``level``, and return the new parts. The
-    parts to merge belong to ``level`` or to a finer level. Only some windows are read at a time.
+    """Merge the states in ranges of parts, write the merged states as parts of ``level`` through ``writer``, and return
+    the new parts. The parts to merge belong to ``level`` or to a finer level. Only some windows are read at a time.
     """
     columns, parts = manifest.schema.names[1:], list[Part]()
     for pieces in by_windows(part_ranges, level):
@@ -60,8 +60,8 @@ def write_merged(
 def write_without(
     backend: Backend, writer: Writer, manifest: Manifest, *, level: TimeWindow, parts: Sequence[Part], removed: Range
 ) -> list[Part]:
-    """Write the states of parts of a level again, without the windows that start in the range ``removed``. Return the
-    new parts.
+    """Write the states of parts of a level again through ``writer``, without the windows that start in the range
+    ``removed``. Return the new parts.
     """
     pieces = [(part, span) for part in parts for span in minus([part.range], [removed])]
     return write_merged(backend, writer, manifest, level=level, part_ranges=pieces)

@@ -48,8 +48,8 @@ def finest_within(snapshot: Snapshot, frame: TiltFrame, within: Range, points: i
 
 
 def _count(window: TimeWindow, low: int, high: int, points: int) -> int:
-    """Return the number of windows that start in a range. If this number is far above ``points``, it is not counted,
-    to save time, and another number above ``points`` is returned.
+    """Return the number of windows that start at or after ``low`` and before ``high``. If this number is far above
+    ``points``, it is not counted, to save time, and another number above ``points`` is returned.
     """
     if (high - low) / window.length > 2 * points + 2:
         return 2 * points + 1

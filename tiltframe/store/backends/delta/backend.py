@@ -286,8 +286,8 @@ class DeltaBackend:
     def _record_files(
         self, now: _Opened, recorded: Mapping[str, str], revision: int
     ) -> tuple[list[RecordFile], list[RecordFile]]:
-        """Write records to a new file. Return two lists: the new file, and the files that it replaces. Both lists are
-        empty if there are no records to write.
+        """Write the records ``recorded``, which get the revision ``revision``, to a new file. Return two lists: the new
+        file, and the files that it replaces. Both lists are empty if there are no records to write.
         """
         if not recorded:
             return [], []
@@ -361,8 +361,8 @@ class DeltaBackend:
     def write_results(
         self, level: str, ranges: Sequence[Range], results: pa.Table, sources: Mapping[str, Range]
     ) -> None:
-        """In a level's plain table, replace the rows of the windows that start in ``ranges``. Also replace the list of
-        the parts from which the table was computed.
+        """In a level's plain table, replace the rows of the windows that start in ``ranges`` by ``results``. In the
+        same commit, replace the list of the parts from which the table was computed by ``sources``.
         """
         with as_store_errors(self.uri):
             write_results(self._results(level), dict(self.options), ranges, results, sources)

@@ -283,8 +283,9 @@ def _opened(name: str, folder: fs.FileSystem) -> ds.ParquetFileFragment:
 def _read(
     parts: Sequence[Part], folder: fs.FileSystem, schema: pa.Schema, span: Range | None, bounds: Sequence[KeyBound]
 ) -> pa.Table:
-    """Return the rows of parts whose windows start in ``span``, or all rows if ``span`` equals None. Raise
-    `DamagedStore` if a file does not have the number of rows that the log states.
+    """Return the rows of parts whose windows start in ``span``, or all rows if ``span`` equals None. Rows that
+    ``bounds`` exclude are left out. Raise `DamagedStore` if a file does not have the number of rows that the log
+    states.
     """
     if not parts:
         return schema.empty_table()
@@ -338,8 +339,11 @@ def _read_directly(
     read_schema: pa.Schema,
     span: Range | None,
 ) -> pa.Table:
-    """Return the rows of a file whose windows start in ``span``, or all rows if ``span`` equals None. Each column of
-    the result is one array. A dataset would return one array per row group, and joining these arrays takes time.
+    """Return the rows of a part whose windows start in ``span``, or all rows if ``span`` equals None. ``fragment`` is
+    the file of the part, with its footer.
+
+    Each column of the result is one array. A dataset would return one array per row group, and joining these arrays
+    takes time.
     """
     if fragment.metadata.num_rows != part.rows:
         raise _lost_rows([part], fragment.metadata.num_rows)

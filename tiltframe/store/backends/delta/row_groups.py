@@ -53,8 +53,8 @@ def split_into_row_groups(rows: pa.Table, keys: Sequence[str]) -> tuple[pa.Table
 
 
 def _time_ranges(starts: NDArray[np.int64], count: int) -> NDArray[np.intp]:
-    """Divide rows into ``count`` ranges of time with about equal numbers of rows. Return the index of the range of each
-    row. Rows of the same window are in the same range.
+    """Divide rows into ``count`` ranges of time with about equal numbers of rows, and return the index of the range of
+    each row. ``starts`` has the start of each row's window. Rows of the same window are in the same range.
     """
     edges = np.sort(starts)[np.arange(1, count) * len(starts) // count]
     range_numbers: NDArray[np.intp] = np.searchsorted(edges, starts, side="right")

@@ -43,7 +43,7 @@ def vacuum_table(table: DeltaTable, folder: fs.FileSystem, older_than: float) ->
 
 def _removal_times(folder: fs.FileSystem, version: int, cutoff: float) -> dict[str, float]:
     """Return the files that were removed from a table after ``cutoff``, as name → time of the removal. Both times are
-    in seconds since 1970.
+    in seconds since 1970. The entries of the log are read backwards, from that of ``version``.
     """
     times: dict[str, float] = {}
     for at in range(version, -1, -1):

@@ -83,8 +83,9 @@ def replace(
     results: pa.Table,
     sources: Mapping[str, Range],
 ) -> None:
-    """In a plain table, replace the rows of the windows that begin in ``ranges``. In the table ``parts``, replace the
-    list of the parts from which the plain table was computed. The caller commits the transaction.
+    """In the plain table ``table``, replace the rows of the windows that begin in ``ranges`` by ``results``. In the
+    table ``parts``, replace the list of the parts from which the plain table of the level was computed by ``sources``.
+    The caller commits the transaction.
     """
     for low, high in ranges:
         db.run(f"DELETE FROM {table} WHERE {START} >= {moment(str(low))} AND {START} < {moment(str(high))}")

@@ -199,7 +199,9 @@ def _damaged_manifest(name: str, error: Exception) -> DamagedStore:
 
 @lru_cache(maxsize=16)
 def layout_of(name: str, description: str) -> Layout:
-    """Return the layout of a store from its manifest; raise `DamagedStore` if it is damaged."""
+    """Return the layout of a store from ``description``, its manifest as JSON. Raise `DamagedStore` if the manifest is
+    damaged.
+    """
     return Layout.from_manifest(name, json.loads(description))
 
 
