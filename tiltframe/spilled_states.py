@@ -2,10 +2,10 @@
 
     rows ── reduce ──▶ partial states ── sorted ──▶ runs on disk ── merge ──▶ slices of time ── climb ──▶ every level
 
-A run is a table of states, sorted by the start of their window. Runs are kept in memory until they exceed a limit; then
-all of them are written to files. A slice is a range of time, for which the states of all runs are merged. Slices are
-read and merged one after another. A window of the finest level belongs to one slice. A coarser window may
-extend over several slices, and is yielded with the one in which it ends.
+A run is a table of states, sorted by the starts of their windows. Runs are kept in memory until they exceed a limit;
+then all runs are written to files. A slice is a range of time, for which the states of all runs are merged. Slices are
+read and merged one after another. A window of the finest level belongs to one slice. A coarser window may extend over
+several slices, and is yielded with the slice in which it ends.
 """
 
 from __future__ import annotations
@@ -86,7 +86,7 @@ class _RunInMemory:
         ]
 
     def read(self, schema: pa.Schema, low: int, high: int) -> pa.Table:
-        """Return the states of a range without copying them."""
+        """Return the states whose windows start in ``[low, high)``, without copying them."""
         first, last = np.searchsorted(self.starts, [low, high])
         return self.states.select(schema.names).slice(int(first), int(last - first))
 
@@ -99,7 +99,7 @@ class _RunInFile:
     blocks: Sequence[_Block]
 
     def read(self, schema: pa.Schema, low: int, high: int) -> pa.Table:
-        """Read the blocks that overlap a range."""
+        """Return the states whose windows start in ``[low, high)``. Only blocks that overlap this range are read."""
         tables = [schema.empty_table()]
         with pa.memory_map(str(self.path)) as file:
             places = [pa.ipc.open_file(file).schema.get_field_index(name) for name in schema.names]
@@ -130,7 +130,7 @@ class Slices:
         for low, high in pairwise(self._edges()):
             parts = [part for run in self.runs if (part := run.read(self.schema, low, high)).num_rows]
             states = pa.concat_tables([self.schema.empty_table(), *parts])
-            if len(parts) > 1:  # a window and key occurs only once in a run
+            if len(parts) > 1:  # within a run, each window and key occurs only once
                 states = merge_panes(mark_as_checked(states), self.frame)
             del parts
             yield states.combine_chunks(), high
@@ -218,7 +218,7 @@ def spilled(
 
 
 def _write(states: pa.Table, path: Path) -> _RunInFile:
-    """Write a run to a new file."""
+    """Write a run to a new file, and return the run in this file."""
     batches = states.combine_chunks().to_batches(max_chunksize=_block_rows(states))
     with pa.ipc.new_file(path, states.schema, options=pa.ipc.IpcWriteOptions(compression="lz4")) as file:
         for batch in batches:
@@ -232,6 +232,6 @@ def _write(states: pa.Table, path: Path) -> _RunInFile:
 
 
 def _block_rows(states: pa.Table) -> int:
-    """Return the number of rows of a block."""
+    """Return the number of rows of a block whose size is about `_BLOCK_BYTES` bytes."""
     rows: int = states.num_rows * _BLOCK_BYTES // max(1, states.nbytes)
     return max(1, rows)
