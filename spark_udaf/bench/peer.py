@@ -70,7 +70,7 @@ def aggregated(df: DataFrame, expression: str, keys: Sequence[Any]) -> DataFrame
     """
     try:
         return df.groupBy(*keys).agg(F.expr(expression).alias("answer"))
-    except AnalysisException as error:  # the errors of Spark's parser are a subclass
+    except AnalysisException as error:  # this includes the errors of Spark's parser
         reason = str(error).strip().splitlines()[0]
         raise ValueError(
             f"Spark cannot evaluate {expression!r}, which must be an aggregate of the columns, such as "

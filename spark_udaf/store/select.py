@@ -93,7 +93,9 @@ def unqualified(tree: exp.Expr) -> exp.Expr:
 
 
 def same_text(tree: exp.Expr) -> str:
-    """Return the normalized text of a group or an aggregate, without the case and quotes of names."""
+    """Return the normalized text of a group or an aggregate. Texts that differ only in the case or the quotes of names
+    are equal.
+    """
     return text_of(unqualified(tree)).replace("`", "").lower()
 
 
