@@ -97,7 +97,7 @@ class Ours(Sketch):
         return int(sketch.nbytes)
 
     def quantiles(self, sketch: pa.StructArray, quantiles: Sequence[float]) -> list[float]:
-        """Return the requested quantiles of a state. They may differ from the quantiles of the function."""
+        """Return the requested quantiles of a state, which may be other quantiles than those of the function."""
         asking = type(self.function)(tuple(quantiles), **self._shape())
         return [float(value) for value in asking.finish(sketch)[0].as_py()["quantiles"].values()]
 

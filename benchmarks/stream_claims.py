@@ -229,8 +229,8 @@ def retention_while_querying(days: int) -> tuple[dict[str, Any], list[MustHold]]
 
 
 def records(rows: int) -> tuple[dict[str, Any], list[MustHold]]:
-    """Compare a rollup of records whose keys are their fields (`each`) with a rollup of a table with one row per field.
-    Raise ``AssertionError`` if the states differ.
+    """Compare a rollup of records that are grouped by the names of their fields (`each`) with a rollup of a table that
+    has one row per field. Raise ``AssertionError`` if the states differ.
     """
     rng = np.random.default_rng(0)
     ts = pa.array(START + np.sort(rng.integers(0, 60 * MICROS, rows))).cast(pa.timestamp("us", "UTC"))
