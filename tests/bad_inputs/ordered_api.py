@@ -247,5 +247,5 @@ CASES = [
     Bad("FrameStore(frame) = a chain", lambda w: FrameStore(w.new, CHAIN), ("frame must be a TiltFrame", "OrderedFrame")),
     Bad("rollup(frame) = a chain", lambda w: rollup(ROWS, CHAIN), ("frame must be a TiltFrame", "OrderedFrame")),
     Bad("finish(frame) = a chain", lambda w: finish(ROWS, CHAIN), ("frame must be a TiltFrame", "OrderedFrame")),
-    Bad("FrameStore.query(per) = ordered", lambda w: w.store.query("count(2)"), ("ordered windows, such as .* can be used only in")),
+    Bad("FrameStore.query(per) = ordered", lambda w: w.store.query("count(2)"), ("ordered windows, such as .* can be used only in",)),
 ]  # fmt: skip
