@@ -323,9 +323,10 @@ class Arrivals:
     """Files that arrive in a folder. Each is read once, in the order of their modification times. If ``folder`` is a
     single file, the stream ends after it.
 
-    ``pause`` is the number of seconds to wait for files before an empty batch is yielded. ``known`` maps the path, in
-    the folder, of each file that was read to a list: the digest of the bytes, the size in bytes, and the modification
-    time in nanoseconds. A file that is removed from the folder is also removed from ``known``.
+    ``pause`` is the number of seconds to wait for files before an empty batch is yielded. ``known`` has the
+    files that were read. It maps the path of a file, in the folder, to a list: the digest of its bytes, its size in
+    bytes, and its modification time in nanoseconds. A file that is removed from the folder is also removed from
+    ``known``.
     """
 
     folder: Path

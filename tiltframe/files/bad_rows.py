@@ -115,8 +115,8 @@ class BadRows:
 
 
 def reason(error: Exception) -> str:
-    """Return the message of an error as the reason why a row is bad: one line, without the name of the file, the number
-    of the line and the advice.
+    """Return the reason why a row is bad: the message of an error in one line, without the file, the number of the line
+    and the advice.
     """
     message = re.sub(r"^cannot read [^:]* as JSON lines: ", "", str(error))
     message = re.sub(r"^(cannot read )?\S*piece\.\w+(, line [0-9,]+)?(:| is) ?(in line [0-9,]+,? )?", "", message)

@@ -208,9 +208,9 @@ class Source:
         return [name for name, uses in self.uses.items() if Use.KEEP in uses]
 
     def check(self, check: Callable[[pa.Schema], None]) -> None:
-        """Call ``check`` with the schema. If ``check`` rejects the schema, but would accept it if one of the text
-        columns had numbers, raise an error that names the first text in this column that is not a number, and its line.
-        Otherwise raise the error of ``check``.
+        """Call ``check`` with the schema. If ``check`` would accept the schema with numbers in the place of one text
+        column, raise an error that names the first text in this column that is not a number, and its line. Otherwise
+        raise the error of ``check``.
         """
         try:
             check(self.schema)

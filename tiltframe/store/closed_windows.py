@@ -318,8 +318,8 @@ class ClosedWindows:
             )
 
     def _closed_record(self, before: Mapping[str, Any]) -> dict[str, Any]:
-        """Return the record of the time before which all rows of the stream are in the store, as a dict with one entry:
-        the name of the record → the time in microseconds UTC.
+        """Return the record of the time before which all rows of the stream are in the store. The result is a dict with
+        one entry: the name of the record → the time in microseconds UTC.
 
         Return an empty dict if no window has closed, or if the record in the store has this time or a later one.
         ``before`` contains the records in the store.

@@ -305,8 +305,8 @@ def _begin_at_zero(axes: Any) -> None:
 
 
 def _value_label(measure: str, plotted_measure: Measure | str, *, unit: str | None, levels: Sequence[str]) -> str:
-    """Return the label of the axis of values: the measure with its unit or, if no unit is known, with its function and
-    column, because the column's name may contain the unit.
+    """Return the label of the axis of values: the measure and its unit. If no unit is known, the label has the function
+    and the column of the measure instead, because the column's name may contain the unit.
     """
     per = f" per {levels[0]}" if len(levels) == 1 else ""
     if unit is not None:

@@ -205,9 +205,8 @@ def chosen(texts: Mapping[str, pa.Array], matchers: Iterable[Matcher], rows: int
 def valued(
     states: pa.StructArray, reader: Function, path: Sequence[str], kind: str
 ) -> tuple[NDArray[np.bool_], pa.Array | None]:
-    """Return a mask of the states that have a value: their result has a field at ``path`` that is not null, or, if
-    ``path`` is empty, the result is not null. Also return the results of ``reader``, or None if the mask did not need
-    them.
+    """Return a mask of the states whose result is not null. If ``path`` is not empty, the field of the result at
+    ``path`` must not be null. Also return the results of ``reader``, or None if the mask did not need them.
     """
     if kind in (HISTOGRAM, BUCKETS) and isinstance(reader, Hdr | SignedSketch):
         results = None  # no results are computed: the minimum of a state is null exactly if its result is null

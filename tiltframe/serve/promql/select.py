@@ -274,8 +274,9 @@ def range_level(frame: TiltFrame, moments: Instants, step: int | None, span: int
     divides the length ``span`` of the ranges and the time ``step`` between moments.
 
     For a single moment there is no step. A level is then used only if its window that contains the moment starts at the
-    same time as that of the finest level, so that the merged windows end as late as with the finest level. Raise
-    `Unanswerable` if the ranges do not consist of complete windows of any level.
+    same time as that of the finest level. The merged windows then end as late as with the finest level.
+
+    Raise `Unanswerable` if the ranges do not consist of complete windows of any level.
     """
     finest = frame.levels[0]
 

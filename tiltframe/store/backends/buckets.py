@@ -19,7 +19,7 @@ _NUMPY_UNITS = {"h": "h", "d": "D", "mo": "M", "y": "Y"}
 
 def bucket_of(level: TimeWindow) -> Tumbling:
     """Return the bucket of a level: the shortest of hour, day, month and year (UTC) that is at least as long as 300
-    windows of the level, or the year if all are shorter.
+    windows of the level. Return the year if even a year is shorter.
 
     >>> [bucket_of(window(size)).name for size in ("1s", "10s", "1m", "10m", "1h", "1d", "1y")]
     ['1h', '1h', '1d', '1mo', '1mo', '1y', '1y']

@@ -55,10 +55,10 @@ def append(
         earlier. If the store has other values, `CommitConflict` is raised. By default, the store must not have values
         under these names.
     note : function of a text, optional
-        A function that receives messages as text. One message is sent for each measure with ``beyond="null"`` that has
-        groups beyond its limit, with the number of groups, and one for each measure with ``bad_values="skip"`` that has
-        skipped values, with the number of values. By default, the messages are `BeyondLimit` and `RefusedValues`
-        warnings.
+        A function that receives messages as text. There is one message for each measure with ``beyond="null"`` that has
+        groups beyond its limit; it contains the number of groups. There is also one message for each measure with
+        ``bad_values="skip"`` that has skipped values; it contains the number of values. By default, the messages are
+        `BeyondLimit` and `RefusedValues` warnings.
 
     Returns
     -------

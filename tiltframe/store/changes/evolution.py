@@ -144,8 +144,8 @@ def plan_evolution(manifest: Manifest, frame: TiltFrame, row_schema: pa.Schema |
 
 
 def _check_same_windows(old: TiltFrame, new: TiltFrame) -> None:
-    """Raise ``ValueError`` if the new frame has other keys, another time zone or another column of times, if it lacks a
-    level of the old frame, or if an added level is not coarser than all levels of the old frame.
+    """Raise ``ValueError`` unless the new frame has the keys, the time zone, the column of times and all levels of the
+    old frame. Added levels must be coarser than all levels of the old frame.
     """
     new_parts, old_parts = new.describe(), old.describe()
     for part in ("keys", "timezone", "time"):

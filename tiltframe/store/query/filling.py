@@ -68,8 +68,8 @@ def fill_gaps(states: pa.Table, plan: QueryPlan, now: int) -> pa.Table:
 
 
 def fill_values(results: pa.Table, with_events: pa.Table, plan: QueryPlan, fill: str | bool) -> pa.Table:
-    """Return results with missing values replaced by the method ``fill``, separately for each key, and with an added
-    column ``filled``, which is true if a window and key have no rows. ``with_events`` contains the windows and keys
+    """Replace missing values in results by the method ``fill``, separately for each key. Add the column ``filled``,
+    which is true if a window and key have no rows, and return the table. ``with_events`` contains the windows and keys
     that have rows.
     """
     both = pa.concat_tables([table.select([START, *plan.keys]) for table in (with_events, results)])
@@ -123,8 +123,8 @@ class _Gaps:
         return self.without_events | nulls
 
     def neighbours(self, values: pa.Array) -> tuple[Rows, Rows]:
-        """Return two arrays of indices, one per row: the nearest row of the same key that has a value, at or before the
-        row, and at or after the row. An index is -1 if there is no such row.
+        """Return two arrays with one index per row, each of the nearest row that has the same key and a value. The
+        first array looks at or before the row, and the second at or after it. An index is -1 if there is no such row.
         """
         order, places = np.lexsort((self.starts, self.keys)), np.arange(len(values))
         has_value = ~self.without_events

@@ -105,8 +105,8 @@ def _moments(rows: pa.Table, moment: Any, open_end: int, *, zone: str, now: int)
 def _read_column(
     rows: pa.Table, name: str, read: Callable[[Any], tuple[int, ...]]
 ) -> tuple[Positions, NDArray[np.bool_]]:
-    """Return two arrays: the results of ``read`` for the values of a column, with shape (rows, n) if ``read`` returns n
-    numbers, and a mask of the values that are not null. ``read`` is called once per distinct value.
+    """Call ``read``, which returns n numbers, for each distinct value of a column. Return two arrays: the numbers for
+    the value of each row, with shape (rows, n), and a mask of the rows whose value is not null.
     """
     column = _in_microseconds(one_array(rows.column(name)))
     groups, row_of_group = group_by([column], rows.num_rows)

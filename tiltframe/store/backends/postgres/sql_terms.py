@@ -57,8 +57,8 @@ class Merged:
         )
 
     def pick(self, value: str, order: str, present: str) -> str:
-        """Return the name of the aggregate that picks one row and returns its ``value``: the first row in the SQL order
-        ``order``, among those in which ``present`` is not null.
+        """Return the name of the aggregate that returns ``value`` of one row. Of the rows in which ``present`` is not
+        null, this is the first one in the SQL order ``order``.
         """
         return self(f"(array_agg({value} ORDER BY {order}) FILTER (WHERE {present} IS NOT NULL))[1]")
 
