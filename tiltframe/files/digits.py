@@ -75,8 +75,8 @@ def plain_numbers(column: pa.Array, reading: ReadOptions) -> pa.Array:
 
 def check_digits(values: pa.Array, texts: pa.Array, uses: Collection[Use], lost: Callable[[str], str]) -> None:
     """Raise ``ValueError`` if a whole number in ``texts`` was rounded to a double in ``values``. If ``uses`` contains
-    `Use.ORDER`, because functions return or compare the numbers, the error is raised for rounded fractions too. Columns
-    of other types are not checked.
+    `Use.ORDER`, because functions compare the numbers, the error is raised for rounded fractions too. Nothing is
+    checked if ``values`` does not have a floating-point type.
 
     ``lost`` is a function that returns the message for the text of the rounded number.
     """

@@ -112,7 +112,7 @@ def _expanded_bytes(column: pa.Array) -> int:
 
 class _Table:
     """A table in a flatbuffer. Its fields are numbered from 0. A list, the vtable, contains the offset of each field,
-    or 0 for an absent one.
+    or 0 for an absent field.
     """
 
     def __init__(self, data: bytes, place: int) -> None:

@@ -933,8 +933,8 @@ class FrameStore:
         ----------
         frame : TiltFrame
             The new frame. Its keys, time zone and column of times must be those of the old frame. It must have all
-            existing levels, and may have coarser ones. A measure with the name of an existing one must be equal to the
-            existing one, except for parameters that do not change the states, such as quantiles.
+            existing levels, and may have coarser ones. A measure with the name of an existing measure must be equal to
+            the existing measure, except for parameters that do not change the states, such as quantiles.
         row_schema : schema, optional
             The schema of future rows. The schema is required if a new measure reads columns from which the store has no
             states.

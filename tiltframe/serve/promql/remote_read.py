@@ -288,9 +288,9 @@ def _running_total(vector: Vector, metric: Metric, query: _ReadQuery) -> Vector:
 
 
 def _level(metric: Metric, query: _ReadQuery, evaluation: Evaluation, *, is_total: bool) -> TimeWindow:
-    """Return the first of `_levels` whose windows cover the whole range and are not too many. If all levels have too
-    many windows, return the first one that covers the range. Raise `Unanswerable` if none covers it, because windows
-    have expired.
+    """Return the first of `_levels` whose windows cover the whole range and are not too many. If all levels that cover
+    the range have too many windows, return the first of them. Raise `Unanswerable` if no level covers the range,
+    because windows have expired.
     """
     first, last = _bounds(metric)
     start = max(query.start, first)

@@ -111,7 +111,7 @@ def _varints(numbers: Counts) -> tuple[Words, Counts]:
 
 def _write_values(bits: Words, fields: Words, widths: Counts) -> None:
     """Write the last two fields of each sample into ``fields``, and their numbers of bits into ``widths``: for the
-    first sample of a chunk, the value; for later ones, the control bits of the XOR and its significant bits.
+    first sample of a chunk, the value; for later samples, the control bits of the XOR and its significant bits.
     """
     fields[:, 0, 3], widths[:, 0, 3] = bits[:, 0], 64
     changes = bits[:, 1:] ^ bits[:, :-1]

@@ -461,7 +461,8 @@ class DeltaBackend:
             raise self._damaged(f"{name} of its log has changed since it was written; restore it from a backup")
 
     def _acknowledge(self, version: int) -> None:
-        """Write the head after a commit. If the store is durable, first wait until the commit is on the disk.
+        """Write the head after a commit to a folder. If the store is durable, first wait until the commit is on the
+        disk. Do nothing for object stores, which have no head.
 
         If the head cannot be written, for example because the disk is full, no error is raised, because the commit is
         complete.

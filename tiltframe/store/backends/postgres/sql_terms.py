@@ -105,8 +105,8 @@ def rounded(value: str) -> str:
 
 
 def with_special(value: str, flags: str) -> str:
-    """Return the SQL expression for a sum: NaN or an infinity if ``flags`` says that rows had one, and otherwise
-    ``value``. The rules are those of `aggr.exact.number_columns`.
+    """Return the SQL expression for a sum: NaN or an infinity if ``flags`` says that rows had such values, and
+    otherwise ``value``. The rules are those of `aggr.exact.number_columns`.
     """
     return (
         f"CASE WHEN ({flags} & 1) <> 0 OR ({flags} & 6) = 6 THEN 'NaN'::float8 "
