@@ -5,7 +5,7 @@ A file is identified by a digest of its bytes. Each commit records, in addition 
 
     content 4123…     {"held": true, "range": [from, to]}     "held": whether the store has the file's rows; it is false
                                                               after other rows have replaced them. "range": the range
-                                                              of the windows of its rows, null without rows
+                                                              of the windows of its rows, or null
     path /data/a.csv  "4123…"                                 the digest of the path's bytes when it was last recorded
 """
 

@@ -279,7 +279,8 @@ def _parsed(data: bytes, known_schema: pa.Schema, beside: str) -> pa.Table:
 
 
 def wait_for_input(descriptors: Sequence[int], seconds: float) -> bool:
-    """Wait until one of the file descriptors can be read, but at most ``seconds``. Return whether one of them can be read.
+    """Wait until one of the file descriptors can be read, but at most ``seconds``. Return whether one of them can be
+    read.
 
     ``poll`` is used if it exists (Windows has only ``select``), because ``select`` rejects descriptors of 1,024 and
     more. A process with many open files has such descriptors.

@@ -191,8 +191,8 @@ def read(
     columns : sequence of str
         Columns of the file. For JSON, a column may be missing in some rows, which then have null.
     types : pa.Schema
-        The types in which columns of text files are read. Of other formats, only columns that are dictionaries here are
-        read in another type than that of the file.
+        The types in which columns of text files are read. In other formats, columns have the types of the file, except
+        columns with a dictionary type here, which are read as dictionaries.
     uses : column -> uses
         How measures and keys use a column. This decides whether an error is raised if the inferred type would change
         the digits of a number.

@@ -318,7 +318,8 @@ def open_source(
     timezone : str
         The time zone of the windows, in which dates and the times in expressions are read.
     sample : function
-        Receives a file, and returns the file from which its types are inferred: itself, or a sample of it.
+        A function that receives a file, and returns the file from which its types are inferred: the same file, or a
+        sample of it.
 
     Raises
     ------

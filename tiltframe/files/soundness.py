@@ -59,8 +59,8 @@ def check_text(file: Path, encoding: str = "utf-8", delimiter: str | None = None
 
 class _Quotes:
     """A check of the quotes in a stream of CSV. A quote is valid if it begins or ends a field, or is written twice
-    inside a field. Therefore the byte before an opening quote, and the byte after a closing quote, must be a delimiter, a
-    line end or another quote.
+    inside a field. Therefore the byte before an opening quote, and the byte after a closing quote, must be a
+    delimiter, a line end or another quote.
     """
 
     def __init__(self, delimiter: str) -> None:

@@ -43,7 +43,7 @@ def append_once(
     body : bytes
         The bytes of the body before compression.
     commit : function of PreparedRows
-        Commits the rows, and returns whether they were added.
+        A function that commits the rows, and returns whether they were added.
     note : function of a text, optional
         See `FrameStore.append`.
 

@@ -93,8 +93,8 @@ class FrameStore:
         backend of your own is accepted too (see `tiltframe.store.testing`); ``storage_options`` and ``durable`` are
         then not allowed.
     frame : TiltFrame, optional
-        The frame of the store; optional if the store exists. Nothing is written before the first commit, because the
-        types of states depend on the rows, unless ``row_schema`` is passed.
+        The frame of the store; optional if the store exists. Unless ``row_schema`` is passed, nothing is written before
+        the first commit, because the types of states depend on the rows.
     name : str, optional
         The name of the store. Its tables are called ``<name>_<level>``. The default is ``frame``. In a database with
         several stores, the name selects the store.
@@ -980,9 +980,9 @@ class FrameStore:
         Parameters
         ----------
         older_than : str
-            The minimum age of removed files or rows, a duration such as ``1d``, which must be longer than any query or
-            commit takes. With ``0s``, all such files or rows are removed, for erasure. No other process may then read
-            or write at the same time, because the files that it uses are removed too.
+            The minimum age of the files or rows to remove, a duration such as ``1d``. It must be longer than any query
+            or commit takes. With ``0s``, all such files or rows are removed, for erasure. No other process may then
+            read or write at the same time, because the files that it uses are removed too.
 
         Returns
         -------

@@ -326,7 +326,7 @@ class ResultTables(Protocol):
     def write_results(
         self, level: str, ranges: Sequence[Range], results: pa.Table, sources: Mapping[str, Range]
     ) -> None:
-        """Replace rows of a level's plain table, those of the windows that start in ``ranges``. In the same atomic
+        """In a level's plain table, replace the rows of the windows that start in ``ranges``. In the same atomic
         change, replace the list of the parts from which the table is computed.
 
         Parameters
@@ -336,7 +336,7 @@ class ResultTables(Protocol):
             Microseconds UTC, end exclusive.
         results : table
             The results of the windows that start in ``ranges``, in plain columns.
-        sources : mapping, part's name -> starts of its windows
+        sources : mapping of part name -> range of window starts
             The parts from which the complete table is computed after this change.
 
         Raises

@@ -77,7 +77,7 @@ class Transaction:
         level : str
             A level's name.
         span : (int, int)
-            ``[from, to)`` of window starts, microseconds UTC.
+            A range ``[from, to)`` of window starts, in microseconds UTC.
 
         Returns
         -------

@@ -105,7 +105,7 @@ class Answer:
     derived_keys: Mapping[str, DerivedKey] = field(default_factory=dict)
 
     def reporting_unmapped(self, report: Callable[[str], None]) -> Answer:
-        """Return an answer with the same results that calls ``report`` after the last slice was read.
+        """Return an answer with the same results. It calls ``report`` after its last slice was read.
 
         Parameters
         ----------
