@@ -83,7 +83,7 @@ def shown_of(value: Value) -> Scalar | States | Vector | str:
 
 
 def range_alone(node: Expression, evaluation: Evaluation) -> tuple[States | Vector, Instants] | None:
-    """Return the values of a range selector or a subquery at one moment, and the times of these values. A range
+    """Return the values of a range selector or a subquery at one moment, and the time of each value. A range
     selector has the values of the windows that end in the range, because a store has no samples. A subquery has the
     values at its steps.
 
