@@ -308,7 +308,7 @@ def _read(
     span: Range = (0, 0),
 ) -> tuple[_Reduced, _Seen]:
     """Read the files of ``source``, and show a progress bar. ``reduce`` is a function that receives the batches of
-    rows. Return its result, and a `_Seen` with the number of rows of each file in ``span``.
+    rows. Return the result of ``reduce``, and a `_Seen` with the number of rows of each file in ``span``.
 
     If a measure rejects rows and bad rows are skipped, the files are read a second time to find these rows.
     """

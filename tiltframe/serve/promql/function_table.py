@@ -1,7 +1,8 @@
 """The functions, aggregations and operators of PromQL: whether this server evaluates each one, and whether it does so
 from merged states or from values.
 
-All others can be computed by Prometheus itself, from the samples of remote read.
+Prometheus itself can compute the functions, aggregations and operators that this server does not evaluate, from the
+samples of remote read.
 
 Source: ``promql/parser/functions.go`` and ``promql/parser/lex.go`` of prometheus/prometheus.
 """

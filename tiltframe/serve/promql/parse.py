@@ -120,8 +120,8 @@ def read_bound(text: str, name: str) -> int:
 
 
 def read_moment(text: str, name: str) -> int:
-    """Convert a moment in Unix seconds or RFC 3339 to microseconds UTC. Raise `BadData`, with the parameter ``name``,
-    if it is invalid.
+    """Convert a moment in Unix seconds or RFC 3339 to microseconds UTC. Raise `BadData` if the moment is invalid. The
+    message contains ``name``, the name of the parameter.
 
     >>> read_moment("1.5", "time"), read_moment("1970-01-01T00:00:01.5Z", "time")
     (1500000, 1500000)
@@ -142,8 +142,8 @@ def read_moment(text: str, name: str) -> int:
 
 
 def read_duration(text: str, name: str) -> int:
-    """Convert a positive duration in seconds or in the form ``1h30m`` to microseconds. Raise `BadData`, with the
-    parameter ``name``, if it is invalid.
+    """Convert a positive duration in seconds or in the form ``1h30m`` to microseconds. Raise `BadData` if the duration
+    is invalid. The message contains ``name``, the name of the parameter.
 
     >>> read_duration("15", "step"), read_duration("1m", "step")
     (15000000, 60000000)

@@ -21,7 +21,7 @@ from tiltframe.store.query.join_keys import On, check_on
 from tiltframe.store.query.query import Query
 
 HOW = ("left", "inner")
-# arguments of `Query` that are not options of a join; `Join` has ``per`` and ``within`` itself
+# arguments of `Query` that are not options of a join; ``per`` and ``within`` are parameters of `Join`
 _NOT_OF_JOINS = ("per", "within", "order_by", "limit", "points")
 JOIN_OPTIONS = tuple(f.name for f in fields(Query) if f.name not in _NOT_OF_JOINS)
 

@@ -14,7 +14,7 @@ from aggr.extend.exact import SPAN
 from tiltframe.store.backends.postgres.literals import quoted
 from tiltframe.store.backends.postgres.state_columns import column_name
 
-_LARGEST = "(2::numeric ^ 1024 - 2::numeric ^ 970)"  # doubles are infinite from this number on
+_LARGEST = "(2::numeric ^ 1024 - 2::numeric ^ 970)"  # this number and larger ones are rounded to infinity
 # half of the smallest positive double; this number and smaller ones are rounded to 0
 _SMALLEST = "(5::numeric ^ 1075 * '1e-1075'::numeric)"
 _PLACES = 1000  # the maximum number of decimal places that PostgreSQL computes for a quotient
@@ -46,7 +46,8 @@ class Merged:
         """
         level, size = column_of(*path, "exponent"), ""
         if scaled:
-            # SPAN // 2 makes the dividend at least 0, because levels are at least -SPAN / 2; SQL truncates towards 0
+            # Adding SPAN // 2 makes the dividend at least 0, because a level is at least -SPAN / 2. The quotient is then
+            # rounded down, although SQL truncates towards 0.
             places = f"(({level} + {SPAN // 2}) / {SPAN})"
             level, size = f"({level} - {SPAN} * {places})", f" * ('1e-' || {places})::numeric"
         power = f"32 * ({level} + l.place - 1)"
