@@ -58,8 +58,8 @@ class Evaluation:
     infos: dict[str, None] = field(default_factory=dict)  # other messages, such as the level that was read
 
     def check(self, cells: int = 0) -> None:
-        """Raise `OutOfTime` after the deadline. Raise `Unanswerable` if ``cells`` exceeds the limit. This is the number of
-        cells of a value, or the number of rows to read.
+        """Raise `OutOfTime` after the deadline. Raise `Unanswerable` if ``cells``, the number of cells of a value or
+        the number of rows to read, exceeds the limit.
         """
         self.deadline.check()
         if cells > MOST_CELLS:

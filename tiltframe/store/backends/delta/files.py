@@ -59,8 +59,8 @@ class _OpenFiles:
         self._fragments: OrderedDict[FileVersion, ds.ParquetFileFragment] = OrderedDict()
 
     def limit(self, most_bytes: int) -> None:
-        """Set the maximum number of bytes of all footers. If they exceed it, close the files that were used least
-        recently.
+        """Set the maximum number of bytes of all footers. If the footers exceed this number, close the files that were
+        used least recently.
         """
         self._most_bytes = most_bytes
         self._close_oldest()

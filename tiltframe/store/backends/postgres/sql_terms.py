@@ -46,8 +46,8 @@ class Merged:
         """
         level, size = column_of(*path, "exponent"), ""
         if scaled:
-            # Adding SPAN // 2 makes the dividend at least 0, because a level is at least -SPAN / 2. The quotient is then
-            # rounded down, although SQL truncates towards 0.
+            # Adding SPAN // 2 makes the dividend at least 0, because a level is at least -SPAN / 2. The quotient is
+            # then rounded down, although SQL truncates towards 0.
             places = f"(({level} + {SPAN // 2}) / {SPAN})"
             level, size = f"({level} - {SPAN} * {places})", f" * ('1e-' || {places})::numeric"
         power = f"32 * ({level} + l.place - 1)"
