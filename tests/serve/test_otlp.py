@@ -228,7 +228,7 @@ def test_partial_success_in_protobuf(writable):
     for _ in range(2):  # the same request gets the same answer
         response = service.ExportMetricsServiceResponse.FromString(send(writable, body, kind="protobuf").body)
         assert response.partial_success.rejected_data_points == 2
-        assert "has no time" in response.partial_success.error_message
+        assert "has no valid time" in response.partial_success.error_message
     assert numbers(writable)["a"]["requests"] == 1
 
 

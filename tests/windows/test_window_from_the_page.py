@@ -100,4 +100,4 @@ for warning in caught: print(warning.message)
     assert (
         "'broken' of windows-broken cannot be loaded, and is not available: No module named 'not_there'" in done.stdout
     )
-    assert "register takes a subclass of windows.TimeWindow; got the class int" in done.stdout
+    assert "windows.TimeWindow or windows.ordered.OrderedWindow; got the class int" in done.stdout
