@@ -107,7 +107,9 @@ def main(extent: Extent, out: Path | None, answers: bool) -> list[MustHold]:
 
 
 def no_order(data: Shape) -> str:
-    """Return the name under which the times of a shape's unordered files are reported."""
+    """Return the name under which the measured seconds are reported if the rows of the files are not in the order of
+    time.
+    """
     return f"{data.name}, in no order"
 
 

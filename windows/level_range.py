@@ -36,7 +36,7 @@ def levels_between(text: str) -> list[str]:
         if first < last:
             return [f"1{unit}" for unit in _CHAIN[first : last + 1]]
     raise ValueError(
-        f"cannot read {shown(text)} as a range of levels; write the finer end first, and both of "
+        f"cannot read {shown(text)} as a range of levels; write two different levels, the finer one first, each one of "
         "1s, 1m, 1h, 1d, 1mo and 1y, such as 'sec ... year', or list the levels: 10s,1m,1h"
     )
 

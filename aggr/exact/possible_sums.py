@@ -16,8 +16,9 @@ from aggr.exact.superaccumulator import Limbs
 Sums = tuple[NDArray[np.int16], Any, NDArray[np.int32]]
 
 _FLAGS = 7  # all flags of special values together
-# The square of a number of two digits is below 2^128. Its product with 2^(32·27) is a finite double, and its product
-# with 2^(32·-62) is 0.
+# The limits of the scale by which the square of a sum is multiplied before it is compared. The square of two digits in
+# base 2^32 is below 2^128. Multiplied by 2^(32·27) it is a finite double, and by 2^(32·-62) it is 0, so that scales
+# beyond these limits do not change a comparison.
 _MIN_LEVEL, _MAX_LEVEL = -62, 27
 _SCALES = tuple(2.0 ** (32 * levels) for levels in range(_MIN_LEVEL, _MAX_LEVEL + 1))
 

@@ -209,7 +209,8 @@ def _divide_exactly(pair: Pair, divisors: Sequence[Whole]) -> Flags:
         quotient = _divide_by(pair, (by, by_low))
         high_product, high_error = two_product(quotient.high, by)
         low_product, low_error = two_product(quotient.low, by)
-        left, left_error = two_sum(pair.high - high_product, -high_error)  # the first difference is exact (Sterbenz)
+        # pair.high - high_product is exact, because the two are nearly equal (Sterbenz's lemma)
+        left, left_error = two_sum(pair.high - high_product, -high_error)
         right, right_error = two_sum(low_product, -pair.low)
         exact &= (by_low == 0) & (low_error == 0) & (left_error == 0) & (right_error == 0) & (left == right)
         pair = quotient

@@ -220,7 +220,9 @@ class _Interval:
 
 
 def _intervals(lines: Iterable[str], path: str) -> Iterable[_Interval]:
-    """Yield the intervals of a log with absolute times. Raise ``ValueError`` for a line of another form."""
+    """Yield the intervals of a log, with their times made absolute. Raise ``ValueError`` for a line that is neither an
+    interval, a comment nor a legend.
+    """
     base_times: dict[str, int] = {}
     for number, line in enumerate(lines, 1):
         line, name = line.strip(), f"line {number} of {path}"

@@ -395,7 +395,8 @@ def columns_read(keys: Keys, states: Sequence[StateColumn], names: Collection[st
 
 
 def columns_reduced(keys: Keys, states: Sequence[StateColumn], names: Collection[str]) -> list[str]:
-    """Return the columns that measures read: columns of the data, keys, and entry columns. They may repeat.
+    """Return the columns that measures read: columns of the data, keys, and the values of records whose entries are
+    repeated as rows (`entry_column`). A column may occur more than once.
 
     ``states`` has the columns of states that the measures need, and ``names`` the columns of the data. Raises
     ``ValueError`` for a column that does not exist.

@@ -125,7 +125,7 @@ def test_offsets_that_do_not_exist_are_refused(zone, message):
 
 @pytest.mark.parametrize("text", ["year ... sec", "10s ... 1h", "1s ... 1w", "1s ... 1m ... 1h"])
 def test_ranges_of_levels_have_single_units_from_fine_to_coarse(text):
-    with pytest.raises(ValueError, match="as a range of levels; write the finer end first"):
+    with pytest.raises(ValueError, match="as a range of levels; write two different levels, the finer one first"):
         read_windows(text)
 
 

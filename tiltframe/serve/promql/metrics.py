@@ -48,7 +48,7 @@ Labels = Mapping[str, str]
 NAME = "__name__"
 
 _EQUAL, _UNEQUAL = promql_parser.MatchOp.Equal, promql_parser.MatchOp.NotEqual
-# texts without characters that must be escaped in SQL; in RE2, only the point must be escaped
+# texts of characters that need no escape in SQL; of these characters, only "." has a meaning in RE2
 _PLAIN = re.compile(r"[\w .:/@-]+", re.ASCII)
 STORE, QUANTILE = "store", "quantile"
 _NUMBERS = (pa.types.is_integer, pa.types.is_floating, pa.types.is_decimal, pa.types.is_boolean)
