@@ -94,10 +94,10 @@ class Function(ABC):
 
     @property
     def further_columns(self) -> tuple[str | None, ...]:
-        """The columns or expressions of the inputs after the first, if parameters of the function name them. None
-        stands for the event time.
+        """For a function whose parameters name its further inputs, such as `aggr.per`: the columns or expressions of
+        the inputs after the first. None stands for the event time. Other functions return an empty tuple.
 
-        Such a function has more `inputs` than its class declares. They are not passed by name.
+        An object of such a function has more `inputs` than its class. Callers do not pass the further ones by name.
         """
         return ()
 

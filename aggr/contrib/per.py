@@ -268,8 +268,11 @@ def _checked_measures(measures_by_name: Any) -> Measures:
             raise ValueError(f"of must be a dict of measures such as {example}; got {received}") from None
     measures = {}
     for name, part in sorted(checked_mapping(measures_by_name, "of", "measures by name").items()):
-        if checked_name(name, "a result in of") == "key":
-            raise ValueError("a result in of cannot be called 'key', which is the name of the key; choose another name")
+        if checked_name(name, "a result in of=") == "key":
+            raise ValueError(
+                "'key' in of= cannot be the name of a result, because the column of the key has this name; choose "
+                "another name"
+            )
         measure = from_description(part) if isinstance(part, dict) else part
         if not isinstance(measure, Measure):
             raise ValueError(

@@ -64,8 +64,8 @@ def words_by_group(values: Values, coupons: bool = False) -> tuple[Whole, int]:
 
 @compiled
 def item_hash(word: Int, kind: Int) -> Int:
-    """Return the hash of a word from `words_by_group`, or its coupon if ``kind`` contains 4. A word of the kind
-    `HASHES` is returned unchanged. Both zeros have the same hash, and so have all NaN.
+    """Return the hash of a word from `words_by_group`, or its 32-bit coupon if 4 was added to ``kind``. A word of the
+    kind `HASHES` is a hash already and is returned unchanged. Both zeros have the same hash, and so have all NaN.
     """
     if kind == HASHES:
         return word

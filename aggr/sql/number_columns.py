@@ -47,9 +47,10 @@ def text_column(name: str) -> str:
 
 
 def column_read(name: str, names: Collection[str], use: Use) -> str:
-    """Return the column that is read for a use of the column ``name``.
+    """Return the column to read where an expression uses the column ``name`` in the way ``use``. ``names`` are the
+    columns of the table.
 
-    It is the number column, if ``use`` is ``NUMBER`` or ``ORDER`` and ``names`` contains it, and otherwise the column
+    For ``NUMBER`` and ``ORDER``, this is the number column of ``name`` if the table has one. Otherwise it is ``name``
     itself.
 
     >>> column_read("price", ["price"], Use.NUMBER)

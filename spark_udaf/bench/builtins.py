@@ -1,4 +1,4 @@
-"""Spark's counterparts of the built-in functions, as expressions in Spark's SQL."""
+"""Spark's counterparts of the functions of aggr, as expressions in Spark's SQL."""
 
 from __future__ import annotations
 
@@ -30,7 +30,8 @@ COUNTERPARTS: Mapping[str, Sequence[str]] = {
 
 
 def counterparts(measure: Measure) -> list[str]:
-    """Return the expressions in Spark's SQL that correspond to the built-in function of a measure.
+    """Return Spark's expressions in SQL that compute the same result as a measure, such as ``percentile_approx``
+    for `aggr.dds`.
 
     Parameters
     ----------

@@ -78,7 +78,9 @@ class Job:
 
     @cached_property
     def numbers(self) -> NDArray[np.int32]:
-        """The number of each shard in the shuffle, as `shard_numbers` chooses them. One of them is 0."""
+        """The number under which each shard is sent through the shuffle. `shard_numbers` chooses the numbers such that
+        Spark's hash puts each shard into a partition of its own. One of the numbers is 0.
+        """
         return shard_numbers(self.shards, self.shards)
 
     @property

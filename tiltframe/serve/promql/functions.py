@@ -109,8 +109,7 @@ def fraction_of(states: States, lower: float, upper: float) -> Vector:
     """Return, for each histogram, the fraction of its values, from 0 to 1, between the bounds ``lower`` and ``upper``.
     It is computed from the buckets of the sketch.
 
-    All values of a bucket that contains a bound count as below the bound. Values equal to a bound are therefore always
-    counted as below it.
+    If a bound lies inside a bucket, or at its upper end, all values of the bucket are counted as below the bound.
     """
     present = states.present()
     values = np.full(present.size, np.nan)

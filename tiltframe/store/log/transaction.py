@@ -112,7 +112,7 @@ class Transaction:
         self.added += parts
 
     def removes(self, parts: Iterable[Part]) -> None:
-        """Make parts unreadable.
+        """Remove parts, so that readers no longer find them.
 
         Parameters
         ----------

@@ -87,9 +87,9 @@ class OrderedSession(OrderedWindow):
     def _close(self, rows: Rows, broken: Flags, *, begin: Ints, end: Ints, opened: Ints) -> tuple[Ints, Ints]:
         """For each session, return the row that closes it, and the first row after the session.
 
-        ``broken`` is the result of `_broken`. The closing row is searched from the row ``begin`` on. ``end`` is the row
-        after the last row of the key; it is returned if no row closes the session. ``opened`` is the time at which the
-        session began, in microseconds UTC.
+        ``broken`` is the result of `_broken`. The search for the closing row starts at the row ``begin``. ``end`` is
+        the row after the last row of the key; if no row closes the session, both results are ``end``. ``opened`` is
+        the time at which the session began, in microseconds UTC.
         """
         closes = next_true(broken, begin, end)
         if self.longest is not None:
