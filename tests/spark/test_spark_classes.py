@@ -5,11 +5,11 @@ from __future__ import annotations
 import os
 import subprocess
 import sys
+from pathlib import Path
 
 import pytest
 
-from conftest import SPARK_CLASSES
-
+SPARK_CLASSES = Path(sys.prefix, "spark.jsa")  # as in conftest.py
 SESSION = "from pyspark.sql import SparkSession; SparkSession.builder.master('local[1]').getOrCreate().range(9).count()"
 
 
