@@ -210,7 +210,7 @@ def spilled(
             if folder is None and sum(table.nbytes for table in in_memory) > _RUNS_IN_MEMORY * max_bytes:
                 folder = Path(stack.enter_context(tempfile.TemporaryDirectory(prefix="tiltframe-")))
             while folder is not None and in_memory:
-                in_files.append(_write(in_memory.pop(), folder / str(len(in_files))))
+                in_files.append(_write(in_memory.pop(0), folder / str(len(in_files))))
                 pa.default_memory_pool().release_unused()
         runs = [_RunInMemory(table, instants_of(table)) for table in in_memory]
         del in_memory

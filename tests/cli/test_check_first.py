@@ -135,13 +135,13 @@ def test_what_is_right_is_done(desk, capfd):
     assert call(capfd, "rollup", "new.jsonl", *FRAME, "--store", "st", "--retention", "10s=2d")[0] == 0
     assert FrameStore("st").retention == {"10s": "2d"}
     nothing_new = ["rollup", "new.jsonl", *FRAME, "--store", "st", "--retention"]
-    for argument, said in (
+    for argument, text in (
         ("10s=3d", "10s 3d"),
         ("10s=none", "for ever at every level"),
         ("10s=3d,1m=9d", "10s 3d, 1m 9d"),
     ):
         status, _, error = call(capfd, *nothing_new, argument)
-        assert (status, error.splitlines()[-1]) == (0, f"st: the retention is now {said}")
+        assert (status, error.splitlines()[-1]) == (0, f"st: the retention is now {text}")
         assert "retention" not in call(capfd, *nothing_new, argument)[2]
     assert FrameStore("st").retention == {"10s": "3d", "1m": "9d"}
     assert call(capfd, "expire", "st", "--retention", "10s=4d,1m=none", "--now", "2024-06-01", "--clean", "2d")[0] == 0
