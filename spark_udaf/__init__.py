@@ -4,8 +4,8 @@ Overview::
 
     import spark_udaf as su
     states = su.rollup(df, frame)                  # level, window_start, window_end, keys…, states
-    states = su.aggregate(df, ["host"], measures)  # the same without windows
-    results = su.finish(states, frame)             # the same rows, with results in the place of states
+    states = su.aggregate(df, ["host"], measures)  # host, states: groups without windows
+    results = su.finish(states, frame)             # one row per state, with its results in the place of the state
 
     su.group_by(df, "host", F.window("ts", "1 hour")).agg(aggr.dds("ms", [0.99]))   # results in one step
 
@@ -13,17 +13,17 @@ Overview::
 
     su.rollup_into(df, store, "nightly", 20240501) # write rows into a frame store; su.append writes states
     su.read(spark, store.uri, per="1h")            # read results from it
-    su.read_states(spark, store.uri, per="1h")     # or states
+    su.read_states(spark, store.uri, per="1h")     # read states from it
     su.join(df, store, on="host", per="1h")        # each row with the results of a store, in batches and streams
-    su.backfill(df, store, "archive", "1d")        # past rows, range by range, resumable
+    su.backfill(df, store, "archive", "1d")        # write past rows, one day per commit; can be interrupted and resumed
     su.sql("SELECT …", store)                      # a query of the raw table, answered from a store of its rows
     su.sql(spark, "SELECT aggr_dds(ms), max(ms) …")  # a query with functions of this library and of Spark
-    su.stream_into(df, store, name=…, checkpoint=…)  # a stream into a store
-    su.stream(df, frame, emit=…, late=…)           # or emitted windows to any sink
+    su.stream_into(df, store, name=…, checkpoint=…)  # write a stream into a store
+    su.stream(df, frame, emit=…, late=…)           # emit the windows of a stream to any sink
 
     from spark_udaf import functions as A          # aggregate functions for groupBy().agg() and over()
-    su.register(spark)                             # and for SQL
-    su.warm(spark)                                 # compile the loops before the first job
+    su.register(spark)                             # register SQL functions, such as aggr_dds
+    su.warm(spark)                                 # compile the functions' loops on the workers before the first job
 """
 
 from typing import Any
@@ -95,9 +95,9 @@ if has_data_source():
 
 
 def __getattr__(name: str) -> Any:
-    """Return a name that an entry point of ``spark_udaf.names`` declares.
+    """Return the object that an entry point of the group ``spark_udaf.names`` declares under this name.
 
-    For other names, raise ``AttributeError``; for a function of states, the message names `spark_udaf.states`.
+    Raise ``AttributeError`` for other names. If ``su.states`` has a function of this name, the message says so.
     """
     if not name.startswith("_"):
         added = load_name("spark_udaf.names", name)

@@ -154,8 +154,8 @@ def plan_states(
 
     def groups(rows: pa.Table) -> int:
         _, places, key_columns = keyed(rows, keys, ())
-        # 0 means that rows are always reduced to states. This is required if rows are repeated for the elements of a
-        # list, and if no column is read, because such rows cannot be shuffled in the place of states.
+        # With 0, `adaptive_states` always reduces the rows to states, and never yields the rows themselves for the
+        # shuffle. Rows without columns, and rows that are repeated for the elements of a list, cannot be shuffled.
         if places is not None or not columns:
             return 0
         return group_by(list(key_columns.values()), rows.num_rows)[0].n
@@ -250,7 +250,9 @@ def merge(states: DataFrame | ParquetScan, by: Sequence[str]) -> DataFrame:
         return as_states(partial_states(batches, combine, combine, MOST_BYTES))
 
     def second(table: pa.Table) -> pa.Table:
-        if not keys and not table.num_rows:  # a null state can be merged with any state, and leaves it unchanged
+        # Without keys, the result has one row even if there are no states. Its states are null. Merging a null state
+        # with another state gives the other state.
+        if not keys and not table.num_rows:
             return pa.table({name: pa.nulls(1, schema.field(name).type) for name in state_columns})
         table = combine(table)  # `combine` raises an error if partitions have states with different parameters
         if apart is keys:
@@ -309,7 +311,9 @@ def results(states: pa.Table | CheckedStates, measures: Mapping[str, Measure]) -
     table: pa.Table = arrow_of(states)
     state_names = states_in(table.schema)
     keys = [name for name in table.column_names if name not in state_names]
-    if not keys:  # Without keys, all rows are one group, and a null state is the state of no rows.
+    # Without keys, there is one group even if there are no rows. Its state may be null. Merging a null state alone
+    # gives the state of no rows, so that a count is 0 and not null.
+    if not keys:
         for column in columns_of_states:
             merged = column.measure.function.merge(states.column(column.name), Groups.each(table.num_rows))
             table = table.set_column(table.column_names.index(column.name), column.name, arrow_of(merged))
@@ -396,8 +400,8 @@ def finish(
     """Compute the results of states: the same rows, with a result for each measure.
 
     If ``states`` is the direct result of `rollup`, `aggregate` or `merge`, the tasks that merge the states also compute
-    the results, so that states are not sent to Python again. Otherwise, for example after ``cache()``, a checkpoint or
-    a filter, the states are read.
+    the results. Otherwise, for example after ``cache()``, a checkpoint or a filter, Spark sends the states to Python
+    again, which takes longer.
 
     Parameters
     ----------
@@ -413,9 +417,10 @@ def finish(
         Accept states without the metadata that describes their measures, and states of `aggregate` whose description
         names another column, condition or parameter.
     excluded : `pyspark.sql.Observation`, optional
-        An observation, which counts the groups beyond a limit and the refused values when an action runs. For an
-        aggregation, its metrics have names such as ``ms groups beyond the limit`` and ``ms refused values``. For a
-        frame, there are metrics for each level, as in `rollup`.
+        An observation. When an action runs, it counts the groups with more values than the limit of a measure with
+        ``beyond="null"``, and the values that a measure with ``bad_values="skip"`` refused. For an aggregation, its
+        metrics have names such as ``ms groups beyond the limit`` and ``ms refused values``. For a frame, there are
+        metrics for each level, as in `rollup`.
 
     Returns
     -------

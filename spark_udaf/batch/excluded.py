@@ -1,7 +1,8 @@
 """Excluded groups and values of a job, as an `Observation` of Spark.
 
-The tasks that merge states count the groups beyond a limit and the refused values. They return the counts in additional
-columns, in the first row of each table, and Spark adds them up when an action runs.
+A group is excluded if it has more values than the limit of a measure with ``beyond="null"``. A value is excluded if a
+measure with ``bad_values="skip"`` refuses it. The tasks that merge states count both. They return the counts in
+additional columns, in the first row of each table, and Spark adds the counts up when an action runs.
 """
 
 from __future__ import annotations
@@ -97,7 +98,7 @@ def check_observation(observation: Any, rows: Any) -> None:
     """Raise ``ValueError`` if ``observation`` is not an `Observation` of PySpark, or if the engine of the session of
     ``rows`` does not support observations.
     """
-    # the name is compared, because Spark Connect has its own class Observation
+    # The name of the class is compared, because Spark Connect has its own class Observation.
     if type(observation).__name__ != "Observation":
         raise ValueError(f"excluded must be an Observation of PySpark; got {shown(observation)}")
     spark = getattr(rows, "sparkSession", None) or rows.spark

@@ -2,7 +2,7 @@
 
 The shuffle combines states by keys and coarsest window. Every finer window lies inside one coarsest window, so that a
 shard computes all levels independently. If windows overlap, or their ends depend on rows, the shuffle combines states
-by keys only. If only one task reads the rows of a window, the task computes the window before the shuffle.
+by keys only. If a single task reads all rows of a window, this task computes the window before the shuffle.
 """
 
 from __future__ import annotations
@@ -74,10 +74,10 @@ def rollup(
         If a DataFrame only selects rows and columns of Parquet files, the tasks read these files, as with `scan_of`.
         The log shows whether this is done, or the reason why it is not possible.
     excluded : `pyspark.sql.Observation`, optional
-        An observation, which counts the groups beyond a limit and the refused values of each level when an action runs.
-        Its metrics have names such as ``ms groups beyond the limit, 1h`` and ``ms refused values, 1h``. With an
-        observation, `finish` reads the states again. If only results are needed, pass the observation to `finish`
-        instead.
+        An observation. When an action runs, it counts, for each level, the groups with more values than the limit of a
+        measure with ``beyond="null"``, and the values that a measure with ``bad_values="skip"`` refused. Its metrics
+        have names such as ``ms groups beyond the limit, 1h`` and ``ms refused values, 1h``. With an observation,
+        `finish` reads the states again. If only results are needed, pass the observation to `finish` instead.
 
     Returns
     -------
@@ -141,7 +141,8 @@ def plan_rollup(
     together = [COARSE] * frame.disjoint
     nested = frame.disjoint and frame.panes.contiguous
     alone = source.exclusive_times(frame.time, frame.timezone) if finishes and nested else None
-    # a column with the index of the level of each state
+    # If tasks finish windows before the shuffle, the states that are left may belong to any level. This column contains
+    # the index of the level of each state.
     climbed = [] if alone is None else [pa.field(LEVEL, pa.int8())]
     partial = pa.schema([*(pa.field(name, INSTANT) for name in together), *climbed, *panes])
 
@@ -230,7 +231,7 @@ def with_times(rows: Any, time: str, on_null_time: str | Observation, metric: st
 
     Raise ``ValueError`` for other values of ``on_null_time``, and if the engine or the rows cannot be observed.
     """
-    # the name of the class is compared, because Spark Connect has its own class Observation
+    # The name of the class is compared, because Spark Connect has its own class Observation.
     observation = on_null_time if type(on_null_time).__name__ == "Observation" else None
     if observation is None and on_null_time not in ON_NULL_TIME:
         raise ValueError(
@@ -242,7 +243,7 @@ def with_times(rows: Any, time: str, on_null_time: str | Observation, metric: st
                 "on_null_time='skip' works only with a DataFrame; each row of files that tasks read must have a time; "
                 "pass spark.read.parquet(…) in the place of the files"
             )
-        return rows  # objects that are not DataFrames, and DataFrames without the column, are refused by later checks
+        return rows  # later checks raise an error for objects that are neither DataFrames nor files
     if time not in rows.columns:
         return rows
     column = rows[f"`{time.replace('`', '``')}`"]

@@ -1,7 +1,7 @@
-"""running, ordered_rollup: aggregate the rows of each key in the order of time. Python receives them in batches.
+"""running, ordered_rollup: aggregate the rows of each key in the order of time.
 
-The rows of a key need not fit into memory, which contains only one batch, and the data of earlier rows that the windows
-need.
+Python receives the sorted rows in batches. The rows of a key need not fit into memory: a task keeps only one batch, and
+the data about earlier rows that windows still need.
 """
 
 from __future__ import annotations
@@ -176,7 +176,8 @@ def _streamed(
         raise ValueError(f"the column name {reserved[0]!r} is reserved in this function; rename that column")
     rows = df.select(*[quoted_column(name) for name in columns]).withColumn(_ARRIVAL, F.monotonically_increasing_id())
     rows = _with_instants(_with_keys(rows, order), order.time)
-    # Ticks of every key end at the latest time of all rows, and may start at the earliest time of all rows.
+    # The ticks of every key end at the latest time of all rows, not only of the rows of this key, and may start at the
+    # earliest time of all rows. Both times are therefore added to each row as columns.
     if has_ticks:
         rows = rows.crossJoin(F.broadcast(rows.agg(F.max(_AT).alias(_END), F.min(_AT).alias(_FIRST))))
     keys = [quoted_column(text) for text in inside.keyed_by.values()]
@@ -199,8 +200,8 @@ def _by_keys(
     begin: Callable[[int | None], OrderedAggregator],
     has_ticks: bool,
 ) -> Iterator[pa.Table]:
-    """Yield tables of results for the batches of a partition, whose rows are sorted by key. When the rows of another
-    key begin, the carries of the previous keys (the data about their earlier rows) are released.
+    """Yield tables of results for the batches of a partition, whose rows are sorted by key. When the rows of a new key
+    begin, the data about the rows of the previous keys are no longer needed, and are released.
     """
     aggregator: OrderedAggregator | None = None
     empty: pa.Table | None = None

@@ -13,7 +13,7 @@ from spark_udaf.versions.same_version import TaskFunction
 
 
 def warm(spark: SparkSession, functions: Sequence[str] | None = None, tasks: int = 16) -> None:
-    """Compile the loops of functions before the first job.
+    """Compile the loops of functions on the machines of the workers, so that the first job need not compile them.
 
     Parameters
     ----------

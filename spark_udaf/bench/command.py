@@ -147,7 +147,7 @@ def _parquet(data: str, columns: Sequence[str], time: str | None, folder: Path) 
 
 def _check_columns(path: str, measures: Sequence[Measure], columns: Sequence[str]) -> None:
     """Raise an error if a measure cannot be computed from the files at ``path``, or if they lack one of ``columns``.
-    Spark is not needed for this check, and starts later.
+    The check reads the files without Spark, so that the user sees the error before Spark starts.
     """
     import pyarrow.dataset as ds
 

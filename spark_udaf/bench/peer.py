@@ -43,13 +43,14 @@ class SparkPeer(Peer):
             file = Path(folder) / "rows.parquet"
             pq.write_table(rows, file)
             df = spark.read.parquet(str(file)).cache()
-            df.count()  # this action loads the rows, because the file is removed afterwards
+            df.count()  # this action loads the rows into the cache before the file is removed
         answers = aggregated(df, self.expression, [GROUP])
 
         def run() -> pa.Table:
             return collect_arrow(answers)
 
-        # The rows stay cached until `run` is no longer used, because peers with the same rows run alternately.
+        # The benchmark calls `run` repeatedly, in turn with other peers. The rows therefore stay cached until `run` is
+        # garbage-collected.
         weakref.finalize(run, df.unpersist).atexit = False
         return run
 

@@ -55,7 +55,7 @@ def write_random(table: pa.Table, folder: Path, groups: int, *, keys: str, seed:
         The folder in which the new folder is created.
     groups : int
     keys : str
-        ``even``, or ``skewed``: half of the rows have the key 0.
+        ``even``: all keys are about equally frequent. ``skewed``: half of the rows have the key 0.
     seed : int
 
     Returns

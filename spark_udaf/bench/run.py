@@ -34,15 +34,16 @@ from spark_udaf.versions.arrow_tables import collect_arrow
 
 AUTO = "auto"
 PACKAGES = ("tiltframe", "pyspark", "numpy", "pyarrow", "numba")
-# A way with the name SQL, or with a name that begins with ``A.``, is left out if it cannot compute a function. The
-# report contains the reason.
+# The ways to compute a measure that may be left out: SQL, and the functions of `spark_udaf.functions`, whose names
+# begin with ``A.``. They are left out if they do not support a measure, and the report contains the reason. Other ways
+# raise the error.
 _OPTIONAL_WAYS = ("A.", "SQL")
 _COMPARED_GROUPS = 10_000  # the maximum number of groups for which the bits of results are compared
 
 
 @dataclass
 class _Figures:
-    """The results measured so far, which an interrupted benchmark reports."""
+    """The figures that have been measured so far. If the benchmark is interrupted, it reports them."""
 
     notes: list[str]
     keeps_bits: dict[str, bool] = field(default_factory=dict)
@@ -211,7 +212,7 @@ def _checked_folder(folder: str | Path | None) -> Path | None:
         return None
     if "://" in str(folder) or not Path(folder).is_dir():
         raise ValueError(
-            "folder must be an existing folder on this machine, which may be shared with others; "
+            "folder must be an existing folder on this machine, which may be mounted on other machines as well; "
             f"got {shown(str(folder))}"
         )
     return Path(folder)
@@ -348,8 +349,8 @@ def _planned_by_spark(expression: str) -> Build:
 def _steps(
     spark: SparkSession, measures: Sequence[Measure], *, ways: Sequence[_Ways], cases: Sequence[_Data], rounds: int
 ) -> Iterator[tuple[str, Callable[[_Figures], None]]]:
-    """Yield pairs of a description of a step and the function that runs it. For each case, the first step loads the
-    rows, and each of the others runs one measure on them.
+    """Yield pairs of a description of a step and the function that runs the step. For each data set in ``cases``, the
+    first step loads the rows, and each further step runs one measure on these rows.
     """
     for case in cases:
         loaded = _Loaded(case)
@@ -360,7 +361,7 @@ def _steps(
 
 
 class _Loaded:
-    """The step that loads the rows of a case."""
+    """The step that loads the rows of a data set."""
 
     def __init__(self, case: _Data) -> None:
         self.case = case
@@ -378,7 +379,7 @@ class _Loaded:
 
 @dataclass(frozen=True)
 class _Run:
-    """The step that runs one measure on the rows of one case."""
+    """The step that runs one measure on the rows of one data set."""
 
     spark: SparkSession
     measured: Measure

@@ -18,7 +18,8 @@ from pyspark.sql import DataFrame, SparkSession
 
 from spark_udaf.versions.java_objects import context_of, process_id, scheduler_of
 
-# A part of the command line of a worker: python -m pyspark.daemon, or the module that a setting names.
+# The command line of a worker contains this text: it is ``python -m pyspark.daemon``, or it names the module of the
+# setting ``spark.python.daemon.module``, such as ``spark_udaf.daemon``.
 _WORKER = b".daemon"
 _PROCESSES = Path("/proc")
 _GROUP_PROPERTIES = ("spark.jobGroup.id", "spark.job.description", "spark.job.interruptOnCancel")

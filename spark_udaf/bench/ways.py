@@ -24,7 +24,8 @@ from windows import TimeWindow, read_window
 RESULT = "result"
 OF_FILES = " of files"  # the suffix of the names of ways that read files in workers
 VIEW = "tiltframe_bench_rows"
-_FIXED = re.compile(r"\d+(us|ms|s|m|h|d)")  # Spark's function `window` has the same windows as a level with this text
+# The names of levels for which Spark's function ``window`` returns the same windows: those of a fixed length.
+_FIXED = re.compile(r"\d+(us|ms|s|m|h|d)")
 
 
 @dataclass(frozen=True)

@@ -1,5 +1,5 @@
-"""Attachments: attributes that are set on instances of PySpark's classes. A DataFrame gets its plan. A Column gets its
-call, and replacements of its methods ``over`` and ``alias``.
+"""Attachments: attributes that are set on instances of PySpark's classes. A DataFrame gets the plan that computes it. A
+Column gets the call that created it, and replacements of its methods ``over`` and ``alias``.
 
 If a release of PySpark copied its instances or used slots, the attributes would be lost: results would stay correct,
 and plans would be slower. ``tests/spark/test_attachments.py`` detects this.

@@ -60,8 +60,9 @@ def arrow_schema(df: DataFrame, read: Sequence[str] | None = None) -> pa.Schema:
 
 
 def _with_identity(schema: pa.Schema) -> pa.Schema:
-    """Return the schema with the description of states in the metadata of the column of levels. If this column was read
-    from names of folders, it has no metadata, and the description is copied from the column of window starts.
+    """Return the schema with the description of states in the metadata of the column ``level``. If Spark has read this
+    column from the names of folders, such as ``level=1h``, it has no metadata. The description is then copied from the
+    column ``window_start``.
     """
     if LEVEL not in schema.names or START not in schema.names:
         return schema
@@ -154,7 +155,9 @@ def map_columns(
         iterator over batches of ``schema``.
     schema : Arrow schema
     """
-    if not names:  # Spark sends no batches for rows without columns, so that even the number of rows would be lost
+    # Spark sends no batches for rows without columns, so that even the number of rows would be lost. A constant column
+    # is sent instead, and removed in the task.
+    if not names:
         rows = df.selectExpr("0 AS c")
 
         def without_columns(batches: Batches) -> Batches:

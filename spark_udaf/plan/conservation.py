@@ -111,7 +111,8 @@ class Received:
             read = [_RECEIPT.unpack(receipt.data) for receipt in receipts]
             senders = len({task for task, _ in read})
             sent, came = (sum(count for _, count in read), _rows(receipts)), (len(data_messages), _rows(data_messages))
-            # every task sends a receipt to every shard, so any shard shows the number of tasks
+            # Every task sends a receipt to every shard. If the number of tasks is unknown, the receipts of the first
+            # shard determine it, and those of other shards must agree.
             self.tasks = senders if self.tasks is None else self.tasks
             if sent != came or not self.tasks == senders == len(receipts):
                 raise NotConserved(
@@ -120,7 +121,9 @@ class Received:
                     f"{came[1]:,}, and {len(receipts):,} receipts; run the job again, and report the error to the "
                     f"project of the engine"
                 )
-            if senders:  # without receipts, the shard has only the message of `empty_message`, and is not counted
+            # A shard without receipts has only an empty message, which the driver sent because the result has one row
+            # even without rows. Such a shard does not count.
+            if senders:
                 self.shards += 1
 
     def check_end(self) -> None:

@@ -32,7 +32,7 @@ class Feature(Enum):
     STREAMS = "stateful streams"
     DATA_SOURCES = "data sources in Python"
     OBSERVATIONS = "observations of a DataFrame"
-    EXCLUDED_COUNTS = "observations inside functions of tasks"
+    EXCLUDED_COUNTS = "observations of columns that Python functions in tasks compute"
 
 
 def _spark_partitions() -> int:

@@ -16,8 +16,8 @@ _SENTENCE = re.compile(rf"^\W*(?:[\w.]+\.)?({'|'.join(_KINDS)}): (.+)$", re.MULT
 
 
 def task_sentence(text: str) -> tuple[str, str] | None:
-    """Find the error of a store or measure in the text of the error of a job. Return the name of its class and its
-    message, or None if the job failed for another reason.
+    """Return the name of the class and the message of an error that a store or a measure raised in a task. ``text`` is
+    the text of Spark's error for the failed job. Return None if the job failed for another reason.
     """
     sentences = _SENTENCE.findall(text)
     return sentences[-1] if sentences else None

@@ -73,7 +73,7 @@ def span_of(groups: Iterable[RowGroup], time: str, dtype: pa.DataType, timezone:
     groups : row groups, in the order of files
     time : name of the column of event times
     dtype : the type in which the column is read
-    timezone : the zone of the windows, in which dates are days
+    timezone : the time zone of the windows; if the column has dates, a date is a day in this zone
     """
     if not (pa.types.is_timestamp(dtype) or pa.types.is_date(dtype) or pa.types.is_integer(dtype)):
         return None  # The statistics of texts are ordered as texts, which is not the order of their times.

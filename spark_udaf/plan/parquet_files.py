@@ -46,7 +46,7 @@ class Selection:
 
     Parameters
     ----------
-    schema : schema of the rows, including the columns that are names of folders
+    schema : schema of the rows, including partition columns, whose values are in the names of folders
     columns : names of the columns to read
     keys : names of the key columns; key columns with texts are read dictionary-encoded
     filters : condition on rows; None for all rows
@@ -63,7 +63,7 @@ class Selection:
         """Yield batches of the selected rows and columns of pieces."""
         texts = [name for name in self.keys if pa.types.is_string(self.schema.field(name).type)]
         coded = pa.schema([_coded(f) if f.name in texts else f for f in self.schema])
-        # Only files that are not local are prefetched.
+        # Files in object stores are prefetched, because each request takes long. Local files are not.
         at_once = ds.ParquetFragmentScanOptions(pre_buffer=not isinstance(self.filesystem, fs.LocalFileSystem))
         layout = ds.ParquetFileFormat(dictionary_columns=texts, default_fragment_scan_options=at_once, **_LAYOUT)
         for piece in pieces:
@@ -72,8 +72,8 @@ class Selection:
 
 
 def without_folders(keys: Iterable[str], folders: Iterable[pc.Expression]) -> list[str]:
-    """Return the names of the keys that are columns in the files. The other keys are names of folders, and have one
-    value for all rows of a folder. ``folders`` are the conditions of `Piece.folders`.
+    """Return the names of the keys that are columns in the files. The other keys are partition columns, whose values
+    are in the names of folders. ``folders`` contains the attribute ``folders`` of each `Piece`.
     """
     named = {name for expression in folders for name in ds.get_partition_keys(expression)}
     return [name for name in keys if name not in named]
@@ -142,8 +142,8 @@ def expression_of(filters: Filters | None) -> pc.Expression | None:
 
 
 def places_of(paths: list[str], filesystem: fs.FileSystem | None) -> tuple[list[str], fs.FileSystem]:
-    """Return the paths in one filesystem, and this filesystem. By default, the filesystem is derived from the paths,
-    which may be URIs. Raise ``ValueError`` if the paths lie in different filesystems.
+    """Return the paths within their filesystem, such as ``bucket/folder`` for ``s3://bucket/folder``, and the
+    filesystem. By default, it is derived from the paths. Raise ``ValueError`` if they lie in different filesystems.
     """
     if not paths:
         raise ValueError("paths is empty; name at least one file or folder")

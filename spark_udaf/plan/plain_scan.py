@@ -42,7 +42,10 @@ _LISTED = "org.apache.spark.sql.execution.datasources.InMemoryFileIndex"
 
 
 class NotPlain(ValueError):
-    """An error: a DataFrame does more than select rows and columns of Parquet files. The message names what it does."""
+    """Raised for a DataFrame that does more than select rows and columns of Parquet files.
+
+    The message names the operation that is not supported.
+    """
 
 
 def scan_of(df: DataFrame) -> ParquetScan:
@@ -177,7 +180,9 @@ def _conditions_and_relation(plan: Any) -> tuple[list[Any], Any]:
     if _kind(relation) != "HadoopFsRelation" or relation.fileFormat().getClass().getName() != _PARQUET:
         raise NotPlain("the DataFrame does not read Parquet files")
     if relation.location().getClass().getName() != _LISTED:
-        raise NotPlain(f"its files are listed by a {_kind(relation.location())}")
+        raise NotPlain(
+            f"Spark lists its files with {_kind(relation.location())}; only paths of spark.read.parquet are supported"
+        )
     options = {pair._1().lower() for pair in _listed(relation.options().toSeq())}
     if options - _OPTIONS:
         raise NotPlain(f"the DataFrame is read with the option {min(options - _OPTIONS)}")

@@ -60,7 +60,7 @@ class ParquetScan:
 
     @property
     def schema(self) -> pa.Schema:
-        """The schema of the rows, including columns of partitioned folders."""
+        """The schema of the rows, including partition columns, whose values are in the names of folders."""
         return self.dataset.schema
 
     @property

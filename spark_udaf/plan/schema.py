@@ -40,10 +40,11 @@ def _leaves(kind: pa.DataType) -> Iterator[pa.DataType]:
 
 
 def with_identity(schema: pa.Schema, states: Iterable[StateColumn]) -> pa.Schema:
-    """Return the schema with descriptions of states in the metadata of its columns. For a frame, the column of levels
-    already has the description, which is copied to the column of window starts.
+    """Return the schema with descriptions of states in the metadata of its columns. For a frame, the column ``level``
+    already has the description, which is copied to the column ``window_start``.
 
-    Spark keeps the metadata of columns in tables, views and unions, but not of columns that become names of folders.
+    Spark keeps the metadata of columns in tables, views and unions. It drops the metadata of a partition column, whose
+    values become names of folders. If states are partitioned by level, the copy remains.
     """
     if LEVEL in schema.names and KEY in (schema.field(LEVEL).metadata or {}):
         described = {KEY: schema.field(LEVEL).metadata[KEY]}
@@ -83,7 +84,8 @@ def check_identity(schema: pa.Schema, states: Iterable[StateColumn], needs_descr
 def as_schema(table: pa.Table, schema: pa.Schema) -> pa.Table:
     """Return the table with the columns and types of a schema. Raise ``ValueError`` if rows would be lost."""
     converted = table.select(schema.names).cast(schema)
-    if converted.num_rows != table.num_rows:  # a pyarrow table without columns has no rows
+    # A pyarrow table without columns has 0 rows, also if it was selected from a table with rows.
+    if converted.num_rows != table.num_rows:
         raise ValueError(
             f"a table of {table.num_rows:,} rows became a table of {converted.num_rows:,} rows, because it has no "
             "columns; add a column"

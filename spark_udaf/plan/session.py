@@ -107,7 +107,7 @@ def interruptible(spark: SparkSession) -> Iterator[None]:
         if callable(before):  # the previous handler, with which Spark cancels its jobs
             before(number, frame)
 
-    is_main = threading.current_thread() is threading.main_thread()  # other threads cannot set handlers
+    is_main = threading.current_thread() is threading.main_thread()  # Python allows handlers only in the main thread
     if is_main:
         signal.signal(signal.SIGINT, interrupt)
     try:

@@ -26,11 +26,11 @@ class Content(IntEnum):
     ROWS = 0  # input rows
     STATES = 1  # partial states, to be merged with others
     RESULTS = 2  # results of the plan, which are not merged with others
-    # a message without rows, which contains the number of messages that a task sent to the shard; see
-    # `spark_udaf.plan.conservation`
+    # A message without rows, which contains the number of messages that a task sent to the shard. See
+    # `spark_udaf.plan.conservation`.
     RECEIPT = 3
-    # a message without rows; it is sent if there is only one group, without keys, which has a result even if there are
-    # no rows
+    # A message without rows. Without keys, all rows are one group, which has a result even if there are no rows. This
+    # message is sent to its shard, so that a task computes this result.
     EMPTY = 4
 
 

@@ -49,8 +49,8 @@ from spark_udaf.versions.same_version import TaskFunction
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
 
-# The maximum size in bytes of the states that a task keeps in memory before it sends them. A worker runs one task per
-# core.
+# The maximum size in bytes of the states that a task keeps in memory before it sends them. Spark runs one task per
+# core, so a machine needs this memory for each of its cores.
 MOST_BYTES = 1 << 26
 # The minimum number of shards, so that the states of one shard fit into memory even if there are few partitions.
 _MIN_SHARDS = 64
@@ -233,7 +233,8 @@ class TwoPhases:
     def then(self, read: Callable[[pa.Table], pa.Table], result: pa.Schema) -> TwoPhases:
         """Return a plan with the schema ``result``. Its tasks call ``read`` with each table of results of this plan."""
         before, states = self.read, self.result
-        # With `finishes`, the shuffled messages may contain results of this plan, to which ``read`` was not applied.
+        # If `finishes` is true, the messages after the shuffle may contain results of this plan, to which the new
+        # ``read`` was not applied. The new plan then also has to run the first phase again.
         sharded = None if self.finishes else self.sharded
 
         def read_further(merged: pa.Table) -> pa.Table:
@@ -319,7 +320,8 @@ def _sharded(plan: TwoPhases) -> DataFrame:
     sent = plan.source.map(plan.columns, plan.keys, first, MESSAGE)
     if plan.one_group:
         sent = sent.union(empty_message(plan.source.spark, int(numbers[0])))
-    # If repartition receives no number, Spark joins small partitions, and may leave three partitions for two cores.
+    # If `repartition` receives no number, Spark joins small partitions, for example to three partitions for two cores,
+    # so that one core waits at the end. If it receives a number, Spark keeps this number.
     sharded = sent.repartition(SHARD) if source_partitions is None else sent.repartition(partitions, SHARD)
     return sharded.sortWithinPartitions(SHARD)
 

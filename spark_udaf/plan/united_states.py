@@ -1,5 +1,5 @@
-"""Checks of unions of states. Spark copies the metadata of the first side to a union, and drops the metadata of the
-other sides, so the sides are compared in the plan.
+"""Checks of unions of states. The columns of a union have the metadata of its first side; Spark drops the metadata of
+the other sides. The metadata of all sides are therefore read from the plan of the DataFrame, and compared.
 """
 
 from __future__ import annotations
