@@ -1,7 +1,7 @@
 """Calls as text, ``NAME(a, key=b)``. Measures, windows, ticks (such as ``hourly()``) and policies share this syntax.
 
     call      NAME, or NAME(argument, …)
-    argument  value, or KEY=value, or FLAG: the name of a parameter whose default is False, which becomes True
+    argument  value, or KEY=value, or FLAG: the name of a parameter with the default False, which sets it to True
     value     a number, true, false, None, [value, …]; text in quotes; a call, if the argument may be one; or bare text
 
 Bare text ends at the next comma: ``30m``, ``price * quantity``. Text must be quoted by ' or " if it contains a comma or
@@ -120,9 +120,10 @@ def bound(
     """Return ``make`` with the arguments of a call, as a function without parameters. Raises ``ValueError`` if ``make``
     does not take these arguments.
 
-    ``text`` is the complete text and ``what`` describes it, for error messages. ``fixed`` contains arguments that the
-    text cannot set. They are passed if ``make`` has parameters with their names. ``value(argument, parameter)`` parses
-    the text of an argument; ``parameter`` is the name of its parameter, or None if ``make`` has no such parameter.
+    Error messages show ``text``, the text of the complete call, and ``what``, the kind of object that it describes.
+    ``fixed`` contains arguments that the text cannot set. They are passed if ``make`` has parameters with their names.
+    ``value(argument, parameter)`` parses the text of an argument; ``parameter`` is the name of its parameter, or None
+    if ``make`` has no such parameter.
     """
     parameters = inspect.signature(make).parameters
     make = partial(make, **{name: known_value for name, known_value in (fixed or {}).items() if name in parameters})

@@ -48,7 +48,7 @@ class Figures:
 
 @dataclass(frozen=True)
 class Entry:
-    """A function of the catalogue.
+    """The catalogue's entry for one function.
 
     Parameters
     ----------
@@ -171,7 +171,7 @@ def _signature(name: str) -> inspect.Signature:
 
 
 def describe_merge(field: Field) -> str:
-    """Return how a field is merged, in the first words of the docstring of its class.
+    """Return a short description of how a field is merged, taken from the docstring of its class.
 
     Parameters
     ----------

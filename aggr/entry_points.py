@@ -21,8 +21,9 @@ def load_group(
     *,
     register_tested: Callable[[Any], Any] | None = None,
 ) -> None:
-    """Load the objects of a group of entry points, and call ``register`` with each. If this fails, a warning names
-    ``what``, the kind of object, and the entry point.
+    """Load the objects of a group of entry points, and call ``register`` with each.
+
+    If this fails for an entry point, a warning names the entry point and the kind of its object, ``what``.
 
     ``register_tested``, if it is passed, is called instead of ``register`` for the objects of this distribution. It may
     omit checks that the tests of this distribution make.
@@ -37,7 +38,7 @@ def load_group(
             chosen = register_tested if register_tested is not None and is_tested else register
             chosen(point.load())
         except Exception as error:  # an error in code of another package must not stop this package
-            # an optional part of this distribution, whose requirements are not installed
+            # an optional part of this distribution is left out without a warning if its dependencies are not installed
             if is_tested and isinstance(error, MissingExtra):
                 continue
             whose = point.dist.name if point.dist else "an unknown distribution"

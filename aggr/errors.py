@@ -10,11 +10,10 @@ _KINDS = (DamagedState, TypeError, ValueError, OverflowError)  # classes of erro
 def with_text(error: Exception, text: str) -> Exception:
     """Return an error like the original with another message, and with the traceback of the original.
 
-    The class of the new error is `DamagedState`, ``TypeError``, ``ValueError`` or ``OverflowError``. These can be
-    created from one text.
-
-    The first class in this list that is the class of the original, or a base class of it, is used: ``ValueError`` for a
-    ``JSONDecodeError``. If the two classes differ, the original error is the cause of the new error.
+    The new error is a `DamagedState`, ``TypeError``, ``ValueError`` or ``OverflowError``, because such errors can be
+    created from a single text. It has the first class in this list to which the original belongs: a
+    ``JSONDecodeError``, for example, becomes a ``ValueError``. If the classes of the two errors differ, the original
+    error is the cause of the new error.
 
     Parameters
     ----------

@@ -1,4 +1,4 @@
-"""The numbers of groups and values that are missing in results. States contain these numbers."""
+"""The numbers of groups and of values that results leave out. They are computed from states."""
 
 from __future__ import annotations
 
@@ -8,10 +8,11 @@ from aggr.arrays import Whole
 
 
 class ExcludedCounts(NamedTuple):
-    """The numbers of groups and of values that are missing in the results of states, with one number per state.
+    """The numbers of groups and of values that the results of states leave out, with one number per state.
 
-    ``groups`` contains the number of groups beyond an absorbing limit, shape (rows,). ``values`` contains the number of
-    values that were refused and skipped, shape (rows,). Either is None if the state does not count them.
+    ``groups`` contains the number of groups without a result, because they have more values than the limit of the
+    function, shape (rows,). ``values`` contains the number of refused values that were skipped, shape (rows,). A state
+    that does not count groups or values has None instead of the array.
     """
 
     groups: Whole | None = None

@@ -144,10 +144,9 @@ class Field(ABC):
         return self.merge(column, groups)
 
     def subtract(self, column: pa.Array, gone: pa.Array) -> pa.Array:
-        """Return the field of the remaining rows, which undoes a merge, row by row.
+        """Undo a merge: return the field of the states without the rows of the states in ``gone``, row by row.
 
-        The method is called only if the `State` declares ``counted_by``, and only for states from which some rows
-        remain.
+        The method is called only if the `State` declares ``counted_by``, and only for states in which some rows remain.
 
         Parameters
         ----------
@@ -220,7 +219,7 @@ class BitOr(Field):
     def merge(self, column: pa.Array, groups: Groups) -> pa.Array:
         check_lengths(len(column), groups)
         flags, column_flags = np.zeros(groups.n, np.int8), column.to_numpy()
-        raised = np.flatnonzero(column_flags)  # only states with flags are merged, because they are few
+        raised = np.flatnonzero(column_flags)  # few states have flags, and the others do not change the result
         np.bitwise_or.at(flags, groups.ids[raised], column_flags[raised])
         return pa.array(flags)
 
@@ -314,7 +313,7 @@ class ValueBy(Field):
         True for the greatest ordering value, False for the smallest.
     other : str
         The name of the field with the value. Among rows with the same ordering value, the greatest value is kept if
-        ``greatest`` is True, otherwise the smallest. If the values are times, the earliest is kept.
+        ``greatest`` is True, otherwise the smallest. If this field is ``"time"``, the earliest time is always kept.
     """
 
     by: str
@@ -323,7 +322,7 @@ class ValueBy(Field):
 
     def reduce(self, values: Values) -> pa.Array:
         names = (self.by, self.other)
-        # Stored states have the time before the value.
+        # the order of the fields in stored states: the time comes first
         names = ("time", "value") if "time" in names else names
         rows = pa.StructArray.from_arrays([values.array.field(name) for name in names], names=list(names))
         return self.merge(rows, values.groups)
@@ -393,7 +392,7 @@ class ScaledExact(Field):
 
 
 class Unit(Field):
-    """One unit of the input. It is the same in every state of a column: 0.01 for decimals with two places."""
+    """One unit of the input; for decimals with two places, it is 0.01. All states of a column have the same unit."""
 
     def merge(self, column: pa.Array, groups: Groups) -> pa.Array:
         return unit_of(column.type, groups.n)
@@ -431,7 +430,7 @@ def refuse_where(wrong: Flags, reason: str, rows: Ids | None = None) -> None:
     reason : str
         The last part of the message.
     rows : array, shape (n,), optional
-        The row numbers of the states; by default 0, 1, ….
+        The row number of each state, which the error names; by default 0, 1, ….
 
     Raises
     ------
@@ -454,8 +453,9 @@ def _present(column: pa.Array, groups: Groups) -> tuple[pa.Array, pa.Array, Grou
 
 
 def _take(column: pa.Array, rows: Ids, empty: pa.Array) -> pa.Array:
-    """Return a column at some indices; the index -1 gives null. Every NaN gets the same bits. ``empty`` has the type of
-    the result if the column is empty.
+    """Return the values of a column at the indices ``rows``; the index -1 gives null. All NaN get the same bits.
+
+    If the column is empty, all results are null, and have the type of ``empty``.
     """
     if not len(column):
         return pa.nulls(len(rows), empty.type)

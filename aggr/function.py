@@ -51,14 +51,14 @@ class Function(ABC):
     More, for a few functions
     -------------------------
     aliases : other names of the function; a subclass does not inherit them
-    about : input -> a sentence about its column, which replaces the sentence of ``takes``
+    about : input -> a sentence about its column, which documentation shows instead of the sentence of ``takes``
     reads : other states that contain its own state, so that its results can also be computed from them
-    ordered_inputs : names of inputs whose values are compared with each other; the values of others are only copied
+    ordered_inputs : names of inputs whose values are compared with each other; values of other inputs are only copied
     time_is_order : whether event times only decide which of two rows is later, so that row numbers can replace them
     takes_records : whether a list of columns may be passed as its column; the list stands for a record of the columns
     reads_neighbours : whether `finish_with_neighbours` can use the points of the windows before and after
     is_amount : whether its results are amounts, such as counts and sums, so that plots of them begin at 0
-    further_columns : the columns of its further `inputs`, if its parameters name them
+    further_columns : the columns of the `inputs` after the first, if parameters of the function name them
 
     Parameters on which the state depends are fields of the `State`, and are stored in each row. Other parameters affect
     only results.
@@ -103,8 +103,9 @@ class Function(ABC):
 
     @property
     def skips_bad_values(self) -> bool:
-        """Whether refused values are skipped and counted. Rows whose weight is refused are then skipped as well, and
-        ``values.refused`` contains their number.
+        """Whether refused values are skipped and counted.
+
+        If so, rows with a refused weight are skipped as well, and ``values.refused`` contains their number.
         """
         return False
 
@@ -141,8 +142,9 @@ class Function(ABC):
     def is_always_readable(self, state_type: pa.StructType) -> bool:
         """Return whether `finish` never raises an error for states of a type, if all rows have the weight 1.
 
-        A store need not compute the results of such states before it adds them. The default is False. A subclass that
-        defines `finish_states` uses this default, unless it also defines this method.
+        A store rejects states whose results cannot be computed. If this method returns True, the store can skip the
+        test. The default is False. A subclass that defines `finish_states` uses this default, unless it also defines
+        this method.
 
         Parameters
         ----------
@@ -241,7 +243,7 @@ class Function(ABC):
         """
         several = len(self.inputs) > 1 and pa.types.is_struct(input_type)
         plain = pa.struct([(f.name, normalized_type(f.type)) for f in input_type]) if several else input_type
-        # checked first, because Arrow cannot create an array of every type that a function refuses
+        # the type is checked first, because Arrow cannot create arrays of some of the types that are rejected
         self.check_input(normalized_type(plain))
         return self.reduce(pa.array([], normalized_type(plain)), Groups.of([], n))
 
@@ -376,7 +378,7 @@ class Function(ABC):
         states : column of states, shape (rows,)
             States of this function. A null counts as an identity.
         gone : column of states, shape (rows,)
-            States whose rows are among those of ``states``.
+            The states to subtract. Each of their rows must also be a row of the corresponding state in ``states``.
 
         Returns
         -------
@@ -388,9 +390,9 @@ class Function(ABC):
         TypeError
             If the states of the function cannot be subtracted, such as states of min, max, first, last, sets and lists.
         CannotSubtract
-            If a state evidently lacks these rows, or the remainder cannot be computed. The latter is the case if NaN or
-            infinities are subtracted from a sum, or the smallest or greatest value from a histogram, and other rows
-            remain. The error names the first such state.
+            If a state evidently does not contain these rows, or the state of the remaining rows cannot be computed.
+            It cannot be computed if rows remain and the subtracted rows contain NaN or infinities of a sum, or the
+            smallest or greatest value of a histogram. The error names the first state to which this applies.
         ValueError
             For the same reasons as `merge`.
 
@@ -414,8 +416,8 @@ class Function(ABC):
         states : column of states, shape (rows,)
             States of this function. The states are not changed. `CheckedStates` are not checked again.
         neighbours : Neighbours, optional
-            The window and the key of each state, with which the states of the windows before and after are found. If
-            the function `reads_neighbours`, their points extend its results to the edges of the window.
+            The window and the key of each state. They are used only if the function `reads_neighbours`: it then extends
+            each result to the edges of its window, with points of the windows before and after.
 
         Returns
         -------
@@ -497,8 +499,8 @@ class Function(ABC):
             return _result_type.__wrapped__(self, state_type)
 
     def input_use(self, name: str) -> Use:
-        """Return how the function uses the values of an input: it copies them unchanged, computes with them as numbers,
-        compares them, or only checks whether they are null.
+        """Return how the function uses the values of an input: whether it copies them unchanged, computes with them as
+        numbers, compares them, or only checks whether they are null.
 
         Parameters
         ----------
@@ -525,8 +527,8 @@ def restore_readable(cls: type[Function], reader: str) -> None:
     """Make a class use the default `Function.is_always_readable` if it defines ``reader``, but not
     `is_always_readable`.
 
-    The `is_always_readable` of a base class may return True although a class that computes results in another way
-    raises errors.
+    Otherwise the class would inherit the method of a base class, which may return True although the ``reader`` of this
+    class can raise errors.
 
     Parameters
     ----------
@@ -556,7 +558,10 @@ def input_rule(function: Function | type[Function], role: str) -> InputTypes:
 
 
 def _readable(states: pa.Array, beyond: Flags | None) -> pa.Array:
-    """Return a mask of the states that have a result: states that are not null and not marked in ``beyond``."""
+    """Return a mask of the states that have a result: states that are not null and not marked in ``beyond``.
+
+    ``beyond`` has one flag for each state that is not null. None marks no states.
+    """
     if beyond is None:
         return states.is_valid()
     flags = states.is_valid().to_numpy(zero_copy_only=False).copy()
@@ -565,7 +570,7 @@ def _readable(states: pa.Array, beyond: Flags | None) -> pa.Array:
 
 
 def _as_struct(function: Function, values: pa.Array | Sequence[pa.Array]) -> pa.Array:
-    """Return the input of a function as one array. With several inputs, it is a struct of them, in their order.
+    """Return the input of a function as one array. For several inputs, it is a struct with the fields `inputs`.
 
     ``values`` is an array, a struct of all inputs, or a sequence with one array per input.
     """
@@ -660,7 +665,7 @@ def column_keywords(function: type[Function]) -> tuple[str, ...]:
 
 
 def _shown_results(results: Any) -> str:
-    """Return the value that `finish_states` has returned, for an error: its length if it is an Arrow array."""
+    """Describe the return value of `finish_states` for an error message: an array by its length, others by type."""
     if isinstance(results, pa.Array | pa.ChunkedArray):
         return f"an array of {len(results)} rows"
     return f"a value of the type {type(results).__name__}"

@@ -44,7 +44,7 @@ _TIME = re.compile(
 
 
 def read_time(text: str) -> tuple[dt.datetime, int]:
-    """Return a time as a datetime with microseconds, and the additional nanoseconds.
+    """Return a time as a datetime with microseconds, and the remaining nanoseconds, from 0 to 999.
 
     Raises ``ValueError`` for a text that is not a time. The message is the reason, or empty if no reason is known.
 

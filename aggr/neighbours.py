@@ -53,9 +53,10 @@ class Neighbours:
 
 
 def _points_before(keys: Ids, times: Instants, edge_keys: Ids, edges: Instants) -> Instants:
-    """Return the number of points that come before each edge in the order of key and time, shape (edges,).
+    """Return the number of points that come before each edge of a window in the order of key and time, shape (edges,).
 
-    Points have the keys ``keys`` and the times ``times``, and edges the keys ``edge_keys`` and the times ``edges``.
+    ``keys`` and ``times`` contain the key and the time of each point, and ``edge_keys`` and ``edges`` those of each
+    edge.
     """
     kind = np.repeat([0, 1], [len(edges), len(times)])  # an edge comes before a point with the same time
     order = np.lexsort((kind, np.append(edges, times), np.append(edge_keys, keys)))

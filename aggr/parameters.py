@@ -50,8 +50,8 @@ def repeated(name: str, value: Any, dtype: pa.DataType, n: int) -> pa.Array:
 def distinct(name: str, column: pa.Array, dtype: pa.DataType) -> pa.Array:
     """Return the distinct values of the parameter ``name`` in ``column``, a field of states.
 
-    If there are several, at least two of them are returned. Raises ``ValueError`` for a column that cannot be cast to
-    ``dtype``, the type of the parameter.
+    For nested types and views, only the first two distinct values are returned. Raises ``ValueError`` for a column that
+    cannot be cast to ``dtype``, the type of the parameter.
 
     >>> distinct("edges", pa.array([[1], [1], [2]]), pa.list_(pa.int8())).to_pylist()
     [[1], [2]]
@@ -154,7 +154,7 @@ def as_written(value: Any) -> str:
 
 
 def example_value(dtype: pa.DataType) -> Any:
-    """Return a value of a type that is not null, for comparison with null.
+    """Return an arbitrary value of a type, other than null. Return None if no value can be created.
 
     >>> example_value(pa.list_(pa.struct([("a", pa.string())])))
     [{'a': ''}]

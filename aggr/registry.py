@@ -49,8 +49,9 @@ def register(function: type[Function]) -> type[Function]:
         If ``function`` is not a subclass of `aggr.Function`, or lacks a method that `aggr.Function` requires.
     ValueError
         If the name, or an alias, is not an identifier or belongs to another class; if the function cannot be created
-        without arguments (every parameter needs a default, because such a function identifies states); if a parameter
-        or a field of the state has a reserved name; or if a parameter of the state is not a parameter of the function.
+        without arguments (stored states are recognized by a function that is created in this way, so every parameter
+        needs a default); if a parameter or a field of the state has a reserved name; or if a parameter of the state is
+        not a parameter of the function.
 
     Examples
     --------
@@ -89,7 +90,7 @@ def register_own(*functions: type[Function]) -> None:
 
 
 def _check(name: str, function: type[Function]) -> None:
-    """Raise an error for a function that would fail later, during a computation."""
+    """Raise an error for an invalid function, which would otherwise fail later, during a computation."""
     if missing := sorted(getattr(function, "__abstractmethods__", ())):
         raise TypeError(
             f"{function.__name__} does not define {', '.join(missing)}; the documentation of aggr.Function describes "
@@ -121,7 +122,7 @@ def _check(name: str, function: type[Function]) -> None:
 
 
 def _check_state(name: str, function: Function) -> None:
-    """Raise an error for a state that could not be stored, or whose name belongs to another state."""
+    """Raise an error if the state of a function cannot be stored, or has the name of another state."""
     try:
         state = function.own_state
         fields_of_state = list(state.fields)
@@ -141,7 +142,7 @@ def _check_state(name: str, function: Function) -> None:
 
 
 def _check_inputs(name: str, function: type[Function]) -> None:
-    """Raise ``ValueError`` unless the inputs are words that are passed by different keywords."""
+    """Raise ``ValueError`` unless all inputs are valid identifiers, and no two have the same keyword."""
     if not function.inputs or not all(isinstance(role, str) and role.isidentifier() for role in function.inputs):
         raise ValueError(f"{name} needs inputs that are words, such as ('value',); got {shown(function.inputs)}")
     words = ["column", *map(keyword, function.inputs[1:])]

@@ -45,7 +45,9 @@ from aggr.values import Values
 CANNOT_SUBTRACT = (
     "rows cannot be subtracted from {}, because these states do not contain enough for that; reduce the remaining rows"
 )
-_MOST_ROWS = 1 << 24  # the rows per pass: a row adds less than 2^36 to a digit of an exact sum, and digits are int64
+# The maximum number of rows that are reduced together. Each row adds less than 2^36 to a digit of an exact sum, and
+# digits are int64, so more than 2^27 rows could overflow.
+_MOST_ROWS = 1 << 24
 
 
 class State(ABC):
@@ -80,7 +82,7 @@ class State(ABC):
     optional_fields: ClassVar[tuple[str, ...]] = ()
     versions: ClassVar[tuple[int, ...]] = (1,)
     merges_by_field: ClassVar[bool] = True
-    # other states that contain the fields of this state, so that it can be read from them; see `aggr.Function.reads`
+    # Other states that contain the fields of this state. They are accepted in its place; see `aggr.Function.reads`.
     reads: ClassVar[tuple[State, ...]] = ()
 
     # The attributes and methods that a state declares.
@@ -165,8 +167,8 @@ class State(ABC):
     def excluded_counts(self, states: pa.StructArray) -> ExcludedCounts:
         """Return the numbers of groups and values that are missing in the result of each state, for reports.
 
-        By default, a state that `beyond_limit` marks is one group, and no values are missing. A state that contains
-        states of other functions adds their numbers.
+        By default, a state counts as one missing group if `beyond_limit` marks it, and no values are missing. A state
+        that contains states of other functions adds up their numbers.
 
         Parameters
         ----------
@@ -309,7 +311,7 @@ class State(ABC):
         if column.null_count:
             groups = groups.filter(column.is_valid().to_numpy(zero_copy_only=False))
             column = column.drop_null()
-        # if each group has exactly one state, a merge only sorts the states by group
+        # if each group has exactly one state, no fields are merged; the states are only sorted by group
         is_single = len(groups) == groups.n and bool((groups.counts() == 1).all())
         if not is_checked:
             check_states(self, column, reading, is_named, in_full=is_single)
@@ -342,7 +344,8 @@ class State(ABC):
     def is_current(self, states: pa.StructArray) -> bool:
         """Return whether all states have the layout of this release.
 
-        If not, a state is also merged if it is the only one of its group, because a merge converts it to this layout.
+        A merge converts states of earlier layouts to this one. If all states are current, `merge` returns a state that
+        is the only one of its group unchanged.
 
         Parameters
         ----------
@@ -355,7 +358,7 @@ class State(ABC):
         """
         try:
             merged_type = _merged_type(self, states.type)
-        except TypeError:  # a parameter that cannot be hashed, such as a struct that was passed as a dict
+        except TypeError:  # a parameter is not hashable, such as a struct that was passed as a dict
             merged_type = _merged_type.__wrapped__(self, states.type)
         if states.type != merged_type:
             return False
@@ -375,7 +378,7 @@ class State(ABC):
         states : column of states, shape (rows,)
             States, in which a null counts as an identity.
         subtracted : column of states, shape (rows,)
-            States whose rows are among those of ``states``.
+            The states to subtract. Each of their rows must also be a row of the corresponding state in ``states``.
         reading : Function, optional
             See `merge`.
 
@@ -387,9 +390,10 @@ class State(ABC):
         Raises
         ------
         TypeError
-            If no field counts the rows, such as in states of min, max, first, last, sets and lists.
+            If the states have no field that counts their rows; states of min, max, first, last, sets and lists, for
+            example, have none.
         CannotSubtract
-            If rows are not in ``states``, or the difference cannot be computed from the states.
+            If a state evidently does not contain the rows to subtract, or the difference cannot be computed.
         ValueError
             For the same reasons as `merge`.
         """
@@ -435,8 +439,9 @@ class State(ABC):
         return sum(counts, np.zeros(len(states), np.int64))
 
     def _subtract_fields(self, states: pa.StructArray, subtracted: pa.StructArray, rows: Ids) -> pa.StructArray:
-        """Subtract states field by field. At least one row must remain in each state. ``rows`` are the row numbers that
-        errors name.
+        """Subtract states field by field. At least one row must remain in each state.
+
+        ``rows`` contains the row number of each state in the original column, for error messages.
         """
         try:
             parts = {name: f.subtract(states.field(name), subtracted.field(name)) for name, f in self.fields.items()}
@@ -596,8 +601,9 @@ class PlainState(State):
 def _check_equal(states: pa.StructArray, subtracted: pa.StructArray, rows: Ids) -> None:
     """Raise `CannotSubtract` if a state differs from the state that is subtracted from it.
 
-    Both have equally many rows, so no row would remain. If they differ, the subtracted rows are not those of the state.
-    ``rows`` are the row numbers of the states, for the error.
+    The caller passes only pairs of states with equal row counts, from which no row remains. If such states differ, the
+    rows to subtract are not the rows of the state. ``rows`` contains the row number of each state in the original
+    column, for error messages.
     """
     if not same_bits(states, subtracted):
         first = next(i for i in range(len(rows)) if not same_bits(states.slice(i, 1), subtracted.slice(i, 1)))

@@ -105,10 +105,10 @@ class FunctionOfStates(Reading, Protocol):
 
 
 def mark_as_checked(states: Any) -> CheckedStates:
-    """Return states as `CheckedStates`. This job must have reduced or merged them, and no other program may have had
-    access to them.
+    """Return states as `CheckedStates`, without a check.
 
-    Such states come from a batch, a level or a phase of the same job, and never from a caller, a file or a store.
+    The caller guarantees that the current job has reduced or merged the states, for example in an earlier batch, level
+    or phase, and that no other program had access to them. States from a caller, a file or a store must not be passed.
     """
     return CheckedStates(states)
 
@@ -174,10 +174,11 @@ def _validate(state: Layout, states: pa.Array | pa.ChunkedArray) -> bool:
 
 
 def check_states(state: Layout, states: pa.StructArray, reading: Reading, is_named: bool, *, in_full: bool) -> None:
-    """Raise an error for states, without nulls, that cannot be merged and read.
+    """Raise an error if states cannot be merged and read. ``states`` must not contain nulls.
 
-    Names are checked unless ``is_named``. With ``in_full``, each field is checked by `Field.check`. Otherwise it is
-    checked by `Field.check_first`, and the checked merge and the reader make the remaining checks.
+    Names are checked unless ``is_named`` is true. If ``in_full`` is true, each field is checked by `Field.check`.
+    Otherwise, it is only checked by `Field.check_first`; `Field.merge_checked`, or the function that computes results,
+    makes the remaining checks while it reads the field.
     """
     fields = state.fields
     parameters = state.parameter_columns(1)
@@ -212,9 +213,8 @@ def damaged_field(function: str, field: str, damage: DamagedState) -> DamagedSta
 
 
 def _check_names(state: Layout, names: pa.Array, reading: Reading) -> None:
-    """Raise ``ValueError`` for states whose name is not accepted. All names are first compared with the expected one,
-    which is faster than to list the distinct names.
-    """
+    """Raise ``ValueError`` for a name that is neither the name of ``state`` nor of a state in ``reading.reads``."""
+    # usually all names are the expected one, and this comparison is faster than listing the distinct names
     if is_constant(names, name_array(state.name)):
         return
     for name in pc.unique(names).to_pylist():

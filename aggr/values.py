@@ -1,7 +1,7 @@
 """Values: one column under one grouping, with quantities that are computed once and shared by several functions.
 
-array     5  null  2  13          min, max, sum and a sketch of one column share these values: the column without
-groups    0  1     0  1           nulls, its numbers, their extremes by group, their exact sums
+array     5  null  2  13          min, max, sum and a sketch of this column share these quantities: the column without
+groups    0  1     0  1           nulls, and the extremes and the exact sum of each group
 """
 
 from __future__ import annotations
@@ -59,7 +59,8 @@ class Values:
     @property
     def present(self) -> Values:
         """The rows whose value is not null."""
-        # not cached, because an object that refers to itself is freed only by the garbage collector
+        # Not a cached property: without nulls, the object would contain itself, and only the garbage collector, not
+        # the reference count, would free it.
         return self._valid if self.array.null_count else self
 
     @cached_property
@@ -93,7 +94,8 @@ class Values:
     def parts(self) -> list[Numbers]:
         """Columns of finite doubles, which add up exactly to the number of each row.
 
-        Decimals and timestamps are counted in their unit. Rows that are NaN or infinite have 0.
+        Decimals and timestamps are represented by the number of their units: 150 for 1.50. Rows that are NaN or
+        infinite have 0.
         """
         return self._split[0]
 

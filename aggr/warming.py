@@ -25,7 +25,7 @@ def warm(functions: Sequence[str] | None = None) -> list[str]:
     """
     chosen = [get(name)() for name in (names() if functions is None else functions)]
     reduced = []
-    for values in _samples():  # loops that most jobs need are compiled first, and loops that compute results last
+    for values in _samples():  # the first samples compile the loops that most jobs need; results are computed last
         for function in chosen:
             try:
                 function.check_input(_input(function, values).type)
@@ -40,8 +40,8 @@ def warm(functions: Sequence[str] | None = None) -> list[str]:
 
 
 def _samples() -> list[pa.Array]:
-    """Return values of each kind that has separate loops: of one sign and of both signs, close together and far
-    apart.
+    """Return arrays of numbers that together need every loop: floats and integers, of one sign and of both signs, and
+    close together and far apart.
     """
     near, far = np.geomspace(1.0, 100.0, _ROWS), np.geomspace(1e-200, 1e200, _ROWS)
     integers = np.arange(_ROWS)
@@ -49,8 +49,9 @@ def _samples() -> list[pa.Array]:
 
 
 def _input(function: Function, values: pa.Array) -> pa.Array:
-    """Return the input of a function as one array: ``values``, or, for a function with further inputs, a struct of
-    ``values`` and one field per further input, which has event times or ones.
+    """Return the input of a function as one array, in which ``values`` are the first input.
+
+    For a function with further inputs, the array is a struct. Its further fields contain event times or ones.
     """
     if len(function.inputs) == 1:
         return values

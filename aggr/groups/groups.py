@@ -1,4 +1,7 @@
-"""Groups: the group number of each row. Groups are numbered from 0 without gaps."""
+"""Groups: an array with the group number of each row, and grouping by key columns.
+
+Groups are numbered from 0 without gaps.
+"""
 
 from __future__ import annotations
 
@@ -16,7 +19,7 @@ from aggr.arrow import compute as pc
 from aggr.arrow.normalize import normalize
 from aggr.compiling.jit import Int, compiled
 
-# the maximum number of rows and of groups: larger numbers do not fit the 32-bit offsets of Arrow
+# the maximum number of rows, and of groups; Arrow's 32-bit offsets cannot represent larger numbers
 _MAX_COUNT = 2**31 - 1
 _LITTLE = 1 << 13  # up to this number of rows, numpy is used instead of a compiled loop
 # With at least this number of rows per group, on average, loops process one group after the other. With fewer rows, the
@@ -341,15 +344,16 @@ def group_by(columns: Sequence[pa.Array], rows: int) -> tuple[Groups, NDArray[np
 
     Parameters
     ----------
-    columns : arrays of any ordered Arrow type, or dictionaries of one, each of length ``rows``
-        Without columns, there is one group. Floats are equal if their bits are equal.
+    columns : sequence of arrays, each of length ``rows``
+        The key columns. Their types must have an order. Dictionary-encoded arrays are allowed. Without columns, all
+        rows form one group. Floats are equal if their bits are equal.
     rows : int
         The number of rows.
 
     Returns
     -------
     groups : Groups
-        The groups. Each has at least one row, and they are numbered in the order of the columns, with null last.
+        The groups. Each has at least one row. Groups are numbered in ascending order of their keys, with null last.
     one : array of intp, shape (groups.n,)
         For each group, the index of one of its rows, from which the keys can be taken.
 
@@ -382,8 +386,7 @@ def group_by(columns: Sequence[pa.Array], rows: int) -> tuple[Groups, NDArray[np
 
 
 def _codes(column: pa.Array) -> tuple[NDArray[np.int64], int]:
-    """Return a code for each value of a column, which is a whole number of at least 0. Also return a number above all
-    codes.
+    """Return a nonnegative integer code for each value of a column, and a number that is greater than all codes.
 
     Codes have the order of the values, and equal values have equal codes. Null has the greatest code.
     """
@@ -447,7 +450,7 @@ def _whole_codes(values: NDArray[np.int64]) -> tuple[NDArray[np.int64], int]:
 
 
 def _value_range(values: NDArray[np.int64]) -> tuple[int, int]:
-    """Return the smallest and the greatest number. Both are found in one pass if there are many numbers."""
+    """Return the smallest and the greatest number. A compiled loop computes both in one pass if there are many."""
     if len(values) < _LITTLE:
         return int(values.min()), int(values.max())
     low, high = _value_range_of_many(values)
@@ -464,8 +467,9 @@ def _value_range_of_many(values: NDArray[np.int64]) -> tuple[Int, Int]:
 
 @compiled
 def _steps(values: NDArray[np.int64], low: int, step: int) -> tuple[NDArray[np.int64], bool]:
-    """Return the distance of each number from ``low``, divided by ``step``, shape (n,). Also return True if all
-    distances are multiples of ``step``.
+    """Return the distance of each number from ``low``, divided by ``step``, shape (n,).
+
+    Also return whether all distances are multiples of ``step``. If not, the quotients are rounded and must not be used.
     """
     steps, remainders = np.empty(len(values), np.int64), np.int64(0)
     for i in range(len(values)):
@@ -479,8 +483,8 @@ def _steps(values: NDArray[np.int64], low: int, step: int) -> tuple[NDArray[np.i
 def _dense(codes: NDArray[np.int64], bound: int) -> tuple[NDArray[np.intp], NDArray[np.int64], NDArray[np.intp]]:
     """Number the distinct codes from 0 without gaps, in ascending order. Codes must lie in ``[0, bound)``.
 
-    Return three arrays: the number of each row's code, shape (rows,), the count of rows with each number, and one row
-    with each number, both of shape (distinct codes,).
+    Return three arrays: the number of each row's code, shape (rows,); the count of rows with each number, shape
+    (distinct codes,); and for each number the index of one row that has it, shape (distinct codes,).
     """
     if bound <= max(4 * len(codes), 1024):  # a table of such a size takes less time than sorting the codes
         counts, row_of_number = _counts_and_rows(codes, bound)

@@ -16,7 +16,8 @@ from aggr.groups.groups import Groups, check_lengths
 
 MIN_EXPONENT = -1074  # the exponent of the smallest positive double
 _EXPONENT = 0x7FF
-_NONE = 1 << 20  # the lowest exponent of a group without nonzero numbers; it is larger than every exponent
+# The initial minimum of exponents, which is larger than every exponent. A group without nonzero numbers keeps it.
+_NONE = 1 << 20
 
 
 @compiled
@@ -41,9 +42,9 @@ def exponent_range(bits: Whole, ids: Ids, n: int) -> tuple[Whole, Whole]:
 def sorted_exponents(bits: Whole, offsets: Whole) -> tuple[Whole, Whole]:
     """Return the lowest and the highest exponent of the nonzero doubles of each group, each of shape (groups,).
 
-    ``bits`` are the bits of doubles that are sorted by group, and ``offsets`` the offsets of the groups. Exponents have
-    the form that they have in the bits of a double, in which 1 is the lowest exponent. A group without nonzero doubles
-    has 1 and 1.
+    ``bits`` are the bits of doubles that are sorted by group, and ``offsets`` the offsets of the groups. The results
+    are biased exponents, as stored in the bits of a double; the lowest is 1, also for subnormal doubles. Both results
+    are 1 for a group without nonzero doubles.
     """
     n = len(offsets) - 1
     low, high = np.empty(n, np.int64), np.empty(n, np.int64)
@@ -62,7 +63,7 @@ def sorted_exponents(bits: Whole, offsets: Whole) -> tuple[Whole, Whole]:
 TOO_MANY_VALUES = "a count exceeds int64, whose maximum is 2^63 - 1; merge fewer states, or use smaller weights"
 
 _SURE = 1 << 62
-_INFINITY = np.int64(0x7FF << 52)  # the bits of infinity; those of NaN, without the sign, are a larger integer
+_INFINITY = np.int64(0x7FF << 52)  # the bits of infinity; without the sign bit, the bits of NaN are a larger integer
 
 
 def sum_by_group(values: Whole, groups: Groups) -> Whole:
@@ -126,7 +127,8 @@ def _value_ranges(numbers: Whole, ids: Ids, n: int, floats: bool) -> tuple[Whole
     """Return the minimum and the maximum of each group, each of shape (n,), and whether any number is NaN.
 
     If a number is NaN, minima and maxima are undefined. For a group without rows, the minimum is greater than the
-    maximum. With ``floats``, ``numbers`` are the bits of doubles, and the results are the integers of `_ordered`.
+    maximum. If ``floats`` is true, ``numbers`` are the bits of doubles, and the results are integers that `_ordered`
+    converts to the bits of the minima and maxima.
     """
     group: Int
     low, high, nan = np.full(n, HIGHEST), np.full(n, LOWEST), False
@@ -242,7 +244,8 @@ class Numbers:
             return None
         if not floats:
             return Extremes(read_only(low), read_only(high), read_only(low > high))
-        minima, maxima = ((end ^ ((end >> 63) & HIGHEST)).view(np.float64) for end in (low, high))  # as `_ordered`
+        # the same operation as in `_ordered`, which compiled code applies to one number at a time
+        minima, maxima = ((end ^ ((end >> 63) & HIGHEST)).view(np.float64) for end in (low, high))
         return Extremes(read_only(minima), read_only(maxima), read_only(low > high))
 
     @cached_property
@@ -266,7 +269,7 @@ class Numbers:
     def sorted_exponents(self) -> tuple[Whole, Whole]:
         """The lowest and the highest exponent of the nonzero doubles of each group, each of shape (groups,).
 
-        Unlike in `exponents`, they have the form that they have in the bits of a double, in which 1 is the lowest
-        exponent. A group without nonzero doubles has 1 and 1.
+        Unlike `exponents`, the results are biased exponents, as stored in the bits of a double; the lowest is 1. Both
+        results are 1 for a group without nonzero doubles.
         """
         return sorted_exponents(self.sorted_by_group.view(np.int64), self.groups.offsets)

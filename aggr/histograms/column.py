@@ -199,7 +199,8 @@ def is_sound(
     of them belongs to a longer number, or the next rank is among their values.
     """
     key, seen, rank_index, alone = np.int64(low), np.uint64(0), 0, at
-    wrong, before = np.uint64(0), np.uint64(1)  # ``before`` is 1 as after a gap: the first number must be a count
+    # ``before`` is 1 if the previous number is a gap. It begins with 1, because a gap is invalid at the start, too.
+    wrong, before = np.uint64(0), np.uint64(1)
     rank = np.uint64(max(ranks[0, row], 0)) if len(ranks) else NEVER
     while at < end:
         if at >= alone and at + WORD <= end:

@@ -28,8 +28,8 @@ FAR = 1 << 40
 
 _SEVEN, _SEVEN_BITS, _MORE, _LAST = np.uint64(7), np.uint64(0x7F), np.uint64(0x80), np.uint64(56)
 
-# Constants for words of eight bytes: masks that select the same bits of each byte, and numbers that add up pairs of
-# bytes
+# Constants for words of eight bytes: masks that select the same bits in each byte, and ``_PAIR_SUM``: the upper 16 bits
+# of a product with it are the sum of the four 16-bit numbers of a word.
 WORD = 8
 LONGER = np.uint64(0x8080808080808080)
 _EACH, _BELOW, _HALVES = np.uint64(0x0101010101010101), np.uint64(0x7F7F7F7F7F7F7F7F), np.uint64(0x3F3F3F3F3F3F3F3F)
@@ -53,7 +53,7 @@ def read(first: Whole, rows: pa.BinaryArray) -> tuple[tuple[Whole, Whole, Whole]
     """Decode the output of `write`.
 
     Return three results: a tuple of the sizes, keys and counts of the histograms, as they were passed to `write`; for
-    each row, the key after its last key, or `FAR` if that is smaller; and a mask of the damaged rows.
+    each row, the key after its last key, but at most `FAR`; and a mask of the damaged rows.
 
     >>> (sizes, keys, counts), ends, broken = read(np.array([7, 0]), pa.array([bytes.fromhex("0a02043b06"), b"\\xd8"]))
     >>> keys, counts, ends, broken
@@ -102,9 +102,10 @@ def put_number(data: Bytes, at: Int, number: Int) -> Int:
 
 @compiled
 def get_number(data: Bytes, at: Int, end: Int) -> tuple[Int, Int]:
-    """Read the number at the byte offset ``at`` of ``data``. The data end before the offset ``end``, which is above it.
+    """Read the number that begins at the byte offset ``at`` of ``data``.
 
-    Return the number and the offset after it. This offset is -1 if the number is incomplete.
+    ``end`` is the offset after the last byte of the data, and must be greater than ``at``. Return the number and the
+    offset after it. If the number is incomplete, this offset is -1.
     """
     word, shift = np.uint64(0), np.uint64(0)
     more: Any = True

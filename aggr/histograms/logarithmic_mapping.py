@@ -25,7 +25,7 @@ _CACHED_ROWS = 1 << 16  # the number of rows that are converted together: 512 Ki
 _STEP_BITS = 11  # the binary logarithm of the number of steps between two powers of two
 _SHIFT = 52 - _STEP_BITS
 _MOST_EXPONENTS = 64  # the maximum number of exponents in a table, so that a table has at most 512 KiB
-_EDGE = -(2**31)  # the entry of a table for a step that contains an edge
+_EDGE = -(2**31)  # the entry of a table for a step that contains an edge between two buckets
 
 
 @dataclass(frozen=True)
@@ -130,7 +130,8 @@ class LogarithmicMapping:
         Its distance from every value ``x`` in the bucket is at most ``relative_accuracy · x``.
         """
         low, high = int(keys.min(initial=0)), int(keys.max(initial=0))
-        if high - low < keys.size // 2:  # the values of all keys in the range are computed once, and looked up
+        # if keys repeat often, the value of each key in the range is computed once, and then looked up
+        if high - low < keys.size // 2:
             return self._values(np.arange(low, high + 1))[keys - low]
         return self._values(keys)
 

@@ -203,7 +203,7 @@ def absolute(term: Term) -> Term:
     return apply(pc.abs_checked, coerce(term, pa.int64())) if signed else apply(pc.abs, term)
 
 
-@reads(exp.Round, names="round", this=NUMBER, decimals=maybe(whole_number("its digits"), 0))
+@reads(exp.Round, names="round", this=NUMBER, decimals=maybe(whole_number("the second argument of round"), 0))
 def rounded(term: Term, digits: int) -> Term:
     """Return the term for ``round(x, digits)``. Halves are rounded away from zero."""
     if pa.types.is_integer(term.type) and digits >= 0:

@@ -34,7 +34,8 @@ TYPES = {
 _NAMES = {kind: name for name, kind in reversed(TYPES.items())}
 
 _FLOAT = r"(?i)^[+-]?(([0-9]+\.?[0-9]*|\.[0-9]+)(e[+-]?[0-9]+)?|nan|inf|infinity)$"
-_PLAIN = r"^[+-]?0*[0-9]{0,38}(\.[0-9]{0,38})?$|(?i)^[+-]?[0-9]{0,18}(\.[0-9]{0,18})?e[+-]?1?[0-9]$"  # fits _WIDE
+# texts of numbers that fit the type _WIDE
+_PLAIN = r"^[+-]?0*[0-9]{0,38}(\.[0-9]{0,38})?$|(?i)^[+-]?[0-9]{0,18}(\.[0-9]{0,18})?e[+-]?1?[0-9]$"
 _BEGINS = r"^[+-]?(\.?[0-9])"
 _WIDE = pa.decimal256(76, 38)
 
@@ -161,7 +162,7 @@ def _read(text: Value, kind: pa.DataType) -> Value:
     """Return texts as dates or numbers of the type ``kind``. A text that is not such a value becomes null."""
     if pa.types.is_date32(kind):
         day = pc.replace_substring_regex(text, r"[T ].*$", "")
-        for _ in range(2):  # 2024-5-1
+        for _ in range(2):  # adds a zero to a month and to a day of one digit, such as in 2024-5-1
             day = pc.replace_substring_regex(day, r"-([0-9])(-|$)", r"-0\1\2")
         return _where(f"^{DATE}$", day).cast(kind)
     if pa.types.is_floating(kind):

@@ -66,10 +66,11 @@ def case_when(branches: Sequence[tuple[Term, Term]], otherwise: Term) -> Term:
 
 
 def _where_taken(everywhere: Term, conditions: Sequence[Term], values: Sequence[Term], otherwise: Term) -> Term:
-    """Return a term with the values of ``everywhere``, which computes every branch for all rows and is fast.
+    """Return a term with the values of ``everywhere``, a term that computes every branch for all rows, which is fast.
 
-    If ``everywhere`` raises an error, for example in a row that takes another branch, the term computes each branch
-    again, only for the rows that take it. ``conditions``, ``values`` and ``otherwise`` are the parts of ``everywhere``.
+    A branch may raise an error in rows that do not take it. If ``everywhere`` raises an error, the returned term
+    therefore computes each branch again, only for the rows that take it. ``conditions``, ``values`` and ``otherwise``
+    are the parts of ``everywhere``.
     """
 
     def evaluate(source: Source) -> Value:

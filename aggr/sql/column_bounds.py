@@ -24,6 +24,7 @@ from aggr.sql.types import literal_as, unify_types
 from aggr.sql.zones import UTC
 
 _Kinds = Callable[[pa.DataType], bool]
+# types whose columns can have bounds: values of `_COUNTED` types are integers in memory
 _COUNTED: tuple[_Kinds, ...] = (pa.types.is_integer, pa.types.is_timestamp, pa.types.is_date32)
 _PLAIN: tuple[_Kinds, ...] = (pa.types.is_string, pa.types.is_decimal128)
 _MIRRORED: Mapping[type[exp.Expr], type[exp.Expr]] = {

@@ -15,8 +15,8 @@ from aggr.sql.parse import parsed, written
 class Side(NamedTuple):
     """One side of an equality.
 
-    ``text`` does not contain the qualifiers, which are in ``qualifiers``. ``is_column`` is whether the side consists
-    only of a column.
+    ``text`` is the SQL of the side, or the name of its column, without qualifiers. ``qualifiers`` contains the
+    qualifiers that were removed from it. ``is_column`` is whether the side consists only of a column.
     """
 
     text: str
@@ -32,7 +32,7 @@ def equalities(text: str, qualifiers: Collection[str] = ()) -> list[tuple[Side, 
     text : str
         An SQL condition.
     qualifiers : names
-        Words such as ``row`` in ``row.symbol``. They are removed from the names of columns.
+        Words that may precede the name of a column, such as ``row`` in ``row.symbol``. They are removed.
 
     Returns
     -------

@@ -20,13 +20,13 @@ from aggr.sql.term import Fields, Rows, Term
 from aggr.sql.uses import use_of, uses_among
 from aggr.sql.zones import UTC
 
-# the maximum number of references to columns in an expression of Arrow, which is evaluated recursively: the stack would
-# overflow at a somewhat larger number
+# The maximum number of references to columns in an expression of Arrow. Arrow evaluates expressions recursively, and a
+# somewhat larger number would overflow the stack.
 _MOST_READS = 6000
 
 
 def check_condition(text: str, schema: pa.Schema | None = None) -> None:
-    """Check a condition before there are rows.
+    """Check a condition without rows.
 
     Parameters
     ----------
@@ -92,7 +92,8 @@ def evaluate(text: str, table: pa.Table | pa.RecordBatch, timezone: str = UTC, u
     timezone : str
         The IANA name of the time zone in which times are interpreted.
     use : Use
-        How the values are used, which matters if a text column has an additional column of its numbers.
+        How the caller uses the values. It matters only if the table has an additional column with the numbers of a text
+        column; see `aggr.sql.number_columns`.
 
     Returns
     -------
@@ -139,7 +140,8 @@ def value_type(text: str, schema: pa.Schema, use: Use = Use.KEEP) -> pa.DataType
     DataType(double)
     """
     dtype = _bound(text, schema, EXPRESSION, use=use).type
-    return pa.timestamp(dtype.unit, UTC) if pa.types.is_timestamp(dtype) and dtype.tz else dtype  # an instant
+    # a time with any zone is an instant, and is returned in UTC
+    return pa.timestamp(dtype.unit, UTC) if pa.types.is_timestamp(dtype) and dtype.tz else dtype
 
 
 def to_expression(condition: str, schema: pa.Schema) -> pc.Expression:
@@ -193,9 +195,11 @@ def _bound(text: str, schema: pa.Schema, what: str, timezone: str = UTC, use: Us
     columns |= dict.fromkeys(numbers for name in names if (numbers := number_column(name)) in schema.names)
     for name in columns:
         if schema.get_field_index(name) < 0:
-            several = "several columns" if name in schema.names else "a column"
+            problem = "which occurs several times" if name in schema.names else "which does not exist"
             names_listed = listed(list(dict.fromkeys(map(text_column, schema.names))))
-            raise ValueError(f"the {what} {shortened(text)!r} names {several} {shown(name)}; there are {names_listed}")
+            raise ValueError(
+                f"the {what} {shortened(text)!r} names the column {shown(name)}, {problem}; there are {names_listed}"
+            )
     fields = [schema.field(name).remove_metadata() for name in columns]
     return _compiled(text, pa.schema(fields), what, timezone=timezone, use=use)
 

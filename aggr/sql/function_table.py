@@ -1,6 +1,6 @@
 """The table of supported SQL: each function and operator, its arguments and their types, and how Arrow computes it.
 
-    @computes(exp.Replace, names="replace", this=TEXT, expression=written("what it looks for"), ...)
+    @computes(exp.Replace, names="replace", this=TEXT, expression=written("the text to replace"), ...)
     def replace(text, old, new):                 # arrays, or expressions of Arrow; constants
         return pc.replace_substring(text, old, new)
 
@@ -78,9 +78,10 @@ def reads(*kinds: type[exp.Expr], names: str = "", called: str = "", **arguments
 def computes(
     *kinds: type[exp.Expr], names: str = "", called: str = "", gives: pa.DataType = BOOL, **arguments: Argument
 ) -> Callable[[Kernel], Kernel]:
-    """Return a decorator that enters a kernel in the table. A kernel computes values from values; see `reads`.
+    """Return a decorator that enters a kernel in the table. A kernel is a function of Arrow arrays or expressions.
 
-    If an argument that must be a constant is NULL, the result is null, of the type ``gives``.
+    The parameters are those of `reads`. If an argument that must be a constant is NULL, the kernel is not called, and
+    the result is a null of the type ``gives``.
     """
 
     def enter(kernel: Kernel) -> Kernel:
@@ -104,7 +105,7 @@ def computes(
 
 
 def read_as_value(column: exp.Expr) -> Use:
-    """Return `Use.VALUE`, for columns whose surrounding expression is unknown."""
+    """Return `Use.VALUE`. This is the default of `Compiler.use_of`."""
     return Use.VALUE
 
 
@@ -252,8 +253,8 @@ _SUPPORTED = (
 def unread(tree: exp.Expr, what: str) -> str | None:
     """Return an error message about the first unsupported part of a tree, or None if all parts are supported.
 
-    ``what`` names the text in the message, such as "a condition". An operand of a comparison that is itself a
-    comparison needs parentheses, because engines group such operators differently.
+    ``what`` names the text in the message, such as "a condition". A comparison that is an operand of another comparison
+    must be in parentheses, because engines group such operators differently.
     """
     for node in tree.walk():
         rule = TABLE.get(type(node))

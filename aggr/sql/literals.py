@@ -51,9 +51,9 @@ def number(text: str) -> pa.Scalar:
 
 
 def text_as(text: str, kind: pa.DataType) -> pa.Scalar:
-    """Return the value of a text that is compared with values of the type ``kind``. It may have a wider type.
+    """Parse a text that is compared with values of the type ``kind``. The result may have a wider type than ``kind``.
 
-    Raise ``ValueError`` if the text is not a value of such a type.
+    Raise ``ValueError`` if the text cannot be read as a value of this kind.
     """
     if pa.types.is_timestamp(kind):
         return timestamp(text, kind.tz)

@@ -17,7 +17,7 @@ class Use(Enum):
 
     ``TEXT``: as text. ``NUMBER``: as numbers. ``ORDER``: for comparisons with other values. ``KEEP``: the values are
     copied unchanged. ``ANY``: the type does not matter, for example if only nulls are counted. ``VALUE``: the values
-    become those of the complete expression, and are used as the code that evaluates it uses them.
+    become values of the complete expression, so that their use depends on the caller that evaluates the expression.
     """
 
     TEXT = "text"
@@ -47,11 +47,10 @@ def text_column(name: str) -> str:
 
 
 def column_read(name: str, names: Collection[str], use: Use) -> str:
-    """Return the column to read where an expression uses the column ``name`` in the way ``use``. ``names`` are the
-    columns of the table.
+    """Return the column that is read if an expression uses the column ``name`` in the way ``use``.
 
-    For ``NUMBER`` and ``ORDER``, this is the number column of ``name`` if the table has one. Otherwise it is ``name``
-    itself.
+    For ``NUMBER`` and ``ORDER``, it is the number column of ``name``, if the table has it. Otherwise, it is ``name``
+    itself. ``names`` are the columns of the table.
 
     >>> column_read("price", ["price"], Use.NUMBER)
     'price'

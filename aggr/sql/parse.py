@@ -30,6 +30,7 @@ _OWN_NODES = {
 }
 # arguments of sqlglot's nodes that do not count as arguments of a call, such as the type after AS in CAST
 _BY_KEYWORD = {"to", "negate", "position", "safe", "typed", "ignore_nulls"}
+# function of a time -> the index of the time among its arguments; a zone may follow the time
 _TIME_AT = {"DATE_TRUNC": 1, **dict.fromkeys((kind.key.upper() for kind in times.CLOCK_PARTS), 0)}
 _ESCAPED = set("0bnrtZ%_u'\"\\") | set("1234567")  # the characters that are allowed after a backslash in a string
 _MOST_CHARACTERS = 10_000_000

@@ -27,7 +27,7 @@ class MapValues(exp.Expression, exp.Func):
 def on_rows(kernel: Kernel, what: str) -> Kernel:
     """Return a kernel that calls ``kernel`` with arrays of equal length; constants are repeated.
 
-    It raises ``ValueError``, which names ``what``, for expressions of Arrow.
+    The returned kernel raises ``ValueError`` for expressions of Arrow; the message names the operation ``what``.
     """
 
     def compute(*values: Value) -> Value:
@@ -45,7 +45,8 @@ def on_rows(kernel: Kernel, what: str) -> Kernel:
 def _entry_or_parts(compiler: Compiler, node: exp.Expr, name: str) -> tuple[Term | None, Term | None, Term | None]:
     """Return the arguments of ``m[k]``: the terms of the entry column, the record and the key.
 
-    If the entry column exists, record and key are None; otherwise, the entry column is None.
+    If the table has the entry column (`aggr.sql.entry_columns`), None is returned for the record and the key, otherwise
+    for the entry column.
     """
     entry = entry_column_of(node, compiler.schema.names)
     if entry is not None:

@@ -133,8 +133,8 @@ def balanced(kernel: Kernel, terms: Iterable[Term]) -> Term:
         return parts[0]
 
     def evaluate(source: Source) -> Value:
-        # As soon as two values combine equally many terms, they are combined with each other, so that few values are in
-        # memory at a time.
+        # ``joined`` contains pairs of the number of combined terms and their value. As soon as two values combine the
+        # same number of terms, they are combined with each other. Therefore few values are in memory at a time.
         joined: list[tuple[int, Value]] = []
         for part in parts:
             size, value = 1, part.evaluate(source)

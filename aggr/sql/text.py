@@ -32,11 +32,11 @@ from aggr.sql.regular_expressions import check_size
 from aggr.sql.term import Term, Value, apply
 from aggr.sql.types import coerce
 
-# The parts of a pattern that match any text and any character. They have two characters, so that they differ from all
-# other parts, which have one.
+# Marks for the parts of a LIKE pattern that match any text (%) and any character (_). A mark has two characters, so
+# that it differs from a literal part, which has one.
 _ANY_TEXT, _ANY_CHARACTER = "\0%", "\0_"
 _STRING = pa.string()
-_SOUGHT, _PUT = written("what {} looks for"), written("what {} puts")
+_SOUGHT, _PUT = written("the text that {} searches for"), written("the replacement of {}")
 
 _kind: type[exp.Expr]
 for _kind, _names, _kernel in (
@@ -172,7 +172,10 @@ def regexp_replace(text: Value, regex: str, replacement: str) -> Value:
 
 
 def _of_re2(replacement: str) -> str:
-    """Return a replacement of Spark in the form of RE2: ``$1`` becomes ``\\1``, and each backslash is doubled."""
+    """Convert the replacement of regexp_replace from Spark's to RE2's form: ``$1`` becomes ``\\1``.
+
+    An escaped dollar becomes a plain dollar, because RE2 does not interpret it. An escaped backslash remains escaped.
+    """
     pieces = re.findall(r"\\[$\\]|\$[0-9](?![0-9])|[^$\\]+|.", replacement, re.DOTALL)
     for piece in pieces:
         if piece in ("$", "\\"):
@@ -184,14 +187,14 @@ def _of_re2(replacement: str) -> str:
     return "".join(named.get(piece) or (f"\\{piece[1]}" if piece[0] == "$" else piece) for piece in pieces)
 
 
-_START, _LENGTH = whole_number("its start"), whole_number("its length")
+_START, _LENGTH = whole_number("the start of a substring"), whole_number("the length of a substring")
 
 
 @computes(exp.Substring, names="substr substring", this=TEXT, start=_START, length=maybe(_LENGTH, 2**31))
 def substring(text: Value, start: int, length: int) -> Value:
     """Return at most ``length`` characters of each text from ``start`` on.
 
-    The first character is 1, and the last is -1.
+    The first character has the position 1, and the last the position -1.
     """
     if start == 0:
         raise ValueError(
@@ -221,7 +224,7 @@ for _kind in (exp.Left, exp.Right):
     called="TRIM",
     gives=_STRING,
     this=TEXT,
-    expression=maybe(written("what {} cuts off"), " "),
+    expression=maybe(written("the characters that {} removes"), " "),
     position=maybe(RAW, "BOTH"),
 )
 def trim(text: Value, characters: str, position: str) -> Value:

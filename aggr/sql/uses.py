@@ -1,4 +1,4 @@
-"""Uses: how an expression uses a column, such as text or a number."""
+"""Uses: how an expression uses the values of a column, such as text or as numbers."""
 
 from __future__ import annotations
 
@@ -56,7 +56,9 @@ def _uses(text: str, what: str) -> tuple[tuple[str, Use], ...]:
 
 
 def uses_among(text: str | None, names: Collection[str], what: str = CONDITION) -> tuple[tuple[str, Use], ...]:
-    """List the columns like `uses_of`, but with entry columns among ``names`` in place of a record and a key.
+    """List the columns like `uses_of`, but list entry columns instead of a record and its key.
+
+    For ``fields[class]``, only the entry column is listed if ``names`` contains it (`aggr.sql.entry_columns`).
 
     Parameters
     ----------

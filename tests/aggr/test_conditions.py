@@ -252,8 +252,8 @@ REFUSED = {
     "substr(s, small) = 'a'": "must be a constant",
     "extract(century FROM ts) = 20": "the allowed parts are YEAR",
     "i * i > 1": "an intermediate result is too large for its type",
-    "nope = 1": "names a column 'nope'; there are i, small",
-    "I = 1": "names a column 'I'",
+    "nope = 1": "names the column 'nope', which does not exist; there are i, small",
+    "I = 1": "names the column 'I', which does not exist",
     "lower(i) = 'a'": "lower needs text; got int64",
     "abs(s) = 1": "abs needs numbers; got text",
     "i IS 5": "IS must be followed by NULL",
@@ -329,7 +329,7 @@ UNREAD = {  # each was read as something else, or failed by an error that is non
     "replace(s, 'a')": "an argument is missing",
     "regexp_replace(s, 'a')": "an argument is missing",
     "substr(s)": "an argument is missing",
-    "substr(s, CAST(NULL AS INT))": "its start must be a constant, written as a whole number",
+    "substr(s, CAST(NULL AS INT))": "the start of a substring must be a constant, written as a whole number",
     "1e": "the number '1e' cannot be read",
 }
 
@@ -370,7 +370,7 @@ def test_checking_needs_no_rows():
     schema = pa.schema([("status", pa.int64())])
     check_condition("status >= 500", schema)
     check_condition("nope >= 500")
-    for text, message in [("nope = 1", "names a column"), ("status = 'x'", "'x'"), ("status", "must be true or false")]:
+    for text, message in [("nope = 1", "does not exist"), ("status = 'x'", "'x'"), ("status", "must be true or false")]:
         with pytest.raises(ValueError, match=message):
             check_condition(text, schema)
 

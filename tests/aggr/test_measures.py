@@ -65,7 +65,7 @@ def test_conditions(condition, rows):
     ("condition", "message"),
     [
         ("status >=", "cannot read the condition"),
-        ("nope = 1", "names a column 'nope'"),
+        ("nope = 1", "names the column 'nope', which does not exist"),
         ("host > 5", "cannot compute|cannot compare"),
         ("status + 1", "must be true or false"),
         ("soundex(host) = 'A'", "cannot use"),
