@@ -21,8 +21,8 @@ def states_after_change(
     """Return the columns of states of ``frame``, which replaces the frame ``old``: first the existing columns that a
     measure needs, and then new columns for the other measures.
 
-    ``dropped_names`` are the names of columns that were dropped earlier and cannot be used again. In messages,
-    ``where`` names the place of the old frame, such as "the store". Raise ``ValueError`` if a measure needs other
+    ``dropped_names`` are the names of columns that were dropped earlier and cannot be used again. ``where``
+    is the place of the old frame in messages, such as "the store". Raise ``ValueError`` if a measure needs other
     states than the old measure of the same name, or if a new column has the name of an existing or a dropped one.
     """
     serves: dict[str, list[str]] = {column.name: [] for column in old.states}
@@ -39,8 +39,8 @@ def states_after_change(
     for column in new:
         if column.name in (*serves, *dropped_names):
             raise ValueError(
-                f"{column.name!r} is the name of states of another measure of {where}, which may have been dropped; "
-                "choose another name for the new measure"
+                f"{column.name!r} is the name of states of another measure of {where}, or of one that was dropped "
+                "earlier; choose another name for the new measure"
             )
     kept_columns = [replace(column, serves=tuple(serves[column.name])) for column in old.states if serves[column.name]]
     return (*kept_columns, *new)

@@ -13,7 +13,9 @@ def main() -> None:
     with status 2.
     """
     try:
-        if find_spec("rich") is None:  # the commands import it when they print tables
+        # The commands import rich only when they print a table. It is checked here, so that its absence is reported
+        # before a command has done its work.
+        if find_spec("rich") is None:
             raise ModuleNotFoundError("No module named 'rich'", name="rich")
         from tiltframe.cli import main as run
     except ImportError as error:

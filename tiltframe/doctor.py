@@ -160,7 +160,7 @@ def _cache() -> Finding:
     private = private_folder()
     if private is not None:
         return Finding("cache of compiled loops", True, f"below {private}, because no other folder is writable")
-    do = "every process compiles for about ten seconds: set NUMBA_CACHE_DIR to a writable folder"
+    do = "without a cache, every process compiles loops for about ten seconds: set NUMBA_CACHE_DIR to a writable folder"
     return Finding("cache of compiled loops", False, "no cache folder is writable", do)
 
 

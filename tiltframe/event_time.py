@@ -17,7 +17,7 @@ from tiltframe.units_of_numbers import refuse_other_units
 
 
 class NoClock(ValueError):
-    """An error: the zone of times without a zone is not declared, and the windows are in another zone than UTC."""
+    """The error for times without a time zone, if their zone was not declared and the windows are not in UTC."""
 
 
 UTC = "UTC"
@@ -38,9 +38,9 @@ def event_times(
     Parameters
     ----------
     column : Arrow array or chunked array
-        Timestamps, dates, ISO 8601 text or Unix milliseconds as integers. Text may be extended or basic:
-        ``2024-05-01 10:00``, ``20240501T100000,5Z``, ``2024-05-01T10:00:00.123 +0530``. A date is the first instant of
-        its day in ``timezone``.
+        Timestamps, dates, ISO 8601 text or Unix milliseconds as integers. Text is in the extended or
+        the basic format of ISO 8601, with or without dashes and colons: ``2024-05-01T10:00:00.123 +0530``,
+        ``2024-05-01 10:00``, ``20240501T100000,5Z``. A date is the first instant of its day in ``timezone``.
     name : str
         The name of the column, for messages.
     timezone : str
@@ -142,7 +142,7 @@ def instants_of_clock(micros: NDArray[np.int64], zone: str) -> NDArray[np.int64]
     """
     if zone == UTC:
         return micros
-    # imported here, because it loads pyarrow.compute, which only local times need
+    # imported here, because it loads pyarrow.compute, whose import is slow and which UTC times do not need
     from aggr.sql.zones import from_local
 
     return _int64(from_local(pa.array(micros, pa.timestamp("us")), zone))

@@ -1,5 +1,5 @@
-"""Exclusions: count the groups with more values than a limit, whose results are null, and the values that functions do
-not accept and have skipped.
+"""Exclusions: two counts of data that is missing in results. One counts the groups with more values than a limit, for
+which results are null. The other counts the values that a function does not accept and has skipped.
 
     collect("ms", max=100, beyond="null")    the result of a window and key with more than 100 values is null
     hdr("ms", bad_values="skip")             negative values, which hdr refuses, are not in the result
@@ -28,7 +28,7 @@ from windows import TimeWindow
 
 Note: TypeAlias = Callable[[str], object]  # a function that receives the sentences of a report, one per call
 BEYOND, REFUSED = "beyond", "refused"  # the keys of the dict that `Exclusions.as_record` returns
-# the packages of the library; a warning names the line of other code that called them
+# the packages of the library; a warning names the innermost line of code that is not in one of them
 _OWN = ("tiltframe", "spark_udaf", "aggr")
 
 
@@ -50,7 +50,7 @@ class Exclusions:
     ----------
     frame : TiltFrame
     records : results of `as_record`, optional
-        Earlier counts, for example of several tasks. The counts begin with their sums.
+        Earlier counts, for example those of several tasks. The new object begins with their sums.
     """
 
     def __init__(self, frame: TiltFrame, records: Iterable[Mapping[str, Any]] = ()) -> None:
@@ -153,8 +153,8 @@ class Exclusions:
                 note(sentence)
 
     def _states_in(self, table: pa.Table) -> list[tuple[str, State]]:
-        """Return pairs of a name and a `State`: the columns of states in a table that may have counts. The table may
-        lack columns of measures that were added to a stream later.
+        """Return a pair of a name and a `State` for each column of states in a table whose function may have groups
+        beyond a limit, or may skip values. The table may lack columns of measures that were added to a stream later.
         """
         return [(name, state) for name, state in self._states.items() if name in table.column_names]
 
@@ -177,8 +177,8 @@ class Exclusions:
 
 
 def excluded_states(columns: Iterable[StateColumn]) -> dict[str, State]:
-    """Return a dict from the names of columns to their states. It has only states that may be beyond a limit or skip
-    values.
+    """Return the `State` of each column of states, by the name of the column. Only columns whose function may have
+    groups beyond a limit, or may skip values, are returned.
     """
     states = {column.name: column.measure.function.own_state for column in columns}
     return {name: state for name, state in states.items() if _may_exclude(state)}
@@ -195,16 +195,16 @@ def sum_excluded(state: State, states: pa.ChunkedArray) -> tuple[int, int]:
 
 
 def _may_exclude(state: State) -> bool:
-    """Return whether a state may be beyond a limit or skip values: whether its class overrides `State.beyond_limit` or
-    `State.excluded_counts`.
+    """Return whether groups may be beyond the limit of a state, or whether the state may skip values. This is so if its
+    class overrides `State.beyond_limit` or `State.excluded_counts`.
     """
     own = type(state)
     return own.beyond_limit is not State.beyond_limit or own.excluded_counts is not State.excluded_counts
 
 
 def _group_counts(state: State, states: pa.ChunkedArray) -> Whole | None:
-    """Return the number of groups beyond a limit in each state, of shape (rows,). Return None if the state has no
-    limit.
+    """Return an array of shape (rows,) with the number of groups beyond a limit for each row of a column of states.
+    Return None if the state has no limit.
     """
     parts = []
     has_any = False

@@ -38,10 +38,11 @@ class TiltFrame:
     ----------
     levels : windows, from the finest to the coarsest
         Windows as text, as `windows.read_window` reads it, or as objects. Each window must consist of whole windows of
-        the level before: ``["10s", "1m", "10m", "1h"]``. A hopping window is merged from shorter windows, its panes. In
-        this rule, the panes take the place of the hopping windows: ``["hopping(1h, 10m)", "1d"]`` is allowed, because a
-        day consists of whole panes of ten minutes. A session, ``["session(30m)"]``, must be the only level. The text
-        ``sec ... year`` is the seconds, minutes, hours, days, months and years.
+        the level before: ``["10s", "1m", "10m", "1h"]``. A hopping window is merged from shorter windows, its panes. A
+        window after a level of hopping windows must consist of whole panes, not of whole hopping windows:
+        ``["hopping(1h, 10m)", "1d"]`` is allowed, because a day consists of whole panes of ten minutes. A session,
+        ``["session(30m)"]``, must be the only level. The text ``sec ... year`` is the seconds, minutes, hours, days,
+        months and years.
     time : str
         The column of event times: timestamps, dates, ISO 8601 strings, or whole numbers, which are Unix milliseconds.
         Times without a zone are UTC. In a frame with another zone they raise an error unless ``ReadOptions(clock=…)``
@@ -127,8 +128,8 @@ class TiltFrame:
         return self.kept or plan(self.measures)
 
     def keeping(self, states: Sequence[StateColumn]) -> TiltFrame:
-        """Return the same frame with its states in other columns, such as those of a store, instead of the columns that
-        its measures would choose.
+        """Return the same frame with its states in the columns ``states``, such as those of a store. By default, the
+        columns follow from the measures.
 
         Parameters
         ----------
@@ -224,7 +225,7 @@ class TiltFrame:
         return tuple(dict.fromkeys([self.time, *columns_keys_may_read(self.keyed_by), *read]))
 
     def column_uses(self, where: str | None = None) -> ColumnUses:
-        """Return the uses of the input columns by the keys, by the measures and by a condition on rows.
+        """Return how the keys, the measures and a condition on rows use the input columns.
 
         Parameters
         ----------
@@ -296,7 +297,7 @@ class TiltFrame:
         own = {level.name: level for level in self.levels}
         if isinstance(name, str) and name in own:
             return own[name]
-        with suppress(ValueError):  # The text is not a window; the list of levels is more helpful than that error.
+        with suppress(ValueError):  # For a text that is not a window, the error below lists the levels instead.
             name_of_level = as_window(name).name
             if name_of_level in own:
                 return own[name_of_level]

@@ -51,8 +51,7 @@ def climb(
 def climb_within(
     finest: pa.Table, frame: TiltFrame, start: int, end: int
 ) -> tuple[list[tuple[TimeWindow, pa.Table]], list[pa.Table]]:
-    """Merge the states of panes of the finest level into the windows of all levels, as far as these lie in a range of
-    time.
+    """Merge the states of panes of the finest level into those windows of all levels that lie in a range of time.
 
     Parameters
     ----------
@@ -69,9 +68,9 @@ def climb_within(
         For each level, finest first, a table with the states of complete windows. A window is included if it lies in
         the range together with the window of the next level that contains it.
     left : list of tables
-        For each level, finest first, the states of the windows that are not in ``whole``, because the window of the
-        next level extends beyond the range; for the finest level, also those of the windows outside the range. They
-        must still be merged with the states of other ranges. ``climb(left[0], frame, left[1:])`` merges them.
+        For each level, finest first, the states of the windows in the range that are not in ``whole``, because the
+        window of the next level extends beyond the range. The table of the finest level also has the windows outside
+        the range. The states must still be merged with those of other ranges: ``climb(left[0], frame, left[1:])``.
 
     Examples
     --------

@@ -90,7 +90,8 @@ def merge_overlapping(states: pa.Table | CheckedStates, frame: TiltFrame, number
     panes, places = pa.array(order), pa.array(by_start)
     for state in frame.states:
         function = state.measure.function
-        # a null state stands for no rows; merged alone, it becomes the state of no rows, which is not null
+        # A null state stands for no rows. A merge in which each state is a group of its own replaces it by the state of
+        # no rows, which is not null.
         merged_alone = function.merge(states.column(state.name), Groups.each(table.num_rows))
         merged = merge_runs(function, arrow_of(merged_alone).take(panes), ranges.first, ranges.last)
         columns[state.name] = merged.take(places)
@@ -120,9 +121,8 @@ def unite_intervals(
     window: TimeWindow, starts: Instants, ends: Instants, keys: Mapping[str, pa.Array]
 ) -> tuple[Instants, Instants]:
     """For each interval, return the start and the end of the window that contains it, as two arrays in microseconds
-    UTC. ``keys`` has the key of each interval; only intervals of the same key are combined into a window. Only kinds
-    such as sessions combine several intervals into one window. For other kinds, ``starts`` and ``ends`` are returned
-    unchanged.
+    UTC. Sessions and similar kinds of windows combine several intervals of the same key into one window; ``keys`` has
+    the key of each interval. For other kinds, ``starts`` and ``ends`` are returned unchanged.
     """
     if not window.is_merging:
         return starts, ends

@@ -20,7 +20,7 @@ from aggr.groups.numbers import sort_by_group
 from aggr.tables.partial_aggregation import joined_batches
 from tiltframe.event_time import event_times
 
-PARTS = 64  # the number of equal ranges of time, chosen so that the groups of one range fit into the processor's cache
+PARTS = 64  # the number of ranges of time, all of one length; the groups of one range should fit the processor's cache
 _INTEGERS = {32: pa.int32(), 64: pa.int64()}
 Span = tuple[int, int]  # the first and the last time, in microseconds
 

@@ -59,7 +59,9 @@ def show(table: Any) -> Shown:
 
 
 def load_ipython_extension(shell: Any) -> None:
-    """Show every table in a notebook, such as the results of a query, in the form of `show`: ``%load_ext tiltframe``.
+    """Show every table in a notebook, such as the results of a query, in the form of `show`.
+
+    IPython calls this function for ``%load_ext tiltframe``.
 
     Parameters
     ----------

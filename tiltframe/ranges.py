@@ -18,7 +18,8 @@ Range: TypeAlias = tuple[int, int]  # [from, to), in microseconds UTC; a window 
 
 _EPOCH = dt.datetime(1970, 1, 1)
 EVER: Range = (-(2**62), 2**62)  # all of time
-# the beginning of the year 3; event times are in the years 2 to 9998
+# the beginning of the year 3, the earliest time whose window is looked up: event times are in the years 2 to 9998, and
+# the window may begin a year earlier
 FIRST = (dt.datetime(3, 1, 1) - _EPOCH) // dt.timedelta(microseconds=1)
 # the beginning of the year 9998, the last year of event times
 LAST = (dt.datetime(9998, 1, 1) - _EPOCH) // dt.timedelta(microseconds=1)

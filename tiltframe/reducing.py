@@ -72,7 +72,9 @@ def adaptive_states(
     def groups(table: pa.Table) -> int:
         starts = as_instants(frame.panes.starts(event_times(table.column(frame.time), frame.time, frame.timezone)))
         _, places, keys = keyed(table, frame.keyed_by, (), frame.timezone)
-        if places is not None:  # a row with a list as key belongs to several groups
+        # A row whose key is a list belongs to several groups, so the groups cannot be compared with the rows. The
+        # caller reduces the rows of a batch with 0 groups.
+        if places is not None:
             return 0
         return group_by([starts, *keys.values()], table.num_rows)[0].n
 

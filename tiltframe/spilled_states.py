@@ -130,7 +130,7 @@ class Slices:
         for low, high in pairwise(self._edges()):
             parts = [part for run in self.runs if (part := run.read(self.schema, low, high)).num_rows]
             states = pa.concat_tables([self.schema.empty_table(), *parts])
-            if len(parts) > 1:  # within a run, each window and key occurs only once
+            if len(parts) > 1:  # The states of one run need no merge: each window and key occurs only once in a run.
                 states = merge_panes(mark_as_checked(states), self.frame)
             del parts
             yield states.combine_chunks(), high

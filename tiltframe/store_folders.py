@@ -24,7 +24,7 @@ def folder_problem(path: Path) -> str | None:
     except (FileNotFoundError, NotADirectoryError):
         pass
     except OSError as error:
-        return f"a store cannot be there: {because(error)}; name another folder"
+        return f"cannot create a store at this path: {because(error)}; name another folder"
     existing = next(folder for folder in (path, *path.absolute().parents) if os.path.lexists(folder))
     if existing.is_dir():
         return None

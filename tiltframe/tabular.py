@@ -4,7 +4,7 @@
     of other packages: DataFrames of polars and pandas, DuckDB relations, and other objects with Arrow's C stream
     paths of files and folders: Parquet, CSV, JSON lines, and formats of `tiltframe.files.readers`
 
-A stream is read once, batch by batch. Of a dataset and of files, only the needed columns are read.
+A stream is read once, batch by batch. Only the needed columns of datasets and files are read.
 """
 
 from __future__ import annotations

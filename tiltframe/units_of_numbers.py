@@ -24,8 +24,8 @@ def refuse_other_units(numbers: pa.Array, name: str, say: Callable[[str], str] |
     """Raise ``ValueError`` if all numbers look like Unix seconds, or like dates without dashes.
 
     Numbers look like dates if each consists of the digits of a valid date, such as 20240501, or of a date and a time of
-    day. Nulls are skipped. ``name`` is the name of the column, for the message. ``say`` returns the option that
-    declares a unit or a time format, for the advice in the message.
+    day. Nulls are skipped. ``name`` is the name of the column in the message. ``say`` is a function that returns
+    the text of the option which declares a unit or a time format; the message advises this option.
     """
     span = pc.min_max(numbers).as_py()
     if span["min"] is None:

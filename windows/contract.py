@@ -115,8 +115,8 @@ class TimeWindow(ABC):
         """
 
     def numbered(self, times: Instants) -> Numbered | None:
-        """Return the numbers of the windows that contain each time, if the windows overlap and this kind of window
-        numbers them.
+        """Return the numbers of the windows that contain each time. Kinds of overlapping windows may define this
+        method, so that states are merged into their windows faster.
 
         Parameters
         ----------
@@ -127,8 +127,8 @@ class TimeWindow(ABC):
         -------
         Numbered or None
             None if the kind of window does not number its windows. Each state is then merged separately into each
-            window that contains it. With numbers, the cost of merging does not grow with the number of windows that
-            contain a time.
+            window that contains it. If windows are numbered, the cost of merging does not depend on the number of
+            windows that contain a time.
         """
         return None
 
@@ -194,7 +194,7 @@ class TimeWindow(ABC):
 
     @property
     def disjoint(self) -> bool:
-        """Whether no time lies in two windows, and only equal intervals are merged."""
+        """Whether no time lies in two windows, and `merge` combines only equal intervals."""
         return self.max_overlap == 1 and not self.is_merging
 
     @property
@@ -432,7 +432,7 @@ def check_nested(level: TimeWindow, assigned: Intervals, fine_starts: Instants, 
     ----------
     level : TimeWindow
     assigned : Intervals
-        `TimeWindow.assign` of the level for ``fine_starts``.
+        The result of ``level.assign(fine_starts)``.
     fine_starts, fine_ends : arrays of int64, shape (windows,)
         The finer windows, microseconds UTC.
 

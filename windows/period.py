@@ -100,7 +100,8 @@ class Fixed(Period):
         return index * self.size + self.shift
 
     def edges(self, times: Instants, ahead: int, after: int) -> Instants:
-        # these two numbers are subtracted first, because ``times`` may have a million elements
+        # The shift and the UTC offset are combined into one number first, so that only one subtraction processes all
+        # elements of ``times``, which may be a million.
         shift = self.shift - ahead
         edges: Instants = (times - shift if shift else times) // self.size
         edges *= self.size

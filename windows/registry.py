@@ -1,7 +1,8 @@
 """The registry of the kinds of windows, by the first word of their text. It includes those of other packages.
 
-There are two families of windows: time windows, and ordered windows (`windows.ordered`). A word may be a kind of both,
-such as ``session``. A package adds kinds of both families by entry points in the group ``tiltframe.windows``::
+There are two families of windows: time windows, and ordered windows (`windows.ordered`). Both may have a kind with the
+same word, such as ``session``. A package adds kinds of both families by entry points in the group
+``tiltframe.windows``::
 
     [project.entry-points."tiltframe.windows"]
     half_month = "payroll:HalfMonth"

@@ -19,7 +19,7 @@ Instants = NDArray[np.int64]  # microseconds since 1970-01-01 in UTC; in local t
 _EPOCH = dt.datetime(1970, 1, 1, tzinfo=dt.UTC)
 # a window may begin a year before its times and end a year after them, and Python's datetime has the years 1 to 9999
 _FIRST_YEAR, _LAST_YEAR = 2, 9998
-# from this year on, each zone has the same rule for every year; until 2087, tzdata lists single transitions
+# from this year on, a zone has the same rule in all years; tzdata lists single transitions only up to 2087
 _RULE_YEAR = 2100
 _CYCLE = 400  # the number of years after which the dates of the Gregorian calendar have the same weekdays again
 
@@ -173,7 +173,8 @@ def _clock(name: str, first: int, last: int) -> Clock:
 
 def _transitions(name: str, year: int) -> list[tuple[int, int]]:
     """Return the changes of a time zone's UTC offset in a year: the instant and the new offset of each, in
-    microseconds. From 2100 on, they are computed from a year with the same result of `_dates`.
+    microseconds. From 2100 on, they are copied from another year with the same weekdays and leap years (`_dates`), in
+    which the rule of the zone gives the same dates.
     """
     same = year if year < _RULE_YEAR else _year_of_dates()[_dates(year)]
     moved = _start_of_year(year) - _start_of_year(same)

@@ -41,4 +41,4 @@ def test_a_late_date_is_reported_as_its_day_in_the_zone(tmp_path, capfd):
     pq.write_table(pa.table({"d": DAYS[:1]}), folder / "b.parquet")
     status, _, err = call(capfd, "stream", str(folder), *options)
     assert status == 0
-    assert "a row of 2024-09-30T15:00:00Z came late, behind the watermark 2024-10-02T15:00:00Z" in err
+    assert "a row with the time 2024-09-30T15:00:00Z came late, behind the watermark 2024-10-02T15:00:00Z" in err

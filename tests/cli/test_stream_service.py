@@ -84,7 +84,7 @@ def test_late_rows_are_reported_without_a_terminal(tmp_path):
     one_by_one(process, line(1) + line(2))
     out, error_text = process.communicate(timeout=60)
     warning, count = error_text.splitlines()
-    assert "a row of 2024-05-01T10:00:01Z came late, behind the watermark 2024-05-01T10:00:25Z" in warning
+    assert "a row with the time 2024-05-01T10:00:01Z came late, behind the watermark 2024-05-01T10:00:25Z" in warning
     assert "--disorder" in warning
     assert count == f"tiltframe: 2 late rows were dropped, and kept in {tmp_path}/late"
     assert out == ""

@@ -1,5 +1,5 @@
-"""The prediction: the number of states, the bytes and the work of each level per day, estimated from a sample
-of rows.
+"""The prediction: the number of states and the bytes of each level, and the computing time, per day. They are estimated
+from a sample of rows.
 """
 
 from __future__ import annotations
@@ -82,7 +82,7 @@ class LevelCapacity:
 
 @dataclass(frozen=True, repr=False)
 class Capacity:
-    """The daily cost of a frame, predicted from a sample of its rows: states, bytes, shuffle and work.
+    """The daily cost of a frame, predicted from a sample of its rows: states, bytes, shuffle and computing time.
 
     Parameters
     ----------
@@ -95,9 +95,10 @@ class Capacity:
         files are not in the order of time, a state is sent once for each task that has rows of it.
     commits_per_day, files_per_day : float
         The number of commits, as passed to `explain`, and of the files that they write into a folder store. A commit
-        writes one file for each level and bucket of time; with Spark, it writes one for each 64 MiB of their states.
-        Compaction writes one more file for each level and bucket. The number of files is 0 if a store cannot contain
-        the windows of the frame.
+        writes one file for each level and bucket of time. If it has more than 64 MiB of states of the finest level,
+        Spark divides the states into tables of this size, and each table has files of its own. Compaction writes one
+        more file for each level and bucket. The number of files is 0 if a store cannot contain the windows of the
+        frame.
     core_seconds_per_day : float
         The time to reduce the rows, to merge the states and to commit them, on one core. It is measured with the sample
         on this machine. It does not include the time to read the rows and the overhead of an engine.
@@ -160,7 +161,7 @@ def explain(
     reading: ReadOptions | None = None,
     commits_per_day: float = 1,
 ) -> Capacity:
-    """Predict the cost of a frame per day before a job runs: states, bytes, shuffled bytes, files and work.
+    """Predict the cost of a frame per day before a job runs: states, bytes, shuffled bytes, files and computing time.
 
     Parameters
     ----------
@@ -194,9 +195,9 @@ def explain(
     Guarantee
     ---------
     The result is a prediction. docs/capacity.md compares a prediction with the measured costs of 10⁸ rows: states and
-    bytes differ by less than a tenth, work by less than a quarter. The sample's times are compressed until each key has
-    its expected number of rows per day. The sample is then rolled up, and its states are counted and written. The costs
-    of a level for which the sample has few windows are extrapolated and marked as extrapolated.
+    bytes differ by less than a tenth, computing time by less than a quarter. The sample's times are compressed until
+    each key has its expected number of rows per day. The sample is then rolled up, and its states are counted and
+    written. The costs of a level for which the sample has few windows are extrapolated and marked as extrapolated.
 
     Examples
     --------
@@ -222,8 +223,8 @@ def explain(
     sampled_keys = _count_keys(pa.table(keyed(rows, frame.keyed_by, {frame.time}, frame.timezone).keys), frame)
     sampled_rate = len(times) * DAY / float(times.max() - times.min())
     count = int(keys or sampled_keys)
-    # The number of keys is ``repeated`` times that of the sample. The cost is predicted as for this number of samples
-    # with different keys.
+    # the expected number of keys divided by that of the sample; the predicted cost is that of this number of samples,
+    # each with keys of its own
     repeated = count / sampled_keys
     rate = float(rows_per_day or sampled_rate * repeated)
     levels, seconds = _rolled_up(_at_rate(rows, times, frame, rate / repeated / sampled_rate), frame)

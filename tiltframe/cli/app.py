@@ -39,8 +39,8 @@ _MISTAKES = (ValueError, TypeError, OverflowError, aggr.UnknownFunction)
 
 
 class _ReaderHasGone(Exception):
-    """An error that stands for BrokenPipeError: standard output was closed. With BrokenPipeError, click would exit with
-    status 1.
+    """The error that is raised in place of BrokenPipeError if standard output was closed. After a BrokenPipeError,
+    click would exit with status 1.
     """
 
 

@@ -1,4 +1,4 @@
-"""The option for the keys of results: a key of the frame, or a value that a file assigns to a key."""
+"""The option ``--key`` of queries. A key of the results is a key of the frame, or a value that a file assigns to it."""
 
 from __future__ import annotations
 

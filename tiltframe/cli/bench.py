@@ -46,9 +46,9 @@ _INTERRUPTED = "interrupted; no figures were written"
     multiple=True,
     metavar="PEER:EXPRESSION",
     help="Another package: duckdb:SQL, polars:SQL, datasketches:kll, ddsketch:ddsketch, hdrhistogram:hdrhistogram, "
-    "spark:SQL; repeatable. By default the counterparts of built-in functions that are installed; 'none' for none.",
+    "spark:SQL; repeatable. By default, the installed packages with a counterpart of a built-in function; or 'none'.",
 )
-@click.option("--data", metavar="FILE", help="Use these rows; by default random values.")
+@click.option("--data", metavar="FILE", help="Use the rows of this file; by default random values.")
 @click.option("--rows", type=float, default=1e6, show_default="1e6", help="Number of random rows.")
 @click.option("--groups", default="1,1000", show_default=True, metavar="N,…", help="Numbers of groups.")
 @click.option(

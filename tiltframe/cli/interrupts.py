@@ -19,9 +19,9 @@ UNSURE = (
 )
 STEPS = "interrupted; the completed steps remain, and the store is intact; run the command again to do the others"
 
-_SOON = 0.01  # seconds
+_SOON = 0.01  # the number of seconds after which a Ctrl-C is repeated
 
-# the current message: a global list, because a signal handler receives no arguments of the program
+# the current message, as the only element of a list, so that functions can replace it
 _sentence = [NOTHING]
 
 
@@ -37,8 +37,8 @@ def from_now(sentence: str) -> None:
 
 @cache
 def too_late_at_exit() -> None:
-    """Make the process ignore Ctrl-C while it exits. Its work is done at this point, so a signal could only interrupt
-    the last steps.
+    """Make the process ignore Ctrl-C while it exits. At this point the command is complete, and a signal would only
+    interrupt the cleanup of the Python interpreter.
     """
     atexit.register(signal.signal, signal.SIGINT, signal.SIG_IGN)
 
@@ -67,8 +67,8 @@ def never_swallowed() -> Iterator[None]:
 
 @contextmanager
 def writing(written: Callable[[], bool]) -> Iterator[None]:
-    """Within the block, which writes to a store, set the message for an interrupt. After an interrupt in the block, the
-    message says whether the store has the new data; ``written()`` returns this.
+    """Set the message that is printed if the block, which writes to a store, is interrupted. The message says whether
+    the store has the new data. ``written`` is a function that returns whether it has.
     """
     from_now(UNSURE)
     try:

@@ -59,7 +59,7 @@ _ORDERED = (
         "--ordered", metavar="WINDOWS", help="Windows over rows in order: sliding(10), since(hourly()); or a chain."
     ),
     click.option(
-        "--until", metavar="next|TIME", help="With --ordered: the time of the last tick after the end of the input."
+        "--until", metavar="next|TIME", help="With --ordered: emit results at ticks up to TIME, or up to the next tick."
     ),
     click.option(
         "--fill",
@@ -102,6 +102,7 @@ _READING = (
         "--where", metavar="CONDITION", help="Count only rows for which this condition is true: 'status < 500'."
     ),
 )
+# the options that `ReadOptions` has under the same names
 _AS_GIVEN = (
     "encoding",
     "delimiter",
@@ -139,7 +140,7 @@ with_bad_rows = click.option(
 
 def read_bad_rows(text: str, once: bool = True) -> BadRows | None:
     """Return the `BadRows` for a value of --bad-rows, or None for ``fail``, with which the command ends at the first
-    bad row. ``once`` is the argument of `BadRows`.
+    bad row. ``once`` is passed to `BadRows`: whether to skip rows that the file already contains.
     """
     if text == "fail":
         return None

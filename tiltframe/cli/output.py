@@ -149,6 +149,7 @@ def _columns_to_look_at(results: pa.Table, several: bool) -> Iterator[tuple[str,
         yield f"{field.name}\nmax", pc.struct_field(column, "max")
 
 
+# unit of a level → the format of the starts of its windows
 _STARTS = dict.fromkeys("smhdw", "%Y-%m-%d %H:%M") | {"s": "%Y-%m-%d %H:%M:%S", "d": "%Y-%m-%d", "w": "%Y-%m-%d"}
 _STARTS |= dict.fromkeys(("us", "ms"), "%Y-%m-%d %H:%M:%S.%f") | {"mo": "%Y-%m", "q": "%Y-%m", "y": "%Y"}
 
@@ -168,7 +169,7 @@ def _start(start: dt.datetime, form: str) -> str:
     """Return the start of a window as text in ``form``, the time format of its level. Hours and minutes are added if
     this format would leave them out, and they are not 0.
 
-    This is needed, for example, for a day that does not begin at midnight in the time zone of the output.
+    They are added, for example, to a day that does not begin at midnight in the time zone of the output.
     """
     text = start.strftime(form)
     if form.endswith("%f"):

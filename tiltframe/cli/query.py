@@ -96,7 +96,7 @@ def _read_number(context: click.Context, option: click.Parameter, text: str | No
 @click.option(
     "--edges",
     metavar="LENGTH",
-    help="Extend curves to both ends of each window, by points of other windows at most TIME away: 1h.",
+    help="Extend curves to both ends of each window, by points of other windows at most LENGTH away: 1h.",
 )
 @click.option(
     "--order-by",

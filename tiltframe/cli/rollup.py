@@ -40,13 +40,13 @@ from tiltframe.spilled_states import Slices, spilled
 from tiltframe.store import FrameStore, Query
 from tiltframe.time_range import read_time_range
 
-# the memory that the process needs per byte of states in memory, including rows and files
+# the bytes of memory that the process needs in total, with rows and files, for each byte of states in memory
 _A_STATE_TAKES = 16
 _MORE_PER_THREAD = 10  # the increase of `_A_STATE_TAKES` for each additional thread
 # The interval, in seconds, at which Python switches between threads. With the default of 5 ms, the thread that merges
 # often waits for threads that write.
 _SWITCH_INTERVAL = 0.0005
-_WHOLE_FILES = "with every file that has rows in it"
+_WHOLE_FILES = "and pass every file that has rows in this range"
 _Reduced = TypeVar("_Reduced")
 # a function that receives rows, and raises an error if a measure rejects a row
 _Check: TypeAlias = Callable[[pa.Table], object]
@@ -232,8 +232,8 @@ def append_new(
             unchanged(known_file)
         if not seen.spans and store.schema is None:
             click.echo(
-                f"the inputs have no rows: {store.display_uri} is not created, because its types follow from the rows; "
-                "pass inputs with rows",
+                f"the inputs have no rows: {store.display_uri} is not created, because its column types follow from "
+                "the rows; pass inputs with rows",
                 err=True,
             )
             return

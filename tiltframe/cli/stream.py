@@ -29,6 +29,7 @@ from tiltframe.streaming.policies import micros
 if TYPE_CHECKING:
     from importlib.metadata import EntryPoint
 
+# option that does not work with --spark → the advice in its error message
 _NOT_ON_SPARK = {
     "inputs": "union the sources in Spark, which uses the minimum of their watermarks",
     "idle": "Spark does not support idle sources; leave it out",
@@ -68,10 +69,10 @@ _NOT_ON_SPARK = {
     default="1h",
     show_default=True,
     metavar="TIME",
-    help="An event is a bad row if its time is further ahead of the clock. Pass none to allow any time.",
+    help="An event that is more than TIME ahead of the clock is a bad row. Pass none to allow any time.",
 )
 @click.option(
-    "--arrival", is_flag=True, help="Use the arrival of a row as its event time. --time names the new column."
+    "--arrival", is_flag=True, help="Use the time when a row arrives as its event time. --time names the new column."
 )
 @click.option(
     "--dropped",

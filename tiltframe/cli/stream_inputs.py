@@ -81,7 +81,9 @@ class Inputs:
     sources: SourceWatermarks
 
     def __post_init__(self) -> None:
-        """If there are several inputs, set their pause to 0: `batches` waits for all inputs together."""
+        """If there are several inputs, set their pause to 0, so that an input without rows does not delay the others.
+        `batches` waits for all inputs together instead.
+        """
         if len(self.rows) > 1:
             for rows in self.rows.values():
                 rows.pause = 0.0

@@ -40,9 +40,9 @@ class Losses:
             behind = as_moment(int(self._times(late_rows)[0]))
             more = "a longer --disorder" if self.waits else "--disorder TIME"
             click.echo(
-                f"tiltframe: warning: a row of {behind} came late, behind the watermark {as_moment(watermark)}, and is "
-                f"dropped; with {more}, windows are closed later; with --late 'drop(TIME)', closed windows accept such "
-                "rows",
+                f"tiltframe: warning: a row with the time {behind} came late, behind the watermark "
+                f"{as_moment(watermark)}, and is dropped; with {more}, windows are closed later; with --late "
+                "'drop(TIME)', closed windows accept such rows",
                 err=True,
             )
         self.late += late_rows.num_rows

@@ -163,7 +163,7 @@ def _end_without_reader(safe: Output | IntoStore, state: Path | None, rows: Inpu
     """Exit after the reader of standard output has closed it: save ``safe``, the destination as of the last complete
     batch or file, if there is a file ``state``; print which results are lost; exit with the status of a broken pipe.
     """
-    # Otherwise Python would try to write the buffered output again at exit.
+    # Redirect standard output to the null device. Otherwise Python would try to write the buffered output at exit.
     os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
     lost = "and open windows are lost; use --state FILE to keep them"
     if state is not None:

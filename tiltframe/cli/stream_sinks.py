@@ -164,7 +164,7 @@ class IntoStore(Sink):
 
     def settle(self, state: Path | None, notes: Mapping[str, Any], ended: bool = False) -> None:
         """Save the state together with ``notes``, and then commit the closed windows. While rows arrive, do so only if
-        the last time is long enough ago. With ``ended``, always do so.
+        enough time has passed since the last call that did so. With ``ended``, always do so.
         """
         came = self.closed.is_waiting or (self._unsaved and state is not None)
         if not ended and (not came or clock.monotonic() - self._last < self._every):
@@ -206,4 +206,4 @@ def _now() -> int:
 
 
 def _say_nothing(sentence: str) -> None:
-    """Ignore a report about one commit, because the command reports the totals of all commits at the end."""
+    """Do nothing with a sentence about the exclusions of one commit. The command reports their totals at the end."""

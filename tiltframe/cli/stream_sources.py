@@ -54,7 +54,8 @@ PAUSE = 0.2  # the time, in seconds, without rows after which an empty batch is 
 # the maximum number of bytes of a batch of lines; a batch has fewer if no more lines are available
 _GATHERED = 1 << 20
 _STANDARD_INPUT = "standard input"
-_QUIET = 1.0  # A time in seconds. A file that was modified within this time may be incomplete, and is read later.
+# the number of seconds after its last modification from which a file counts as complete, and is read
+_QUIET = 1.0
 
 
 @dataclass(frozen=True)

@@ -102,7 +102,8 @@ def _closed(data: bytes | None, store: FrameStore, stream_name: str, settings: S
     if closed.committed is not None:
         click.echo(
             f"tiltframe: there is no saved state; the stream {stream_name!r} continues from {store.display_uri} as a "
-            f"new writer, and rows of windows that end by {as_moment(closed.committed)} count as committed",
+            f"new writer, and skips rows of windows that end by {as_moment(closed.committed)}, because these windows "
+            "are committed",
             err=True,
         )
     return closed

@@ -225,8 +225,8 @@ def _typed_batches(file: Path, columns: Sequence[str]) -> Iterator[tuple[pa.Reco
     that returns the same rows with all columns of the file, because bad rows are written with all columns.
     """
     own_reader = reader_of(file)
-    # All columns are read at once. If some were read separately, the reader could divide the rows into batches in
-    # another way, so that the rows of the batches would not match.
+    # All columns are read at once. In a separate call for other columns, a reader could divide the rows into other
+    # batches, and the values of one row would then be in different batches.
     if own_reader is not None:
         names = read_schema(own_reader, file).names
         for batch in read_batches(own_reader, file, names):
@@ -348,9 +348,10 @@ def _records(data: bytes, number: int, delimiter: str | None, last: bool) -> tup
     """Split bytes into records. Return the records, and the bytes of an incomplete record at the end. ``number`` is the
     number of the first line.
 
-    A record of CSV ends at the first line end outside quotes. If its closing quote is missing in the next thousand
-    lines, the record is only the line with the opening quote. ``last`` says that the bytes are the end of the file;
-    then the rest of the file is searched. Without a ``delimiter``, the file has JSON lines, and a record is one line.
+    A record of CSV ends at the first line end outside quotes. If the closing quote is missing in the next thousand
+    lines, the line with the opening quote is a record of its own. If fewer lines follow, the record is incomplete,
+    because later bytes may contain the quote; but if ``last`` is true, the bytes are the end of the file, and the line
+    is a record of its own. Without a ``delimiter``, the file has JSON lines, and a record is one line.
     """
     record = re.compile(rb"[^\r\n]*+(?:\r\n|\n|\r)" if delimiter is None else record_pattern(delimiter))
     line = re.compile(rb"[^\r\n]*+(?:\r\n|\n|\r|\Z)")

@@ -101,8 +101,8 @@ def first_rounded_whole(values: pa.Array, texts: pa.Array) -> str | None:
 
 
 def first_rounded(texts: pa.Array, values: pa.Array) -> str | None:
-    """Return the first text whose digits a double does not preserve: the shortest decimal number of its double is
-    another number. Return None if there is no such text.
+    """Return the first text whose number changes if it is converted to a double, and back to the shortest decimal
+    number with this double. Return None if there is no such text.
     """
     long = pc.fill_null(pc.greater(pc.utf8_length(texts), _MANY + 1), False)
     if not pc.any(long).as_py():

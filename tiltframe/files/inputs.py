@@ -153,7 +153,7 @@ class Source:
         try:
             if rows is None:
                 _check_sound(file, self.reading)
-                # A column of JSON may be in the file although ``written``, from its first rows, lacks it.
+                # ``written`` was inferred from the first rows of the file. A column of JSON may first appear later.
                 late = kind_of(file) == "json"
                 present = [name for name in own.names if late or name in written.names]
                 rows = read(file, present, types=types, uses=self.uses, reading=self.reading)
@@ -355,7 +355,7 @@ def open_source(
             ) from None
     assert schema is not None
     at = schema.get_field_index(time)
-    # The files have no rows, or no event times.
+    # The column has the type null if the files have no rows, or no event times.
     if at >= 0 and reading.time is None and pa.types.is_null(schema.field(at).type):
         schema = schema.set(at, pa.field(time, INSTANT))
     by_column = uses.among(schema.names)

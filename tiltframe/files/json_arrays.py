@@ -70,7 +70,7 @@ class ArrayLines:
         return piece
 
     def readable(self) -> bool:
-        """Return True. Arrow asks this of file objects."""
+        """Return True. Arrow calls this method to check that it can read from the object."""
         return True
 
     def close(self) -> None:

@@ -22,6 +22,7 @@ _TYPES = {"text": pa.string(), "int64": pa.int64(), "uint64": pa.uint64(), "floa
 _TYPES |= {"bool": pa.bool_(), "date": pa.date32(), "timestamp": pa.timestamp("us")}
 _UNITS = {"seconds": "s", "milliseconds": "ms", "microseconds": "us", "nanoseconds": "ns"}
 _ALLOWED = f"{', '.join(_TYPES)}, decimal(digits, fraction); of the time column also {', '.join(_UNITS)}"
+# characters that cannot separate fields or groups of digits
 _NO_SIGNS = '"\r\n+-0123456789'
 # codecs of domain names and Python literals, which are not encodings of files
 _NO_FILES = ("idna", "punycode", "raw-unicode-escape", "unicode-escape")

@@ -30,8 +30,8 @@ _DIRECTIVES = ", ".join(f"%{sign}" for sign in (*_PARTS, *_LEFT_OUT, *_SHORT))
 
 
 def check_format(text: str) -> None:
-    """Raise ``ValueError`` if a time format has an unknown directive or the same one twice, does not determine the day,
-    or has only one of %I and %p.
+    """Raise ``ValueError`` if a time format has an unknown directive, has a directive twice, does not determine the
+    day, or has only one of %I and %p.
     """
     signs = _signs(_regex(text))
     has_day = "j" in signs or ("d" in signs and signs & set("mbB"))
@@ -76,7 +76,7 @@ def read_format(texts: pa.Array, form: str) -> pa.Array:
 
     year = number("Y") if "Y" in parts else number("y")
     if "Y" not in parts:
-        year = pc.add(year, pc.if_else(pc.less(year, 69), 2000, 1900))  # as in POSIX
+        year = pc.add(year, pc.if_else(pc.less(year, 69), 2000, 1900))  # 69 means 1969 and 68 means 2068, as in POSIX
     month = _named(parts.get("b", parts.get("B"))) if not {"b", "B"}.isdisjoint(parts) else number("m", 1)
     hour = number("H") if "I" not in parts else _of_twelve(number("I"), parts["p"])
     date = _joined([year, month, number("d", 1)], [4, 2, 2], "-")

@@ -142,8 +142,8 @@ def read_numbers(texts: pa.Array, kind: pa.DataType, name: str, reading: ReadOpt
 
 
 def check_shared(uses: ColumnUses, names: Iterable[str], reading: ReadOptions) -> None:
-    """Raise ``ValueError`` if two measures share a state although one reads a column in ``names`` as text, and the
-    other as numbers.
+    """Raise ``ValueError`` if two measures share a state, but one of them reads a column in ``names`` as text and the
+    other reads it as numbers.
     """
     for name in names:
         if measures := uses.conflict(name):

@@ -47,7 +47,8 @@ def lookup(key: str, table: Any, valid: str = "now") -> Lookup:
         this time to that of the next row for the value; null means from the beginning.
     valid : str
         ``now``: every window uses the row that is valid at the time ``now`` of the query. ``as_of``: every window uses
-        the row that is valid at its start. These are the windows of the level that is read.
+        the row that is valid at the start of the window. These are the windows of the stored level that the query
+        reads, not the windows of its results.
 
     Returns
     -------
@@ -130,8 +131,8 @@ class Lookup(DerivedKey):
 
     def keys_of(self, rows: pa.Table, name: str, now: int) -> pa.Array:
         """Return the new key ``name`` of each row of states, of shape (rows,). It is read from the row of the table
-        that is valid at ``now``, in microseconds UTC, or for ``as_of`` at the start of the window. It is null if there
-        is no such row.
+        that is valid at ``now``, in microseconds UTC, or with ``valid="as_of"`` at the start of the window. It is null
+        if the table has no such row.
         """
         row_keys, table_keys = one_array(rows.column(self.key)), self._keys_as(rows.schema.field(self.key).type)
         key_numbers = pc.index_in(row_keys, value_set=table_keys).fill_null(-1).to_numpy().astype(np.int64)

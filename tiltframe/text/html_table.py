@@ -7,8 +7,8 @@ from decimal import Decimal
 from html import escape
 
 # A click on the name of a column sorts the rows by this column, and the next click sorts them in the other direction.
-# Numbers come before text, and null is last. The script is an attribute of the table, because a notebook may show the
-# table without other parts of a page.
+# Numbers come before text, and null is last. The script is an attribute of the table and not a separate element,
+# because a notebook may show the table alone.
 _SORT = """
 const head = event.target.closest('th'), body = this.parentNode.tBodies[0], at = head.cellIndex;
 const way = head.dataset.way = -(head.dataset.way || -1);

@@ -3,9 +3,9 @@ between the starts of windows.
 
 Rows are first reduced to *panes*. A pane is the longest window that divides both the size and the hop. The state of a
 hopping window is merged from ``size / pane`` consecutive panes, also if the clock changes within the window: on a day
-of 25 hours, a window of 24 hours from midnight with a hop of an hour ends at 23:00. If the clock goes back and the hop
-follows the clock (see `tumbling`), a window may have more panes, because it ends no earlier than the next one begins.
-Therefore every row lies in a window.
+of 25 hours, a window of 24 hours from midnight with a hop of an hour ends at 23:00. There is one exception. A window
+never ends before the next one begins, so that every row lies in a window. If the clock goes back and the hop follows
+the clock (see `tumbling`), a window may therefore have more panes.
 """
 
 from __future__ import annotations

@@ -38,7 +38,8 @@ from windows.contract import MOST_LISTED, Intervals, TimeWindow
 from windows.period import Period, period
 from windows.timezone import Clock, Instants, check_timezone, checked_instants, clock
 
-# the maximum length in microseconds: 9,000 years of 360 days, which is less than the years 2 to 9998
+# the maximum length in microseconds: 9,000 years of 360 days, which is shorter than the range of event times (the years
+# 2 to 9998)
 _LONGEST = 9000 * 360.0 * DAY
 _LARGEST = 100_000  # the maximum number of units in the text of a size; a greater number is probably a mistake
 

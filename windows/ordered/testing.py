@@ -26,8 +26,8 @@ Oracle = Callable[[NDArray[np.int64], dict[Input, NDArray[np.int64]]], list[tupl
 @dataclass(frozen=True)
 class Case:
     """The arguments of a law: a window, random rows, and the ranges and the carry that the window returns if all rows
-    are one batch. Further arguments are the indices at which to split the rows into batches, and an independent
-    implementation of the window, or None.
+    are one batch. ``cuts`` has several ways to split the rows into batches: arrays of the indices at which batches
+    begin. ``oracle`` is an independent implementation of the window, or None.
     """
 
     window: OrderedWindow

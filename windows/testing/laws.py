@@ -192,9 +192,9 @@ def queries(case: Case) -> None:
 
 
 def nests(case: Case) -> None:
-    """The windows are combined with tumbling windows of ten minutes to a year, once as the coarser and once as the
-    finer level. If `nesting_problem` returns None for two levels, no coarser window begins or ends inside a finer
-    window in the years 1900 to 2200.
+    """If `nesting_problem` returns None for a coarser and a finer level, no coarser window begins or ends inside a
+    finer window in the years 1900 to 2200. The windows are tested together with tumbling windows of ten minutes to a
+    year, once as the coarser and once as the finer level.
     """
     problem = _edge_in_other_years(case.window)
     holds(problem is None, problem or "")
