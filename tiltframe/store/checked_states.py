@@ -25,7 +25,7 @@ from windows import TimeWindow
 
 
 def checked_levels(states: pa.Table, frame: TiltFrame) -> pa.Table:
-    """Check states from `tiltframe.rollup`; return the merged states of all levels in stored types.
+    """Check states from `tiltframe.rollup`; return the merged states of all levels, in the types that a store uses.
 
     If a window and key occur several times, their states are merged. A null state means that the measure is unknown for
     some rows of the window, because it was added to the frame later. Raise ``ValueError`` if the states do not belong
@@ -124,7 +124,8 @@ def _check_made_of(states: pa.Table, derived: pa.Table, frame: TiltFrame, level:
         return
     states = merge_level(states, frame, level, unknown=True)
     derived_hashes, state_hashes = _hashes(derived, frame), _hashes(states, frame)
-    if np.array_equal(derived_hashes, state_hashes):  # both tables are sorted by window and keys
+    # The hashes can be compared row by row, because both tables are sorted by window and keys.
+    if np.array_equal(derived_hashes, state_hashes):
         return
     derived_rows, state_rows = (
         {tuple(row): i for i, row in enumerate(hashes.T.tolist())} for hashes in (derived_hashes, state_hashes)

@@ -2,10 +2,10 @@
 
     rows ──▶ OpenWindows ── closed ──▶ outgoing ── state is saved, outgoing included ──▶ commit (writer, number)
 
-This order makes the stream exact: the states of a commit are in the saved state before they are in the store, and a
-store accepts each commit number of a writer only once. A process that is killed between the two steps repeats the same
-commit. Late rows become separate states, which queries of the store merge with the other states of the window.
-Therefore closed windows need not stay in memory for late rows.
+Each row counts exactly once because of this order: the states of a commit are saved before they are committed, and a
+store accepts each commit number of a writer only once. A process that is killed after saving and before committing
+repeats the same commit when it is restarted. Late rows become separate states, which queries of the store merge with
+the other states of the window. Therefore closed windows need not stay in memory for late rows.
 """
 
 from __future__ import annotations
@@ -58,34 +58,35 @@ class ClosedWindows:
     Parameters
     ----------
     store : FrameStore
-        The store to write to. The stream computes the coarser levels of its windows at each commit. The store may not
-        exist yet, and other writers may write to it at the same time.
+        The store to write to. At each commit, the stream merges its closed windows into windows of the coarser levels.
+        The store may not exist yet, and other writers may write to it at the same time.
     stream : str
         The name of the stream, which must be unique among all streams into this store.
     emit : AfterClose or str
-        An `after_close` policy, with only ``delay`` and ``timeout``. A timeout also closes all earlier windows.
+        The policy `after_close`, without parameters other than ``delay`` and ``timeout``. If a window is closed by its
+        timeout, all earlier windows are closed too.
     late : LatePolicy or str
         The late policy. With ``true_window``, late rows count in their windows, however long ago these windows were
         closed. Closed windows do not stay in memory for this purpose.
     compact_every : int, optional
-        The number of commits after which the store is compacted.
+        The number of commits after which the store is compacted. With None, the stream does not compact the store.
     **bounds
         ``max_keys`` and ``beyond``, which `OpenWindows` describes.
 
     Raises
     ------
     ValueError
-        If ``emit`` is not ``after_close``, or has arguments other than ``delay`` and ``timeout``, because a store
-        accepts each window only once and complete.
+        If ``emit`` is not ``after_close``, or has parameters other than ``delay`` and ``timeout``, because a store
+        accepts only closed windows.
     StoreError
         If the store cannot be read.
 
     Guarantee
     ---------
-    Suppose that `to_ipc` is always called before `commit`, and a restarted stream continues from the last saved state
-    with the rows that came after it. Then, after any failure, the states in the store are bit-for-bit those of a rollup
-    of all rows. Without a saved state, the stream continues from the store: rows whose window of the finest level is
-    already in the store are ignored.
+    Suppose that `to_ipc` is always called before `commit`, and that a restarted stream continues from the last saved
+    state and receives all rows that were added after this state was saved. Then, after any failure, the states in the
+    store are bit-for-bit those of a rollup of all rows. Without a saved state, the stream continues from the store:
+    rows whose window of the finest level is already in the store are ignored.
 
     Examples
     --------
@@ -124,7 +125,8 @@ class ClosedWindows:
         records = store.recorded([_owner_record_name(stream), WATERMARKS])
         self._owner = records.get(_owner_record_name(stream))
         self._recorded_watermark: int | None = records.get(WATERMARKS, {}).get(stream)
-        self.excluded = Exclusions(store.frame)  # the exclusions in all commits of this process
+        # the numbers of skipped values and of groups beyond a limit, for all commits of this object
+        self.excluded = Exclusions(store.frame)
         self.committed = committed_before(store, stream)
         if self.committed is None:
             self.windows = OpenWindows(self._frame, self._emit, self._window_late_policy, **bounds)
@@ -245,9 +247,10 @@ class ClosedWindows:
         """Commit the closed windows in ``outgoing`` to the store, under the next commit number. The caller must have
         saved `to_ipc()` before.
 
-        The commit also records the watermark minus the delay and the lateness, for queries of closed windows. If no
-        closed windows wait, the watermark is recorded alone as soon as it closes windows of coarser levels. Return True
-        if states were added, and False if no closed windows waited or the store already had this commit. Raise
+        The commit also records a time for queries with ``closed=True``: the stream's watermark minus its delay and
+        lateness. If no closed windows wait, this time is recorded in a commit without states, as soon as it closes
+        windows of coarser levels. Return True if states were added, and False if no closed windows waited or the store
+        already had this commit. Raise
         `StoreError` if the store cannot be written, or has other states under this commit number because the stream has
         continued from an outdated state. ``note`` receives the messages that `FrameStore.append` describes; by default
         they are warnings.
@@ -352,8 +355,8 @@ class ClosedWindows:
         """Return whether a watermark closes windows of coarser levels that the recorded watermark leaves open.
 
         If it does, the watermark is recorded even if the stream has no windows to commit: queries of closed windows use
-        the watermarks of all streams, so an old watermark would keep windows open. The finest level is ignored, because
-        its windows are committed when they close.
+        the watermarks of all streams, so an old watermark would keep windows open. If there are several levels, the
+        finest level is ignored: when its windows close, they are committed together with the watermark.
         """
         until = watermark.closed_before
         if self._recorded_watermark is None or until is None:
@@ -450,9 +453,9 @@ def recovered(
         raise MissingStore(
             f"the store {store.display_uri} contains nothing{of_stream} to continue from; begin with OpenWindows"
         )
-    # The states to read, as level → range of window starts, for each level but the coarsest. The range ends at
-    # ``committed``, and begins with a window of the next coarser level: the window before the one that contains
-    # ``committed``.
+    # For each level but the coarsest, the range of window starts whose states are read. The range contains the finer
+    # windows of every coarser window that may still be open: it ends at ``committed``, and begins where a window of the
+    # next coarser level begins, namely the window before the one that contains ``committed``.
     spans = {}
     for level, coarser in zip(store.frame.levels, store.frame.levels[1:], strict=False):
         low = int(coarser.starts(coarser.starts(np.array([committed])) - 1)[0])

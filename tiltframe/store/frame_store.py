@@ -271,9 +271,10 @@ class FrameStore:
         Returns
         -------
         table
-            A table with the columns level, window_start, window_end, keys, one column per measure or per field of its
-            records, and ``partial``. ``partial`` is true if the window has not ended yet, or overlaps expired windows
-            of its level. Starts and ends are in the time zone of the query, or of the frame.
+            A table with the columns level, window_start, window_end, keys, one column per measure, and ``partial``.
+            With ``flat``, a measure whose results are records has one column per field. ``partial`` is true if the
+            window has not ended yet, or overlaps expired windows of its level. Starts and ends are in the time zone of
+            the query, or in that of the frame if the query does not specify one.
 
         Raises
         ------
@@ -514,8 +515,8 @@ class FrameStore:
         Parameters
         ----------
         measure : str
-            A measure of the frame. For a record with quantiles, its quantiles are plotted; for other records, all their
-            numbers.
+            A measure of the frame. If its results are records with quantiles, the quantiles are plotted. For other
+            records, all fields that are numbers are plotted.
         quantiles : numbers from 0 to 1, optional
             The quantiles to plot instead of the measure's own.
         options : keyword arguments
@@ -899,8 +900,8 @@ class FrameStore:
         TypeError
             If ``saved`` is neither a path nor bytes.
         StoreError
-            When the result is queried: if ``saved`` is not a saved state of a stream into this store, or was saved
-            before the stream's last commit.
+            If ``saved`` is not a saved state of a stream into this store, or was saved before the stream's last commit.
+            The error is raised when the returned store is queried.
 
         Guarantee
         ---------
@@ -981,8 +982,8 @@ class FrameStore:
         ----------
         older_than : str
             The minimum age of the files or rows to remove, a duration such as ``1d``. It must be longer than any query
-            or commit takes. With ``0s``, all such files or rows are removed, for erasure. No other process may then
-            read or write at the same time, because the files that it uses are removed too.
+            or commit takes. ``0s`` removes all of them, for example to erase personal data completely. With ``0s``, no
+            other process may read or write at the same time, because the files that it uses are removed too.
 
         Returns
         -------

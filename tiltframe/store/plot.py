@@ -218,9 +218,11 @@ def _longest_gap(view: StoreView, level: str, within: tuple[int, int]) -> int:
 def _choose_lines(
     results: pa.Table, measure: str, *, ids: NDArray[np.int64], key_texts: Sequence[str], keys: Sequence[str]
 ) -> _Lines:
-    """Return the lines to draw: one for each key or each column of numbers, and for each quantile. At most
-    `_MOST_LINES` lines are returned. They show the keys with the largest sums of absolute values, and at most four
-    quantiles at even distances, including the first and the last.
+    """Return the lines to draw: one for each key and column of numbers or, if the results have quantiles, one for each
+    key and quantile.
+
+    At most four quantiles are drawn, at even distances, including the first and the last. At most `_MOST_COLORS` keys
+    or columns are drawn, and in total at most `_MOST_LINES` lines: those with the largest sums of absolute values.
     """
     from matplotlib import rcParams
 

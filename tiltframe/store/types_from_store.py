@@ -1,4 +1,6 @@
-"""Types from the store: choose types for columns without values so that their states have the types of the store."""
+"""Types from the store: choose types for the columns of rows that have only nulls, and therefore no type of their own.
+With the chosen types, the rows give states of the same types as the states in the store.
+"""
 
 from __future__ import annotations
 

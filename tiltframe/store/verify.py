@@ -25,7 +25,7 @@ from tiltframe.store.query.merging import by_windows, pieces_of
 from windows import TimeWindow
 
 Progress = Callable[[int, int], None]
-_RESTORE = "restore the store from a backup, or roll up the rows of its range again and replace it"
+_RESTORE = "restore the store from a backup, or roll up the rows of the damaged range again and replace this range"
 
 
 @dataclass(frozen=True)
@@ -97,7 +97,7 @@ def _problems(backend: Backend, manifest: Manifest, snapshot: Snapshot, counter:
                 is_intact = False
                 yield problem
             counter.add(part.rows)
-    if is_intact:  # Levels that have damaged parts are not compared, because the same damage would be reported twice.
+    if is_intact:  # After damage in a part, levels are not compared, because the same damage would be reported twice.
         for fine, coarse in pairwise(levels):
             yield from _level_problems(backend, manifest, snapshot=snapshot, fine=fine, coarse=coarse, counter=counter)
 
@@ -108,7 +108,7 @@ def _part_problems(backend: Backend, manifest: Manifest, level: TimeWindow, part
     try:
         states = backend.read([(part, part.range)], manifest.schema.names[1:])
     except Conflict:
-        return  # The part was merged, replaced or expired after the snapshot.
+        return  # The part was merged, replaced or expired after the snapshot, so it no longer belongs to the store.
     except StoreError as error:
         yield f"{where}: {error}"
         return
@@ -123,11 +123,12 @@ def _part_problems(backend: Backend, manifest: Manifest, level: TimeWindow, part
 
 
 def _state_problems(states: pa.Table, manifest: Manifest) -> Iterator[str]:
-    """Check that a merge of each state alone returns the same bits, and that all results can be computed. Yield a
-    message for each problem.
+    """Check that the merge of each state with no other state has the same bits as the state, and that all results can
+    be computed. Yield a message for each problem.
     """
     for column in manifest.frame.states:
-        states_known = one_array(states.column(column.name).drop_null())  # null means an unknown state
+        # A null state is not checked: it means that the measure did not exist when the rows were written.
+        states_known = one_array(states.column(column.name).drop_null())
         try:
             merged = column.measure.function.merge(states_known, Groups.each(len(states_known)))
         except (ValueError, TypeError, pa.ArrowException) as error:
@@ -177,8 +178,8 @@ def _level_problems(
 
 
 def _held_by_both(snapshot: Snapshot, fine: TimeWindow, coarse: TimeWindow) -> Range:
-    """Return the range, in microseconds UTC, of the windows of the level ``coarse`` that have not expired there, and
-    whose windows of the level ``fine`` have not expired either.
+    """Return the range, in microseconds UTC, of the windows of the level ``coarse`` that can be compared with the level
+    ``fine``: neither they nor any windows of ``fine`` inside them have expired.
     """
     first_held = max(available_from(snapshot, level.name) for level in (fine, coarse))
     return EVER if first_held == EVER[0] else (first_whole(first_held, coarse), EVER[1])

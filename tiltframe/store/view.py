@@ -58,7 +58,8 @@ class HeldLevel:
         The time before which windows of the level have expired, in microseconds UTC; the smallest possible time if no
         window has expired.
     has_expired : bool
-        Whether windows of the level were removed because of their retention or a replacement.
+        Whether windows of the level have expired. This includes windows that were not derived when the level was added,
+        because their finer windows had expired.
     """
 
     first_start: int | None

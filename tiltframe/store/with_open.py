@@ -150,7 +150,8 @@ class WithOpen:
         """Return a snapshot of the store and the saved state, for one moment of the stream, or None if there is no
         store.
         """
-        if recorded is None:  # All records are requested only to copy the store. The copy would lack the open windows.
+        # Only a copy of the store requests all records. It is refused, because the copy would lack the open windows.
+        if recorded is None:
             self._refuse()
         names = list(recorded)
         for attempt in range(1 if isinstance(self.saved, bytes) else _LOOKS):

@@ -130,8 +130,8 @@ def append_rows(
     writer, commit, recorded : str, int and mapping
         See `append`.
     max_bytes : int
-        The maximum size in bytes of the states to which each thread reduces rows at a time. Up to twelve times as much
-        is kept in memory in all. The process as a whole needs more.
+        The approximate number of bytes of states that each thread collects from rows before it merges them. Merged
+        states are kept in memory up to twelve times this size. The rows and the merging need additional memory.
     reading : ReadOptions, optional
         See `tiltframe.rollup`.
     note : function of a text, optional

@@ -41,13 +41,15 @@ from tiltframe.store.log.writers import (
 )
 from windows import TimeWindow
 
-# the number of fingerprints that are stored for each writer: those of the last commits; a restarted writer repeats few
-# commits, usually one
+# The number of fingerprints that are stored for each writer. They belong to the writer's last commits. A restarted
+# writer repeats only a few commits, usually one.
 KEPT = 64
 
-# in a receipt, the key of the exclusions: the numbers of groups beyond a limit and of refused values, by measure
+# The key, in a receipt, of two numbers for each measure: the number of groups with more values than the measure's
+# limit, and the number of skipped values.
 EXCLUDED = "excluded"
-# tables of the same level are collected until they have this many bytes together, and then written as one
+# Tables of the same level are collected until their total size is at least this many bytes. They are then written as
+# one table, because a few large parts are faster to read than many small parts.
 _WRITTEN_BYTES = 1 << 25
 
 
@@ -88,7 +90,8 @@ class Commit:
         return self.manifest.frame
 
     def write(self, states: pa.Table) -> str:
-        """Check and write states from `tiltframe.rollup`; return a receipt for `commit`.
+        """Check and write states from `tiltframe.rollup`; return a receipt for `commit`, a JSON text that describes the
+        written parts.
 
         The states of the finest level suffice, because the coarser levels are derived from them. All states of one key
         and one window of the coarsest level must be in the same call. Raise the same errors as
@@ -154,8 +157,8 @@ class Commit:
 
     def of_stream(self, stream: str, receipts: Iterable[str], delay: int) -> Commit:
         """Return the commit with a watermark of the stream: the start of the newest window in the receipts, minus
-        ``delay`` microseconds. This start is used because the time of the newest row, which is at or after it, is not
-        in the receipts. If the receipts contain no states, the commit is returned unchanged.
+        ``delay`` microseconds. The start of the window takes the place of the time of the newest row, because receipts
+        do not contain times of rows. If the receipts contain no states, the commit is returned unchanged.
         """
         parts, _ = read_receipts(receipts)
         starts = [part.last_start for part in parts if part.level == self.frame.levels[0].name]
@@ -215,7 +218,8 @@ class Commit:
         return f"{OWN}writer {self.writer}"
 
     def record_in(self, transaction: Transaction, digests: Sequence[Digest], refused: Mapping[str, int]) -> bool:
-        """Record the commit in a transaction, and return whether its number is new; if it is not, change nothing.
+        """Record the commit in a transaction, and return whether the commit number is new. If the number is not new,
+        the transaction is not changed.
 
         ``digests`` and ``refused`` are the arguments of `commit_once`. Raise the same errors as `commit`, before the
         transaction changes.
@@ -243,8 +247,8 @@ class Commit:
 
 
 def read_receipts(receipts: Iterable[str]) -> tuple[list[Part], list[Digest]]:
-    """Return the parts in the receipts of one commit, and the digests of the states in these parts. The first digest
-    belongs to the frame; for a repeated commit, the digests for earlier frames follow (see `digests_of`).
+    """Return the parts in the receipts of one commit, and the digests of the states in these parts. The first digest is
+    that for the current frame. For a repeated commit, the digests for earlier frames follow (see `digests_of`).
     """
     texts = [json.loads(receipt) for receipt in receipts]
     parts = [Part(**part) for text in texts for part in text["parts"]]
@@ -317,7 +321,7 @@ def _check_same(commit: Commit, last: int, fingerprints: Mapping[str, str], stat
     else:
         what = (
             f"contains the number {last} of the writer {writer!r}, but the number {number} with these states is not "
-            f"among its last {KEPT}"
+            f"among its last {KEPT} commits"
         )
     raise CommitConflict(
         f"the store {commit.backend.display_uri} {what}; a new batch needs a number above {last}, and a stream or "

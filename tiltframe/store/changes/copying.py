@@ -4,8 +4,8 @@ copy up to date.
 source ── parts of a bucket at a time ──▶ written to the target, not readable; the target records the copied parts
                             at the end ──▶ one commit: adds the copies, removes outdated parts, writes all records
 
-To readers, the target is therefore either empty or a complete store as of one moment. If the process is killed, the
-next call continues the copy.
+A bucket is the hour, day, month or year whose states of a level are stored together. To readers, the target is
+therefore either empty or a complete store as of one moment. If the process is killed, the next call continues the copy.
 """
 
 from __future__ import annotations
@@ -42,7 +42,9 @@ _SECONDS = 1.0  # the minimum number of seconds between two commits that record 
 
 @dataclass(frozen=True)
 class _Copied:
-    """Parts of the target that together copy some parts of the source. ``added`` is true if they are readable."""
+    """Parts of the target that together contain the states of some parts of the source. ``added`` is true if a commit
+    has made the parts of the target readable.
+    """
 
     sources: list[str]  # the names of the parts of the source
     parts: list[Part]
@@ -72,7 +74,8 @@ def copy_store(source: Backend, target: Backend, name: str, progress: Progress =
         copied, source_parts = _copied(progressing, origin, target), {part.name for part in now.parts}
         fresh = [group for group in copied if source_parts.issuperset(group.sources)]
         outdated = [group for group in copied if not source_parts.issuperset(group.sources)]
-        # Outdated parts that are readable stay until the copy is complete; the others are discarded now.
+        # Outdated parts that are readable stay until the copy is complete, so that readers find a complete store.
+        # Outdated parts that are not readable are discarded now.
         readable = [group for group in outdated if group.added]
         target.discard([part for group in outdated if not group.added for part in group.parts])
         copied_parts = {name for group in fresh for name in group.sources}
@@ -195,9 +198,9 @@ def copy_to(
 
     Guarantee
     ---------
-    The copy appears atomically, as of one moment, with the same bits and all records. A writer whose commit is in the
-    copy may therefore repeat that commit there. If the process is killed at any moment, the next call continues the
-    copy. Other programs may use the store at the same time.
+    The copy appears atomically, as of one moment, with the same bits and all records. Because the records contain the
+    commit numbers of writers, a commit that is in the copy and is repeated there counts once. If the process is killed
+    at any moment, the next call continues the copy. Other programs may use the store at the same time.
 
     Examples
     --------

@@ -28,6 +28,7 @@ def expire_windows(backend: Backend, manifest: Manifest, now: int) -> dict[str, 
         for name in manifest.retention:
             horizon = max(horizon_of(manifest, name, now), available_from(snapshot, name))
             old = [part for part in snapshot.of(name) if part.first_start < horizon]
+            # parts that also contain windows at or after the horizon; these windows are written again
             cut = [part for part in old if part.last_start >= horizon]
             rows = backend.read(pieces_of(cut, [(EVER[0], horizon)]), []).num_rows
             removed[name] = horizon, rows + sum(part.rows for part in old if part not in cut)

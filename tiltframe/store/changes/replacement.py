@@ -112,7 +112,8 @@ class Replacement:
 
 
 def checked_finest(states: pa.Table, frame: TiltFrame, span: Range) -> pa.Table:
-    """Check the states that are to replace a range, and return the states of the finest level in stored types.
+    """Check the states that are to replace a range. Return the states of the finest level, in the types that a store
+    uses.
 
     Raise ``ValueError`` if the states do not belong to the frame, lie outside the range, or have results that cannot be
     computed. Nothing is written.
@@ -204,8 +205,8 @@ def check_whole(span: Range, frame: TiltFrame) -> Range:
 
 def _check_held(manifest: Manifest, snapshot: Snapshot, span: Range, anew: bool) -> None:
     """Raise ``ValueError`` if the coarser windows of a range cannot be derived because some of their finer windows have
-    expired. ``anew`` says whether the windows of the finest level in the range are replaced too; stored finer windows
-    are then needed only outside the range.
+    expired. If ``anew`` is true, the windows of the finest level in the range are replaced too. The coarser windows in
+    the range are then derived from the new windows, and stored finer windows are needed only outside the range.
     """
     levels = manifest.frame.levels
     for fine, coarse in pairwise(levels):
@@ -248,7 +249,7 @@ def replace(
         consist of complete windows, or if coarser windows would have to be derived from windows that have expired.
     """
     table = table_of(states, "states")
-    # all checks come before begin_replacement, which creates the store if it does not exist
+    # The states are checked before begin_replacement, because begin_replacement creates the store if it does not exist.
     finest = checked_finest(table, store.frame, replaced_range(store, within))
     store.backend.check_values(finest)
     replacement = begin_replacement(store, within, states=table.schema, recorded=recorded, replacing=replacing)

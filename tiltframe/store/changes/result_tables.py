@@ -33,7 +33,9 @@ from tiltframe.time_range import moment_or_now
 
 # The list of parts also has two entries that are not parts. Their names:
 _OPEN = "open"  # the range of this entry is that of the windows that were incomplete at the last update
-_FRAME = "frame"  # both ends of the range of this entry are the number of times that the frame had changed
+# Both ends of the range of this entry are the number of times that the frame had changed at the last update. If the
+# number has increased since then, the table belongs to an earlier frame.
+_FRAME = "frame"
 
 
 def export_level(backend: Backend, manifest: Manifest, level: str, now: int) -> int:
@@ -109,8 +111,8 @@ def export(
     """Store results of levels as plain tables, ``<name>_<level>_flat``, for tools that cannot read states.
 
     In a folder or object store, each table is a separate Delta table that any reader of Delta can use. In PostgreSQL,
-    the view ``<name>_<level>_current`` takes the quantiles from this table. `compact` and this function bring existing
-    tables up to date.
+    the view ``<name>_<level>_current`` reads quantiles from the plain table, because the view cannot compute them
+    from states. `compact` and this function bring existing tables up to date.
 
     Parameters
     ----------

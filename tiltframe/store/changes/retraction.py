@@ -205,8 +205,8 @@ def retract(
     Raises
     ------
     TypeError
-        If the states of a measure cannot be subtracted, as those of min, max, first, last, sets and lists. The message
-        names all such measures.
+        If the states of a measure cannot be subtracted, such as those of min, max, first, last, sets and lists. The
+        message names all such measures.
     CannotSubtract
         If the states show that the store does not have the rows, or the remaining states cannot be computed; see
         `aggr.subtract`. The message names level, measure, window and keys. Nothing is changed. `CannotSubtract` is a

@@ -17,7 +17,9 @@ Carried = tuple[type[Function], ...]
 
 
 def carried_functions(frame: TiltFrame) -> Carried:
-    """Return the classes of a frame's functions that are not part of ``aggr``, including nested functions."""
+    """Return the classes of a frame's functions that are not part of ``aggr``. Functions inside other functions, such
+    as those in the parameter ``of`` of ``per``, are included.
+    """
     classes = {type(function) for measure in frame.measures.values() for function in _functions_in(measure)}
     foreign = [function for function in classes if function.__module__.partition(".")[0] != "aggr"]
     return tuple(sorted(foreign, key=attrgetter("name")))

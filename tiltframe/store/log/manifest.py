@@ -160,7 +160,7 @@ class Manifest:
             raise
         except (KeyError, TypeError, ValueError, AttributeError, pa.ArrowException) as error:
             reason = f": {error}" if isinstance(error, ValueError | TypeError) else ""
-            # the manifest is undamaged, so the error has another cause
+            # If the checksum is correct, the manifest is undamaged, and the error has another cause.
             if described.get("checksum") == _checksum(described):
                 if isinstance(error.__cause__, UnknownFunction):
                     raise StoreError(
@@ -244,11 +244,12 @@ def checked_retention(retention: Mapping[str, str | None], frame: TiltFrame) -> 
 
 def horizon_of(manifest: Manifest, name: str, now: int) -> int:
     """Return the time, in microseconds UTC, before which the retention of the level ``name`` removes windows at the
-    time ``now``. It is the start of a window of the next coarser level or, for the coarsest level, of the level itself.
+    time ``now``. It is the start of a window of the next coarser level, so that either all or none of the finer windows
+    in a coarser window are removed. For the coarsest level, it is the start of a window of the level itself.
     """
     levels = manifest.frame.levels
     at = [level.name for level in levels].index(name)
-    # `FIRST` is a lower limit: every window starts later.
+    # If the retention is longer than the time since the first years of the calendar, use `FIRST`, the start of year 3.
     until = max(now - int(window(manifest.retention[name]).length), FIRST)
     return int(levels[min(at + 1, len(levels) - 1)].starts(np.array([until]))[0])
 

@@ -21,13 +21,13 @@ from tiltframe.store.log.snapshot import Snapshot
 
 OWN = "tiltframe:"  # the prefix of the names of the store's own records
 KNOWN = f"{OWN}known"  # written by changes of the frame that add columns of states, and by replacements
-EXPIRED = f"{OWN}expired"  # every expiry and replacement writes this record, so that concurrent ones conflict
+EXPIRED = f"{OWN}expired"  # written by every expiry and replacement, so that two of them at the same time conflict
 WATERMARKS = f"{OWN}watermarks"  # every stream that has a watermark writes this record; see `stream_watermarks`
 
 
 def snapshot_of(backend: Log, recorded: Iterable[str] = ()) -> Snapshot:
-    """Return a snapshot of a store with the store's own records and the records named in ``recorded``. Raise
-    `MissingStore` if the store does not exist.
+    """Return a snapshot of a store with the records `EXPIRED`, `KNOWN` and `WATERMARKS`, and the records named in
+    ``recorded``. Raise `MissingStore` if the store does not exist.
     """
     snapshot = backend.snapshot([EXPIRED, KNOWN, WATERMARKS, *recorded])
     if snapshot is None:

@@ -1,5 +1,5 @@
-"""Running transactions: derive a transaction from a snapshot and commit it; repeat this if another
-commit came first.
+"""Running transactions: derive a transaction from a snapshot and commit it. If it conflicts with another commit, both
+steps are repeated.
 """
 
 from __future__ import annotations
@@ -17,8 +17,8 @@ from tiltframe.store.log.snapshot import Part, Snapshot
 from tiltframe.store.log.transaction import Transaction
 from windows import TimeWindow
 
-# The maximum number of attempts. The wait after an attempt is a random part of a maximum, which is 5 ms at first and
-# doubles with each attempt, up to 0.5 s. All waits together take about 50 s.
+# The maximum number of attempts. After a failed attempt, `retry_on_conflict` waits for a random time. The upper bound
+# of this time is 5 ms after the first attempt, and doubles with each attempt up to 0.5 s. All waits take about 50 s.
 _TRIES = 200
 
 Result = TypeVar("Result")
@@ -65,17 +65,18 @@ class Attempt(Transaction):
 
     def discard(self) -> None:
         """Discard the parts that this attempt has written."""
-        # An error here is ignored: the first error is raised, and `vacuum` will remove the parts.
+        # An error here is ignored, because the error for which the attempt is discarded is raised, and `vacuum` removes
+        # the parts later.
         with suppress(Exception):
             self._backend.discard(self._written)
 
 
 def run(backend: Log, attempt: Callable[[Attempt], Result], records: Iterable[str] = ()) -> Result:
-    """Derive a transaction from a new snapshot and commit it. If another commit comes first, do both again.
+    """Derive a transaction from a new snapshot and commit it. If it conflicts with another commit, repeat both steps.
 
     ``attempt`` receives the transaction, adds changes to it, and returns the result of `run`. ``records`` are the names
     of the records that the transaction reads or replaces. Raise `MissingStore` if the store does not exist, and
-    `CommitConflict` if other commits came first in every attempt.
+    `CommitConflict` if every attempt conflicts with another commit.
     """
     names = tuple(records)
 

@@ -169,7 +169,7 @@ class Transaction:
         if self.removed:
             readable = {part.name for part in now.parts}
             if any(part.name not in readable for part in self.removed):
-                return "another commit has removed a part that this one removes"
+                return "another commit has removed a part that this commit removes"
         for name in sorted(self.record_names):
             if now.revision(name) != self.snapshot.revision(name):
                 return f"another commit has recorded {name!r}"
@@ -177,5 +177,5 @@ class Transaction:
             return None
         for level, span in self.ranges:
             if now.names_within(level, span) != self.snapshot.names_within(level, span):
-                return f"another commit has changed the windows of {level} that this one has read"
+                return f"another commit has changed the windows of {level} that this commit has read"
         return None

@@ -20,8 +20,8 @@ from tiltframe.store.log.records import OWN
 from tiltframe.store.log.snapshot import Snapshot
 
 Digest: TypeAlias = tuple[int, int]  # a digest of the states of a commit, as two 64-bit numbers
-# The record of a writer has the numbers of skipped values under this key, as commit number -> column of states ->
-# number.
+# The key, in the record of a writer, of the values that measures with ``bad_values="skip"`` have skipped: commit number
+# -> column of states -> number of values.
 REFUSED = "refused"
 
 
@@ -58,8 +58,9 @@ def check_writer(writer: str, commit: int) -> int:
 
 
 def digests_of(states: pa.Table, manifest: Manifest, *, of_earlier: bool) -> list[Digest]:
-    """Return digests of states of the finest level. The first one includes the columns of the frame. With
-    ``of_earlier``, it is followed by one digest for each earlier frame whose columns the states have.
+    """Return digests of states of the finest level. The first digest is computed from the columns of the store's
+    current frame. With ``of_earlier``, one digest follows for each earlier frame of the store whose columns the states
+    have. A repeated commit may have such a digest, if the frame has changed since its first attempt.
     """
     frame = manifest.frame
     named = [[column.name for column in frame.states], *(manifest.earlier if of_earlier else ())]
@@ -72,8 +73,8 @@ def states_digest(states: pa.Table, columns: Sequence[str]) -> Digest:
     window_start, the keys and the columns of states.
 
     The states have one row per window and key, and equal input rows give states with equal bits. The digest is the sum
-    of the hashes of the rows. It therefore does not depend on batches, partitions, their order, or the attempt of a
-    task that wrote the states.
+    of the hashes of the rows. The digest therefore does not depend on how rows were divided into batches and
+    partitions, on their order, or on which attempt of a task wrote the states.
     """
     if not states.num_rows:
         return 0, 0
@@ -94,8 +95,8 @@ def total(digests: Iterable[Sequence[int]]) -> Digest:
 
 
 def negated(digest: Digest) -> Digest:
-    """Return the digest of a retraction of states, computed from the digest of the states. An append and a retraction
-    of the same states thereby have different digests.
+    """Return the digest of a retraction: the negative of the digest of the subtracted states, modulo 2^64. An append
+    and a retraction of the same states therefore have different digests.
 
     >>> total([negated((1, 2**63)), (1, 2**63)])
     (0, 0)

@@ -41,13 +41,14 @@ class DerivedKey(ABC):
     -------------------------------
     kind : str
         The name of the kind, such as ``lookup``. It is the name of the function in calls as text, and one of the keys
-        of the description.
+        of the dict that `describe` returns.
     call : str
         The call that creates the key in Python, such as ``lookup(KEY, table)``, for messages.
     text : str
         An example of the call as text on the command line, such as ``lookup(device, sites.csv)``.
     form : str
-        The form of the description as JSON, for messages.
+        The form of the dict that `describe` returns, as JSON with placeholders, for messages. An example is
+        ``{"lookup": KEY, "table": {KEY: [...], NAME: [...]}}``.
     make : function
         A function that returns the derived key for the arguments of a call as text.
     key : str
@@ -193,6 +194,6 @@ def reporting_unmapped(
     for name, count in missing.items():
         if count:
             report(
-                f"{name} is null in {count:,} of {rows:,} results: {derived[name].reason(name)}; select both keys to "
-                "see which"
+                f"{name} is null in {count:,} of {rows:,} results: {derived[name].reason(name)}; add the frame's key "
+                "to the keys of the query to see which values have none"
             )

@@ -48,7 +48,7 @@ class Join:
     Raises
     ------
     ValueError
-        If an argument is invalid for all rows and all stores.
+        If an argument is invalid, whatever the rows and the store contain.
 
     Examples
     --------

@@ -14,7 +14,7 @@ ROW, STORE = "row", "store"  # the qualifiers of names in a condition such as ro
 
 
 def check_on(on: Any) -> None:
-    """Raise ``ValueError`` if a condition is invalid for all rows and all stores."""
+    """Raise ``ValueError`` if a condition is invalid, whatever the rows and the store contain."""
     if isinstance(on, str):
         if sql.column_of(on) is None:
             sql.equalities(on, (ROW, STORE))

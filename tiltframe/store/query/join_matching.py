@@ -154,15 +154,17 @@ def joined_slices(
             without_result = np.repeat(is_unmatched, joined_counts)
             result_numbers[without_result] = 0
         of_rows = _repeated(rows.slice(first_row, len(covered)), joined_counts)
-        # The indices are known to be valid, and checking them would take a quarter of the time.
+        # Checking the indices would take a quarter of the time of `take`. They are known to be valid, except in an
+        # empty table of results: it does not even have the index 0, which stands for a missing result.
         is_checked = not results.num_rows
         of_results = pc.take(results, pa.array(result_numbers, mask=without_result), boundscheck=is_checked)
         yield pa.Table.from_arrays([*of_rows, *of_results.columns], schema=schema)
 
 
 def _repeated(rows: pa.Table, counts: Positions) -> list[pa.ChunkedArray]:
-    """Return the columns of ``rows`` with row ``i`` repeated ``counts[i]`` times. Runs are decoded by Arrow, which
-    takes a half to a fifth of the time of `take`.
+    """Return the columns of ``rows`` with row ``i`` repeated ``counts[i]`` times. If Arrow supports it for the type,
+    the repeated values of a column are written as run-end encoded values and decoded by Arrow. This takes a half to a
+    fifth of the time of `take`.
     """
     if (counts == 0).any():  # Arrow does not accept runs of length 0
         rows = rows.take(pa.array(np.flatnonzero(counts)))

@@ -42,7 +42,7 @@ class QueryPlan:
     derived_keys: Mapping[str, DerivedKey] = field(default_factory=dict)  # name in the results → key
     now: int = 0  # the time for which derived keys are computed, in microseconds UTC
     edges: int | None = None  # the argument ``edges`` of the query, in microseconds
-    # the expressions of the frame that results need, in an order in which each can be computed
+    # the expressions of the frame that results need; an expression follows the expressions that it reads
     stored_expressions: Mapping[str, str] = field(default_factory=dict)
 
     @property

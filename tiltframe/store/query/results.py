@@ -150,7 +150,8 @@ def ordered(results: pa.Table, order: Sequence[tuple[str, str]], limit: int | No
     sorting, columns = [], {}
     for i, (name, way) in enumerate(order):
         columns[str(i)] = result_values(name, results, timezone)
-        if pa.types.is_floating(columns[str(i)].type):  # Arrow sorts NaN last in both directions
+        # Arrow sorts NaN last in both directions. Sorting by a separate column first makes NaN the largest value.
+        if pa.types.is_floating(columns[str(i)].type):
             columns[f"{i} is NaN"] = pc.is_nan(columns[str(i)])
             sorting.append((f"{i} is NaN", way))
         if pa.types.is_nested(columns[str(i)].type):

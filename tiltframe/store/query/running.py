@@ -22,7 +22,8 @@ def running_states(states: pa.Table, plan: QueryPlan) -> pa.Table:
     """Return the rows of ``states`` with running states. A running state is the merge of the states of its window and
     of all earlier windows of its key.
 
-    A null state is unknown. All later running states of its key are then unknown too, and null.
+    A state is null if its measure did not exist when the rows of the window were written. The running states of this
+    and all later windows of the key then cannot be computed, and are null too.
     """
     keys, _ = group_by([key_column(states.column(name)) for name in plan.keys], states.num_rows)
     order = np.lexsort((instants_of(states), keys.ids))
