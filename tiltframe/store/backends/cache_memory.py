@@ -1,4 +1,4 @@
-"""Cache memory: the maximum size of the caches of backends, for all stores of this process."""
+"""Cache memory: the maximum size of the caches of open files. All stores of a process share these caches."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ _bytes = _DEFAULT
 
 
 def cache_memory() -> int:
-    """Return the maximum size, in bytes, of the caches of each backend.
+    """Return the maximum size, in bytes, of the caches of each kind of backend, such as Delta Lake.
 
     >>> cache_memory()
     1342177280
@@ -18,7 +18,7 @@ def cache_memory() -> int:
 
 
 def set_cache_memory(most_bytes: int) -> None:
-    """Set the maximum memory of the caches of each backend, for all stores of this process.
+    """Set the maximum memory of the caches of each kind of backend. All stores of this process share these caches.
 
     Parameters
     ----------

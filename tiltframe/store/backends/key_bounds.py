@@ -29,7 +29,7 @@ class KeyBound:
     dtype: pa.DataType
     low: pa.Scalar | None  # the smallest and the largest allowed value; None for no limit
     high: pa.Scalar | None
-    values: pa.Array | None  # all allowed values, or None if there may be more than 100
+    values: pa.Array | None  # all allowed values, or None if they are not known or are more than `_MOST_VALUES`
 
 
 def bounds_of_keys(where: str | None, schema: pa.Schema) -> list[KeyBound] | None:

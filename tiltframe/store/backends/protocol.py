@@ -1,8 +1,9 @@
 """The protocol of a store's backend: the operations that a store requires from Delta Lake, PostgreSQL or other storage.
 
 A store is a single log of commits. The rows of all levels are stored in *parts*. A part consists of the states of one
-level and bucket of time that were written together. A commit makes some parts readable and others unreadable, and
-writes records, all in one transaction. Parts that are not committed are never read.
+level and bucket of time that were written together; a bucket is an hour, a day, a month or a year, depending on the
+level. A commit makes some parts readable and others unreadable, and writes records, all in one transaction. Parts that
+are not committed are never read.
 
     snapshot()               ──▶ Snapshot: the manifest, all readable parts, records with their revisions
     write(level, states)     ──▶ parts that are not readable yet; called by many tasks
@@ -47,7 +48,8 @@ class Vacuumed(int):
     kept : int
         The number of unreadable files, rows or parts that were too recent to remove.
     kept_until : float or None
-        The time, in seconds since 1970, from which on the same vacuum would remove all of them; None if ``kept`` is 0.
+        The time, in seconds since 1970, from which on the same vacuum would also remove the kept files, rows or parts;
+        None if ``kept`` is 0.
 
     Examples
     --------
@@ -85,7 +87,7 @@ class Backend(Protocol):
     Implementations are small objects that can be pickled, because tasks in other processes read and write through them.
     Examples are `tiltframe.store.testing.MemoryBackend`, and those in the folders ``delta`` and ``postgres`` next to
     this file. To support a scheme of URIs, register a class by an entry point of the group ``tiltframe.backends`` with
-    the name of the scheme. `FrameStore` then opens URIs with this scheme by `at`.
+    the name of the scheme. For URIs with this scheme, `FrameStore` then calls the method `at` of the class.
 
     If `write` may run in several threads at the same time, the class sets the attribute ``writes_in_threads`` to True.
     """
@@ -261,7 +263,8 @@ class Backend(Protocol):
         columns : list of str
             Names of columns in the store's schema.
         where : str, optional
-            A condition on keys. Rows for which it is not true may be left out. The caller filters the rows again.
+            A condition on keys. Rows for which the condition is not true may be left out or returned, because the
+            caller filters the rows again.
 
         Returns
         -------
@@ -283,8 +286,8 @@ class Backend(Protocol):
         Parameters
         ----------
         older_than : float
-            An age in seconds. Rows that were removed or written more recently stay, because a query or a commit may
-            still need them.
+            An age in seconds. Rows that were removed or written less than this time ago stay, because a query or a
+            commit may still need them.
 
         Returns
         -------

@@ -1,7 +1,7 @@
 """Delta Lake: a store is one table in a folder or object store, accessed by the package deltalake without a JVM.
 
     store/tiltframe/                       the table, partitioned by level and bucket of time
-      _delta_log/                          commits of all levels; the schema of the column level has the manifest
+      _delta_log/                          commits of all levels; metadata of the column level contain the manifest
       level=1h/bucket=2024-05/….parquet    states
       level=_recorded/bucket=_/….parquet   records, names with texts
       _head                                the last version of the log
@@ -159,7 +159,8 @@ class DeltaBackend:
         names = None if recorded is None else tuple(recorded)
         with suppress(MissingStore):
             return self._current(names)
-        # If there is a head, the store was created after the attempt above, or its log is missing. Read it again.
+        # If there is a head, another process has created the store after the attempt above, or its log is missing.
+        # A second attempt finds the new store.
         if self._in_folder and Head.read(self._path):
             with suppress(MissingStore):
                 return self._current(names)
@@ -243,7 +244,8 @@ class DeltaBackend:
             except CommitFailedError as error:
                 self.discard([*files, *copies])
                 raise Conflict(one_line(error)) from None
-            # after a commit, deltalake cleans up; an error there does not undo the commit
+            # After a commit, deltalake cleans up the log. An error in this step does not undo the commit, so the error
+            # is raised only if the files of the commit are missing in the table.
             except (DeltaError, OSError):
                 names = {*(part.name for part in transaction.added), *(file.name for file in files)}
                 if not self._has_files(now, version, names):

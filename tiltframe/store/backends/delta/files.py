@@ -37,6 +37,7 @@ from tiltframe.store.log.errors import DamagedStore
 from tiltframe.store.log.manifest import Manifest
 from windows import TimeWindow
 
+# the names of the files that this package writes: a random number and the checksum of the footer
 _OURS = re.compile(r"/[0-9a-f]{32}-([0-9a-f]{8,})\.parquet$")
 _CHECKED = {"page_checksum_verification": True} if has_page_checksums() else {}
 _FORMAT = ds.ParquetFileFormat(
@@ -89,7 +90,8 @@ def _footer_bytes(fragment: ds.ParquetFileFragment) -> int:
     return int(fragment.metadata.serialized_size)
 
 
-# bytes of memory per byte of an open footer, as measured: more than 1, because the statistics in it are decoded
+# The memory of an open footer, as measured, in bytes per byte of the stored footer. It is more than 1, because the
+# statistics in the footer are decoded.
 _FOOTER_MEMORY = 20
 _OPEN_FILES = _OpenFiles(cache_memory() // _FOOTER_MEMORY)
 
@@ -202,7 +204,7 @@ def _check_file(name: str, folder: fs.FileSystem) -> None:
         raise DamagedStore(
             f"the store is damaged: {folder.base_path}{name} is {problem}, not a regular file; restore it from a backup"
         )
-    own_name = _OURS.search(name)  # files that other tools have merged have no checksum in their name
+    own_name = _OURS.search(name)  # None for a file of another program, such as OPTIMIZE: its name has no checksum
     with folder.open_input_file(name) as file:
         if own_name and f"{_footer_checksum(file):08x}" != own_name.group(1):
             raise DamagedStore(
@@ -305,7 +307,8 @@ def _read(
     files = ds.FileSystemDataset(fragments, read_schema, _FORMAT, folder)
     conditions = [*([] if span is None else [_between(span)]), *(_within(bound) for bound in bounds)]
     rows = files.to_table(columns=schema.names, filter=reduce(and_, conditions) if conditions else None)
-    # With conditions, ``rows`` has only some rows of the files. Arrow counts all of them from the footers.
+    # With conditions, ``rows`` does not have all rows of the files. Arrow then counts the rows of the files from their
+    # footers.
     row_count = files.count_rows() if conditions else rows.num_rows
     if row_count != sum(part.rows for part in parts):
         raise _lost_rows(parts, row_count)

@@ -5,9 +5,9 @@ A commit is acknowledged after the head was written.
 
 If a log ends before the version in its head, it has lost entries. If the digest of an entry or of the checkpoint
 differs, the file is damaged. The version in the head may be lower than the version of the log: a writer may have been
-killed before it wrote the head, or one of two writers may have overwritten the later head of the other. In this case,
-less damage is detected. Stores in object stores have no head, because object stores do not lose objects that they have
-acknowledged.
+killed before it wrote the head, or one of two writers may have overwritten the later head of the other. Damage of the
+entries after the version in the head is then not detected. Stores in object stores have no head, because object stores
+do not lose objects that they have acknowledged.
 """
 
 from __future__ import annotations

@@ -22,7 +22,7 @@ from tiltframe.store.backends.delta.records import RECORDS, RecordFile
 from tiltframe.store.backends.protocol import Part
 from tiltframe.store.log.errors import DamagedStore, UnreachableStore
 
-_LONGEST = 150  # the maximum length of a line of an error message, because Delta Lake quotes complete schemas
+_LONGEST = 150  # longer lines of an error message are shortened, because Delta Lake quotes complete schemas
 _TRACE = re.compile(r"at \./|[0-9]+: ")
 
 

@@ -49,7 +49,8 @@ def _removal_times(folder: fs.FileSystem, version: int, cutoff: float) -> dict[s
     for at in range(version, -1, -1):
         name = f"{_LOG}/{at:020d}.json"
         info = folder.get_file_info(name)
-        # Stop at an entry that was deleted after a checkpoint, or is older than the cutoff, as all earlier ones are.
+        # Stop at an entry that was deleted after a checkpoint or is older than the cutoff, because all earlier entries
+        # are deleted or older, too.
         if not info.is_file or _modified(info) < cutoff:
             break
         with folder.open_input_stream(name) as file:

@@ -15,10 +15,8 @@ PART = "_part"
 _OWN_COLUMNS = (LEVEL, END, PART)
 _SYSTEM = ("ctid", "tableoid", "xmin", "xmax", "cmin", "cmax")
 _MOST_COLUMNS = 1600  # the maximum number of columns of a table
-# the maximum bytes of a row, which must fit into a page of 8 KiB. Long values are stored elsewhere; the row then has a
-# pointer of 18 bytes
-_ROW_BYTES = 8100
-_ELSEWHERE = 18
+_ROW_BYTES = 8100  # the maximum bytes of a row, which must fit into a page of 8 KiB
+_ELSEWHERE = 18  # the bytes of a pointer, which a row contains instead of a long value
 _FIRST_DAY = -2_440_588  # 4714-11-24 BC, in days since 1970
 _PER_SECOND = {"s": 1, "ms": 10**3, "us": 10**6}
 _LAST_DAY = 2_145_031_948  # 5874897-12-31

@@ -3,10 +3,10 @@
 tiltframe               name, format, description, version   one row per store
 <name>_states           level, window, keys, states as flat columns, the row's part
 <name>_parts            the parts; an unreadable part has the time at which it was written or replaced
-<name>_recorded         names and texts
+<name>_recorded         the records: names with texts
 <name>_<level>_flat     results as plain columns, as of the last compaction or export
 <name>_flat             the parts from which the plain columns were computed
-<name>_<level>_current  a view of results, for tools that only speak SQL
+<name>_<level>_current  a view of results, for programs that can only use SQL
 """
 
 from __future__ import annotations
@@ -29,7 +29,7 @@ from tiltframe.store.backends.postgres.session import Session
 from tiltframe.store.backends.postgres.sql_view import sql_view
 from tiltframe.store.backends.postgres.state_columns import flat_schema, sql_type
 
-_OLDEST = 150_000  # the oldest version of PostgreSQL that is tested, 15, as the server reports it
+_OLDEST = 150_000  # version 15, the oldest that is tested, in the form of PostgreSQL's setting server_version_num
 _REGISTRY = (
     "CREATE TABLE tiltframe (name text PRIMARY KEY, format integer NOT NULL, description text NOT NULL, "
     "version bigint NOT NULL)"
@@ -44,7 +44,7 @@ class Layout:
     levels: tuple[str, ...]
     frame: TiltFrame
     schema: pa.Schema  # window_start, the keys and the columns of states, in the types of the frame
-    evolved: bool = False
+    evolved: bool = False  # whether the frame has changed, so that rows may lack the states of added measures
 
     @classmethod
     def from_manifest(cls, name: str, manifest: Mapping[str, Any], schema: pa.Schema | None = None) -> Layout:

@@ -1,7 +1,7 @@
 """Sessions with PostgreSQL: each operation of a store is one transaction. Data is passed as Arrow tables.
 
-Each thread reuses its last connection, because opening one takes longer than most operations. A forked process does not
-use or close the connections of its parent.
+Each thread reuses its last connection, because opening a new connection takes longer than most operations. A forked
+process does not use or close the connections of its parent.
 """
 
 from __future__ import annotations
@@ -113,7 +113,8 @@ class _KeptConnection:
 
 
 _threads = threading.local()
-# These connections belong to the parent process, and closing one here would also close it there.
+# The connections of the parent process. They are stored here so that they are never closed, because closing a
+# connection in this process would also close it in the parent.
 _inherited: list[_KeptConnection] = []
 
 

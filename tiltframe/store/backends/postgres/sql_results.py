@@ -226,8 +226,8 @@ def _dds(function: Any, merged: Merged, state: str, dtype: pa.DataType) -> dict[
 @register_sql(aggr.Hdr)
 def _hdr(function: Any, merged: Merged, state: str, dtype: pa.DataType) -> dict[str, str]:
     scaled = ""
-    # States have whole numbers of units. If a unit is 1/n, these numbers are divided by n, so that 3 units of 0.1 are
-    # 0.3, as in `aggr.hdr`.
+    # States have whole numbers of units. If a unit is 1/n, these numbers are divided by n, as in `aggr.hdr`: 3 units of
+    # 0.1 are then 0.3, but 3 * 0.1 would be rounded to 0.30000000000000004.
     if function.unit is not None:
         parts = round(1.0 / function.unit)
         exactly = parts > 1 and 1.0 / parts == function.unit

@@ -3,7 +3,8 @@
 The view has the columns of ``query(…, flat=True)``. Columns that `sql_results` supports are always up to date. Other
 columns, such as quantiles, come from the level's plain table (``<name>_<level>_flat``, written by `export`), which is
 current only up to its last update. These columns are null for windows that have newer rows, and the comment of the view
-lists these columns. Types that PostgreSQL lacks have their stored form. Sums of whole numbers are numeric.
+lists these columns. Values whose types PostgreSQL lacks are shown in the types in which they are stored, such as
+numeric for uint64. Sums of whole numbers have the type numeric.
 """
 
 from __future__ import annotations
@@ -92,7 +93,7 @@ def _columns(
             else:
                 left_out.append(f"{measure_name} ({kind}): {name}")
         if not flat and not live:
-            left_out.append(f"{measure_name} ({kind}): all of it")
+            left_out.append(f"{measure_name} ({kind}): all columns")
     sentences = [f"Not in this view: {'; '.join(left_out)}"] if left_out else ["All measures are in this view"]
     if from_table:
         names = ", ".join(from_table)
