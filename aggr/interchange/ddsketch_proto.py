@@ -117,7 +117,8 @@ def from_dds_proto(
     function : Dds
         The function, with the accuracy of the messages.
     sums, mins, maxs : arrays of numbers, shape (n,), optional
-        Sums may also be exact sums, like those in the field of a state.
+        The sum, the min and the max of the values of each message, which a message cannot contain. Sums may also be
+        exact sums, as in the field ``sum`` of a state.
     keys : "upper" or "lower"
         See `to_dds_proto`.
 

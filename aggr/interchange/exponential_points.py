@@ -1,4 +1,4 @@
-"""Points: exponential histograms that were parsed from messages of any format.
+"""Points: exponential histograms that were parsed from messages of OTLP or Prometheus.
 
 `states_of` converts them to a column of states of `exponential`.
 """
@@ -47,8 +47,8 @@ def states_of(messages: pa.Array, name: str, parse: Callable[[bytes, int], Point
     """Return the states of a column of messages, shape (n,). A null message gives a null state.
 
     ``name`` is the name of the format in errors. ``parse`` parses one message; it also receives the row of the message,
-    for the text of a ``ValueError``. If a message has a finer scale than ``function`` or more buckets, its buckets are
-    merged to a coarser scale. A missing sum, min or max is computed from the values of the buckets.
+    for the text of a ``ValueError``. If a message has a finer scale or more buckets than ``function`` allows, its
+    buckets are merged to a coarser scale. A missing sum, min or max is computed from the values of the buckets.
 
     Raise ``TypeError`` if the column has another type, and ``ValueError``, which names the row, for a wrong message.
     """

@@ -113,8 +113,8 @@ def from_hdr_v2(texts: pa.Array, function: Hdr) -> pa.StructArray:
     ---------
     Every count is read into its own bucket. If the lowest discernible value is 2 or more, a bucket of the text is a
     union of buckets of the state, and its count is read into the highest bucket of this union. Quantiles above 0 and
-    max are therefore equal to those of the histogram, to the unit. Min, mean and stdev differ by at most one unit of
-    the histogram. Min and max are the lowest value of the lowest bucket and the highest value of the highest bucket,
+    max are therefore exactly equal to those of the histogram. Min, mean and stdev differ by at most one unit of the
+    histogram. Min and max are the lowest value of the lowest bucket and the highest value of the highest bucket,
     and agree with the exact ones to ``digits`` digits. The index offset in the header describes the writer's memory
     (some writers always write 1). It is ignored.
 

@@ -5,8 +5,9 @@
     sum (delta), gauge        metric, time, value, weight 1, and attributes of the resource and the point
     exponential histogram     one row for each bucket: the value that represents it, and its count as weight
 
-A point that cannot be added to others is rejected; the other points are read. Points of cumulative sums and histograms,
-points of explicit buckets and summaries, and points without a time or a value are rejected.
+Some points are rejected, because their values cannot be added to those of other points: points of cumulative sums and
+histograms, of histograms with explicit buckets, and of summaries. Points without a time or a value are rejected as
+well. The other points of the request are read.
 
 Source: ``opentelemetry/proto/collector/metrics/v1/metrics_service.proto``.
 """
@@ -54,15 +55,17 @@ def rows_of_metrics(
     Raises
     ------
     ValueError
-        If the body is not such a request. Without ``refused``, also for cumulative sums and histograms, which do not
-        add up, for explicit buckets and summaries, and for points without a time or a value.
+        If the body is not such a request. Without ``refused``, also for the first rejected point. Points of cumulative
+        sums and histograms, of histograms with explicit buckets and of summaries are rejected, and points without a
+        time or a value.
     MissingExtra
         If the extra otlp is not installed.
 
     Guarantee
     ---------
     The rows of an exponential histogram, counted with their weights, fall into its buckets and between its min and max.
-    Their sum is that of the buckets' values. Values and attributes have the types that the message gives them.
+    Their values are the representative values of the buckets, so their sum may differ from the sum of the histogram.
+    Values and attributes have the types that they have in the message.
 
     Examples
     --------
@@ -106,8 +109,8 @@ def response_of(rejected: int, message: str, as_json: bool) -> bytes:
     rejected : int
         The number of rejected points.
     message : str
-        The reasons for the rejections, or a warning if no points are rejected. The response is empty if there is
-        neither.
+        The reasons for the rejections, or a warning if no points are rejected. If the message is empty and no points
+        are rejected, the response is empty.
     as_json : bool
         Whether the message is OTLP's JSON rather than protobuf.
 

@@ -53,10 +53,10 @@ def classic_buckets(text: str, name: str, since: str | None = None) -> pa.Table:
 
     Guarantee
     ---------
-    Each of the counted values is within ``error`` of ``value``, the middle of its bucket. Like Prometheus, this assumes
-    that a first bucket that ends above 0 has no values below 0. A quantile of exact weighted values is therefore within
-    the error of its bucket, and a `dds` of accuracy β is within ``error + β·|value|``. For a bucket with only one
-    finite edge, ``value`` is that edge, and ``error`` is infinite.
+    Each of the counted values is within ``error`` of ``value``, the middle of its bucket. If the first bucket ends
+    above 0, it is assumed to contain no values below 0, as in Prometheus. A quantile of exact weighted values is
+    therefore within the error of its bucket, and a quantile of `dds` with the accuracy β is within ``error +
+    β·|value|``. For a bucket with only one finite edge, ``value`` is that edge, and ``error`` is infinite.
 
     Examples
     --------

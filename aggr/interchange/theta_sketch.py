@@ -5,7 +5,7 @@ A compact sketch, in little-endian order::
 
     longs of the preamble   version   family   …   flags   seed hash     8 bytes
     number of hashes                                                     8, if there are several
-    theta                                                                8, unless every hash is kept
+    theta                                                                8, if it is below 2^63 - 1
     hashes, ascending                                                    8 each
 
 Sketches are written in this form. The bytes are those that DataSketches in C++ and Python writes for a trimmed, ordered

@@ -134,8 +134,9 @@ def quantile(states: pa.Array, q: float) -> pa.Array:
 def rank(states: pa.Array, value: float) -> pa.Array:
     """Return the share of values that are at most ``value``, in [0, 1]: the cumulative distribution.
 
-    The result is the exact share of the values up to another value. For dds, the relative distance of this value from
-    ``value`` is at most α. For hdr, both have the same significant digits. NaN is never counted.
+    A sketch returns the exact share for a limit that is close to ``value``. For dds, the relative difference between
+    this limit and ``value`` is at most the relative accuracy. For hdr, the two have the same significant digits. NaN is
+    never counted.
     """
     value, function = number(value), function_of(states)
     state = function.own_state
@@ -171,7 +172,7 @@ def stdev(states: pa.Array, ddof: int = 1) -> pa.Array:
 
     It is null if the count is not above ddof. For hdr, it is accurate to the significant digits.
     """
-    reader, function = Stdev(ddof), function_of(states)  # checks ddof
+    reader, function = Stdev(ddof), function_of(states)  # the constructor of Stdev rejects an invalid ddof
     if _is_read_by(Stdev, function):
         return reader.finish(states)
     population, counts = _field(states, function, "stdev"), count(states)

@@ -62,8 +62,8 @@ def reduce_by(
     reduced = {}
     for column in states:
         measure = column.measure
-        # the columns are part of the key of ``values``, because in some tables a measure reads the number column in the
-        # place of a text column
+        # The key of ``values`` includes the columns that are read. If a table has a number column for a text column
+        # (`aggr.sql.number_columns`), measures with equal ``reads`` may use different columns.
         read = measure.reads, measure.columns(rows.column_names)
         if read not in values:
             values[read] = measure.values(rows, groups, times, timezone)
@@ -191,8 +191,9 @@ def _settled_ranges(
 
 
 def _is_current(function: Function, states: pa.ChunkedArray) -> bool:
-    """Return whether a column has no nulls, and all its states have the layout of this release. A merge of only one
-    such state returns it unchanged.
+    """Return whether a column has no nulls, and all its states have the layout of this release.
+
+    If so, a merge returns a state that is the only one of its group unchanged.
     """
     return not states.null_count and all(function.own_state.is_current(chunk) for chunk in states.chunks)
 
@@ -398,7 +399,7 @@ def columns_reduced(keys: Keys, states: Sequence[StateColumn], names: Collection
     """Return the columns that measures read: columns of the data, keys, and the values of records whose entries are
     repeated as rows (`entry_column`). A column may occur more than once.
 
-    ``states`` has the columns of states that the measures need, and ``names`` the columns of the data. Raises
+    ``states`` contains a description of each column of states, and ``names`` the columns of the data. Raises
     ``ValueError`` for a column that does not exist.
     """
     readable = names_with_keys(keys, names)
@@ -461,7 +462,7 @@ def subtract(states: pa.Table, gone: pa.Table) -> pa.Table:
         A table, such as the result of a rollup. The columns that do not contain states are keys. A key may occur more
         than once.
     gone : table of the same columns
-        States whose rows are among those of ``states``.
+        The states to subtract. For each key, their rows must also be rows of the states in ``states``.
 
     Returns
     -------

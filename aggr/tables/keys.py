@@ -240,7 +240,8 @@ def key_column(column: pa.Array | pa.ChunkedArray) -> pa.Array:
     All NaN are equal, and both zeros are equal, as in Spark.
     """
     if pa.types.is_dictionary(column.type) and not pa.types.is_floating(column.type.value_type):
-        return one_array(column)  # already encoded
+        # a dictionary is grouped by its codes; only floats must be decoded, to make all NaN, and both zeros, equal
+        return one_array(column)
     return normalize_floats(normalize(column).cast(key_type(column.type)))
 
 

@@ -15,15 +15,17 @@ from aggr.workers import Workers
 
 # the number of rows per call of reduce: enough to amortize the call, and few enough to fit into the cache
 REDUCE_ROWS = 1 << 19
-# the maximum number of rows per call if groups have few rows: merging the states of smaller tables would take longer
-# than the cache saves
+# The maximum number of rows per call if groups have few rows. The states of smaller tables would have to be merged more
+# often, which would take more time than the better use of the cache saves.
 _MOST_ROWS = 1 << 20
 _MANY = 32  # if a table has fewer than this number of rows per group, the next tables are twice as long
-# the maximum number of groups per row for which rows are reduced, and of groups per state for which states are merged
+# Rows are reduced only if there are at most this number of groups per row. States are merged only if there are at most
+# this number of groups per state.
 MAX_RATIO = 0.7
 _UNSEEN = 7  # after a table with nearly as many groups as rows, the groups of this number of tables are not counted
 _MERGE_BYTES = 1 << 27  # partial states are merged when they have this size in bytes
-# after freeing a block of this size, glibc keeps blocks of up to 32 MiB, and up to twice as much free memory
+# Once a block of this size has been freed, glibc no longer returns freed blocks of up to this size to the system, as
+# long as less than twice this size is free. The largest size for which glibc does so is 32 MiB.
 _KEPT_BYTES = 31 << 20
 # the number of rows of the first table if memory is limited, because the size of states is not known yet
 _FIRST_ROWS = 1 << 16
@@ -195,7 +197,7 @@ def _gathered(batches: Iterable[pa.RecordBatch], want: list[int]) -> Iterator[pa
 
 
 def _pieces(batch: pa.RecordBatch) -> Iterator[pa.RecordBatch]:
-    """Yield slices of a batch of at most `REDUCE_ROWS` rows. Larger arrays would need new memory each time."""
+    """Yield slices of a batch, each of at most `REDUCE_ROWS` rows, because memory for larger arrays is not reused."""
     return (batch.slice(start, REDUCE_ROWS) for start in range(0, max(batch.num_rows, 1), REDUCE_ROWS))
 
 

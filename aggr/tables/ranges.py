@@ -77,7 +77,7 @@ def runs_of(first: Places, last: Places, rows: int) -> Runs:
         at = int(np.argmax(wrong))
         raise ValueError(
             f"ranges must be in order, and none may end before it begins; got the range {at} from {first[at]} to "
-            f"{last[at]}; sort the ranges, and exchange such ends"
+            f"{last[at]}; sort the ranges, and exchange the two ends of a range that ends before it begins"
         )
     if first[0] < 0 or last[-1] > rows:
         raise ValueError(f"ranges must lie within the {rows} rows; got {first[0]} to {last[-1]}")
@@ -104,7 +104,7 @@ def merge_runs(function: Function, states: pa.StructArray, first: Places, last: 
     states : column of states, shape (runs,)
         States, one per run, in order.
     first, last : arrays of int64, shape (ranges,)
-        The result of `runs_of`.
+        Range ``i`` consists of the runs ``[first[i], last[i])``, as returned by `runs_of`.
 
     Returns
     -------
@@ -180,12 +180,16 @@ def _boundaries(first: Places, last: Places) -> Places:
 
 
 def _forwards(function: Function, states: pa.StructArray, segments: Places, begin: int) -> pa.StructArray:
-    """Return the states from index ``begin`` on, each merged with all earlier ones of its segment that are returned."""
+    """Return the states from the index ``begin`` on. Each is merged with all states between ``begin`` and its own index
+    that are in its segment.
+    """
     return scan(function, states.slice(begin), segments[begin:])
 
 
 def _backwards(function: Function, states: pa.StructArray, segments: Places, begin: int, end: int) -> pa.StructArray:
-    """Return the states in ``[begin, end)``, each merged with all later ones of its segment that are returned."""
+    """Return the states in ``[begin, end)``. Each is merged with all states between its own index and ``end`` that are
+    in its segment.
+    """
     back = pa.array(np.arange(end - 1, begin - 1, -1))
     merged = scan(function, states.take(back), -segments[begin:end][::-1])
     return merged.take(pa.array(np.arange(end - begin - 1, -1, -1)))
@@ -216,7 +220,8 @@ def scan(function: Function, states: pa.StructArray, segments: Places) -> pa.Str
     state = function.own_state
     if not state.merges_by_field:
         return _climbed(states, levels, lambda pairs, groups: function.merge(mark_as_checked(pairs), groups).states)
-    fields = state.fields  # each field is scanned by itself, so that constant fields are not copied
+    # each field is scanned separately, so that the name, the version and the parameters are not copied at every level
+    fields = state.fields
     return state.pack({name: _climbed(states.field(name), levels, f.merge) for name, f in fields.items()}, len(states))
 
 

@@ -29,8 +29,9 @@ def retention(states: pa.Array, later: pa.Array) -> pa.Array:
     -------
     array of float64, shape (n,)
         The share is in [0, 1], or null if either state is null or beyond an absorbing limit, or if the state in
-        ``states`` has no keys. The result is exact up to ``max`` keys. For samples, it is an estimate from the keys
-        whose hashes are below the thetas of both states. The standard error is ``sqrt(p (1 - p) / keys)``.
+        ``states`` has no keys. The share is exact if both maps have at most ``max`` keys. A map with more keys is a
+        sample, and the share is then an estimate from the keys whose hashes are below the thetas of both states. Its
+        standard error is ``sqrt(p (1 - p) / keys)``, for a share ``p`` that was estimated from this number of keys.
 
     Raises
     ------

@@ -6,7 +6,7 @@
                                       jaccard        the size of the intersection divided by the size of the union
 
 All operations except jaccard return states, which can be finished or passed to other operations. Results are exact as
-long as theta is 2^63 - 1.
+long as both states contain the hashes of all their values, which is the case while their thetas are 2^63 - 1.
 """
 
 from __future__ import annotations
@@ -129,8 +129,8 @@ def _chosen(left: pa.Array, right: pa.Array, common: bool) -> pa.Array:
     function, pair, valid = _paired(left, right)
     left_sketches, right_sketches = _sketches(pair)
     # The result is empty if the left operand has no values. An intersection is also empty if the right operand has no
-    # values. A result that is empty for these reasons is exact, so its theta is the maximum, whatever the theta of the
-    # other operand.
+    # values. Such an empty result is exact, so its theta is the maximum, even if the theta of the other operand is
+    # smaller.
     is_empty = left_sketches.are_empty | (right_sketches.are_empty & common)
     thetas = np.where(is_empty, NO_THRESHOLD, np.minimum(left_sketches.thetas, right_sketches.thetas))
     chosen = _among(left_sketches, right_sketches, thetas, common)

@@ -34,7 +34,7 @@ class StateColumn:
 
 
 def plan(measures: Mapping[str, Measure]) -> tuple[StateColumn, ...]:
-    """Return the columns of states from which all measures can be computed. There are as few columns as possible.
+    """Return the smallest set of columns of states from which all measures can be computed.
 
     For example, sum, avg, var, stdev and count of one column, with the same condition, need only one column of states.
 
@@ -81,9 +81,9 @@ def holds(candidate: Measure, measure: Measure) -> bool:
 
 
 def _rows_of(measure: Measure) -> tuple[object, ...]:
-    """Return the columns and the condition of a measure.
+    """Return the input columns, the column of weights and the condition of a measure.
 
-    Two measures for which these are equal reduce the same values of the same rows.
+    If these are equal for two measures, both reduce the same values of the same rows.
     """
     inputs = {word: name for word, name in measure.named_inputs().items() if name is not None}
     return measure.column, measure.others, inputs, measure.where

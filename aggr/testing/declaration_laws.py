@@ -79,7 +79,7 @@ def state_parameters(case: Case) -> None:
             try:
                 state = other.own_state
             except (TypeError, ValueError):
-                continue  # the value is refused only when the state is asked for
+                continue  # the function accepts the guessed value, but cannot create a state with it
             holds(
                 state != own,
                 f"with {name}={value!r}, own_state is the same as with {name}={getattr(case.function, name)!r}, "

@@ -78,7 +78,7 @@ _OF_MANY_ROWS = (repeats, tower, identity, any_order, any_tree, single_rows, iso
 _FEW_ROWS = 60
 _MANY_ROWS = 4_000
 _MOST_ROWS = 70_000  # more than 2^16
-# if a parameter is a number up to this limit, groups with more rows than the number are also tried
+# A parameter that is a number may be a limit of rows. Up to this number, groups with more rows are also tried.
 _GREATEST_BOUND = 10_000
 _MANY_GROUPS = 66_000  # more than 2^16
 _ALONE = 8  # the number of groups, drawn at random, that are also reduced separately
@@ -138,8 +138,9 @@ def check(
     rounds, seed : int
         The number of cases, and the seed of their random values.
     parameters : name -> values, optional
-        Other values of parameters, by name. Without an ``input_type``, each parameter that affects only results needs
-        another value. Numbers, flags and ``typing.Literal`` are guessed, but other words and tuples are not.
+        Values of parameters, by name, with which laws are also checked. Without an ``input_type``, each parameter that
+        affects only results needs at least one such value, other than its value in ``function``. Values are guessed for
+        numbers, flags and parameters that are annotated with ``typing.Literal``, but not for other texts or for tuples.
     kept_states : str or Path, optional
         A file that `aggr.testing.kept_states.keep_states` wrote in an earlier release.
 
