@@ -1,4 +1,6 @@
-"""Bit equality: whether two columns of states have the same bits. NaN equals NaN, and -0.0 differs from 0.0."""
+"""Bit equality: whether two columns of states have the same bits. A NaN equals only a NaN with the same bits, and -0.0
+differs from 0.0.
+"""
 
 from __future__ import annotations
 
@@ -23,9 +25,10 @@ def same_bits(a: pa.Array, b: pa.Array) -> bool:
 
 
 def _is_same_message(a: pa.Array, b: pa.Array) -> bool:
-    """Return whether two columns are serialized as the same Arrow message.
+    """Return whether two columns are serialized as equal Arrow messages. If so, the columns have the same bits.
 
-    Comparing messages is faster than comparing values. Columns with the same bits may have different messages.
+    Comparing messages is faster than hashing values. The messages of columns with the same bits may still differ, for
+    example in the bytes that nulls have in memory.
     """
     if not isinstance(a, pa.Array) or not isinstance(b, pa.Array) or a.type != b.type or _has_dictionary(a.type):
         return False
@@ -36,9 +39,10 @@ def _is_same_message(a: pa.Array, b: pa.Array) -> bool:
 
 @lru_cache(maxsize=1024)
 def _has_dictionary(dtype: pa.DataType) -> bool:
-    """Return whether a type is a dictionary type or contains one. The message of a column lacks its dictionaries.
+    """Return whether a type is a dictionary type or contains one.
 
-    An extension type counts as a dictionary type, because the types inside it are unknown.
+    The Arrow message of such a column does not contain the dictionary, so equal messages do not imply equal values. An
+    extension type counts as a dictionary type, because the types inside it are unknown.
     """
     if pa.types.is_dictionary(dtype) or isinstance(dtype, pa.BaseExtensionType):
         return True
@@ -54,8 +58,10 @@ def digest(column: pa.Array | pa.ChunkedArray) -> str:
 
 
 def _pieces(column: pa.Array) -> Iterator[bytes]:
-    """Yield bytes that determine a column: the type, length and validity of each part, the lengths of lists and texts,
-    and the bytes of the values. The bytes that nulls and padding have in memory are left out.
+    """Yield bytes that determine a column.
+
+    They are the type, the length and the validity of the column and of each column nested in it, the lengths of lists
+    and texts, and the bytes of the values. The bytes that nulls and padding have in memory are left out.
     """
     dtype = column.type
     if pa.types.is_map(dtype):

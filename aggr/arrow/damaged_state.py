@@ -17,7 +17,7 @@ def damaged_state(reader: str, damage: object) -> DamagedState:
 
 
 def field_of_type(column: pa.Array, dtype: pa.DataType) -> pa.Array:
-    """Return a field of states, cast to ``dtype``. Raises `DamagedState` if the cast fails, or if there are nulls.
+    """Return a field of states, cast to ``dtype``. Raises `DamagedState` if the cast fails, or the field has nulls.
 
     >>> field_of_type(pa.array([1], pa.int32()), pa.int64()).type
     DataType(int64)
@@ -33,7 +33,7 @@ def field_of_type(column: pa.Array, dtype: pa.DataType) -> pa.Array:
 
 
 def refuse_nulls(column: pa.Array) -> None:
-    """Raise `DamagedState` if a field has nulls. A state may be null, but not a single field of it."""
+    """Raise `DamagedState` if a field has nulls. A whole state may be null, but not one of its fields."""
     if column.null_count:
         raise DamagedState("contains null in some states")
 

@@ -26,8 +26,8 @@ def normalize(values: pa.Array | pa.ChunkedArray) -> pa.Array:
         normalized_type(values.type)
         return normalize(values.storage)
     if pa.types.is_dictionary(values.type):
-        # The values are converted first, because Arrow cannot decode a dictionary of string views, in which polars
-        # passes strings.
+        # The dictionary's values are converted first, because Arrow cannot decode a dictionary whose values are string
+        # views. Polars passes strings as string views.
         plain = normalize(values.dictionary)
         return normalize(pa.DictionaryArray.from_arrays(values.indices, plain).dictionary_decode())
     if pa.types.is_run_end_encoded(values.type):
@@ -105,8 +105,8 @@ def normalize_records(records: pa.Array) -> pa.Array:
 
 
 def canonical(column: pa.Array) -> pa.Array:
-    """Return a column in which every NaN has the same bits, also inside structs, so that equal values have equal
-    bits.
+    """Return a column in which every NaN has the same bits, also inside structs. All other values are unchanged, so
+    -0.0 and 0.0 still differ.
     """
     if pa.types.is_floating(column.type):
         return pc.if_else(pc.is_nan(column), pa.scalar(float("nan"), column.type), column)

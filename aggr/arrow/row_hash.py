@@ -25,7 +25,8 @@ from aggr.compiling.jit import compiled
 
 Words = NDArray[np.uint64]
 
-# the threshold of a sample that contains all rows: every hash of `hash64` is smaller
+# A sample contains the rows whose hash is below its threshold. Every hash of `hash64` is below this threshold, so the
+# sample contains all rows.
 NO_THRESHOLD = np.iinfo(np.int64).max
 _LANES = 2
 # the hash of a null: 2^64 divided by the golden ratio, the increment of SplitMix64
@@ -54,9 +55,10 @@ def row_hashes(columns: Sequence[pa.Array | pa.ChunkedArray]) -> Words:
 
 
 def hash64(*columns: pa.Array) -> Whole:
-    """Return an int64 hash of each row, shape (rows,), from which samples are chosen. The columns must have no nulls.
+    """Return an int64 hash of each row, shape (rows,). The columns must have no nulls.
 
-    Hashes are uniformly distributed in [0, `NO_THRESHOLD`).
+    Samples consist of the rows or values with the smallest hashes. Hashes are uniformly distributed in [0,
+    `NO_THRESHOLD`).
 
     >>> a, b, again = hash64(pa.array(["a", "b", "a"])).tolist()
     >>> a == again, a == b
@@ -157,7 +159,7 @@ def _present(column: pa.Array) -> Words:
     if pa.types.is_struct(kind):
         children = [normalize(pc.struct_field(column, [i])) for i in range(kind.num_fields)]
         zeros, ones = (np.full((_LANES, 1), word, np.uint64) for word in (0, 1))
-        # the hash of a struct before its fields are mixed in
+        # Every struct begins with this hash, into which the hashes of its fields are then mixed.
         initial = _with_hashes(zeros, ones, *_FACTORS[0], *_FACTORS[1])
         return _combined(np.repeat(initial, len(column), axis=1), children)
     if pa.types.is_string(kind) or pa.types.is_binary(kind):

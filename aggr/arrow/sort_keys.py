@@ -60,8 +60,8 @@ def has_order(dtype: pa.DataType) -> bool:
 
 
 def is_ordered_record(dtype: pa.DataType) -> bool:
-    """Return whether a type is a record with at least one field, and each of its fields has an order or is such a
-    record.
+    """Return whether a type is a record with at least one field, and each of its fields either has an order or is an
+    ordered record itself.
 
     >>> is_ordered_record(pa.struct({"a": pa.int64()})), is_ordered_record(pa.struct({"a": pa.list_(pa.int64())}))
     (True, False)

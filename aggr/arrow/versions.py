@@ -1,7 +1,7 @@
 """Features of the installed pyarrow that older supported versions lack, and their replacements.
 
 Clusters bring their own pyarrow, from version 14 on. No other module of `aggr`, `windows` and `tiltframe` checks the
-version of pyarrow. This module tests whether a feature exists, rather than for a version.
+version of pyarrow. This module does not compare version numbers either: it tests whether a feature exists.
 """
 
 from __future__ import annotations
@@ -68,8 +68,8 @@ def whole_bytes(dtype: pa.DataType) -> int | None:
 
 
 def to_fixed_size_binary(values: pa.Array, dtype: pa.DataType) -> pa.Array:
-    """Convert binary values of equal length to ``dtype``. pyarrow 14 lacks this cast; there, each value is converted by
-    itself.
+    """Convert binary values of equal length to ``dtype``. pyarrow 14 lacks this cast. With pyarrow 14, the values are
+    therefore converted one by one.
 
     >>> to_fixed_size_binary(pa.array([b"ab", None]), pa.binary(2)).type
     FixedSizeBinaryType(fixed_size_binary[2])

@@ -131,7 +131,7 @@ def _candidates(values: Floats) -> list[pa.Array]:
 def _first_accepted(
     name: str, candidates: Sequence[pa.Array], columns: dict[str, pa.Array], measures: Sequence[Measure]
 ) -> pa.Array:
-    """Return the first of ``candidates`` that all measures accept as the column ``name``, if they read this column.
+    """Return the first of ``candidates`` that every measure that reads the column ``name`` accepts as this column.
 
     ``columns`` contains the other columns of the table. Raise ``ValueError`` if all candidates are rejected.
     """

@@ -1,8 +1,8 @@
 """Exact results as references, and the errors of results relative to them.
 
 The reference for each part of a result is a range of acceptable numbers. The range of a quantile extends from the value
-at the next lower rank to the value at the next higher rank, so that no rule for ranks has an advantage. All other
-ranges are single numbers.
+at the next lower rank to the value at the next higher rank. Packages define quantiles by different ranks and by
+interpolation, and all such definitions are accepted. All other ranges are single numbers.
 """
 
 from __future__ import annotations
@@ -46,8 +46,8 @@ class PartErrors:
 
 
 def exact_of(function: Function) -> Callable[[pa.Array], Ranges] | None:
-    """Return the function that computes exact results: ``function.exact``, if it is declared, or for a built-in
-    function the one of this module.
+    """Return the function that computes exact results: ``function.exact`` if it is declared, otherwise the exact
+    computation of a built-in function in this module.
 
     Parameters
     ----------
@@ -58,8 +58,8 @@ def exact_of(function: Function) -> Callable[[pa.Array], Ranges] | None:
     Returns
     -------
     callable or None
-        It computes, from the values of one group, a range for each part of the result. None if the function declares no
-        exact computation and none is known for it.
+        It computes, from the values of one group, a range for each part of the result. None if the function does not
+        declare ``exact`` and this module does not contain its exact computation.
     """
     declared = getattr(function, "exact", None)
     if declared is not None:
@@ -118,10 +118,11 @@ def errors_of(
     Parameters
     ----------
     results : sequence, one per group
-        The results of the groups, each with as many numbers as its range has, by the same names or in the same order.
+        The results of the groups. The parts of a result must have the names of its ranges, or be equally many and in
+        the same order.
     ranges : sequence of mappings, one per group
     ordered : sequence of arrays or None, one per group
-        The sorted values of each group, from which errors of rank are computed.
+        The sorted values of each group, from which errors of rank are computed; None if the parts are not quantiles.
 
     Returns
     -------

@@ -48,7 +48,7 @@ def plot(report: Report, file: str | Path) -> None:
 
 
 def _draw_speed(report: Report, axes: Any) -> None:
-    """Draw the nanoseconds per row, from rows to results, over the number of groups: one line per measure, peer and
+    """Draw the nanoseconds per row, from rows to results, over the number of groups: one line per measure, package and
     distribution of rows over groups.
     """
     points = [
@@ -72,8 +72,8 @@ def _draw_shuffled(report: Report, axes: Any) -> None:
 def _draw_lines(axes: Any, points: Sequence[tuple[str, int, float, bool]], label: str) -> None:
     """Draw one line per name over the number of groups. ``label`` is the label of the vertical axis.
 
-    A point is a tuple: the name of its line, a number of groups, a figure, and whether the name is that of a peer. The
-    lines of peers are dashed.
+    A point is a tuple: the name of its line, a number of groups, a figure, and whether the line belongs to another
+    package. The lines of other packages are dashed.
     """
     for place, name in enumerate(dict.fromkeys(name for name, *_ in points)):
         line = sorted((groups, figure) for other, groups, figure, _ in points if other == name)
@@ -85,8 +85,8 @@ def _draw_lines(axes: Any, points: Sequence[tuple[str, int, float, bool]], label
 
 
 def _draw_errors(report: Report, axes: Any) -> None:
-    """Draw one point per measure and peer. It shows the largest relative error over the bytes of a state. The state is
-    the one that was reduced from the largest number of rows.
+    """Draw one point per measure and package, at the bytes of a state and the largest relative error. The state is the
+    one that was reduced from the largest number of rows.
     """
     sizes = {(s.measure, s.by): s.bytes for s in report.sizes if s.bytes is not None}
     worst: dict[tuple[str, str], float] = {}
@@ -102,8 +102,8 @@ def _draw_errors(report: Report, axes: Any) -> None:
 
 
 def _label(measure: str, by: str, keys: str = "even") -> str:
-    """Return the name of a line or a point. ``by`` is tiltframe, a peer or a kind of job on Spark; ``keys`` is the
-    distribution of rows over groups, which is named unless it is even.
+    """Return the name of a line or a point. ``by`` is tiltframe, another package or a kind of job on Spark. ``keys`` is
+    the distribution of rows over groups; the name contains it unless it is "even".
     """
     name = by if ":" in by else f"{by}, {measure}"
     shown = measure if by == OURS else name

@@ -24,7 +24,7 @@ class Timing:
     measure : str
         The measure, as text of its call.
     by : str
-        ``tiltframe``, or a peer with its expression.
+        ``tiltframe``, or another package with its expression, such as ``duckdb:avg(x)``.
     stage : str
         ``reduce``, ``merge``, ``finish``, or ``answers`` for all three, from rows to results.
     groups, rows : int
@@ -49,9 +49,9 @@ class Timing:
 
 @dataclass(frozen=True)
 class Size:
-    """The bytes of one state, or of one serialized sketch of a peer, that was reduced from a number of rows.
+    """The bytes of one state, or of one serialized sketch of another package, that was reduced from a number of rows.
 
-    A function that rejects this number of rows has None in place of the bytes.
+    A function that rejects this number of rows has ``bytes=None``.
     """
 
     measure: str

@@ -138,7 +138,7 @@ class _Plan:
         ordered = [np.sort(part.to_numpy(zero_copy_only=False)) if has_ranks else None for part in parts]
         try:
             ours = MeasureCase(measure, grouped, count).answers().to_pylist()
-        except (ValueError, OverflowError):  # the group has more values than a bounded function accepts
+        except (ValueError, OverflowError):  # a group has more values than the function's ``max``
             return
         peer_results = [(str(peer), peer.results(peer.prepare(grouped, count)())) for peer in peers]
         for by, results in [(OURS, ours), *peer_results]:
@@ -187,7 +187,7 @@ def bench(
     distributions : sequence of str
         Names in `DISTRIBUTIONS`. Errors are measured for each distribution. Ignored if ``data`` is passed.
     rounds : int
-        The number of timed runs of each operation, from 1. The medians are reported.
+        The number of timed runs of each operation, at least 1. The medians are reported.
     seed : int
         The seed of random values and groups.
     memory : bool

@@ -26,7 +26,8 @@ def state_sizes(measure: Measure, rows: pa.Table) -> Iterator[tuple[int, int | N
     Yields
     ------
     (int, int or None)
-        None in place of the bytes if the function rejects this number of rows, as bounded lists do.
+        None in place of the bytes if the function rejects this number of rows, because it exceeds the function's
+        ``max``.
     """
     for count in ROW_COUNTS:
         if count > len(rows):

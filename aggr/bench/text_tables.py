@@ -25,7 +25,7 @@ def as_text(report: Report, earlier: Report | None = None) -> str:
     """
     parts = [_jobs(report)] if report.traffic else [_timings(report), _sizes(report), _errors(report), _memory(report)]
     if report.traffic:
-        sentence = "all ways but SQL give {} the same bits"
+        sentence = "all jobs of this library except SQL return the same bits for {}"
     else:
         sentence = "merged states of {} are bit-identical to the states of all rows"
     parts += [f"{sentence.format(call)}: {'yes' if same else 'NO'}" for call, same in report.keeps_bits.items()]
@@ -38,7 +38,7 @@ def as_text(report: Report, earlier: Report | None = None) -> str:
 
 
 def _timings(report: Report) -> str:
-    """Return a table of the times of a report: one line per measure or peer and number of groups."""
+    """Return a table of the times of a report: one line per measure, package and number of groups."""
     lines = [["measure", "by", "groups", "reduce", "merge", "finish", "rows to results", "ratio"]]
     by_row = {(t.measure, t.by, t.groups, t.stage): t.ns for t in report.timings}
     for measure, by, groups in dict.fromkeys((t.measure, t.by, t.groups) for t in report.timings):

@@ -40,9 +40,10 @@ def private_folder() -> str | None:
 
 @cache
 def copy_code(target: str, sources: tuple[str, ...]) -> None:
-    """Copy compiled code from read-only folders to the target, unless the target has it. This is done once per process.
+    """Copy files of compiled code from read-only folders to the target, except files that the target already has.
 
-    Numba checks whether copied code belongs to the source. Files that cannot be read or written are left out.
+    The folders are copied once per process. Numba ignores copied code that was compiled from another version of the
+    source. Files that cannot be read or written are left out.
     """
     for source in sources:
         if not os.access(source, os.W_OK):

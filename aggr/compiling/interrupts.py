@@ -13,8 +13,8 @@ from types import FrameType
 def hold_interrupts() -> Iterator[None]:
     """Defer the KeyboardInterrupt of Ctrl-C until the end of the block.
 
-    LLVM calls back into Python while it compiles. An exception in such a callback is only printed, so the command would
-    ignore Ctrl-C and continue.
+    LLVM calls back into Python while it compiles. An exception in such a callback is only printed, so without this
+    function the program would ignore Ctrl-C and continue.
 
     >>> with hold_interrupts():
     ...     pass

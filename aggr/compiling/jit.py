@@ -1,16 +1,16 @@
 """compiled: write loops over rows in plain Python, and compile them to machine code once there is enough work.
 
-A sequence of array operations makes many passes over memory. A loop that does all the work of a row makes only one.
-Numba compiles the loop once per machine and stores the code next to the source, or in the user's cache folder, or, if
-neither can be written, in a private folder (`aggr.compiling.code_folders`).
+A sequence of array operations makes many passes over memory. A loop that does all the work of a row makes only one
+pass. Numba compiles the loop once per machine and stores the code next to the source, or in the user's cache folder,
+or, if neither can be written, in a private folder (`aggr.compiling.code_folders`).
 
 Compiling a loop takes a quarter of a second to several seconds, and loading numba and the compiled code takes half a
 second. Plain Python finishes a loop over ten thousand rows sooner than that. A loop is therefore interpreted while the
 predicted time of interpreting it is shorter than that of obtaining its machine code, and while the process has spent
 less than `_PATIENCE` seconds on interpreting. `TILTFRAME_COMPILE_FROM=0` in the environment compiles at the first call.
 
-This is the rule for renting or buying skis: renting until the rent reaches the price costs at most twice the minimum
-(Karlin, Manasse, Rudolph and Sleator 1988).
+The choice between interpreting and compiling is the ski rental problem: renting skis until the total rent reaches their
+price, and buying them then, costs at most twice the minimum (Karlin, Manasse, Rudolph and Sleator 1988).
 """
 
 from __future__ import annotations
@@ -31,15 +31,15 @@ import numpy as np
 from aggr.compiling.code_folders import copy_code, private_folder
 from aggr.compiling.one_process import compile_once
 
-Int = Any  # an integer in a loop may be one of numpy or of Python
+Int = Any  # the type of an integer in a loop, which may be an integer of NumPy or of Python
 P = ParamSpec("P")
 R = TypeVar("R")
 
 _LOOP = "__compiled_loop__"
 _FOLDERS: set[str] = set()
 _MACHINE_CODE: dict[Any, Callable[..., Any]] = {}  # the numba dispatcher of each loop that was compiled or loaded
-# The maximum seconds of interpreting per process. Afterwards loops are compiled, because a later process may need the
-# code as well.
+# A process spends at most this number of seconds on interpreting loops. Then it compiles them, because later processes
+# can load the compiled code from disk.
 _PATIENCE = 2.0
 _LOAD_NUMBA = 0.6  # seconds that it takes to load numba and the code of a few loops
 _LOAD_CODE = 0.02  # seconds that it takes to load the code of one loop from disk
@@ -137,13 +137,13 @@ def compiled(loop: Callable[P, R]) -> Callable[P, R]:
     ----------
     loop : function
         The function must use the subset of Python that numba compiles without Python objects. It may call other
-        compiled functions by their global names. Python code passes arrays read-only, and the loop returns new arrays.
-        Integers wrap around, and an index out of bounds is not detected.
+        compiled functions by their global names. Arrays that Python code passes are read-only in the function, which
+        must return new arrays. Integers wrap around, and an index out of bounds is not detected.
 
     Returns
     -------
     function
-        A function of the same arguments. If several processes need the same code, only one compiles it
+        A function with the same parameters. If several processes need the same code, only one compiles it
         (`aggr.compiling.one_process`). If code cannot be stored on disk, each process compiles it.
 
     Examples
@@ -169,7 +169,8 @@ def compiled(loop: Callable[P, R]) -> Callable[P, R]:
             code = _MACHINE_CODE[loop] = _machine_code(loop)
         try:
             value: R = code(*arguments, **kwargs)
-        # a signal such as Ctrl-C arrived while the loop was running; its exception is the cause of this error
+        # If a signal such as Ctrl-C arrives while machine code runs, Python raises a SystemError. Its cause is the
+        # exception of the signal's handler, which is raised instead.
         except SystemError as error:
             cause: BaseException = error
             while isinstance(cause, SystemError) and cause.__cause__ is not None:
@@ -253,7 +254,7 @@ def _is_kept(loop: Any) -> bool:
 
 
 def cache_folders() -> list[str]:
-    """List the folders with the code of the loops that this process has called. Code that is not on disk is left out.
+    """List the folders in which the machine code of the loops of this process is stored.
 
     >>> isinstance(cache_folders(), list)
     True
@@ -299,8 +300,10 @@ def _value(value: Any) -> str:
 
 
 def _read_only(array: np.ndarray[Any, Any]) -> np.ndarray[Any, Any]:
-    """Return a read-only, contiguous view of an array, or a copy. Arrays of Arrow and of NumPy then have the same type,
-    so that a loop is compiled once.
+    """Return a read-only, contiguous view of an array, or a copy.
+
+    Numba compiles a loop separately for writable and for read-only arrays. The arrays of Arrow are read-only. With
+    read-only views of NumPy's arrays, each loop is compiled once for both.
     """
     view = np.ascontiguousarray(array)[:]
     view.flags.writeable = False

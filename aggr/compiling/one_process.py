@@ -35,8 +35,8 @@ else:
     import fcntl
 
     def _lock(file: int) -> None:
-        # lockf and not flock: its lock belongs to this process alone; a forked process has a copy of the descriptor,
-        # but not the lock
+        # A lock of lockf belongs to this process only. A lock of flock would belong to the open file, which a forked
+        # process shares.
         fcntl.lockf(file, fcntl.LOCK_EX)
 
 
@@ -101,8 +101,10 @@ class _Cache:
         return overload
 
     def _load(self, signature: Any, target: Any) -> Any:
-        """Return the code from disk, or None if it is not there or cannot be used. Another process may be replacing it:
-        numba writes the index before the code.
+        """Return the code from disk, or None if the code is not on disk or cannot be loaded.
+
+        Loading fails, for example, while another process stores the code, because numba writes the index before the
+        code.
         """
         try:
             return self._cache.load_overload(signature, target)

@@ -13,9 +13,9 @@ from aggr.extend import INTEGERS, DamagedState, Field, Function, Groups, PlainSt
 
 @dataclass(frozen=True)
 class Bits(Field):
-    """Whole numbers whose bits are combined by a ufunc with an identity. The identity of the field is null.
+    """Whole numbers whose bits are combined by a bitwise operation. A group without values has null.
 
-    ``operation`` is the ufunc, such as ``numpy.bitwise_and``.
+    ``operation`` is a ufunc of NumPy with an identity, such as ``numpy.bitwise_and``.
     """
 
     operation: np.ufunc

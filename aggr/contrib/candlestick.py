@@ -18,7 +18,7 @@ from aggr.extend.states import EXTREME_POINTS, check_extreme_points
 
 @dataclass(frozen=True, eq=False)
 class Prices(SumsState):
-    """Exact sums of volumes and of prices times volumes, and the four points of the prices."""
+    """Exact Σ volume and Σ price·volume, and the first, lowest, highest and last price, each with its time."""
 
     @property
     def fields(self) -> Mapping[str, Field]:
@@ -61,7 +61,7 @@ class Candlestick(WeightedAvg):
 
     name = "candlestick"
     about: ClassVar[Mapping[str, str]] = {
-        "volume": "The volume that was traded at the price. The same types are allowed."
+        "volume": "The volume that was traded at the price. It may have the same types as the price."
     }
     keeps = "the first, last, lowest and highest price, each with its time; exact Σ price·volume, exact Σ volume, count"
     returns = (

@@ -40,7 +40,7 @@ class Changes:
 
 
 def increases_of(series: Series, counter: bool) -> Changes:
-    """Return the last value of each group minus the first, of the points in the group's window.
+    """Return the last value of each group minus its first value. Only the points in the group's window are used.
 
     With ``counter``, add the value before each fall. A fall is a value that is smaller than the value before: the
     counter was reset to 0.
@@ -65,7 +65,7 @@ def increases_of(series: Series, counter: bool) -> Changes:
 def steps_of(series: Series, at: Ids, counter: bool) -> Floats:
     """Return the growth from each point whose index is in ``at`` to the next point, shape (len(at),).
 
-    With ``counter``, the growth is the new value if it is smaller than the value before.
+    With ``counter``, the growth to a smaller value is this value, because the counter was reset to 0 in between.
     """
     if pa.types.is_floating(series.values.type):
         before, after = series.floats[at], series.floats[at + 1]

@@ -161,7 +161,8 @@ class Delta(Increase):
     Parameters
     ----------
     extrapolate : str, optional
-        The length of windows aligned to UTC, such as ``"1m"``; see `increase`. The rules for counters do not apply.
+        The length of windows aligned to UTC, such as ``"1m"``; see `increase`. The column of `delta` is not a counter:
+        its values may be negative, and a fall is a change, not a reset.
     max, keep, beyond : as for `points`
 
     Raises

@@ -1,12 +1,13 @@
 """decayed_sum, decayed_avg, decayed_count: the weight of a row halves with each half-life after its event time.
 
-    weight of a row = 2^(t / half_life), from 1970 on        as of a later time T, divided by 2^(T / half_life)
+    weight of a row in a state       2^(t / half_life)            t: event time, counted from 1970
+    its weight at a later time T     2^((t - T) / half_life)      the weight in the state, divided by 2^(T / half_life)
 
-The weights from 1970 on never change, so their sums can be merged. Time is divided into spans of 32 half-lives, and a
+Weights in a state do not depend on T, so their sums can be merged. Time is divided into spans of 32 half-lives, and a
 state has separate sums for each span. Weights in consecutive spans differ by a factor of 2^32:
 
-    span    52 310       52 311       52 312       52 313        of the newest row
-            Σw, Σwx      Σw, Σwx      Σw, Σwx      Σw, Σwx       each over 2^(32·span)
+    span    52 310       52 311       52 312       52 313        (span of the newest row)
+            Σw, Σwx      Σw, Σwx      Σw, Σwx      Σw, Σwx       each divided by 2^(32·span)
 
 Only the last four spans are kept. A weight in an earlier span is below 2^-96 of the newest row's weight, and counts as
 0.
@@ -59,7 +60,8 @@ from aggr.extend.exact import (
 )
 from aggr.extend.lists import check_neighbours, checked_entries, entries_of, lists_of
 
-# the half-lives per span; weights of consecutive spans differ by a factor of 2^32, one digit of an exact sum
+# The half-lives per span. Weights in consecutive spans differ by a factor of 2^32, which is the base of the digits of
+# an exact sum.
 _HALVINGS = 32
 _SPANS = 4
 _LATER = 200  # after this number of spans without rows, every sum has decayed to 0

@@ -38,7 +38,7 @@ _SIGNS = ("positive", "negative")
 
 @dataclass(frozen=True)
 class Scale(Field):
-    """The scale of the buckets. A merge keeps the coarsest scale; the identity is the finest."""
+    """The scale of the buckets. A merge keeps the coarsest scale, and an empty group has the finest."""
 
     finest: int
 
@@ -152,8 +152,8 @@ class Exponential(SignedSketch):
     quantiles : floats in [0, 1]
         The quantiles to compute; others can be computed from the same states later.
     scale : int, -11 to 20
-        The finest scale. Coarser scales are used if there are not enough buckets. The state depends on this parameter
-        and on ``max_buckets``.
+        The finest scale. A state has a coarser scale if its values need more than ``max_buckets`` buckets at the finest
+        scale. The state depends on this parameter and on ``max_buckets``.
     max_buckets : int, from 2
         The maximum number of buckets of each sign.
     method : str
@@ -243,7 +243,7 @@ def _agree(states: pa.StructArray, shifts: Whole) -> bool:
         if not np.array_equal(extremes.is_valid().to_numpy(zero_copy_only=False), finite | endless | other):
             return False
         sizes = field_of_type(pc.fill_null(extremes, 0.0), pa.float64()).to_numpy() * sign
-        # states without values, and states in which all values are infinities of the other sign
+        # states without values, and states with only +inf (in the pass for the minimum) or only -inf (for the maximum)
         alone = ~finite & ~endless
         if (sizes[endless] != np.inf).any() or (sizes[alone & other] != -np.inf).any():
             return False
@@ -254,7 +254,8 @@ def _agree(states: pa.StructArray, shifts: Whole) -> bool:
         middle = has_finite & ~nearest & (counts[0] > 0)
         if (sizes[middle] != 0.0).any():
             return False
-        # If all finite values have the other sign, the minimum or maximum lies in the lowest bucket of that sign.
+        # Without negative values and zeros, the minimum lies in the lowest positive bucket. The maximum is checked in
+        # the same way, with exchanged signs.
         last = has_finite & ~nearest & ~middle
         for chosen, side, key, turned in ((has_finite & nearest, near, "high", 1.0), (last, far, "low", -1.0)):
             magnitudes = sizes[chosen] * turned

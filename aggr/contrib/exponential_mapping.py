@@ -4,7 +4,8 @@ At scale s, bucket k contains ``(2^(k / 2^s), 2^((k + 1) / 2^s)]``. The buckets 
 scale s - 1. Shifting keys of the finest scale to the right therefore gives the keys of any other scale.
 
 Keys are exact. If a rounded logarithm is near an edge, the edge is computed to sixty digits and compared with the
-value. An edge is a fractional power of two, which is a double only if it is a whole power of two.
+value. An edge is a power of two whose exponent may be a fraction. Only edges with whole exponents are doubles, so a
+value cannot equal any other edge.
 
 Source: the data model of OpenTelemetry's metrics, "ExponentialHistogram".
 """

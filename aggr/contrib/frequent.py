@@ -1,6 +1,7 @@
 """frequent: the values that many rows have, among any number of distinct values, with a state of bounded size.
 
-cells         a CountMin sketch: each value is counted in one cell per line; the smallest count is its upper bound
+cells         a CountMin sketch: each value is counted in one cell per line. The smallest count among the cells of a
+              value is an upper bound of the value's count.
 candidates    the values with the smallest hashes of (value, event time); results list only these values
 
 The cells and the candidates depend only on the rows. Cells are sums. A candidate of all rows is also a candidate of the
@@ -39,7 +40,8 @@ from aggr.extend.columns import Whole, extreme_by_group, field_of_type, group_by
 from aggr.extend.hashes import NO_THRESHOLD
 from aggr.extend.lists import check_neighbours, check_set, checked_entries, entries_of, first_of_each, lists_of
 
-# the number of lines of cells; with a probability of at least 1 - e^-5, one of them counts a value within its bound
+# The number of lines of cells. With a probability of at least 1 - e^-5, the count of a value in at least one line
+# exceeds the true count by at most ``overcount`` (see `Frequent`).
 _LINES = 5
 # The number of candidates of a state, for each value that can be frequent. At most 1 / share values can be frequent, so
 # a state has 10 / share candidates, and e · 10 / share cells per line.
@@ -171,13 +173,14 @@ class Frequent(Function):
 
     - a count is never below the true count. It exceeds the true count by more than ``overcount`` = N · share / 10 with
       a probability of at most e^-5 (0.7 %), so that the true share of a listed value may be a tenth below ``share``;
-    - a value that occurs at m different times is missed with the probability ``(1 - looked_at)^m``. For a value that
-      has ``share`` of the rows, all at different times, this is at most e^-10 (0.005 %); with twice the share, e^-20.
-      For this limit, rows with equal value and time count as one row, so a value whose rows have only a few different
-      times can be missed;
-    - as long as there are at most 10 / share distinct values, no value is missed, and ``looked_at`` is 1.
+    - a value that occurs at m different times is missing from the list with the probability ``(1 - looked_at)^m``.
+      ``looked_at`` in the result is the share of all hashes that are small enough for a candidate. For a value that has
+      ``share`` of the rows, all at different times, the probability is at most e^-10 (0.005 %); with twice the share,
+      e^-20. A value whose rows have only a few different times is missing more often, because m counts rows with equal
+      value and time once;
+    - as long as there are at most 10 / share distinct values, no value is missing, and ``looked_at`` is 1.
 
-    These bounds do not hold if the values were chosen by their hashes.
+    These bounds do not hold for values that were chosen by their hashes, for example to hide a frequent value.
 
     Parameters
     ----------

@@ -32,7 +32,9 @@ class CellsState(State):
     edges: tuple[float, ...]
 
     name = "histogram"
-    versions = (1, 2)  # version 1 compared decimals and float32 with the exact doubles of the edges
+    # In version 1, decimals and float32 were compared with the exact doubles of the edges. In version 2, they are
+    # compared with the values that `_reached` returns.
+    versions = (1, 2)
     parameters: ClassVar[Mapping[str, pa.DataType]] = {"edges": pa.list_(pa.float64())}
     counted_by: ClassVar[tuple[str, ...]] = ("counts",)
 
@@ -42,8 +44,8 @@ class CellsState(State):
 
     @property
     def cells(self) -> Cells:
-        """The field of the counts. Its cells are the values below all edges, the values from each edge to the next,
-        those from the last edge on, and NaN.
+        """The field of the counts. It counts, in this order, the values below all edges, the values from each edge to
+        the next, the values from the last edge on, and NaN.
         """
         return Cells(len(self.edges) + 2)
 

@@ -17,7 +17,7 @@ from aggr.extend.lists import ORDERED_AT_TIMES, Series, SeriesFunction, lists_of
 class Points(SeriesFunction):
     """List the values of a column with their event times, ordered by time and then by value.
 
-    `collect` has the same state. Rates, averages over time and other functions can be computed from it.
+    `collect` has the same state. Rates, averages over time and other functions can be computed from this state.
 
     Parameters
     ----------
@@ -25,8 +25,8 @@ class Points(SeriesFunction):
         The maximum number of points per group, for windows of any length. The state depends on this parameter and on
         ``keep``.
     keep : "all", "earliest" or "latest"
-        The values to keep if there are more than ``max``: "earliest" and "latest" keep ``max`` values, and with "all"
-        the action is that of ``beyond``.
+        The values to keep if there are more than ``max``: "earliest" and "latest" keep ``max`` values. With "all",
+        ``beyond`` determines the action.
     beyond : "error" or "null"
         The action if a group has more than ``max`` values: raise an error, or return null. The result of such a group
         remains null in every merge, and its values are not stored. The state depends on this parameter.

@@ -32,7 +32,8 @@ from aggr.extend import (
 from aggr.extend.columns import Floats, Whole
 from aggr.extend.exact import NAN, NEGATIVE, PLACES, POSITIVE, binary_logarithm, power_of_two
 
-# the range of the exponents of doubles, which the exponents of a damaged sum may exceed
+# The range of the exponents of doubles. Exponents are clipped to this range, because the sum in a damaged state may
+# have any size.
 _LEAST, _GREATEST = -1074, 1023
 _ZERO = NEGATIVE  # the flag for a zero, whose logarithm is -inf
 
@@ -142,8 +143,7 @@ class GeometricMean(_PositiveMean):
 
 @dataclass(frozen=True)
 class HarmonicMean(_PositiveMean):
-    """Compute the harmonic mean of a column of numbers of at least 0: their number divided by the sum of their
-    reciprocals.
+    """Compute the harmonic mean of a column of numbers of at least 0: the count divided by the sum of the reciprocals.
 
     The result is 0 if there is a zero, and NaN if there is a negative number or NaN.
 

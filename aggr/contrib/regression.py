@@ -27,7 +27,7 @@ class _TwoColumns(ExactSums):
 
     keeps = "exact Σy, Σx, Σyx, Σy², Σx², count"
     inputs = ("y", "x")
-    about: ClassVar = {"x": "The other column. The same types are allowed."}
+    about: ClassVar = {"x": "The other column. It may have the same types as the first."}
     own_state = TWO_COLUMNS
 
 

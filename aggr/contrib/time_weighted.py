@@ -1,6 +1,6 @@
 """time_weighted_avg, integral, duration_in: each value is weighted by its duration until the next point of its group.
 
-step      a value lasts until the next point          linear    a value moves to the next one on a straight line
+step      a value lasts until the next point          linear    values between two points lie on a straight line
 """
 
 from __future__ import annotations
@@ -52,7 +52,7 @@ class Integral(SeriesFunction):
     name = "integral"
     is_amount = True
     reads_neighbours = True
-    returns = "float64; null if there is no time between its first and last points"
+    returns = "float64; null if no time passes from the first point to the last"
     guarantee = "correctly rounded; times have a resolution of microseconds"
 
     def __post_init__(self) -> None:
@@ -94,7 +94,7 @@ class TimeWeightedAvg(SeriesFunction):
 
     name = "time_weighted_avg"
     reads_neighbours = True
-    returns = "float64; null if there is no time between its first and last points"
+    returns = "float64; null if no time passes from the first point to the last"
     guarantee = "correctly rounded; times have a resolution of microseconds"
 
     def __post_init__(self) -> None:
@@ -156,8 +156,8 @@ class DurationIn(SeriesFunction):
 
 
 def _area(series: Series, method: str, divisors: np.ndarray) -> np.ndarray:
-    """Return the area under each series (values times microseconds), divided by ``divisors``. NaN and infinities of
-    duration 0 are ignored.
+    """Return the area under each series (values times microseconds), divided by ``divisors``. NaN and infinities that
+    last no time are ignored.
     """
     special = np.zeros(len(divisors), np.int8)
     if method == "step":

@@ -66,7 +66,7 @@ class BottomK(Function):
 
     name = "bottom_k"
     takes = ORDERED
-    about: ClassVar[Mapping[str, str]] = {"by": "The column that is compared. The same types are allowed."}
+    about: ClassVar[Mapping[str, str]] = {"by": "The compared column. It may have the same types as the first."}
     keeps = "k values, each with the value of the other column in the same row"
     returns = "list of the type of the input; empty if there are no values"
     guarantee = "exact; ties are broken by value, never by arrival"

@@ -27,7 +27,9 @@ class WeightedAvg(ExactSums):
     """
 
     name = "weighted_avg"
-    about: ClassVar[Mapping[str, str]] = {"weight": "The weights, of either sign. The same types are allowed."}
+    about: ClassVar[Mapping[str, str]] = {
+        "weight": "Weights of either sign. They may have the same types as the column."
+    }
     keeps = "exact Σwx, exact Σw, count"
     returns = "float64; null if there are no values, or if the sum of the weights is 0"
     inputs: ClassVar[tuple[str, ...]] = ("value", "weight")

@@ -1,8 +1,8 @@
 """Item hashes: 63 bits for each value, equal to the hashes in the Theta sketches of Apache DataSketches.
 
 Integers are hashed by their value in 64 bits. Floats are hashed by their bits as doubles, with one zero and one NaN.
-Text is hashed by its bytes in UTF-8, and bytes are hashed unchanged. DataSketches has no rule for other types. It skips
-empty text and bytes, which are hashed like all others here.
+Text is hashed by its bytes in UTF-8, and bytes are hashed unchanged. DataSketches has no rule for other types. There is
+one difference: DataSketches skips empty text and bytes, and this module hashes them.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ from aggr.histograms.leb128 import of_arrow
 from aggr.input_types import InputTypes
 from aggr.values import Values
 
-# What a 64-bit word contains: a finished hash, an integer, or the bits of a double.
+# the kinds of 64-bit words: a hash, an integer to hash, or the bits of a double to hash
 HASHES, INTEGERS, DOUBLES = 0, 1, 2
 # added to `INTEGERS` or `DOUBLES` if coupons, the 32-bit hashes of HyperLogLog, are computed from the words
 _COUPONS = 4

@@ -42,8 +42,9 @@ _SPARSE = 2  # the number of slots of a table per hash
 
 @dataclass(frozen=True, slots=True)
 class Sketches:
-    """``n`` sketches, each with a theta and with its hashes in ascending order: ``hashes[places[row]:places[row +
-    1]]``.
+    """``n`` sketches. Sketch i has the hashes ``hashes[places[i]:places[i + 1]]``, in ascending order.
+
+    ``thetas[i]`` is its theta: the sketch contains the hashes of all its values that are below theta.
     """
 
     thetas: Whole
@@ -74,7 +75,7 @@ class Sketches:
 
     @property
     def are_empty(self) -> Flags:
-        """A mask of the sketches that have no hashes and do not exclude any, shape (n,). They have no values."""
+        """A mask of the sketches of groups without values, shape (n,): they have no hashes, and theta excludes none."""
         empty: Flags = (self.retained == 0) & (self.thetas == NO_THRESHOLD)
         return empty
 
@@ -86,8 +87,9 @@ class Sketches:
     def bounds(self, sigmas: float) -> pa.StructArray:
         """Return estimates and their bounds, like `aggr.tables.accessors.bounds`, shape (n,).
 
-        The number of hashes below theta has a binomial distribution. The bounds are those of its normal approximation,
-        which DataSketches also uses for more than 120 hashes.
+        ``sigmas`` is the distance of a bound from the estimate in standard deviations. The number of hashes below theta
+        has a binomial distribution. The bounds are those of its normal approximation, which DataSketches also uses for
+        more than 120 hashes.
         """
         retained, share = self.retained, self.shares
         spread = sigmas * np.sqrt((1.0 - share) / share)

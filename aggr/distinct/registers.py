@@ -32,9 +32,10 @@ from aggr.histograms.leb128 import of_arrow, to_arrow
 from aggr.values import Values
 
 _COUPONS = 1 << 32  # the number of different coupons
-# the effective number of coupons: two values with equal address bits have equal coupons in a third of cases
+# The number of equally likely coupons with the same frequency of collisions. A coupon has 26 address bits. Two values
+# with equal address bits also have equal zero counts, and therefore equal coupons, in a third of cases.
 _APART = 3.0 * 2**26
-# the number of registers whose counts are estimated in one pass; each needs 8 bytes of temporary memory
+# the number of registers from which estimates are computed in one pass; each needs 8 bytes of temporary memory
 _CELLS = 1 << 20
 _SIZE = 4  # the bytes of a coupon
 _MOST = 63  # the largest value of a register

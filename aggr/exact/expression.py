@@ -1,6 +1,6 @@
 """Exact expressions for all groups: +, − and · are exact, and a quotient or its root is rounded once.
 
-    n·Σxy − Σx·Σy        every number is a `Limbs` over a power of ten; one loop computes n·p ± a·b
+    n·Σxy − Σx·Σy        each sum is a `Limbs`, divided by a power of ten; one loop computes n·p ± a·b for any p, a, b
 
 A quotient of such numbers, or its root, is correctly rounded by `aggr.exact.rounding`.
 """

@@ -64,7 +64,7 @@ def scale_of(dtype: pa.DataType) -> int:
 
 
 def check_unit(units: pa.Array) -> None:
-    """Raise ``ValueError`` for the units of states that were cast to another scale after they were reduced."""
+    """Raise ``ValueError`` if the states with these units were cast to another scale after they were reduced."""
     expected = _one_unit(units.type)
     if is_constant(units, expected):
         return

@@ -27,7 +27,9 @@ _MANTISSA = (1 << 52) - 1
 _HIDDEN = 1 << 52
 _WORD = (1 << 32) - 1
 _NONE = 1 << 20  # stands for the lowest exponent of a group without numbers; it is larger than every exponent
-_ROWS_OF_PARTS = 1 << 20  # the rows per pass for numbers of three and four parts, whose fourth powers have 400 products
+# The number of rows per pass if a number has three or four parts. The fourth power of such a number is the sum of up to
+# 400 products, so that digits of more rows could overflow.
+_ROWS_OF_PARTS = 1 << 20
 _UWORD, _UBITS = np.uint64(_WORD), np.uint64(32)
 _PLACE_1, _PLACE_2, _PLACE_3, _PLACE_4 = (np.uint64(place) for place in (1, 2, 3, 4))
 

@@ -90,7 +90,7 @@ def to_arrow(digits: Whole, origin: Whole, low: Whole) -> pa.StructArray:
     """Return sums as a column of `EXACT_TYPE`, with balanced digits and without zeros at the ends.
 
     ``digits`` has the digits of all sums, below 2^62 in magnitude, at the positions that `origins` assigns. ``low`` is
-    the lowest level of each sum.
+    the level of the lowest digit of each sum: a digit of level n counts multiples of 2^(32·n).
     """
     exponents, places, limbs = _balanced(digits, origin, low)
     if len(limbs) > _MOST_DIGITS:
@@ -161,8 +161,8 @@ def _digit_range(exponents: NDArray[np.int16], places: NDArray[np.int32], ids: I
 def origins(low: Whole, high: Whole) -> Whole:
     """Assign positions to the digits of one sum per group: those from level ``low`` to ``high``, and two for carries.
 
-    A group with ``high < low`` has no digits. Return the position of each group's digit of level 0, followed by the
-    total number of digits, shape (groups + 1,).
+    A digit of level n counts multiples of 2^(32·n). A group with ``high < low`` has no digits. Return the position of
+    each group's digit of level 0, followed by the total number of digits, shape (groups + 1,).
     """
     origin, size = np.empty(len(low) + 1, np.int64), 0
     for group in range(len(low)):

@@ -1,4 +1,4 @@
-"""Columns: types of numpy's arrays, columns in a normal form, their order, and the numbers of groups.
+"""Columns: types of NumPy's arrays, normalization, sort keys and hashes of values, and sums and extremes by group.
 
 `compute` has the functions of ``pyarrow.compute``, which it imports at the first call.
 

@@ -1,7 +1,7 @@
 """Exact sums as columns: their Arrow type, how they are merged and checked, units of numbers, and special values.
 
-A state that consists only of exact sums is declared by `aggr.extend.SumsState`, without the names in this module. They
-are for states that also have other fields.
+The names in this module are for states that contain other fields in addition to exact sums. A state that consists only
+of exact sums is declared by `aggr.extend.SumsState`, and does not need these names.
 """
 
 from aggr.exact.number_columns import (

@@ -3,7 +3,7 @@
 Functions that share a state are computed from the same column of states of a frame.
 
 `Squared` is a base class of functions over exact Σx and Σx²; it does not compute a result. `EXTREME_POINTS` are the
-fields of `FOUR_POINTS`.
+fields of `FOUR_POINTS`, the state of `M4`.
 
 >>> from aggr.extend.states import LEAST_AND_GREATEST, Min
 >>> LEAST_AND_GREATEST in Min.reads

@@ -31,7 +31,7 @@ class ArgMin(Function):
 
     name = "arg_min"
     takes = ORDERED
-    about: ClassVar[Mapping[str, str]] = {"by": "The column that is compared. The same types are allowed."}
+    about: ClassVar[Mapping[str, str]] = {"by": "The compared column. It may have the same types as the first."}
     keeps = "the minimum of the other column, and the value in the same row"
     returns = "the value's type; null if there are no values"
     guarantee = "exact; ties are broken by value, never by arrival"

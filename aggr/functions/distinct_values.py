@@ -104,8 +104,9 @@ class CountDistinct(CollectSet):
     beyond : "error", "null" or "estimate"
         The action if a group has more than ``max`` values. "error" raises an error. With "null", the result of such a
         group is null, also after every merge, and its values are not stored. "estimate" is allowed only in calls such
-        as ``count_distinct("x", beyond="estimate")``. They return `approx_count_distinct` with ``k=max``, or 4,096
-        without ``max``, whose counts are exact up to ``k`` and estimates above. The state depends on this parameter.
+        as ``count_distinct("x", beyond="estimate")``. Such a call returns `approx_count_distinct` with ``k=max``, or
+        ``k=4096`` without ``max``: counts up to ``k`` are exact, and larger counts are estimates. The state depends on
+        this parameter.
 
     Raises
     ------

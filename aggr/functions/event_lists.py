@@ -92,8 +92,8 @@ class Series:
 
     ``points`` are structs of time and value. ``lengths`` contains the number of points of each group, shape (n,).
     ``window`` contains the starts and the ends of the groups' windows, in microseconds, or is None. With ``window``,
-    the first and the last point of a group may be neighbours outside its window, and results cover only the time inside
-    the window.
+    the first and the last point of a group may come from the windows before and after, and results cover only the time
+    inside the window.
     """
 
     points: pa.StructArray

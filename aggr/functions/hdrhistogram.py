@@ -217,7 +217,7 @@ class HdrState(BucketState):
             ordered = x.sorted_by_group if values.weights is None else x.array
             keys = _indices(ordered, self.unit or 1.0, self.layout.half_magnitude)
             # Rounding to units keeps the order, so the minimum in units is the rounded minimum of the floats. The
-            # latter is shared with other functions.
+            # minimum of the floats is computed once for all functions of the column.
             minima, maxima = (self._in_units(field.of_numbers(x)) for field in (LEAST, GREATEST))
         if values.weights is None:
             buckets = Buckets().count(keys, values.groups, self._key_ranges(minima, maxima))
@@ -342,7 +342,7 @@ class Hdr(Function):
     """Compute an HdrHistogram of a column: count, min, max, mean, stdev, var and quantiles.
 
     A quantile is the highest value in the bucket of the value at rank ``int(q·n + 0.5)``, counted from 1. Values in one
-    bucket are equal to ``digits`` significant digits. The rank is that of HdrHistogram for C and Python, unless
+    bucket agree in their first ``digits`` significant digits. The rank is that of HdrHistogram for C and Python, unless
     ``method`` names another rule. Mean, stdev and var are also defined as in HdrHistogram: for the population, from the
     middles of the buckets.
 

@@ -41,11 +41,11 @@ class KeyGroups(NamedTuple):
     """The keys of one map per group, and the assignment of rows (or states) to these keys.
 
     A group is called the owner of its keys. ``keys`` contains the keys of all maps, ordered by owner and then by key,
-    and ``owners`` the owner of each key. ``rows`` is a mask of the rows whose key is in ``keys``, or None if these are
-    all rows: a key outside the sample, and every key of an owner beyond an absorbing limit, is left out. ``groups``
-    assigns each row in the mask to an entry of ``keys``. ``thetas`` has one hash per owner: all keys of the owner with
-    smaller hashes are in ``keys``. ``beyond`` is a mask of the owners beyond an absorbing limit, or None if there are
-    none.
+    and ``owners`` the owner of each key. ``rows`` is a mask of the rows whose key is in ``keys``, or None if no row is
+    left out. Rows are left out if their key is outside the sample, or if their owner is beyond an absorbing limit, so
+    that its map is null. ``groups`` assigns each row in the mask to an entry of ``keys``. ``thetas`` has one hash per
+    owner: all keys of the owner with smaller hashes are in ``keys``. ``beyond`` is a mask of the owners beyond an
+    absorbing limit, or None if there are none.
     """
 
     groups: Groups
@@ -118,7 +118,7 @@ class KeyedStates(Field):
         return np.where(thetas == NO_THRESHOLD, 1.0, thetas / 2.0**63)
 
     def beyond_limit(self, column: pa.StructArray) -> Flags | None:
-        """Return a mask of the maps in ``column`` that are beyond an absorbing limit, or None if there are none."""
+        """Return a mask of the maps whose entries are null because of too many keys, or None if there are none."""
         return null_lists(column.field("entries"))
 
     def excluded_counts(self, column: pa.StructArray) -> ExcludedCounts:
@@ -140,7 +140,7 @@ class KeyedStates(Field):
         """Group rows by owner and key, and leave out the keys beyond the limit, or outside the sample.
 
         ``thetas`` has the lowest theta of the states that are merged for each owner. ``absorbed`` is a mask of the
-        owners with a state that is already beyond an absorbing limit.
+        owners for which a merged map already had too many keys and is null.
         """
         groups, first_rows = group_by([pa.array(owners.ids), keys], len(keys))
         keys, owner = keys.take(pa.array(first_rows)), owners.ids[first_rows]

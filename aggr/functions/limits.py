@@ -50,8 +50,9 @@ class Limit:
         """Return a mask of the groups beyond the limit, or None if there are none.
 
         ``counts`` has the number of values of each group. A group is beyond the limit if this number exceeds ``max``,
-        or if ``absorbed`` marks the group. Raise ``ValueError`` for such a group if the limit is not absorbing.
-        ``what`` and ``instead`` are parts of the message: its subject, and the alternative that it proposes.
+        or if ``absorbed`` marks the group because one of its merged parts was beyond the limit. Raise ``ValueError``
+        for such a group if the limit is not absorbing. ``what`` and ``instead`` are parts of the message: its subject,
+        and the alternative that it proposes.
         """
         crowded = counts > self.max
         if self.is_absorbing and absorbed is not None:

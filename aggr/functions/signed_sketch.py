@@ -107,7 +107,7 @@ class SketchState(BucketState):
         """Compute the share of values up to ``value`` in each state, as `BucketState` declares it.
 
         The result is the exact share of the values up to another number, whose relative distance from ``value`` is at
-        most α.
+        most the relative accuracy of the sketch.
         """
         parts = Parts.from_states(states, self.side)
         low, below, zero, counts = parts.low, parts.negative.totals, parts.zero, parts.counts

@@ -160,7 +160,7 @@ class ExactQuantiles(Counted):
     Parameters
     ----------
     quantiles : sequence of float in [0, 1]
-        The quantiles to compute. They affect results only.
+        The quantiles to compute. This parameter affects only results, not states.
     max : int
         The maximum number of distinct values per group, for windows of any length. The state depends on this parameter.
     method : str

@@ -1,4 +1,4 @@
-"""Fields of states that list rows in order, or distinct values. Each group has at most ``max`` of them.
+"""Fields of states that list rows in order, or distinct values. A list has at most ``max`` entries.
 
 group 0    (10:00, "b")  (10:02, "a")          values end to end, ordered by group, then time, then value
 group 1    (09:59, "c")                        and the number of values of each group
@@ -50,7 +50,7 @@ class OrderedRows(Field):
         return self.list_rows(*entries_of(column, groups), absorbed_groups(column, groups))
 
     def list_rows(self, rows: pa.StructArray, groups: Groups, absorbed: Flags | None = None) -> pa.ListArray:
-        """Return the list of rows of each group. ``absorbed`` marks the groups with a part that is beyond the limit."""
+        """Return the list of rows of each group. ``absorbed`` marks the groups for which a merged list is null."""
         counts = groups.counts()
         beyond = None
         if self.keep == ALL:
@@ -95,7 +95,7 @@ class ValueSet(Field):
     def list_values(self, values: pa.Array, groups: Groups, absorbed: Flags | None = None) -> pa.ListArray:
         """Return the list of distinct values of each group. Both zeros count as one value, and all NaN count as one.
 
-        ``absorbed`` marks the groups with a part that is beyond the limit.
+        ``absorbed`` marks the groups for which a merged list is null, because it was beyond the limit.
         """
         values = normalize_floats(values)
         keys = order_keys(values)
@@ -161,8 +161,9 @@ def entries_of(column: pa.ListArray, groups: Groups) -> tuple[pa.Array, Groups]:
 def checked_entries(column: pa.Array, max_values: int, beyond: str = ERROR) -> tuple[pa.Array, Whole]:
     """Return the entries of all lists as one array, and the length of each list.
 
-    Raise `DamagedState` if the column does not consist of lists, or a list has null or more than ``max_values``
-    entries. If the limit is absorbing, a list may be null, and has the length 0; otherwise it raises the error too.
+    Raise `DamagedState` if the column does not consist of lists, or if a list contains null or more than ``max_values``
+    entries. With ``beyond="null"``, a list may be null, and its length is then 0. Otherwise a null list raises the
+    error too.
     """
     if not pa.types.is_list(column.type):
         raise DamagedState(f"has type {column.type}, not a list")
@@ -186,7 +187,7 @@ def _checked_keys(values: pa.Array) -> Whole:
 def check_neighbours(in_order: Flags, lengths: Whole) -> None:
     """Raise `DamagedState` if a list is not in ascending order.
 
-    ``in_order[i]`` is whether the values i and i + 1 of all lists together are in order.
+    The values of all lists are numbered end to end. ``in_order[i]`` is whether the values i and i + 1 are in order.
     """
     within = np.ones(len(in_order) + 1, np.bool_)
     starts = np.cumsum(lengths) - lengths

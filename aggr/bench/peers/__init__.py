@@ -85,7 +85,8 @@ def counterparts(measure: Measure) -> list[Peer]:
     Parameters
     ----------
     measure : Measure
-        A measure of a plain column, without a condition or weight, because these would have to be translated.
+        A measure of a plain column, without a condition or weight. Conditions and weights are not translated into the
+        languages of other packages.
 
     Returns
     -------

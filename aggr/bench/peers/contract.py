@@ -31,7 +31,8 @@ class Peer(ABC):
     package : str
         The distribution that must be installed.
     row_limit : int or None
-        The maximum number of rows for packages that need one Python call per row.
+        The maximum number of rows that are passed to the package, or None for no limit. Packages that need one Python
+        call per row have a limit, because they are slow.
     """
 
     expression: str
@@ -50,8 +51,8 @@ class Peer(ABC):
 
     @abstractmethod
     def prepare(self, rows: pa.Table, group_count: int) -> Callable[[], Any]:
-        """Load the rows in the format that the package reads fastest, and return the call to be timed, from rows to
-        results.
+        """Load the rows in the format that the package reads fastest. Return the call to be timed, which computes the
+        results from the loaded rows.
 
         Parameters
         ----------

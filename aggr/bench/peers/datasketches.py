@@ -41,7 +41,7 @@ class DataSketches(SketchPeer):
         if name in _QUANTILES:
             sketch.update(values.astype(np.float64, copy=False))
             if name == "tdigest":
-                sketch.compress()  # sort the buffered values now, rather than when the sketch is read
+                sketch.compress()  # process the buffered values as a part of building the sketch, not of reading it
             return sketch
         for value in values.tolist():
             sketch.update(value)
