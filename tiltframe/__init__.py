@@ -25,7 +25,7 @@ def __getattr__(name: str) -> Any:
     name.
     """
     if name == "__version__":
-        from importlib.metadata import version  # imported here, because it imports email and zipfile
+        from importlib.metadata import version  # imported here, because it imports email and zipfile, which is slow
 
         return version("tiltframe")
     if not name.startswith("_"):

@@ -120,12 +120,12 @@ class Exclusions:
         return self._values.total()
 
     def add(self, other: Exclusions) -> None:
-        """Add the counts of another object, which must be for the same columns of states."""
+        """Add the counts of another object. Both objects must count states of the same columns."""
         self._groups.update(other._groups)
         self._values.update(other._values)
 
     def subtract(self, other: Exclusions) -> None:
-        """Subtract the counts of another object, which must be for a part of the same states."""
+        """Subtract the counts of another object, which must have counted a part of the states that this one counted."""
         self._groups.subtract(other._groups)
         self._values.subtract(other._values)
 

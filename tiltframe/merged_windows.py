@@ -1,5 +1,5 @@
-"""Merged windows: merge the states of the same pane and key, and the states of finer windows into the windows of a
-level.
+"""Merged windows: merge states that have the same pane and key, and merge the states of finer windows into the windows
+of a level.
 
 If the windows of a level overlap, rows are reduced to states of panes. A pane is the longest window that divides both
 the size and the hop of the windows, and a window's state is merged from those of its panes. A window that does not
@@ -109,7 +109,7 @@ def merge_states(
 ) -> pa.Table:
     """Merge the states that have equal keys and equal starts of windows, and return a table with one row per key and
     start. States with the same key and start must have the same end. ``starts`` and ``ends`` are in microseconds UTC,
-    one per state. ``max_ratio`` and ``unknown`` are those of `merge_panes` and `merge_level`.
+    one per state. `merge_panes` describes ``max_ratio``, and `merge_level` describes ``unknown``.
     """
     functions = {c.name: c.measure.function for c in frame.states}
     keys, carried = {START: as_instants(starts)} | keys, {END: as_instants(ends)}

@@ -90,7 +90,7 @@ def from_rows(
 
     The batches have the columns that the frame needs, and the first one is empty. If a value in a file does not fit the
     type that was inferred for its column, ``read`` is called again, with all batches and a wider type.
-    ``use_stored_types`` is that of `tiltframe.tabular.rows_of`.
+    ``use_stored_types`` may replace inferred types by those of a store, as `tiltframe.tabular.rows_of` describes.
     """
     rows = _rows(data, frame, reading, use_stored_types)
     return consume(rows, lambda rows: read(_frame_batches(rows, frame)))

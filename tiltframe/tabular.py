@@ -111,7 +111,7 @@ def rows_of(
         The name of ``data`` in error messages.
     columns : function, optional
         A function that receives the names of all columns, and returns the names of the needed ones. It raises an error
-        if a needed column is missing. Of datasets and files, other columns are not read. None means all columns.
+        if a needed column is missing. Other columns of datasets and files are not read. None means all columns.
     time : str
         The column of event times.
     uses : ColumnUses
@@ -327,8 +327,8 @@ def _stream(data: Any, what: str, columns: Columns | None) -> Batches:
 
 
 def _narrowed(data: Any, what: str, columns: Columns | None) -> Any:
-    """Return a DataFrame of pandas or polars with only the needed columns, because Arrow may have no type for other
-    columns. Other objects are returned unchanged.
+    """Return a DataFrame of pandas or polars with only the needed columns, because Arrow may have no type for the
+    values of a column that is not needed. Other objects are returned unchanged.
     """
     package = type(data).__module__.partition(".")[0]
     if columns is None or package not in ("pandas", "polars") or type(data).__name__ != "DataFrame":

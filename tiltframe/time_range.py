@@ -85,16 +85,16 @@ def read_time_range(within: Within, timezone: str, now: int | None = None, open_
 
 
 def closed(within: Range, bounds: Range) -> Range:
-    """Return the range ``within``. If its start or end is open (a value of `EVER`), it is replaced by the start or end
-    of ``bounds``.
+    """Return the range ``within``. An open start or end, which is a value of `EVER`, is replaced by the start or end of
+    ``bounds``.
     """
     low, high = (end if at in EVER else at for at, end in zip(within, bounds, strict=True))
     return low, high
 
 
 def check_time_range(within: Within, timezone: str | None) -> None:
-    """Raise ``ValueError`` if the range of a query cannot be read or is empty. Without a ``timezone``, a range of two
-    moments is not checked for being empty.
+    """Raise ``ValueError`` if the range of a query cannot be read or is empty. Without a ``timezone``, it is not
+    checked whether a range of two moments is empty.
     """
     bounds = _bounds(within)
     if timezone is not None or isinstance(bounds, str):
@@ -124,7 +124,7 @@ def moment_text(moment: object) -> str:
     """
     at = read_moment(moment, "UTC")
     if isinstance(moment, str):
-        # a comma is the decimal separator of seconds, and would separate the ends of a range
+        # A comma may precede the fraction of a second. In the text of a range, it would separate the two ends.
         return moment.strip().replace(",", ".")
     local = isinstance(moment, dt.date | np.datetime64) and getattr(moment, "tzinfo", None) is None
     return as_text(at).removesuffix("Z") if local else as_text(at)

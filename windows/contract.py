@@ -25,7 +25,8 @@ from aggr.call_text import write_call
 from aggr.duration import DAY
 from windows.timezone import Instants, checked_instants, clock
 
-# the start and end of a window over all time: outside of all supported years, and small enough to be added to durations
+# the start and end of a window over all time: outside of all supported years, and so small that the sum with a duration
+# does not exceed int64
 MIN_INSTANT, MAX_INSTANT = -(2**62), 2**62
 # the maximum number of windows in a list, which takes 80 MB for starts and 240 MB for intervals
 MOST_LISTED = 10_000_000

@@ -249,7 +249,7 @@ def _at_rate(rows: pa.Table, times: NDArray[np.int64], frame: TiltFrame, faster:
     has its expected number of rows per day. ``times`` are the event times of the rows, in microseconds UTC.
     """
     begin = frame.levels[-1].assign(times.min(keepdims=True)).starts.max()
-    begin = max(int(begin), int(times.min()) - DAY)  # the window over all time has no start
+    begin = max(int(begin), int(times.min()) - DAY)  # a day is the limit, because a window over all time has no start
     moved = pa.array(begin + ((times - times.min()) / faster).astype(np.int64), INSTANT)
     return rows.set_column(rows.column_names.index(frame.time), pa.field(frame.time, INSTANT), moved)
 
@@ -370,7 +370,7 @@ def _stored_bytes(states: pa.Table, frame: TiltFrame) -> dict[str, float]:
 def _extrapolated(sampled: Sequence[tuple[float, dict[str, float]]], rows_log: float) -> dict[str, float]:
     """Return the bytes of a state that has e^``rows_log`` rows, as a dict like those of `_stored_bytes`. ``sampled``
     has two finer levels, each with the logarithm of its rows per state and its bytes. The bytes are extrapolated as a
-    linear function of this logarithm, because sketches grow in this way.
+    linear function of this logarithm, because the size of sketches grows with the logarithm of their number of rows.
     """
     (log_before, before), (log_last, last) = sampled
     further = (rows_log - log_last) / max(log_last - log_before, 1e-9)

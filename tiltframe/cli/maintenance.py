@@ -53,7 +53,7 @@ def inspect(uri: str, name: str | None, form: str) -> None:
 )
 @_CLEAN
 def compact(uri: str, name: str | None, before: str | None, clean: str) -> None:
-    """Merge the commits of closed windows, and remove files that no reader needs any more."""
+    """Merge the states that several commits wrote for closed windows, and remove files that no reader needs."""
     read_age(clean)
     store = FrameStore(uri, name=name)
     until = store.at(before).now
@@ -109,7 +109,7 @@ def expire(uri: str, name: str | None, retention: str | None, now: str | None, c
 @click.argument("stream", metavar="STREAM")
 @_NAME
 def end_stream(uri: str, stream: str, name: str | None) -> None:
-    """Remove the watermark of a stream that does not continue, so that it no longer keeps windows open.
+    """Remove the watermark of a stream that does not continue, so that this stream no longer keeps windows open.
 
     The states of the stream stay. tiltframe inspect lists the streams.
     """

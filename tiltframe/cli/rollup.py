@@ -43,8 +43,8 @@ from tiltframe.time_range import read_time_range
 # the bytes of memory that the process needs in total, with rows and files, for each byte of states in memory
 _A_STATE_TAKES = 16
 _MORE_PER_THREAD = 10  # the increase of `_A_STATE_TAKES` for each additional thread
-# The interval, in seconds, at which Python switches between threads. With the default of 5 ms, the thread that merges
-# often waits for threads that write.
+# The interval, in seconds, after which a thread lets another one run Python code. With the default of 5 ms, the thread
+# that merges states often waits this long for threads that write states to files.
 _SWITCH_INTERVAL = 0.0005
 _WHOLE_FILES = "and pass every file that has rows in this range"
 _Reduced = TypeVar("_Reduced")

@@ -17,14 +17,14 @@ from tiltframe.frame import TiltFrame
 from tiltframe.ordered.query import OrderedQuery
 from windows.timezone import Instants
 
-_EVERY = 60.0  # seconds
+_EVERY = 60.0  # the minimum number of seconds between two reports
 
 
 @dataclass
 class Losses:
     """The number of rows that were dropped as late. It is printed together with the number of bad rows."""
 
-    query: TiltFrame | OrderedQuery  # the query that reads the rows
+    query: TiltFrame | OrderedQuery  # has the name of the time column and the time zone of the windows
     bad: BadRows | None
     file: str | None  # the file that dropped rows are appended to
     waits: bool  # whether the watermark stays behind the newest event by --disorder
@@ -48,8 +48,8 @@ class Losses:
         self.late += late_rows.num_rows
 
     def report(self) -> None:
-        """Print the counts of late and bad rows if they have changed since they were last printed. They are compared at
-        most once a minute.
+        """Print the counts of late and bad rows if they have changed since they were last printed. Changes are looked
+        for at most once a minute.
         """
         if clock.monotonic() - self._last >= _EVERY:
             self._last = clock.monotonic()

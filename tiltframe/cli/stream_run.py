@@ -86,7 +86,7 @@ def _opened(
     notes: Mapping[str, Any],
     store: FrameStore | None,
 ) -> dict[str, Rows]:
-    """Open the inputs, and return them by name. Pipes and standard input are read as lines. Of folders, the files are
+    """Open the inputs, and return them by name. Pipes and standard input are read as lines. The files in folders are
     read, except those that ``notes``, the notes of the saved state, list as already read.
     """
     opened: dict[str, Rows] = {}

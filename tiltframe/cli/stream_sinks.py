@@ -80,7 +80,7 @@ class Output(Sink):
         return late
 
     def tell(self, watermark: int | None) -> None:
-        """Advance the watermark. The emitted windows wait for `settle`."""
+        """Advance the watermark. Windows that are emitted as a result are written by the next call of `settle`."""
         self._write(self.windows.advance(None if self.windows.late.closes_by_events else watermark, _now()))
 
     def close(self) -> None:

@@ -111,7 +111,7 @@ class Lines:
     pipe: int | None = None  # the file descriptor to read; None means standard input
     source_name: str = _STANDARD_INPUT
     pause: float = PAUSE
-    # text column whose numbers are read → the type of the numbers
+    # text column that functions also read as numbers → the type of the numbers
     _numbers: dict[str, pa.DataType] = field(default_factory=dict)
     _number: int = 1  # the number of the first line whose batch was not processed completely
 

@@ -62,7 +62,7 @@ _Check: TypeAlias = Callable[[pa.Table], object]
 
 
 class BadRows:
-    """A file of JSON lines to which bad rows are written. It also counts them.
+    """A file of JSON lines to which bad rows are written, and the number of bad rows.
 
     Parameters
     ----------

@@ -146,8 +146,8 @@ def _with_grouped_numbers(reader: pacsv.CSVStreamingReader, reading: ReadOptions
 
 
 def first_texts(file: Path, names: Sequence[str], reading: ReadOptions) -> dict[str, pa.Array]:
-    """Return columns of the first rows of a file, as name → array. For a text file, the arrays are the texts in the
-    file. Other formats have their own types.
+    """Return columns of the first rows of a file, as name → array. For a text file, the arrays have the texts in the
+    file. For other formats, they have the types of the columns.
     """
     if kind_of(file) == "csv" or kind_of(file) == "tsv":
         with open_text(file) as stream:
@@ -191,8 +191,8 @@ def read(
     columns : sequence of str
         Columns of the file. For JSON, a column may be missing in some rows, which then have null.
     types : pa.Schema
-        The types in which columns of text files are read. In other formats, columns have the types of the file, except
-        columns with a dictionary type here, which are read as dictionaries.
+        The types in which columns of text files are read. In other formats, columns have the types of the file; but
+        columns of Parquet that have a dictionary type in ``types`` are read as dictionaries.
     uses : column -> uses
         How measures and keys use a column. This decides whether an error is raised if the inferred type would change
         the digits of a number.

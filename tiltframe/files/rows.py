@@ -67,7 +67,7 @@ def prepared(
 def times_in(column: pa.Array, time: str, reading: ReadOptions, timezone: str) -> pa.Array:
     """Convert a column of times to an array: integers in microseconds UTC, or timestamps in UTC.
 
-    The column has numbers in the unit that ``reading`` declares, texts in its time format, or times that
+    The column has numbers in the unit or texts in the time format that ``reading`` declares, or times that
     `tiltframe.event_time.event_times` accepts. Times without a zone are in the zone ``reading.clock``. A date is the
     first instant of its day in ``timezone``, the zone of the windows.
 

@@ -81,7 +81,7 @@ def needs_numbers(uses: frozenset[Use], is_declared: bool) -> bool:
 def find_numbers(
     schema: pa.Schema, texts: Callable[[str], Iterable[pa.Array]], uses: ColumnUses, reading: ReadOptions
 ) -> dict[str, pa.DataType]:
-    """Return the text columns whose numbers functions read, as column → type of its numbers. Columns with texts that
+    """Return the text columns that functions read as numbers, as column → type of the numbers. Columns with texts that
     are not numbers are left out.
 
     ``texts`` is a function that returns the first texts of a column. Raise ``ValueError`` for the same reasons as

@@ -110,8 +110,8 @@ def session(gap: str) -> Session:
 
 def _running_ends(same_key: NDArray[np.bool_], interval_ends: Instants) -> Instants:
     """For each interval, return the greatest end among this interval and the earlier intervals of its key. The
-    intervals are sorted by key. ``same_key`` has one element for each interval but the first: whether it has the key of
-    the interval before.
+    intervals are sorted by key. ``same_key`` has one element for each interval but the first: whether it has the same
+    key as the previous interval.
     """
     if (same_key <= (np.diff(interval_ends) >= 0)).all():
         return interval_ends
