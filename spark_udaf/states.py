@@ -6,8 +6,8 @@ In a job::
     states = su.aggregate(df, ["host"], {"latency": aggr.dds("latency_ms")})
     states.select("host", su.states.quantile("latency", 0.99), su.states.count("latency"))
 
-These functions read states. Spark refuses other columns when it analyzes a query, before a job.
-`spark_udaf.functions` aggregates values of rows, in `su.group_by` and in `agg()`.
+For a column that does not contain states, Spark raises an error when it analyzes the query, before a job starts. To
+aggregate values of rows, use `spark_udaf.functions`, in `su.group_by` and in `agg()`.
 """
 
 from spark_udaf.udaf.accessors import (

@@ -27,7 +27,9 @@ from tiltframe.text.results import json_lines
 if TYPE_CHECKING:
     from pyspark.sql.streaming.query import StreamingQuery
 
-_UNSUPPORTED = {"dropped": None, "bad_rows": "fail"}  # Options that have no meaning for a source of Spark.
+# Options of the command with their defaults. Options in the first dict cannot be used with --spark. Options in the
+# second dict can be used only if windows are emitted, without --store, and options in the third only with --store.
+_UNSUPPORTED = {"dropped": None, "bad_rows": "fail"}
 _OF_EMITTED = {
     "emit": None, "late": None, "disorder": "0s", "ahead": "1h", "max_keys": None, "shards": None
 }  # fmt: skip
@@ -121,8 +123,8 @@ def run(
 
 
 def _shuffle(spark: SparkSession, shards: int | None, checkpoint: Path | None) -> None:
-    """Set the number of shuffle partitions. The first known number is used, in this order: the option ``--shards``,
-    that of the checkpoint, that of the session's settings, the number of cores.
+    """Set the number of shuffle partitions. The first number that exists is used, in this order: the option
+    ``--shards``, the number in the checkpoint, the number in the session's settings, the number of cores.
     """
     partitions = kept_partitions(checkpoint) if shards is None and checkpoint is not None else shards
     count = None if partitions is None else checked_whole(partitions, "--shards", 1, 10_000)

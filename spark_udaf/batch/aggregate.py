@@ -83,7 +83,8 @@ def aggregate(
     time : str, optional
         The column of event times; required with ``window``.
     scan : "auto", optional
-        As in `rollup`: if the DataFrame only selects rows of files, the tasks read these files.
+        As in `rollup`: if the DataFrame only selects rows and columns of Parquet files, the tasks read these files
+        themselves, instead of receiving the rows from the JVM.
 
     Returns
     -------
@@ -236,6 +237,7 @@ def merge(states: DataFrame | ParquetScan, by: Sequence[str]) -> DataFrame:
         names = ", ".join(schema_of_states.names)
         raise ValueError(f"the columns {names} contain no states to merge; pass the result of su.aggregate")
     check_rows(schema_of_states, {name: name for name in keys}, (), pa.timestamp("us", "UTC"))
+    # States of different levels are merged separately at first, so that `second` can detect groups of several levels.
     apart = [*keys, LEVEL] if LEVEL in schema_of_states.names and LEVEL not in keys else keys
     schema = pa.schema([schema_of_states.field(name) for name in [*keys, *state_columns]])
     shuffled = pa.schema([schema_of_states.field(name) for name in [*apart, *state_columns]])

@@ -71,8 +71,8 @@ def rollup(
         The treatment of rows of a DataFrame whose time is null: ``fail`` the job, or ``skip`` them. With an
         observation, they are skipped, and its metric ``rows`` is their number.
     scan : "auto", optional
-        If a DataFrame only selects rows and columns of Parquet files, the tasks read these files, as with `scan_of`.
-        The log shows whether this is done, or the reason why it is not possible.
+        If a DataFrame only selects rows and columns of Parquet files, the tasks read these files themselves, as with
+        `scan_of`. If it does more, Spark sends the rows to the tasks, and the log contains the reason.
     excluded : `pyspark.sql.Observation`, optional
         An observation. When an action runs, it counts, for each level, the groups with more values than the limit of a
         measure with ``beyond="null"``, and the values that a measure with ``bad_values="skip"`` refused. Its metrics

@@ -110,7 +110,8 @@ def bench(
     time : str, optional
         The column of ``data`` with event times, for `su.rollup`. Without it, `su.aggregate` is measured instead.
     levels : sequence of str
-        The levels of the tilt frame of `su.rollup`, with ``time``. All other ways group by the finest window as well.
+        The levels of the tilt frame of `su.rollup`. They need ``time``. The other ways to compute a measure, which have
+        no levels, group by the keys and the windows of the finest level.
     rows : int
         The number of random rows, at least 1. Ignored if ``data`` is passed.
     groups : sequence of int
@@ -300,7 +301,8 @@ def _checked_ways(measure: Measure, against: str | Sequence[str], empty: DataFra
     left_out: list[str] = []
     rows = Rows(empty, None)
     for name, build in ways_of(measure, grouping):
-        # A way that reads files has the same plan as the way that reads a DataFrame, which is checked.
+        # Ways that read files need files, which do not exist yet. Each has the same plan as a way that reads a
+        # DataFrame, and the latter is checked.
         if name.endswith(OF_FILES):
             own[name] = build
             continue

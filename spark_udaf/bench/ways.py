@@ -39,7 +39,8 @@ class Grouping:
     time : str or None
         The column of event times, which `su.rollup` needs.
     levels : sequence of str
-        The levels of the tilt frame. Other ways group by the windows of the finest one as well.
+        The levels of the tilt frame. The other ways to compute a measure group by keys and by the windows of the finest
+        level.
     is_one_window : bool
         Whether all rows are in one window of the finest level. Ways other than `su.rollup` then group by keys alone.
     """
@@ -171,7 +172,7 @@ def sql_call(measure: Measure, columns: Sequence[str]) -> str:
     ----------
     measure : Measure
     columns : sequence of str
-        The columns of the rows. Any other text is an expression.
+        The names of the columns of the rows. Any other input of the measure is an expression.
 
     Raises
     ------

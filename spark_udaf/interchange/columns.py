@@ -75,7 +75,8 @@ def to_dds_proto(states: Column | str, keys: Keys = "upper") -> Column:
     states : Column or str
         States of dds.
     keys : "upper" or "lower"
-        "upper" for readers in Python and JavaScript, "lower" for those in Go, Java and Rust.
+        The numbering of buckets, which differs between the libraries of DDSketch: "upper" for readers in Python and
+        JavaScript, "lower" for readers in Go, Java and Rust.
 
     Returns
     -------

@@ -232,12 +232,13 @@ def scan_parquet(
     FileNotFoundError
         If a path does not exist, or a folder has no files.
     ValueError
-        If a filter names a column that is not in the files, or ``rows_per_task`` is not above 0.
+        If a filter names a column that is not in the files, if a file is not a Parquet file, or if ``rows_per_task`` is
+        less than 1.
 
     Guarantee
     ---------
     A worker has only one batch of rows in memory in addition to its states, for files of any size. If each file has
-    rows of all times, a worker has up to 256 MiB of rows in memory.
+    rows of all times, the worker first collects up to 256 MiB of rows, to group them by time.
 
     Examples
     --------

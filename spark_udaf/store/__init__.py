@@ -1,1 +1,1 @@
-"""Frame stores in Spark: written from tasks, read as a data source."""
+"""Frame stores in Spark: tasks write states into them, and Spark reads them as a data source."""

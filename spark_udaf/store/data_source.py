@@ -45,7 +45,9 @@ class TiltframeSource(DataSource):
         """
         query, rows_per_task = from_options(self.options)
         if warns(self.options):
-            query.warn_of_missing()  # This writes to standard error, because Spark plans in another process.
+            # Spark plans a data source in a separate process. The warnings therefore appear on standard error, and are
+            # not raised in the process of the user.
+            query.warn_of_missing()
         types = {f.name: f.dataType.simpleString() for f in result_schema(query)}
         for f in schema:
             if types.get(f.name) != f.dataType.simpleString():

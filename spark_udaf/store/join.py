@@ -66,7 +66,7 @@ def join(
     ---------
     The results of a row are bit-for-bit those of `tiltframe.FrameStore.query` with the row's range and windows and a
     condition on its keys. Rows are not shuffled. Each task reads the store at one moment, and queries it once for each
-    64 MB of rows whose ranges overlap. There are no warnings of expired windows, which the column ``partial`` marks.
+    64 MB of rows whose ranges overlap. No warning is emitted for expired windows; the column ``partial`` marks them.
 
     Examples
     --------

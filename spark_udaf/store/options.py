@@ -1,6 +1,7 @@
 """Options: convert a query of a store to Spark's options, which are texts, and back.
 
-A list of names is written ``p, n``, or as JSON if names contain commas; new measures are JSON.
+A list of names is written ``p, n``, or as JSON if names contain commas. Measures that the store does not have are
+declared in JSON.
 """
 
 from __future__ import annotations
@@ -49,8 +50,8 @@ def from_options(options: Mapping[str, str]) -> tuple[PlannedQuery, int]:
     """Return the planned query of Spark's options, and the approximate number of rows of states per task. Raise
     ``ValueError`` for invalid options, and `StoreError` if the store cannot be opened.
     """
-    # For a table of its catalog, Spark passes the columns to the reader, but not the options (PySpark 4.3,
-    # PythonDataSourceV2.getTable).
+    # CREATE TABLE … USING tiltframe cannot work: for a table of its catalog, Spark passes the columns to the reader,
+    # but not the options (PySpark 4.3, PythonDataSourceV2.getTable).
     if options.keys() >= _TABLE:
         raise ValueError(
             "Spark's catalog loses the options of a table; use CREATE TEMPORARY VIEW … USING tiltframe OPTIONS "

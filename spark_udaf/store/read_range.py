@@ -20,7 +20,9 @@ _BATCH_ROWS = 10_000  # The number of results that are passed to the JVM at once
 def read_range(query: PlannedQuery, within: Range, schema: pa.Schema) -> Iterator[pa.RecordBatch]:
     """Yield the results or states of the windows that start in the range ``within``, as batches of ``schema``."""
     tune_worker()
-    results = query.read(within)  # This does not emit warnings of expired windows; the column `partial` marks them.
+    # Warnings of expired windows are emitted when the query is planned, and not by tasks. The column `partial` marks
+    # these windows.
+    results = query.read(within)
     yield from unsliced_batches(as_schema(results, schema), _BATCH_ROWS)
 
 

@@ -107,7 +107,7 @@ def store_sql(query: str, store: FrameStore, spark: SparkSession | None = None, 
             f"spark.sql.session.timeZone is {zone}; set it to UTC if the frame is in UTC, or query the store with "
             "su.read"
         )
-    schema = session.sql(query).schema  # Spark resolves all names, and refuses invalid queries
+    schema = session.sql(query).schema  # Spark resolves all names, and raises an error for an invalid query
     select = parsed(query)
     table = select.args["from_"].this
     source = exp.table_(table.this, db=table.args.get("db"))
@@ -115,8 +115,8 @@ def store_sql(query: str, store: FrameStore, spark: SparkSession | None = None, 
 
 
 class _Rewritten:
-    """A query of a table that was rewritten as a query of the results of a store. In these results, each group and each
-    aggregate of the query is a column.
+    """A query of a table, rewritten as a query of the results of a store. The results have one column for each group
+    and each aggregate of the query.
     """
 
     def __init__(self, store: FrameStore, table: StructType, select: exp.Select, exact: bool) -> None:
@@ -130,7 +130,8 @@ class _Rewritten:
         self.keys_of_frame = {name.lower(): name for name, text in frame.keyed_by.items() if name == text}
         if not isinstance(self.types.get(frame.time.lower()), TimestampType):
             refuse(frame.time, "is the time of the store, but not a TIMESTAMP column of the table")
-        self.columns: dict[str, str] = {}  # the text of a group or aggregate -> its column
+        # the normalized text of a group or an aggregate (`same_text`) -> the column of the store's results that has it
+        self.columns: dict[str, str] = {}
         self.keys: list[str] = []
         self.per = "all"
         self.measures: dict[str, Measure] = {}

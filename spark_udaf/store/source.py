@@ -3,10 +3,11 @@
     spark.read.format("tiltframe").option("per", "1h").load("s3://bucket/path")
     CREATE TEMPORARY VIEW hours USING tiltframe OPTIONS (path 's3://bucket/path', per '1h')
 
-Spark divides the range into partitions, and each task reads the results of `tiltframe.FrameStore.query` for its
-partition. Spark's filters are not pushed down, because PySpark 4.3 keeps the filters of one scan with the relation, and
-other scans of the same DataFrame or view would miss rows. Pass ``within`` and ``where`` to read fewer rows. `read` and
-`read_states` also work with PySpark 3.5, which has no data sources in Python: tasks read ranges by ``mapInArrow``.
+The time range of the query is divided into partitions, and each task reads the results of `tiltframe.FrameStore.query`
+for its partition. Spark's filters are not pushed down, because PySpark 4.3 stores the filters of one scan in the
+relation, so that other scans of the same DataFrame or view would miss rows. Pass ``within`` and ``where`` to read fewer
+rows. `read` and `read_states` also work with PySpark 3.5, which has no data sources in Python: tasks then read their
+ranges in ``mapInArrow``.
 """
 
 from __future__ import annotations
@@ -194,8 +195,8 @@ def read_states(
 
 
 def _warned(table: DataFrame, options: dict[str, str]) -> DataFrame:
-    """Return the DataFrame, and emit the warnings of `tiltframe.FrameStore.query` on the driver, because Spark plans a
-    data source in another process.
+    """Emit the warnings of `tiltframe.FrameStore.query`, and return the DataFrame unchanged. The warnings are emitted
+    here, because Spark plans a data source in another process, whose warnings the user would not see as such.
     """
     query, _ = from_options(options)
     query.warn_of_missing(stacklevel=3)

@@ -1,9 +1,9 @@
 """store: write states from Spark jobs into a frame store. Tasks write parts, which readers do not see before the driver
 commits them.
 
-A part consists of the states of one level and bucket of time that one task writes. A task returns only a receipt of its
-part. A failed task that is repeated writes another part. Only the parts of successful attempts are committed;
-`FrameStore.vacuum` removes the others.
+A part consists of the states of one level and one bucket of time (an hour, day, month or year) that one task writes. A
+task returns only receipts, which identify its parts. If a task fails and is repeated, it writes new parts. Only the
+parts of successful attempts are committed; `FrameStore.vacuum` removes the other parts.
 """
 
 from __future__ import annotations
@@ -182,7 +182,7 @@ Result = TypeVar("Result", covariant=True)
 
 
 class Change(Protocol[Result]):
-    """A change of a store: tasks write its states, and the driver commits it with their receipts."""
+    """A change of a store: tasks write its states and return receipts, with which the driver commits the change."""
 
     @property
     def frame(self) -> TiltFrame:
@@ -207,7 +207,8 @@ def _write_states(source: Source, states_schema: pa.Schema, change: Change[Resul
             states = as_schema(table, states_schema)
             checked_instants(states, START)
             for at, name in enumerate(states_schema.names):
-                if name in frame.keys:  # in a key column, -0.0 becomes 0.0, and every NaN has the same bits
+                # In key columns, -0.0 becomes 0.0, and every NaN gets the same bits, so that equal keys have one shard.
+                if name in frame.keys:
                     states = states.set_column(at, name, key_column(states.column(name)))
             yield with_coarsest(states, frame)
 
@@ -372,7 +373,8 @@ def backfill(
         See `tiltframe.FrameStore.backfill`. Unless ``within`` has both bounds, a job determines the first and the last
         time.
     scan : "auto", optional
-        As in `rollup_into`: if the DataFrame only selects rows of files, the tasks read these files.
+        As in `rollup_into`: if the DataFrame only selects rows and columns of Parquet files, the tasks read these files
+        themselves.
 
     Returns
     -------

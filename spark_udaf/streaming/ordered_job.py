@@ -92,7 +92,9 @@ class OrderedJob(Job):
                 yield pa.RecordBatch.from_arrays([*messages.columns, places], schema=IN)
 
     def begun(self) -> OrderedStream:
-        """Return the `OrderedStream` of a new shard. The types of its columns are known before the first row."""
+        """Return the `OrderedStream` of a new shard. An empty table sets the types of its columns, so that the
+        watermark can be advanced before the first row arrives.
+        """
         stream = OrderedStream(self.kind.of(self.inside))
         stream.add_rows(self.rows.empty_table())
         return stream

@@ -38,7 +38,7 @@ def query_id(spark: SparkSession, checkpoint: str) -> str:
 
 
 def kept_partitions(checkpoint: Path) -> int | None:
-    """Return the number of shuffle partitions of a checkpoint, or None before its first batch."""
+    """Return the number of shuffle partitions that a checkpoint records, or None before its first batch."""
     batches = [path for path in (checkpoint / "offsets").glob("*") if path.name.isdigit()]
     if not batches:
         return None

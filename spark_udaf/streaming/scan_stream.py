@@ -65,7 +65,7 @@ class Arriving:
     folder: str  # the path or URI of the folder, as Spark reads it
     place: str  # the path of the folder in ``filesystem``
     filesystem: fs.FileSystem
-    schema: pa.Schema  # The schema of the rows, including columns of partitioned folders.
+    schema: pa.Schema  # The schema of the rows, including partition columns, whose values are in folder names.
     filters: pc.Expression | None  # A condition on rows. None selects all rows.
     partitioning: Partitioning  # the conversion of folder names to columns
 
@@ -112,7 +112,7 @@ class ParquetStream:
 
     @property
     def schema(self) -> pa.Schema:
-        """The schema of the rows, including columns of partitioned folders."""
+        """The schema of the rows, including partition columns, whose values are in the names of folders."""
         return self.arriving.schema
 
     def input_schema(self, read: Read) -> pa.Schema:
@@ -153,6 +153,7 @@ class ParquetStream:
         these times. Dates are days in ``timezone``.
         """
         arriving, tasks = self.arriving, self.tasks
+        # Spark's hash puts each number into a partition of its own, so that each task reads one share.
         numbers = shard_numbers(tasks, tasks).tolist()
         shares = {number: share for share, number in enumerate(numbers)}
 
@@ -260,8 +261,8 @@ def scan_parquet_stream(
         The delay of the watermark behind the latest event time, such as ``10s``, like ``df.withWatermark``. Without
         it, there is no watermark.
     schema : pyarrow schema, optional
-        The schema of the rows, including columns of partitioned folders. The default is that of the existing files.
-        A column that a file does not have is null.
+        The schema of the rows, including partition columns, whose values are in the names of folders. The default is
+        the schema of the existing files. If a file lacks a column, its values are null.
     filters : pyarrow expression, or tuples such as ``[("host", "=", "a")]``
         The rows to read.
     filesystem : pyarrow filesystem, optional
@@ -289,8 +290,8 @@ def scan_parquet_stream(
 
     Guarantee
     ---------
-    Each file is read in one batch, and a repeated batch reads the same files, which Spark's checkpoint contains.
-    ``numInputRows`` of its progress counts files, once for each task.
+    Each file is read in one batch. A repeated batch reads the same files, whose paths are in Spark's checkpoint. In the
+    progress of the query, ``numInputRows`` is the number of files times the number of tasks.
 
     Examples
     --------

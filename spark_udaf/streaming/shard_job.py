@@ -4,6 +4,8 @@ states. A message is an Arrow batch as bytes.
 This code needs no Spark session, so it also runs without a JVM.
 
 rows ─ reduced ─▶ messages of shards ─ take ─▶ OpenWindows ─ pack_emitted ─▶ messages of emitted states ─ read ─▶ rows
+
+The words between the arrows are methods of `ShardJob`.
 """
 
 from __future__ import annotations
@@ -47,6 +49,7 @@ _MESSAGE_BYTES = 1 << 24  # The maximum size of a message with emitted states.
 OBSERVED = "tiltframe"  # the name of a stream's metrics in Spark's progress
 WATERMARK = "watermark"
 
+# Attributes of `Progress` that are numbers, and attributes that are dicts from the name of a level to a number.
 _SUMS = (
     "rows",
     "late_rows",
@@ -78,8 +81,8 @@ class Job:
 
     @cached_property
     def numbers(self) -> NDArray[np.int32]:
-        """The number under which each shard is sent through the shuffle. `shard_numbers` chooses the numbers such that
-        Spark's hash puts each shard into a partition of its own. One of the numbers is 0.
+        """The number of each shard, by which Spark shuffles the messages. `shard_numbers` chooses the numbers such that
+        Spark's hash puts each shard into a partition of its own.
         """
         return shard_numbers(self.shards, self.shards)
 

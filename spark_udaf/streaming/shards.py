@@ -28,8 +28,8 @@ from tiltframe.streaming.saved import Saved, read_head
 from tiltframe.streaming.stored import StoredTable
 
 _PIECE_BYTES = 1 << 22  # The maximum size of one value in Spark's state.
-# The size from which a block has values of its own. Smaller blocks are stored together in one value, because a call of
-# the state store takes longer than reading their bytes.
+# The minimum size of a block that is stored in separate values of Spark's state. Smaller blocks are stored together in
+# one value, because each value needs a call of the state store, which takes longer than reading a small block.
 _SMALL_BYTES = 1 << 18
 _PLACE = StructType([StructField("block", StringType()), StructField("piece", IntegerType())])
 _PIECE = StructType([StructField("piece", BinaryType())])
@@ -89,7 +89,9 @@ class ShardWindows(SentWithVersion, StatefulProcessor):
         shards, timer, head, small = value
         state = read_head(bytes(head), self._block)
         state = Saved(state.description, {**state.blocks, **_unpacked(state.blocks, memoryview(small))})
-        windows = self._job.loaded(state)  # This raises an error if keys have changed.
+        # This raises an error if the keys of the frame have changed. The number of shards is checked afterwards,
+        # because it also changes if keys are added to a frame without keys.
+        windows = self._job.loaded(state)
         if shards != self._job.shards:
             raise ValueError(
                 f"the checkpoint has {shards} shards of keys, and this stream has "
@@ -111,7 +113,7 @@ class ShardWindows(SentWithVersion, StatefulProcessor):
         used any more. Return the bytes of all small blocks, one after the other.
         """
         small, were_small = _small(state.blocks), _small(before)
-        # a block that is not in memory is read from Spark's state by ``block.data``
+        # ``block.data`` reads a block from Spark's state if the block is not in memory.
         together = b"".join(block.data for name, block in state.blocks.items() if name in small)
         for name, block in state.blocks.items():
             if name not in small and (block is not before.get(name) or name in were_small):

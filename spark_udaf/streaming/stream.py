@@ -259,8 +259,8 @@ def _timers(has_watermark: bool, windows: OpenWindows) -> str:
 
 
 def _prepare(spark: SparkSession) -> None:
-    """Set the state store that `transformWithState` needs, and settings for small checkpoints unless the session has
-    its own.
+    """Set RocksDB as the state store, which `transformWithState` needs. Set changelog checkpoints, which are smaller,
+    unless the session has this setting. Raise `MissingExtra` if protobuf is not installed.
     """
     prepare(spark)
     if "RocksDB" not in str(spark.conf.get(_PROVIDER)):

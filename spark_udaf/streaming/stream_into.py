@@ -89,9 +89,9 @@ def stream_into(
     Guarantee
     ---------
     The states of the store equal, bit for bit, those of a rollup of all rows, for any batches, failures and restarts. A
-    late row is merged into its window. If the column of the event times has a watermark, each batch records the start
-    of its newest window, less the delay, for queries of closed windows. If completed batches of the checkpoint are
-    missing from the store, the query fails with a message.
+    late row is merged into its window. If the column of event times has a watermark, each batch also records a
+    watermark in the store: the start of its newest window minus the delay. Queries of closed windows use it. If
+    completed batches of the checkpoint are missing from the store, the query fails with a message.
 
     Examples
     --------
