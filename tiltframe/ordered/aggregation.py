@@ -57,8 +57,8 @@ class RunningAggregation(OrderedAggregator):
     """
 
     query: RunningQuery
-    # The last result of each key, with ``emit="final"``: the ids of the keys, the times in microseconds UTC, and the
-    # states for each window of the query. None before the first batch, and for consecutive windows.
+    # With ``emit="final"`` and one result per row, the last result of each key: the ids of the keys, the times in
+    # microseconds UTC, and the states for each window of the query. Otherwise, and before the first batch, None.
     _final: tuple[Ints, Ints, list[States]] | None = None
     _over = False
 
@@ -214,7 +214,8 @@ class RunningAggregation(OrderedAggregator):
 
     def _check_in_range(self, ordered: SortedRows) -> None:
         """Raise ``ValueError`` if a row is earlier than all rows of the previous batches. With ``fill``, every key has
-        ticks since the first of all rows, and results at these ticks were already returned.
+        results at all ticks since the earliest row. An even earlier row would require results at further ticks, but the
+        results of that time were already returned.
         """
         if self._keys.n and ordered.keys.first < self._keys.first:
             begin, earlier, fill = shown_time(self._keys.first), shown_time(ordered.keys.first), parameter("fill")
@@ -224,7 +225,9 @@ class RunningAggregation(OrderedAggregator):
             )
 
     def _needed_ranges(self, entries: RowsAndTicks, ranges: Ranges) -> Flags | None:
-        """Return a mask of the ranges whose results are needed, or None if all are needed."""
+        """Return a mask of the ranges of rows for which ``emit`` requires a result, or None if it requires all results.
+        With consecutive windows and ``final``, the mask is false everywhere, because only open windows have results.
+        """
         if self.query.emit == "rows":
             return None
         if self.query.emit == "ticks":

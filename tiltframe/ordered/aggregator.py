@@ -88,7 +88,7 @@ class OrderedAggregator:
         return tables
 
     def restore(self, tables: Mapping[str, pa.Table], schema: pa.Schema) -> None:
-        """Continue from tables that `carried` returned. ``schema`` is the schema of the batches."""
+        """Set the state to that in ``tables``, which `carried` returned. ``schema`` is the schema of the batches."""
         self._begin(schema)
         *columns, latest, end, first = (one_array(column) for column in tables[_KEYS].columns)
         bounds = (end[0].as_py(), first[0].as_py()) if len(end) else (self._keys.end, self._keys.first)

@@ -4,8 +4,8 @@
     count(2)   [1  2][3  4][5  6][7  8][9 10][11 12]
     count(3)   [               ][                  ]     each window has three windows of count(2)
 
-A window of one level is used like a row by the next level. Its time is that of the row which closed it, and its state
-takes the place of the row's values. States are merged from level to level, so that rows are read only once.
+The next level treats a window of one level like a row. The time of this row is the time of the row that closed the
+window. The next level merges the states of its windows, so that only the first level reads the rows.
 """
 
 from __future__ import annotations
@@ -110,7 +110,7 @@ class OrderedFrame(OrderedQuery):
 
     @property
     def reads(self) -> tuple[Input, ...]:
-        """The conditions and weights that the first level needs for each row. The other levels need none."""
+        """The conditions and weights that the first level needs for each row. Other levels do not need any."""
         return self.parts[0].window.reads
 
     def ordered_by(self, order: Order) -> OrderedFrame:

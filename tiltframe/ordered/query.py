@@ -53,7 +53,7 @@ class OrderedQuery:
     results: tuple[str, ...]  # the names of measures and expressions, in the order of their columns
     measures: Mapping[str, Measure]
     expressions: Mapping[str, str]  # sorted so that each uses only measures and earlier expressions
-    parts: tuple[Part, ...]  # one part for each different window
+    parts: tuple[Part, ...]  # one part for each different window, or for each level of a chain
     timezone = "UTC"
 
     @property
@@ -130,7 +130,8 @@ class RunningQuery(OrderedQuery):
     emit: str
     until: int | str | None = None  # the time up to which there are ticks, in microseconds UTC, or `NEXT`
     fill: str | None = None
-    # the time of the first row in microseconds UTC, if this query reads only a part of the data, as in a Spark job
+    # The time of the earliest of all rows, in microseconds UTC. It is set if this query reads only a part of the rows,
+    # for example in a task of Spark. With ``fill``, the ticks of every key begin at this time.
     first: int | None = None
 
     @property

@@ -45,9 +45,9 @@ class Order:
 class Keys(NamedTuple):
     """The keys of all batches so far, in ascending order. Times are in microseconds UTC.
 
-    ``columns`` has the values of the keys, one column per key column. ``latest`` has the time of the last row of each
-    key, or a later time before which all results at ticks have been returned. ``end`` and ``first`` are the latest and
-    the earliest time of all rows.
+    ``columns`` has the values of the keys, one column per key column. ``latest`` has, for each key, the time from which
+    ticks are still to be inserted: the time of its last row, or a later time if the results at all ticks before that
+    time have been returned. ``end`` and ``first`` are the latest and the earliest time of all rows.
     """
 
     columns: tuple[pa.Array, ...]
@@ -64,8 +64,9 @@ class Keys(NamedTuple):
 class SortedRows(NamedTuple):
     """The rows of a batch, sorted by key and time. Times are in microseconds UTC.
 
-    ``key`` has the integer id of each row's key, which is its index in ``keys``. ``places`` has the new id of each key
-    of the earlier batches, and ``before`` the time of each key's last row in the earlier batches.
+    ``key`` has the integer id of each row's key, which is its index in ``keys``. Keys are numbered again in each batch:
+    ``places`` has the new id of each key of the earlier batches. ``before`` has the value of `Keys.latest` of each key
+    after the earlier batches, or `_NEVER` for a key without earlier rows.
     """
 
     table: pa.Table
@@ -236,7 +237,7 @@ def _ticks_between_rows(
     since[1:] = times[:-1]
     heads = np.flatnonzero(np.diff(key, prepend=-1))
     since[heads] = ordered.before[key[heads]]
-    # before the first row of a key, there are ticks only with ``is_filled``
+    # A key without earlier rows has ticks before its first row only with ``is_filled``.
     since = np.where(since == _NEVER, ordered.keys.first if is_filled else times, since)
     low, high = np.searchsorted(instants, since), np.searchsorted(instants, times)
     if until is not None:

@@ -3,9 +3,10 @@
     states of earlier rows   rows of the batch         states for the next batch
     ├─────┤├──┤··············├──┤├───┤├─┤────▶ results   ├────────┤├────┤
 
-Between two batches, a few states per key are kept, but no rows. Each is the state of the rows between two neighbouring
-positions at which a later range may begin (`Carry.open_starts`). In the next batch, these states are placed before the
-rows. Therefore each row is reduced only once.
+A range consists of consecutive rows of a key, and a result is computed for each range. Between two batches, a few
+states per key are kept, but no rows. The positions at which a later range may begin (`Carry.open_starts`) divide the
+earlier rows, and each kept state is the state of the rows between two neighbouring positions. In the next batch, these
+states are placed before the rows. Therefore each row is reduced only once.
 """
 
 from __future__ import annotations
@@ -59,7 +60,7 @@ class WindowState(NamedTuple):
         marks = np.zeros(len(old), np.int64)
         marks[old] = self.carry.open_starts
         for name, column in start.numbers.items():
-            if name in self.carry.numbers:  # a state that an earlier release has saved may lack a number
+            if name in self.carry.numbers:  # a state that was saved by an earlier release may lack this number
                 column[places] = self.carry.numbers[name]
         groups = Groups.of(np.flatnonzero(old), len(old))
         states = {name: function.merge(self.states[name], groups) for name, function in functions.items()}

@@ -48,7 +48,7 @@ def is_loopback(host: str) -> bool:
 def check_origin(text: str) -> None:
     """Raise ``ValueError`` if a text is not the origin of a web page, such as ``https://example.org``."""
     if not re.fullmatch(r"https?://[A-Za-z0-9.-]+(:[0-9]{1,5})?", text):
-        raise ValueError(f"{shown(text)} is not an origin; write it in the form of browsers: https://example.org")
+        raise ValueError(f"{shown(text)} is not an origin; write scheme and host, such as https://example.org")
 
 
 def check_reach(host: str, token: bytes | None) -> None:
@@ -124,8 +124,8 @@ class Access:
 
     @staticmethod
     def _check_host(host: str | None) -> None:
-        """Raise an error if the request is for another host. The name of a malicious page's host may resolve to this
-        machine, and its scripts could then read the stores.
+        """Raise an error if the request is for another host. This prevents DNS rebinding: if the host name of a
+        malicious web page resolved to this machine, the scripts of the page could read the stores.
         """
         if host is not None and not is_loopback(re.sub(r":[0-9]*$", "", host).strip("[]").lower()):
             raise Refused(

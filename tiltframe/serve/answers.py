@@ -38,15 +38,15 @@ class Question:
     # The first part of the key in the cache: the store, its version and the query. ``form`` and the compression follow.
     words: str
     form: str  # the media type of the answer
+    # A function of the compression and the deadline of the first piece. It returns the headers and an iterator over the
+    # pieces of the body.
     compute: Callable[[str | None, Deadline], tuple[Mapping[str, str], Iterator[bytes]]]
-    # The function receives the compression and the deadline of the first piece. It returns the headers and an iterator
-    # of the pieces of the body.
 
 
 @dataclass(frozen=True)
 class _Begun:
-    """An answer whose first bytes, ``body``, have been computed. ``remaining`` yields the other bytes, and equals None
-    if ``body`` is the complete answer.
+    """An answer whose first bytes, ``body``, have been computed. ``remaining`` is an iterator over the remaining bytes,
+    or None if ``body`` is the complete answer.
     """
 
     headers: Mapping[str, str]
@@ -85,7 +85,8 @@ class Answers:
 
     async def _computed_once(self, question: Question, tag: str, packing: str | None) -> _Begun:
         """Return the answer to ``question``. If another request is already computing the answer with the same ``tag``,
-        wait for it; otherwise compute the answer.
+        wait for it; otherwise compute the answer. An answer that is too long for the cache is computed again for each
+        request, because the iterator over its remaining bytes can be used only once.
         """
         running = self._running.get(tag)
         if running is None:

@@ -131,8 +131,8 @@ def _refusals() -> list[Route]:
 
 
 def _error_response(request: Request, error: Exception) -> Response:
-    """Raise `Refused` in the place of an error of the router, with a message that contains the path. Starlette calls
-    this handler for each such error.
+    """Handle an HTTP error that Starlette raises, such as 404 from its router: raise `Refused` with a message that
+    contains the path. An error that is a `Refused` already, or has another status than 404 and 405, is raised again.
     """
     assert isinstance(error, HTTPException)
     if isinstance(error, Refused) or error.status_code not in _MESSAGES:
@@ -179,7 +179,8 @@ def run(
         h11_max_incomplete_event_size=1 << 16,
     )  # fmt: skip
     for signum in (signal.SIGINT, signal.SIGTERM):
-        # After uvicorn has stopped, it raises the signal again. The signal is then ignored.
+        # After uvicorn has stopped, it sends the signal to the process again. This handler ignores the signal, so that
+        # the lines after ``server.run`` are executed.
         signal.signal(signum, lambda *_: None)
     shown_host = f"[{host}]" if ":" in host else host
     who = "for this machine only" if is_loopback(host) else "for other machines too"

@@ -22,7 +22,7 @@ from tiltframe.store import CommitConflict, FrameStore, PreparedRows
 
 _DIGITS = 24  # the number of hexadecimal digits of a digest
 _REMEMBERED = 40  # the maximum number of digests in a record
-# the maximum number of attempts; an attempt is repeated if another body of the same record was added first
+# the maximum number of attempts; an attempt fails if another request has changed the same record in the meantime
 _ATTEMPTS = 100
 
 
@@ -75,5 +75,5 @@ def append_once(
             if commit(prepared):
                 return True
         except CommitConflict:
-            continue  # Another body was added under this number.
-    raise Refused(503, "other writers kept changing the same record; send the request again", {"retry-after": "1"})
+            continue  # Another body was added under this number, so the next attempt reads the record again.
+    raise Refused(503, "other requests were added first in every attempt; send the request again", {"retry-after": "1"})

@@ -148,7 +148,7 @@ class Asking:
         key, within = request.path_params["key"], request.query_params.get("within")
         if unknown := set(request.query_params) - {"within"}:
             raise Refused(
-                400, f"the values of a key have only the parameter within; got {shown(min(unknown))}; leave it out"
+                400, f"only the parameter within is allowed here; got {shown(min(unknown))}; leave it out"
             )
 
         def ask() -> Question:

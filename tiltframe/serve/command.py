@@ -57,7 +57,7 @@ def _refuse(_context: click.Context, _option: click.Parameter, value: str | None
     "--buckets",
     multiple=True,
     metavar="[MEASURE=]N,N,…",
-    help="Upper bounds of the series x_bucket of sketches in PromQL, of one measure or of all others; may repeat.  "
+    help="Upper bounds of the buckets of sketches in PromQL, for one measure or for all other measures; may repeat.  "
     "[default: 0.005,0.01,0.025,0.05,0.1,0.25,0.5,1,2.5,5,10]",
 )
 @click.option(
@@ -66,7 +66,7 @@ def _refuse(_context: click.Context, _option: click.Parameter, value: str | None
     show_default=True,
     metavar="SIZE",
     callback=memory_bytes,
-    help="The maximum memory of caches: answers, and files of the stores that are open.",
+    help="The maximum memory of the two caches together: for answers, and for open files of the stores.",
 )
 @click.option(
     "--max-rows",

@@ -2,7 +2,7 @@
 
                    headers complete              body complete
 connected ──────────────▶ reading a body ──────────────▶ answered ──▶ next request
-    │ _HEADER_SECONDS           │ the seconds of a body               │ keep-alive of uvicorn
+    │ _HEADER_SECONDS           │ body_seconds + margin               │ keep-alive of uvicorn
     ▼                           ▼                                     ▼
   closed                      closed                                closed
 """
@@ -33,7 +33,8 @@ class BoundedConnection(H11Protocol):
 
     body_seconds: float
     most_connections: int
-    # connection → its timer, for connections whose request is not complete; those that wait longest come first
+    # connection → its timer, for connections whose request is not complete; the connection that has waited longest is
+    # the first
     reading: OrderedDict[BoundedConnection, asyncio.TimerHandle]
 
     def connection_made(self, transport: asyncio.Transport) -> None:  # type: ignore[override]

@@ -19,8 +19,8 @@ QUERY_BYTES = 1 << 20  # the maximum number of bytes in the body of a request th
 class Limits:
     """The limits of the server. Each is a whole number of at least 1; for other values, ``ValueError`` is raised."""
 
-    # the maximum number of rows of states that a query reads, estimated from the sizes of the parts in the range of the
-    # query
+    # the maximum number of rows of states that a query reads, estimated from the sizes of the stored parts that overlap
+    # the range of the query
     rows: int = 10_000_000
     # the maximum number of windows in a query's range, for all requested kinds of windows together
     windows: int = 100_000

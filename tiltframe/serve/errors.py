@@ -1,5 +1,5 @@
-"""Errors as HTTP responses: a table of the status for each class of errors, and two formats, that of this server and
-that of Prometheus.
+"""Errors as HTTP responses. A table has the HTTP status for each class of errors. The body has the format of this
+server or, for requests of the Prometheus API, the format of Prometheus.
 """
 
 from __future__ import annotations

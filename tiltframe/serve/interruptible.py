@@ -1,8 +1,9 @@
-"""Calls in worker threads that can be stopped. If a client no longer awaits an answer, its computation ends.
+"""Calls in worker threads that can be stopped. If a client no longer awaits an answer, the computation of the answer is
+stopped.
 
-A deadline is checked only between the slices of an answer, and not while a query is parsed, planned or read. To stop a
-call, another thread raises an exception in the thread of the call, before its next Python bytecode. Native code runs to
-its end first; the limits of requests keep this time short.
+A deadline is checked only between the slices of an answer. While a query is parsed and planned, and states are read, a
+call must be stopped in another way: another thread raises an exception in the thread of the call, before its next
+Python bytecode. Native code runs to its end first; the limits of requests keep this time short.
 """
 
 from __future__ import annotations
@@ -16,7 +17,7 @@ from typing import Generic, TypeVar
 from tiltframe.serve.errors import OutOfTime
 
 T = TypeVar("T")
-# the maximum number of seconds that a thread waits for the arrival of an exception that was raised in it
+# the maximum number of seconds that a thread waits for an exception that another thread has raised in it
 _ARRIVAL_SECONDS = 1.0
 
 

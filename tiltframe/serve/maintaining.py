@@ -101,10 +101,11 @@ class Maintenance:
 
 
 def _end_of_open_windows(store: FrameStore) -> str | None:
-    """Return a moment after the end of every window that may still get rows, as ISO 8601 text.
+    """Return a time just after the end of the latest window of all levels, as ISO 8601 text, or None if the store does
+    not have any windows.
 
-    With each commit, a stream adds a small part to its open windows. Compaction up to this moment also merges these
-    parts.
+    Compaction up to this time includes windows that still receive rows. This is needed because each commit of a stream
+    adds a small part to these windows.
     """
     level_ends = [
         level.end for level in map(store.at().level, (level.name for level in store.frame.levels)) if level.end

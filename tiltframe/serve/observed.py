@@ -140,7 +140,7 @@ class Observed:
         try:
             await self.app(scope, receive, watched)
         except ClientDisconnect:
-            response.setdefault("error", "the client has gone")
+            response.setdefault("error", "the client closed the connection")
         except Exception as error:
             response["error"] = place_of(error) if status_of(error) == 500 else sentence_of(error)
             if not seen["status"]:

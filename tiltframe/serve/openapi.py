@@ -78,10 +78,10 @@ def openapi(writable: bool) -> dict[str, Any]:
     listed = "At most 1,000 values, sorted, null last, and whether there are more."
     for path, read in {
         "/v1/stores": _operation("List the stores.", [tag], "Names and frames."),
-        "/v1/stores/{name}": _operation("Describe a store.", [name, tag], "Its frame, levels, ranges, columns."),
+        "/v1/stores/{name}": _operation("Describe a store.", [name, tag], "Its levels, ranges, keys, measures."),
         "/v1/stores/{name}/keys/{key}": _operation("List the values of a key.", [name, key, within, tag], listed),
         "/v1/stores/{name}/changes": _operation("Push the windows that change.", [name, *pushed], events, EVENTS),
-        "/metrics": _operation("Count requests, seconds, rows read, cache hits.", [], "Counters.", "text/plain"),
+        "/metrics": _operation("Return the metrics of the server.", [], "Counters.", "text/plain"),
         "/healthz": _operation("Check whether the server runs.", [], "The server runs.") | {"security": []},
     }.items():
         paths[path] = {"get": read}
@@ -118,14 +118,14 @@ def page(document: dict[str, Any]) -> str:
                 for word in operation["parameters"]
             )
             if cells:
-                parts.append(f"<table><tr><th scope=col>word<th scope=col>in<th scope=col>meaning</tr>{cells}</table>")
+                parts.append(f"<table><tr><th scope=col>name<th scope=col>in<th scope=col>meaning</tr>{cells}</table>")
     errors = "".join(f"<li><code>{status}</code> {escape(text)}</li>" for status, text in _ERRORS.items())
     return (
         '<!doctype html><html lang="en"><meta charset="utf-8"><meta name="viewport" content="width=device-width">'
         '<title>tiltframe: the API</title><link rel="icon" href="data:,"><link rel="stylesheet" href="/page/page.css">'
         '<main class="api"><h1>Requests</h1><p>Also as <a href="/openapi.json">OpenAPI</a>. '
         f'<a href="/">Look at the stores.</a></p>{"".join(parts)}<h2>Errors</h2>'
-        f"<p>Each is <code>{{&quot;error&quot;: sentence}}</code>.</p><ul>{errors}</ul></main></html>"
+        f"<p>The body is <code>{{&quot;error&quot;: message}}</code>.</p><ul>{errors}</ul></main></html>"
     )
 
 

@@ -1,5 +1,5 @@
 """Rows of OTLP metrics as a table. The types of columns come from the store, or otherwise from the types of values in
-the messages. Numbers in texts are not recognized.
+the messages. A text such as "12" is then a text, and not a number.
 
 If a value does not fit the type of its column, its row is rejected, and the other rows are used.
 """

@@ -107,7 +107,8 @@ def routes(
             answer = await pool.run(lambda: api.read(read_request, metrics_of(now(), buckets), deadline))
             return Response(answer, headers=_PACKED)
         frames = await pool.look_up(lambda: api.read_chunks(read_request, metrics_of(now(), buckets), deadline))
-        # computed before the response begins, so that an error in the first frames still sets its status
+        # The first frames are computed before the response begins. If they raise an error, the response still has the
+        # status of this error.
         first = await pool.run(_joined, frames, deadline)
         return StreamingResponse(_streamed(first, frames, pool, deadline), headers=_STREAMED)
 
@@ -267,7 +268,7 @@ def _saying_errors(name: str, answer: Endpoint) -> Endpoint:
             raise
         except Exception as error:
             if status_of(error) == 500 and not isinstance(error, StoreError):
-                raise  # the log has the location in the code, and the client gets no details
+                raise  # an internal error: `Observed` logs its details, and does not send them to the client
             return prometheus_failure(error)
 
     respond.__name__ = name

@@ -5,7 +5,8 @@ from __future__ import annotations
 import re
 from urllib.parse import unquote_plus
 
-# Each part of the token with this number of characters is replaced, because messages may contain shortened texts.
+# The length, in characters, of the parts of the token that are replaced. Parts are replaced, because a message may
+# contain only the beginning of a text with the token.
 _PART = 8
 _REPLACEMENT = "[redacted]"
 _NAMED = re.compile(
@@ -41,7 +42,7 @@ class Redaction:
             text = pattern.sub(rf"\1{_REPLACEMENT}", text)
         decoded = unquote_plus(text) if self._parts and ("%" in text or "+" in text) else text
         if self._places(decoded) and not self._places(text):
-            text = decoded  # Only the decoded text contains the token.
+            text = decoded  # In ``text``, the token is percent-encoded, so it would not be recognized.
         return self._without_token(text)
 
     def _places(self, text: str) -> list[int]:

@@ -48,8 +48,8 @@ class ServedStore:
         self._described = store.at().snapshot.manifest
 
     def read_with_open(self, saved: str) -> None:
-        """From now on, read the store together with the open windows of a stream. ``saved`` is the file with the
-        stream's state.
+        """Read the store together with the open windows of a stream from now on. ``saved`` is the path of the file in
+        which the stream saves its state.
         """
         self.store = self.store.with_open(saved)
         self.now()
@@ -61,8 +61,8 @@ class ServedStore:
     def now(self) -> StoreView:
         """Return the current view of the store. If its frame has changed, the store is opened again.
 
-        The view's time is rounded up to the last microsecond of the current window of the finest level. No window ends
-        in between, so two requests within this window get the same answer if the store has not changed.
+        The view's time is set to the last microsecond of the current window of the finest level. All requests within
+        this window therefore have the same time, and get the same cached answer if the store has not changed.
         """
         view = self.store.at()
         if view.snapshot.manifest != self._described:

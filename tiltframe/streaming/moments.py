@@ -1,5 +1,5 @@
-"""Read a moment that a caller passes to a stream, and raise an error if it is probably in another unit than
-microseconds.
+"""Convert a point in time that a caller passes to a stream to microseconds. An error is raised if the passed number is
+probably in another unit, such as seconds.
 """
 
 from __future__ import annotations
@@ -14,18 +14,18 @@ from windows import MAX_INSTANT, MIN_INSTANT
 
 _EPOCH = dt.datetime(1970, 1, 1, tzinfo=dt.UTC)
 _MICROSECOND = dt.timedelta(microseconds=1)
-_YEAR_10000 = 253_402_300_800_000_000  # in microseconds; as nanoseconds, this number is a moment of 1978
+_YEAR_10000 = 253_402_300_800_000_000  # in microseconds; read as nanoseconds, this number is a time in 1978
 _END_OF_TIME = 2**61  # a watermark of at least this value means that no more events are expected
 _1971 = 31_536_000_000_000  # in microseconds
 
 
 def read_moment(moment: Any, name: str, lowest: int = MIN_INSTANT) -> int:
-    """Return a moment as microseconds UTC.
+    """Convert a point in time to microseconds since 1970-01-01 UTC.
 
     Parameters
     ----------
     moment : datetime with a zone, datetime64 in UTC, or int
-        The moment. An integer is in microseconds since 1970-01-01 UTC.
+        The point in time. An integer is in microseconds since 1970-01-01 UTC.
     name : str
         The name of the argument, for error messages.
     lowest : int
@@ -38,8 +38,9 @@ def read_moment(moment: Any, name: str, lowest: int = MIN_INSTANT) -> int:
     Raises
     ------
     ValueError
-        If the value has another type, is a datetime without a zone, or is an integer below ``lowest`` or beyond the
-        year 9999. Integers of at least 2^61 are allowed; such a watermark means that no more events are expected.
+        If the value has another type, is a datetime without a zone, or is an integer below ``lowest``. Integers that
+        correspond to a time after the year 9999 are rejected too, except integers of at least 2^61: as a watermark,
+        they mean that no more events are expected.
 
     Examples
     --------

@@ -1,10 +1,10 @@
 """The windows of each level of a stream, with the functions that emit windows and that merge closed windows into the
 next level.
 
-If the policies never use open windows and all levels are contiguous (`StreamRules.cascades`), a batch is merged only
-into the finest level. A window is merged into the window of the next coarser level when it closes. ``cascaded_until``
-of each level is the end of the last windows that were merged in this way; rows that arrive later for such windows are
-also merged into the next level at once.
+If the policies need only closed windows, and the windows of each level follow each other without gaps
+(`StreamRules.cascades`), a batch is merged only into the finest level. A window is merged into the window of the next
+coarser level when it closes. ``cascaded_until`` of each level is the latest end of the windows that were merged in this
+way. If rows arrive later for such a window, they are merged into it and immediately into the next level.
 
 Otherwise every batch is merged into all levels, and ``cascaded_until`` is the largest int64.
 """
@@ -61,7 +61,8 @@ class OpenLevel:
 
     def with_windows(self, windows: WindowTable, rules: StreamRules) -> OpenLevel:
         """Return the level with other windows in memory. Windows whose retention is over (`StreamRules.expired`) are
-        left out. Windows that begin before ``known_from`` are marked as unknown.
+        left out. Windows that begin before ``known_from`` may lack rows. All their states are marked as unknown, so
+        that their results are null.
         """
         if self.known_from > LOWEST:
             all_columns = (1 << len(rules.added)) - 1
@@ -316,9 +317,10 @@ class OpenLevel:
     ) -> tuple[OpenLevel, pa.Table]:
         """Retract the last emissions of windows that are emitted again or no longer meet the condition ``having``.
 
-        ``out`` has the windows to emit, and ``meets`` whether each meets the condition. If the policy emits only the
-        latest window of each key (``latest``), the last emission of an earlier window of the key is retracted too.
-        Return the level with the new last emissions, and the rows to retract.
+        ``out`` has the windows to emit. ``meets`` is a mask of the windows in ``out`` that meet all conditions of the
+        policy; the other windows are only retracted. ``table`` has the emitted rows of ``out``. If the policy emits
+        only the latest window of each key (``latest``), the last emission of an earlier window of the key is retracted
+        too. Return the level with the new last emissions, and the rows to retract.
         """
         placed = find_windows(self.emitted, out, self.window, rules.frame.keys)
         if rules.emit.latest and meets.any():
@@ -349,9 +351,9 @@ class OpenLevel:
         """Convert windows to emitted rows.
 
         Return a table with level, window, keys, states and the columns of the policy, but without ``change``; and a
-        mask of the windows that `EmitPolicy.admits` accepts. ``reasons`` is a NumPy array if the policy may replace the
-        reasons, and an Arrow column for a retraction, which repeats the reasons of the earlier emission. ``partial``
-        has one bool per window.
+        mask of the windows that `EmitPolicy.admits` accepts. ``partial`` has one bool per window. For an emission,
+        ``reasons`` is a NumPy array, and the policy may replace the reasons. For a retraction, it is an Arrow column
+        with the reasons of the new emissions, which are not replaced again.
         """
         policy_windows = rules.for_policies(table)
         values = rules.emit.values(policy_windows)
@@ -398,11 +400,12 @@ def cascade(levels: Sequence[OpenLevel], rules: StreamRules, until: int) -> Iter
 
 
 def parts_by_level(panes: WindowTable, levels: Sequence[OpenLevel]) -> list[WindowTable]:
-    """For each level, return the new panes to merge into it, as partial windows of the level.
+    """For each level, return the new panes to merge into it, as partial windows of the level. A partial window has the
+    bounds of a window of the level, but only some of its rows.
 
     Panes are the shortest windows to which rows are reduced when they arrive; all of them are merged into the finest
-    level. A coarser level receives only panes in windows of the next finer level that have already been merged into it.
-    The other panes follow when their window closes.
+    level. A pane is merged into a coarser level now only if its window of the next finer level has already been merged
+    into the coarser level. Otherwise the pane is merged with this window when the window closes.
     """
     parts = [panes]
     for level, coarser in pairwise(levels):
@@ -430,8 +433,8 @@ def prepare_restored(levels: Sequence[OpenLevel], rules: StreamRules) -> tuple[O
 
 
 def pending_counts(levels: Sequence[OpenLevel], keys: Sequence[NDArray[np.intp]]) -> list[int]:
-    """For each level, return the number of windows that are not in memory yet. The rows of such a window have been
-    merged only into finer levels, whose windows have not closed.
+    """For each level, return the number of windows that have rows, but are not in memory yet. The rows of such a window
+    are in windows of finer levels, which are merged into it when they close.
 
     ``keys`` has, for each level, the integer id of each window's key. Equal keys have the same id on all levels.
     """

@@ -472,7 +472,8 @@ class OpenWindows:
         Parameters
         ----------
         data : bytes or Saved
-            A `Saved` reads its blocks when they are first needed, and raises an error for a damaged block then.
+            A saved state. The blocks of a `Saved` are read when they are first needed, so the error for a damaged block
+            may be raised after this method has returned.
         frame, emit, late, **bounds : optional
             Arguments of `OpenWindows` that replace the saved ones; ``bounds`` may be ``max_keys``, ``beyond``,
             ``ahead`` and ``where``. In ``frame``, measures may be added or removed, expressions over results may
@@ -487,9 +488,9 @@ class OpenWindows:
         Raises
         ------
         ValueError
-            If ``data`` is not a saved state, or has another frame; the message names the difference. If levels are
-            added to a stream whose windows do not follow each other, or whose policies remove rows that an added level
-            needs.
+            If ``data`` is not a saved state, or has another frame; the message names the difference. Also if ``frame``
+            adds levels, but the windows of a level do not follow each other without gaps or overlaps, or the policies
+            remove rows that an added level needs.
         """
         state = data if isinstance(data, saved.Saved) else saved.read_saved(data)
         saved.check_version(state)
@@ -568,7 +569,7 @@ class OpenWindows:
                 "open windows can be rebuilt only for levels whose windows follow each other without gaps or overlaps, "
                 f"and those of the level {overlapping[0]} do not; leave out the level, or use OpenWindows.from_ipc"
             )
-        committed = checked_whole(committed, "committed, a moment in microseconds,", MIN_INSTANT, MAX_INSTANT - 1)
+        committed = checked_whole(committed, "committed, a time in microseconds UTC,", MIN_INSTANT, MAX_INSTANT - 1)
         frame.check_states(states.schema)
         finest, committed_states = frame.levels[0], states.select(list(frame.states_columns))
         rules, levels = rebuild_levels(committed_states, committed, frame, windows._rules)
@@ -624,8 +625,8 @@ class OpenWindows:
         """Return a mask of the rows that are accepted for ``level``, a level of sessions. The other rows are late.
 
         Rows are processed in the order of their arrival, because an accepted row extends its session, which later rows
-        may join. ``keys`` are the columns of keys; ``starts`` and ``end_times`` are the bounds of each row's own
-        session, in microseconds UTC.
+        may join. ``keys`` are the columns of keys. ``starts`` and ``end_times`` are the bounds of the session that each
+        row would form alone, in microseconds UTC: from the time of the row to one session gap later.
         """
         windows = level.windows
         both = {name: pa.chunked_array([key_column(windows.index.column(name)), keys[name]]) for name in keys}
@@ -703,8 +704,8 @@ class OpenWindows:
 
     @property
     def _first_watermark(self) -> int:
-        """The watermark of a level that has not received rows yet, in microseconds UTC. Windows that end before it are
-        closed as soon as they are created.
+        """The watermark with which a level is created when its first rows arrive, in microseconds UTC. Windows that end
+        before this watermark are created closed.
         """
         return self._closing_time(self._clock.watermark)
 
@@ -717,7 +718,7 @@ class OpenWindows:
         """
         if watermark is None:
             return LOWEST
-        if not self.late.closes_by_events or watermark >= LAST:  # `_start_of` needs a time in the years of event times
+        if not self.late.closes_by_events or watermark >= LAST:  # `_start_of` fails after the last possible event time
             return watermark
         return self.late.closed_until(self.frame.levels[0], self._start_of(watermark))
 

@@ -117,7 +117,8 @@ class OrderedStream:
         Raises
         ------
         ValueError
-            If the watermark is not a moment, is implausible (see `OpenWindows.advance`), or the stream is closed.
+            If the watermark is neither a datetime with a zone nor an integer, or is implausible (see
+            `OpenWindows.advance`), or if the stream is closed.
         """
         if watermark is not None:
             moment = read_moment(watermark, "watermark")

@@ -37,7 +37,7 @@ COUNTS = (
     "results_beyond_limit",
 )
 VERSION = 5
-_MOST_ADDED = 62  # the maximum number of added measures, because each needs a bit of an int64
+_MOST_ADDED = 62  # the maximum number of added columns of states, because each needs a bit of the mark ``unknown``
 _LENGTH, _CHECKSUM = 8, 4  # the number of bytes for the length of a description, and for its CRC-32
 # the names of the three tables of a level: windows in memory, last emissions, and removed sessions
 _OPEN, _EMITTED, _FORGOTTEN = "held", "emitted", "forgotten"
@@ -132,8 +132,8 @@ class Saved:
             names += [name for name in rules.functions if name not in names]
         if len(names) > _MOST_ADDED:
             raise ValueError(
-                f"{len(names)} measures were added since these windows were saved, or have an added level; at most "
-                f"{_MOST_ADDED} are possible; begin with a new state"
+                f"{len(names)} columns of states are missing in saved windows, because measures or levels were added; "
+                f"at most {_MOST_ADDED} columns may be missing; begin with a new state"
             )
         return tuple(names)
 
@@ -292,8 +292,8 @@ _name = "{}.{}.{}".format  # the name of a block, such as "0.held.windows": leve
 
 
 def _records(data: bytes) -> list[Saved]:
-    """Return the saved state in the bytes, and after it the data that `append_extension` has appended, if there are
-    such data.
+    """Return a list with the saved state in the bytes. If `append_extension` has appended data, these data are the
+    second element of the list.
     """
     if not isinstance(data, bytes):
         raise not_a_saved_state(f"it is {shown(data)}")

@@ -1,9 +1,9 @@
 """Determine which rows join a session that is still in memory.
 
-Rows are processed in the order of their arrival. A row is accepted if its session is still in memory after the row has
-joined it. Therefore a row that is too old itself is accepted if it joins such a session, which was in memory before or
-consists of earlier rows of the batch. Later rows have no influence, so that the result does not depend on how rows are
-split into batches.
+Rows are processed in the order of their arrival. A row is accepted if its session, after the row has joined it, is new
+enough to stay in memory. A row that would be too old alone is therefore accepted if it joins a session in memory, or a
+session that earlier rows of the batch have formed. Later rows of the batch do not count, so that the result does not
+depend on how rows are split into batches.
 """
 
 from __future__ import annotations
@@ -30,11 +30,13 @@ def rows_joining_kept_sessions(own: NDArray[np.bool_], keys: Keys, starts: Insta
     keys : array of int, shape (rows,)
         The integer id of each row's key.
     starts : array of int64, shape (rows,)
-        The start of each row's interval, in microseconds, in the order of arrival.
+        The start of each row's interval, in microseconds, in the order of arrival. An interval extends from the time of
+        a row to one session gap later.
     length : int
         The length of all intervals, the session gap, in microseconds.
     """
-    # Two intervals of the same cell overlap. Two intervals of different cells can touch only if the cells are adjacent.
+    # The time of each key is divided into cells of one session gap, and an interval belongs to the cell of its start.
+    # Two intervals in the same cell overlap. Two intervals in different cells can touch only if the cells are adjacent.
     cells = starts // length
     order = np.lexsort((cells, keys))
     sorted_keys, sorted_cells = keys[order], cells[order]
@@ -88,9 +90,9 @@ def touch_kept_sessions(
     n = len(held_keys)
     sought = np.repeat([False, True], [n, len(keys)])
     order = np.lexsort((sought, np.concatenate([held_starts, end_times]), np.concatenate([held_keys, keys])))
-    # the last session, in the order of keys and starts, that begins at or before the interval's end
+    # For each interval, the last session in the order of keys and starts that begins at or before the interval's end.
     last = np.maximum.accumulate(np.where(sought[order], -1, np.arange(len(order))))
-    # this session may belong to another key; the keys are compared below
+    # This session may belong to another key, so the keys are compared below.
     places = np.where(last < 0, 0, order[last])
     touched = np.empty(n + len(keys), np.int64)
     touched[order] = np.where(last < 0, -1, places)

@@ -39,7 +39,7 @@ from windows import MAX_INSTANT, MIN_INSTANT, TimeWindow
 from windows.timezone import Instants
 
 CHANGE = "change"
-# the value of the column `reason` for late rows that were dropped, whose states are emitted on Spark
+# On Spark, the states of late rows that were dropped can be emitted. Their column `reason` has this value.
 DROPPED = "dropped"
 ROWS = "__rows"  # the name of the measure that counts the rows of a state
 Mask = NDArray[np.bool_]
@@ -90,14 +90,14 @@ class StreamRules:
             warnings.warn(
                 f"the lateness {duration_text(lateness) if lateness else '0s'} is shorter than the gap {length} of "
                 "sessions: a late row may open a session that overlaps an emitted session; use "
-                f"late='drop({length})' or more, or leave it out",
+                f"late='drop({length})' or a longer lateness, or leave out late",
                 stacklevel=4,
             )
         if self.emit.emits_open and self.emit.mode != "changelog":
             warnings.warn(
                 f"{self.emit} emits sessions that are still open; if two of them unite later, their union is emitted "
                 "too, and a consumer that adds the values of sessions counts rows twice; use mode=changelog, which "
-                "retracts the two",
+                "retracts both of them first",
                 stacklevel=4,
             )
 
@@ -140,8 +140,8 @@ class StreamRules:
     def cascades(self) -> bool:
         """Whether a window is merged into the next coarser level when it closes, and not when its rows arrive.
 
-        This is the case if the policies never use open windows and all levels have windows that follow each other. A
-        batch is then merged only into the finest level.
+        This is the case if the policies do not emit open windows, only the watermark closes windows, and the windows of
+        each level follow each other without gaps or overlaps. A batch is then merged only into the finest level.
         """
         closing = not self.emit.emits_open and self.emit.timeout is None
         return closing and not self.late.closes_by_events and all(level.contiguous for level in self.frame.levels)
@@ -204,7 +204,8 @@ class StreamRules:
         def result(name: str) -> pa.Array:
             measure = needed[name]
             column = self.memory_frame.state_of(self._name_of(measure))
-            # a column of the policy is missing if the policy was changed at a restart, and no rows have arrived since
+            # the column of the policy's own measure does not exist if the stream was restarted with another policy, and
+            # no rows have arrived since
             if column not in table.schema.names:
                 return pa.nulls(len(table))
             states = one_array(table.states_with_unknown(self.added).column(column))

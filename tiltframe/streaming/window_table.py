@@ -39,11 +39,12 @@ MARKS: dict[str, tuple[np.ufunc, int]] = {
     "last_arrival": (np.maximum, UNSTAMPED),  # the arrival time of the window's last rows
     "closed_until": (np.maximum, LOWEST),  # the end that the window had when a timeout closed it
     "first_pane": (np.minimum, HIGHEST),  # the start of the window's earliest pane, if events close windows
-    "unknown": (np.bitwise_or, 0),  # one bit per added measure: whether the window has rows from before the addition
+    # one bit per added measure: whether the window has rows that arrived before the measure was added
+    "unknown": (np.bitwise_or, 0),
 }
 _SCHEMA, _BYTES = b"states", b"nbytes"  # keys in the metadata of `to_stored`: the schema and the size of the states
-# up to this number of existing windows, `_may_be_merged` returns a mask that is true everywhere, because a search would
-# take longer
+# up to this number of existing windows, `_may_be_merged` returns a mask that is true everywhere, because grouping all
+# windows takes less time than searching for those with the same keys
 _FEW = 256
 # up to this number of windows, all levels are merged in one call, because the fixed cost of a call dominates
 _TOGETHER = 1 << 13
@@ -181,8 +182,8 @@ class WindowTable:
         return WindowTable(with_bounds(self.states, starts, end_times), self.marks)
 
     def widened(self, like: pa.Schema) -> WindowTable:
-        """Return the table with the columns of the schema ``like`` that it lacks, filled with nulls. Columns are
-        missing if measures were added to the stream after the windows were saved.
+        """Return the table with a column of nulls for each column of the schema ``like`` that the table lacks. Columns
+        are missing if measures were added to the stream after the windows were saved.
         """
         missing = [field for field in like if field.name not in self.schema.names]
         if not missing:

@@ -168,9 +168,9 @@ def _labels(
     *,
     of_rows: bool = False,
 ) -> Iterator[tuple[Metric, list[dict[str, str]]]]:
-    """Yield each of ``metrics``, which belong to one store, with the different combinations of the values of
-    ``labels``. The combinations are read from those windows of the coarsest level that overlap the range of
-    ``listing``.
+    """Yield pairs of a metric and a list of dicts, which map labels to their values. The list has the different
+    combinations of the values of ``labels`` in the windows of the coarsest level that overlap the range of ``listing``.
+    All ``metrics`` must belong to one store.
 
     Windows in which the metric has no value are ignored, except with ``of_rows``.
     """

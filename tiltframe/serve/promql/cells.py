@@ -1,5 +1,5 @@
-"""Cells: the values of an expression, one for each series and moment. A cell contains a state as long as states can be
-merged, and then a number.
+"""Cells: the values of an expression, one for each series and moment. A moment is a time at which the expression is
+evaluated. A cell contains a state until an operation needs a number; the state is then converted to a number.
 
            moments ──▶
 series   ┌──┬──┬──┬──┐     A cell is absent if the series has no window there, or if its windows have no value:
@@ -43,7 +43,7 @@ Scalar: TypeAlias = Floats  # shape (moments,)
 @dataclass(frozen=True)
 class Vector:
     """Numbers by series and moment. ``values``, and ``present``, the mask of existing values, have the shape (series,
-    moments). ``series`` has the labels of each series; no two are equal.
+    moments). ``series`` has the labels of each series. Two series never have equal labels.
     """
 
     series: Sequence[Mapping[str, str]]
@@ -126,7 +126,7 @@ class States:
     reader: Function  # computes results from the states; it may have other quantiles than the measure
     path: tuple[str, ...]  # the names of the nested fields that lead to the values in the results of ``reader``
     kind: str  # a kind in `tiltframe.serve.promql.metrics`, which determines the aggregations that merge states
-    per: float = 1.0  # the divisor of sums; for rates, the length of the range in seconds
+    per: float = 1.0  # the number by which sums are divided; for rates, the length of the range in seconds
     bounds: Bounds = field(default_factory=dict)  # for `BUCKETS`, the bounds of the buckets; each bound gives a series
     known_results: pa.Array | None = None  # the result of ``reader`` for each state, or None if it was not computed yet
 

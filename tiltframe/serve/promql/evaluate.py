@@ -261,7 +261,8 @@ def _over_time(node: Call, evaluation: Evaluation, grouping: Grouping) -> States
     if selector.metric.kind == HISTOGRAM and any(matcher.label == QUANTILE for matcher in selector.matchers):
         raise Unanswerable(f"{selector.text}: quantiles of windows cannot be merged; use quantile_over_time")
     q = _constant(node.args[0], evaluation) if name == QUANTILE_OVER_TIME else None
-    # Only the result of last_over_time is a value of the metric itself, and keeps the name of the metric.
+    # The kind `LAST` allows only last_over_time. The result is a value of the metric itself. Unlike results of other
+    # functions, it therefore keeps the name of the metric.
     if selector.metric.kind == LAST:
         return select(selector, evaluation)
     return over_time(name, select(selector, evaluation, grouping), span, quantile=q, text=selector.text)
@@ -296,7 +297,7 @@ def _aggregate(node: AggregateExpr, evaluation: Evaluation) -> States | Vector:
     if isinstance(value, States):
         if value.is_merged_by(name, grouping):
             return value.merged(grouping)
-        if name == "count":  # ``count`` needs no values, which histograms lack.
+        if name == "count":  # ``count`` counts the cells, so it also works for histograms, which have no numbers
             value = _presence(value)
         elif value.kind == HISTOGRAM:
             raise Unanswerable(f"{name} cannot merge the histograms {_text(node.expr)}; only sum can")

@@ -50,9 +50,9 @@ def check_over_time(name: str, kind: str, text: str) -> None:
     """
     if name not in OVER_TIME[kind]:
         raise Unanswerable(
-            f"{name}({text}) cannot be computed by merging windows; {WAY}; this server supports for this metric: "
-            f"{', '.join(OVER_TIME[kind]) or 'no function of a range'}; a subquery, [1h:1m], computes with the values "
-            f"of windows"
+            f"{name}({text}) cannot be computed by merging windows; {WAY}; for this metric, this server supports "
+            f"{', '.join(OVER_TIME[kind]) or 'no function of a range'}; a subquery such as [1h:1m] uses the values of "
+            f"windows"
         )
 
 
@@ -67,7 +67,7 @@ def merges(aggregation: str, function: str, kind: str, grouping: Grouping) -> bo
 
 
 def over_time(name: str, states: States, span: int, quantile: float | None, text: str) -> States | Vector:
-    """Return the value of the range function ``name``, from states that were already merged over the ranges.
+    """Return the value of the range function ``name``, such as ``rate``. ``states`` have been merged over each range.
     `check_over_time` must have accepted the function. ``span`` is the length of the ranges in microseconds, and
     ``quantile`` the argument of ``quantile_over_time``, otherwise None.
     """
@@ -81,8 +81,8 @@ def over_time(name: str, states: States, span: int, quantile: float | None, text
 
 
 def part_of(states: States, part: str, text: str) -> States:
-    """Return states whose values are a part of histograms: ``part`` is count, sum, min, max or avg. Raise
-    `Unanswerable` if their results lack this part. ``text`` is the selector, for the message.
+    """Return the states of histograms with one part of their results as the value: ``part`` is count, sum, min, max or
+    avg. Raise `Unanswerable` if the results lack this part. ``text`` is the selector, for the message.
     """
     field, kind = "mean" if part == "avg" else part, _PARTS[part]
     if field not in [field_of_result.name for field_of_result in states.reader.result_type(states.states.type)]:

@@ -48,7 +48,7 @@ Labels = Mapping[str, str]
 NAME = "__name__"
 
 _EQUAL, _UNEQUAL = promql_parser.MatchOp.Equal, promql_parser.MatchOp.NotEqual
-# texts of characters that need no escape in SQL; of these characters, only "." has a meaning in RE2
+# texts in which no character needs an escape in SQL, and only "." has a special meaning in a regular expression
 _PLAIN = re.compile(r"[\w .:/@-]+", re.ASCII)
 STORE, QUANTILE = "store", "quantile"
 _NUMBERS = (pa.types.is_integer, pa.types.is_floating, pa.types.is_decimal, pa.types.is_boolean)
@@ -209,7 +209,8 @@ def valued(
     ``path`` must not be null. Also return the results of ``reader``, or None if the mask did not need them.
     """
     if kind in (HISTOGRAM, BUCKETS) and isinstance(reader, Hdr | SignedSketch):
-        results = None  # no results are computed: the minimum of a state is null exactly if its result is null
+        # The result of such a state is null exactly if its minimum is null, so results need not be computed.
+        results = None
         valid = states.field("min").is_valid()
     else:
         results = reader.finish(mark_as_checked(states))

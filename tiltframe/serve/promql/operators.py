@@ -1,7 +1,7 @@
 """Operators: arithmetic and comparisons of values that match at a moment, and set operations on series.
 
-left  {host="a"}  ─┐  matched by labels,      one value of each side at most
-right {host="a"}  ─┘  moment by moment        in a group of equal labels
+left  {host="a"}  ─┐  matched by labels,      series with equal labels form a group; at each moment,
+right {host="a"}  ─┘  moment by moment        each side has at most one value in a group
 """
 
 from __future__ import annotations
@@ -64,7 +64,7 @@ def _matched(operate: Operation, left: Vector, right: Vector, *, filters: bool, 
     ids, groups = grouping.groups([*left.series, *right.series])
     on_left = ids[: len(left.series)]
     on_right = ids[len(left.series) :]
-    # right values without a left value at the same moment have no match
+    # At a moment without any left values, right values are ignored, so that duplicates among them are not an error.
     asked_moments = left.present.any(axis=0)
     right = Vector(right.series, right.values, right.present & asked_moments)
     _check_one(right, on_right, groups, "right")

@@ -152,9 +152,9 @@ def chunked_response(request: ReadRequest, evaluation: Evaluation) -> Iterator[b
 
 
 def _in_order(evaluation: Evaluation, query: _ReadQuery) -> Iterator[list[Metric]]:
-    """Yield the metrics of a query in groups. If all series are sorted by their labels, those of a group come before
-    those of the next group. Usually a group has the metrics of one name; if a label sorts before ``__name__``, one
-    group has all metrics.
+    """Yield the metrics of a query in groups. In the order of labels, all series of a group come before all series of
+    the next group. Usually a group has the metrics of one name. If the name of a label sorts before ``__name__``, there
+    is a single group with all metrics.
     """
     chosen = [
         metric
@@ -231,7 +231,9 @@ def _samples_of(metric: Metric, query: _ReadQuery, evaluation: Evaluation) -> tu
     is_total = metric.kind in (SUM, BUCKETS) and query.function != "sum_over_time"
     first, last = _bounds(metric)
     level = _level(metric, query, evaluation, is_total=is_total)
-    # The range is extended by one earlier window. If this window is before the first one of the store, a counter is 0.
+    # The first window that ends at or after the start of the range begins at most one window length earlier. If the
+    # range begins before the first window of the store, the first sample is at the end of the empty window before it.
+    # There, a counter is 0.
     low = max(query.start, first) - int(level.length)
     high = min(query.end, last) + 1
     evaluation.check(max(high - low, 0) // int(level.length))
@@ -288,9 +290,9 @@ def _running_total(vector: Vector, metric: Metric, query: _ReadQuery) -> Vector:
 
 
 def _level(metric: Metric, query: _ReadQuery, evaluation: Evaluation, *, is_total: bool) -> TimeWindow:
-    """Return the first of `_levels` whose windows cover the whole range and are not too many. If all levels that cover
-    the range have too many windows, return the first of them. Raise `Unanswerable` if no level covers the range,
-    because windows have expired.
+    """Return the level to read: the first of `_levels` whose windows have not expired in the range of the query, and do
+    not exceed the limit of windows. If all levels without expired windows exceed the limit, return the first of them.
+    Raise `Unanswerable` if every level has expired windows in the range.
     """
     first, last = _bounds(metric)
     start = max(query.start, first)
@@ -311,11 +313,17 @@ def _level(metric: Metric, query: _ReadQuery, evaluation: Evaluation, *, is_tota
 def _levels(metric: Metric, query: _ReadQuery, *, is_total: bool) -> list[TimeWindow]:
     """Return the levels that may be read, in the order of preference.
 
-    For a running total, the first ones are the coarser levels whose windows fit the moments and ranges of the query,
-    the coarsest first. They are followed by the finest level, and by other levels with windows that are short enough.
+    A level fits the query if its windows end at every moment at which Prometheus evaluates the expression, and at both
+    ends of every range. A level is short if its windows are at most a tenth of the range or, without a range, at most
+    the lookback period.
 
-    For other metrics, the finest level comes first. Coarser levels that fit follow if Prometheus needs only the value
-    at each moment, or if its function merges values in the same way as the store.
+    For a running total, the short levels that fit come first, beginning with the coarsest. They are followed by the
+    finest level and the other short levels. If the function needs more than the values at the ends of a range, only the
+    finest level is returned.
+
+    For other metrics, the finest level comes first. Without a range, Prometheus needs only the value at each moment, so
+    all coarser levels that fit follow. With a range, short levels that fit follow if the function of the query merges
+    values in the same way as the store.
     """
     frame = metric.view.frame
     if query.function == "series":  # Prometheus needs only the labels of series, and ignores their samples

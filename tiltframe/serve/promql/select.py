@@ -55,7 +55,7 @@ class Evaluation:
     deadline: Deadline = field(default_factory=Deadline)
     # messages about missing data, which are added during the evaluation
     warnings: dict[str, None] = field(default_factory=dict)
-    infos: dict[str, None] = field(default_factory=dict)  # other messages, such as the level that was read
+    infos: dict[str, None] = field(default_factory=dict)  # messages that are not warnings, such as the level read
 
     def check(self, cells: int = 0) -> None:
         """Raise `OutOfTime` after the deadline. Raise `Unanswerable` if ``cells``, the number of cells of a value or
@@ -72,8 +72,8 @@ class Evaluation:
 @dataclass(frozen=True)
 class Selector:
     """The series that a selector in an expression selects: those of one metric that match all matchers. ``span`` is the
-    length of the range, or None if the newest window is read.
-    ``span`` and ``offset`` are in microseconds.
+    length of the range, or None if the newest window is read. ``span`` and ``offset`` are in microseconds. ``text`` is
+    the selector as text, for messages.
     """
 
     metric: Metric
@@ -273,8 +273,9 @@ def range_level(frame: TiltFrame, moments: Instants, step: int | None, span: int
     """Return the level from which the ranges that end at the moments are merged: the coarsest level whose length
     divides the length ``span`` of the ranges and the time ``step`` between moments.
 
-    For a single moment there is no step. A level is then used only if its window that contains the moment starts at the
-    same time as that of the finest level. The merged windows then end as late as with the finest level.
+    For a single moment there is no step. A level is then used only if, at this moment, its current window starts at the
+    same time as the current window of the finest level. The merged windows then include all complete windows of the
+    finest level.
 
     Raise `Unanswerable` if the ranges do not consist of complete windows of any level.
     """

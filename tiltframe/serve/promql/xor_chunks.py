@@ -1,7 +1,7 @@
-"""Chunks of samples in the encoding in which Prometheus stores and streams them. A time is encoded as the change of its
-difference from the previous time, and a value as its XOR with the previous value.
+"""Chunks of samples in the encoding in which Prometheus stores and streams them. A time is encoded as a delta of
+deltas: the change between two successive differences of times. A value is encoded as its XOR with the previous value.
 
-    chunk     number of samples, first time, first value, time difference, XOR, (change of the difference, XOR)…
+    chunk     number of samples, first time, first value, time difference, XOR, (delta of deltas, XOR)…
     frame     length, CRC-32C, ChunkedReadResponse with the chunks of one series
 
 Each sample is written as four fields of bits. The fields of all samples are computed by column, and are then packed
@@ -19,10 +19,10 @@ from numpy.typing import NDArray
 from aggr.extend import compiled
 
 SAMPLES = 120  # the maximum number of samples in a chunk, as in Prometheus
-# in the place of a number of leading zeros: no XOR of the chunk has been written, so there is no earlier range of bits
-# to use again
+# The number of leading zeros before the first XOR of a chunk is written. If a later XOR fits into the range of bits of
+# an earlier XOR, this range is used again. The value 255 means that there is no earlier XOR.
 _NO_WINDOW = 255
-# how a change of the difference is written: the number of its bits, the prefix, and the number of bits of the prefix
+# how a delta of deltas is written: the number of its bits, the prefix before it, and the number of bits of the prefix
 _CHANGES = ((14, 0b10, 2), (17, 0b110, 3), (20, 0b1110, 4))
 _CASTAGNOLI = 0x82F63B78
 
@@ -72,7 +72,7 @@ def encode_chunks(times: Counts, values: NDArray[np.float64], series: Counts) ->
 def _write_times(times: Counts, lengths: Counts, fields: Words, widths: Counts) -> None:
     """Write the first two fields of each sample into ``fields``, and their numbers of bits into ``widths``. For the
     first sample of a chunk, these fields are the number of samples (``lengths``) and the time; for the second sample,
-    the difference of the times; for later samples, the prefix and the bits of the change of the difference.
+    nothing and the difference of the times; for later samples, the prefix and the bits of the delta of deltas.
     """
     fields[:, 0, 0], widths[:, 0, 0] = lengths, 16
     fields[:, 0, 1], widths[:, 0, 1] = _varints((times[:, 0] << 1) ^ (times[:, 0] >> 63))

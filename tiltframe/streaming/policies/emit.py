@@ -83,7 +83,7 @@ class EmitPolicy(Policy):
     changed: str = field(default="rows", kw_only=True)
 
     name: ClassVar[str] = ""
-    early_reason: ClassVar[str] = ""  # the reason of emissions of open windows; empty if open windows are not emitted
+    early_reason: ClassVar[str] = ""  # the ``reason`` of emitted open windows; empty if open windows are not emitted
     columns: ClassVar[Mapping[str, pa.DataType]] = {}  # columns that are added to emitted rows
     forgets_timed_out: ClassVar[bool] = False  # whether a window that a timeout has closed is removed from memory
 
@@ -269,8 +269,8 @@ class EmitPolicy(Policy):
         return reasons
 
     def admits(self, windows: HeldWindows) -> Mask:
-        """Return a mask of the windows that may be emitted. A window outside of the mask is not emitted now, although
-        it is due.
+        """Return a mask of the windows that may be emitted. The method is called with windows that are about to be
+        emitted; those outside of the mask are not emitted now.
 
         Parameters
         ----------

@@ -34,7 +34,7 @@ class Arrival(NamedTuple):
     ----------
     times : array of int64, shape (events,)
         A time for each event, in microseconds UTC: the event counts in the windows that contain this time. It may
-        differ from the event's own time, which ``first`` and ``last`` still use.
+        differ from the event's own time, which the functions `aggr.first` and `aggr.last` still use.
     dropped : array of bool, shape (events,)
         Whether each event is dropped.
     newest : int, optional
@@ -57,7 +57,7 @@ class LatePolicy(Policy):
     """
 
     name: ClassVar[str] = ""
-    # whether windows are closed by events and not by a watermark; only then, `closed_until` is called
+    # Whether windows are closed by events and not by a watermark. If true, the class must define `closed_until`.
     closes_by_events: ClassVar[bool] = False
 
     @property
@@ -68,7 +68,8 @@ class LatePolicy(Policy):
         return 0
 
     def for_frame(self, frame: TiltFrame) -> LatePolicy:
-        """Return the policy with the defaults that depend on the frame, for arguments that were not passed.
+        """Return the policy for a stream with this frame. Arguments that were not passed, and whose default depends on
+        the frame, are set to their default.
 
         Parameters
         ----------
@@ -134,8 +135,8 @@ class LatePolicy(Policy):
         )
 
     def newest_at(self, level: TimeWindow, closed_until: int) -> int | None:
-        """Return a value of ``newest`` for which the method `closed_until` returns the time ``closed_until``. This is
-        the inverse of that method.
+        """Return a value of ``newest`` for which the method `closed_until` returns the time ``closed_until``. This
+        method is the inverse of `closed_until`.
 
         Parameters
         ----------
@@ -229,7 +230,7 @@ class Buffer(LatePolicy):
     Parameters
     ----------
     windows : int
-        The number of windows to keep in addition to the newest one. With 0, older events count in the newest window.
+        The number of windows to keep in addition to the newest one. With 0, the buffer consists of the newest window.
     older : str
         ``oldest``: an event from before the buffer counts in the oldest window of the buffer. ``drop``: such an event
         is dropped and counted.

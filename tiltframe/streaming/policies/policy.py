@@ -45,8 +45,8 @@ class Policy:
             object.__setattr__(self, argument.name, duration_text(length) if length else "0s")
 
     def written(self) -> dict[str, Any]:
-        """Return the fields that differ from their defaults, by name, in the order in which the text of the policy has
-        them.
+        """Return the values of the fields that differ from their defaults, by name. Positional fields come first, then
+        the fields that are passed by keyword, as in the text of the policy.
         """
         own = sorted(fields(self), key=lambda f: bool(f.kw_only))  # type: ignore[arg-type]
         return {f.name: getattr(self, f.name) for f in own if getattr(self, f.name) != f.default}

@@ -96,8 +96,8 @@ def _late_case(policy: LatePolicy, frame: TiltFrame, table: pa.Table, seed: int)
 
 
 def _draw(rows: Rows | None, number: int, seed: int) -> pa.Table:
-    """Return the rows for the check with the number ``number``: few rows for the first checks, because rare cases are
-    most frequent in small streams, and 60 rows for later ones.
+    """Return the rows for the check with the number ``number``. The first checks have 0, 1, 2 and 30 rows, because edge
+    cases are most frequent in small streams. Later checks have 60 rows.
     """
     return (rows or _rows)(_SIZES[number] if number < len(_SIZES) else 60, seed)
 

@@ -120,7 +120,7 @@ def order_of_calls(case: EmitCase) -> None:
     first = [repr(ask()) for ask in questions]
     other_windows = replace(windows, new_rows=windows.new_rows[::-1], last_arrival=windows.last_arrival + 90 * _SECOND)
     for _ in range(3):
-        case.policy.emit_open(other_windows)  # as if the policy was also used for another stream
+        case.policy.emit_open(other_windows)  # one policy object may be used for several streams
         case.policy.admits(other_windows)
         order = case.rng.permutation(len(questions)).tolist()
         holds(
@@ -184,7 +184,7 @@ def stream_is_rollup(case: EmitCase) -> None:
         for start in range(0, max(len(case.rows), 1), max(len(case.rows) // batches, 1)):
             windows.add_rows(case.rows.slice(start, max(len(case.rows) // batches, 1)))
             emitted.append(windows.results(windows.advance(None, start * _SECOND)))
-            windows = OpenWindows.from_ipc(windows.to_ipc(), emit=policy)  # Continue from a copy, as after a restart.
+            windows = OpenWindows.from_ipc(windows.to_ipc(), emit=policy)  # save and restore, as in a restart
         emitted.append(windows.results(windows.close()))
         last = _results(pa.concat_tables(emitted), case.frame)
         for key, result in last.items():
