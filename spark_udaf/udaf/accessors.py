@@ -1,5 +1,5 @@
-"""Accessors and set operations: Columns that are computed from columns of states without a shuffle. SQL functions use
-them too.
+"""Accessors and set operations: functions that compute a Column from columns of states, without a shuffle. The SQL
+functions for states use the same operations.
 """
 
 from __future__ import annotations
@@ -134,8 +134,8 @@ def count(states: Column | str) -> Column:
     Returns
     -------
     Column of bigint
-        Null if a state is null. NaN is counted only if it makes the result NaN. States of a function without a count
-        fail the job with an error that names the function.
+        Null if a state is null. NaN is counted in states of functions whose result it makes NaN, such as avg. States
+        of a function without a count fail the job with an error that names the function.
     """
     return _read("bigint", states, accessors.count)
 
@@ -199,7 +199,8 @@ def bounds(states: Column | str, sigmas: float = 2.0) -> Column:
 
 
 def read_accessor(states: Column | str, accessor: str, *arguments: Any, function: str | None = None) -> Column:
-    """Return the values of the accessor with this name, for example one that a user-defined function declares.
+    """Return the value of an accessor for each state. An accessor is a method that reads one value from a state; a
+    user-defined function may declare further ones.
 
     Parameters
     ----------
@@ -207,7 +208,7 @@ def read_accessor(states: Column | str, accessor: str, *arguments: Any, function
     accessor : str
         The name of the accessor, such as ``"quantile"``, or a method that is declared by `aggr.extend.accessor`.
     *arguments
-        The argument of the accessor, if it takes one: the same for all states.
+        The argument of the accessor, if it takes an argument. It is the same for all states.
     function : str, optional
         The name of the function of the states. It is required only if accessors of several functions have this name and
         return different types.
@@ -231,7 +232,9 @@ def read_accessor(states: Column | str, accessor: str, *arguments: Any, function
     """
     owners = accessors.functions_with(accessor)
     if function is not None and function not in owners:
-        raise ValueError(f"states of {function} have no {accessor}; those of {', '.join(owners)} do")
+        raise ValueError(
+            f"states of {function} have no accessor {accessor}; pass another function, such as {', '.join(owners)}"
+        )
     types = {accessors.result_type(accessor, get(name)): name for name in ([function] if function else owners)}
     if len(types) > 1:
         choices = " or ".join(f"function={name!r}" for name in types.values())

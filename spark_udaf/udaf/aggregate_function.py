@@ -1,9 +1,10 @@
 """Aggregate functions of Spark that compute the functions of `aggr`, for `groupBy().agg()`, windows and SQL.
 
 In `agg()`, Spark collects the values of each group into a list, and one Python call aggregates the lists of thousands
-of groups (`list_udf`). Over windows and in SQL, Spark calls Python once per group with its rows (`grouped_udaf`), which
-costs some hundred microseconds each. For groups that do not fit into a list, Spark calls Python once per group, with an
-iterator over its rows (`iterating_udaf`). Only `su.group_by` reduces rows before the shuffle.
+of groups (`list_udf`). Over windows and in SQL, Spark calls Python once per group with its rows (`grouped_udaf`); each
+call costs some hundred microseconds. For groups that do not fit into a list, Spark calls Python once per group, with an
+iterator over its rows (`iterating_udaf`). In all three cases, Spark shuffles the rows. Only `su.group_by` reduces them
+before the shuffle.
 """
 
 from __future__ import annotations
@@ -150,7 +151,9 @@ class UdafSpec:
             return self._cast(values, input_type)
         names = self.function.inputs
         parts = [self._cast(values.field(names[0]), self.dtype)]
-        for name in names[1:]:  # a state contains the types of further inputs; a result does not depend on them
+        # The type of a state depends on the types of all inputs, so further inputs are cast if states are returned. The
+        # type of a result depends only on the first input.
+        for name in names[1:]:
             part = values.field(name)
             if self.states:
                 part = _times(part) if name == EVENT_TIME else self._cast(part, input_type.field(name).type)

@@ -3,8 +3,9 @@
     collect_list(x)                                     all values of a group
     sum(if x is not null: longest interval / limit)     overflows at the limit, in the tasks that fill the list
 
-Spark cannot bound a list, but an aggregate in the same query can fail: the sum is evaluated for the same rows as the
-list, in partial aggregation as well.
+Spark cannot limit the length of a list. A second aggregate in the same query therefore fails if a list is too long: it
+adds up one interval per value, and each interval is the longest interval of Spark divided by the limit. Spark evaluates
+this sum for the same rows as the list, also in partial aggregation.
 """
 
 from __future__ import annotations
@@ -51,8 +52,8 @@ def interval_step(label: str, limit: int) -> str:
 
 
 def most_values(spark: SparkSession | None) -> int:
-    """Return the number of values per group that fit into the heap of a task. Without a session, assume Spark's default
-    heap.
+    """Return the number of values per group that fit into the heap of a task, at least 100,000. Without a session, the
+    heap is unknown, and the number is 100,000.
     """
     conf: Any = None if spark is None else spark.conf
     if conf is None:

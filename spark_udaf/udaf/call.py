@@ -38,7 +38,7 @@ class Call:
     """A call of an aggregate function, with the Columns of its arguments."""
 
     function: Function
-    columns: tuple[Column, ...]  # the Columns of the function's inputs; empty if rows are counted
+    columns: tuple[Column, ...]  # the Columns of the function's inputs; empty for ``count()``, which counts rows
     weight: Column | None  # the weights of rows
     where: Column | None
     label: str  # the text of the call, which is the default name of the result
@@ -191,7 +191,9 @@ def _column(call: Call, read: UdafSpec, groups: Literal["large"] | None) -> Colu
 
 
 def _named(column: Column, call: Call, name: str, over: Callable[[Any], Column]) -> Column:
-    """Return the Column with its call and the name of its result attached, so that `su.group_by` can plan the call."""
+    """Return the Column, and attach its call and the name of its result to it, so that `su.group_by` can plan the call.
+    Renamed copies of the Column keep the call.
+    """
     plain_alias = column.alias
 
     def alias(*names: str, **metadata: Any) -> Column:

@@ -74,7 +74,8 @@ def check_calls(
     for node in tree.find_all(exp.Anonymous):
         name = node.name.lower()
         if name in makers and (name not in functions or name.endswith("_merge")) and not name.endswith(LIST):
-            if not name.endswith("_merge"):  # The rewriting checks the arguments of functions that aggregate.
+            # `with_lists` checks the arguments of calls that aggregate, such as aggr_dds_merge, when it rewrites them.
+            if not name.endswith("_merge"):
                 check_columns(name, [argument.sql("spark") for argument in node.expressions])
             fields = _fields(spark, _probe(_states_of(name, node), node, tree), arguments, functions)
             _check_states(name, fields or [])
@@ -91,7 +92,8 @@ def check_calls(
         dtype = types[0] if len(types) == 1 else pa.struct(list(zip(call.rows, types, strict=True)))
         try:
             function(_empty_list(dtype), *map(_constant, call.parameters), **_constants(call.named))
-        # The message names the function that reads lists. It is changed to the name in the query.
+        # The message contains the name of the function that reads lists, such as aggr_dds_list. It is replaced by the
+        # name in the query, such as aggr_dds.
         except (TypeError, ValueError, OverflowError) as error:
             raise with_text(error, str(error).replace(f"{name}{LIST}", name)) from None
 

@@ -58,7 +58,8 @@ class Grouped:
         Returns
         -------
         Grouped
-            Keys that a total leaves out are null in its row.
+            Its method ``agg`` also returns a row for each coarser group. In such a row, the keys by which it is not
+            grouped are null.
 
         Raises
         ------
@@ -83,7 +84,8 @@ class Grouped:
         Returns
         -------
         Grouped
-            Keys that a combination leaves out are null in its rows.
+            Its method ``agg`` returns the groups of every combination. The keys that are not in a combination are null
+            in its rows.
 
         Raises
         ------
@@ -347,8 +349,8 @@ def group_by(df: DataFrame, *keys: Column | str, excluded: Observation | None = 
 
 @dataclass(frozen=True)
 class _Key:
-    """A key and the names of its columns. A struct has a column that contains whether it is null, and one column per
-    field.
+    """A key, and the names of the columns in which it is sent to Python (``parts``). A key that is a struct is sent as
+    a boolean column, which is true if the struct is null, and one column per field.
     """
 
     name: str
@@ -374,7 +376,7 @@ class _Columns:
         self._inputs: list[str] = []
         self._texts: dict[str, str] = {}  # the SQL text of an input -> the quoted name of its column
         read = {name for call in calls if isinstance(call, Measure) for name in _names_in_condition(call)}
-        # the columns that are named in SQL conditions; they are not renamed
+        # The columns that SQL conditions name. They are not renamed, because Python evaluates the conditions.
         self._read = read.intersection(df.columns)
 
     def keys(self, keys: Sequence[Expression]) -> list[_Key]:
@@ -437,7 +439,7 @@ class _Columns:
 
     def check_inputs(self, keys: Sequence[Expression]) -> None:
         """Raise Spark's error for inputs that aggregate functions must not have: generators, windows and random
-        numbers. Spark only analyzes a query with these inputs.
+        numbers. The error is raised when Spark analyzes a query with these inputs. The query does not run.
         """
         inputs = [self._evaluated[name] for name in self._inputs]
         counts = [F.count(column) for column in inputs if isinstance(column, Column)]
@@ -510,8 +512,8 @@ def _check_key(field: StructField) -> None:
 
 
 def _grouped_by(df: DataFrame, keys: Sequence[Expression], *aggregates: Column) -> DataFrame:
-    """Return the result of Spark's own ``groupBy`` for the keys. Spark only analyzes it, so that invalid keys raise
-    Spark's errors.
+    """Return the DataFrame of Spark's own ``groupBy`` for the keys. It never runs: it is used for its schema, and for
+    Spark's errors for invalid keys.
     """
     return df.groupBy(*map(_in_spark, keys)).agg(F.count(F.lit(1)), *aggregates)
 

@@ -28,7 +28,7 @@ def explain_errors(explanation: Explanation) -> None:
     if explanation not in _explanations:
         _explanations.append(explanation)
     replace_converters(_explaining)
-    refuse_measures()  # Spark Connect may have been imported since the first call
+    refuse_measures()  # again, because the classes of Spark Connect may have been imported since the last call
 
 
 def explain_task_errors() -> None:

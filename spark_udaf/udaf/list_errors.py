@@ -1,8 +1,9 @@
 """list_errors: explain Spark's error for a query whose lists have too many values.
 
 Spark's error reports the overflow of an interval, but neither the call that caused it nor the group. Each call uses
-intervals with different microseconds, which identify the call in the plan of the query. The plan has the keys as well:
-on classic Spark, a count of the values of each group, limited in time, finds the largest group.
+intervals with different microseconds, which identify the call in the plan of the query. The plan also has the keys. On
+classic Spark, a second job counts the values of each group to find the largest group; it is cancelled after six
+seconds.
 """
 
 from __future__ import annotations
@@ -68,7 +69,8 @@ def sentence(plans: Iterator[str], group_of: Callable[[str], LargestGroup | None
     Parameters
     ----------
     plans : iterator of str
-        The latest queries, the latest first. Without a plan that has a bounded list, the latest calls are named.
+        The plans of the latest queries, the latest first. The message names the call whose list is in one of them. If
+        no plan has such a list, the message names the latest calls.
     group_of : callable
         Receives the text in a plan that marks the lists of a call, and returns the group with the most values, or None
         if it is unknown.

@@ -125,7 +125,7 @@ class _Edit:
 
 
 def _edited(query: str, edits: Sequence[_Edit]) -> str:
-    """Return a query after edits, which must not overlap."""
+    """Return the query in which all ``edits`` have been made. They must not overlap."""
     parts: list[str] = []
     after = 0
     for edit in sorted(edits, key=lambda edit: (edit.start, edit.end)):
@@ -236,8 +236,8 @@ def _commas(tokens: Sequence[Token], first: int, last: int) -> list[int]:
 
 
 def _list_call(call: _Call, arguments: Sequence[str], most_values: int) -> tuple[str, str]:
-    """Return the text of the rewritten call, which reads a list, and the name of the function that it calls. Calls that
-    count are replaced by Spark's own ``count``.
+    """Return the text of the rewritten call, which reads a list, and the name of the function that it calls. A call of
+    ``aggr_count`` without weights is replaced by Spark's own ``count``.
     """
     distinct = "DISTINCT " if call.is_distinct else ""
     weights = [argument for argument in arguments if argument.split("=>")[0].strip().lower() == WEIGHT]

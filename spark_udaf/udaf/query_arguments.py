@@ -1,7 +1,7 @@
-"""query_arguments: the parameters of a query, ``args`` of ``spark.sql``, each with a name.
+"""query_arguments: replace the markers ``?`` of a query by names, and the list ``args`` of ``spark.sql`` by a dict.
 
-A rewritten query may contain a part of the original query twice, and then has more markers ``?`` than there are values.
-The name of a parameter, such as ``:low``, may occur any number of times.
+A rewritten query may contain a part of the original query twice. It would then have more markers ``?`` than there are
+values. A name, such as ``:low``, may occur any number of times.
 """
 
 from __future__ import annotations

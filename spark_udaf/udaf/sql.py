@@ -246,6 +246,7 @@ def _family(name: str, function: Function, dtype: pa.DataType | None) -> dict[st
     inputs = len(function.inputs)
     # in the order of the arguments of the call in `aggr`: keyword-only parameters are last
     parameters = [f.name for f in sorted(fields(function), key=lambda f: bool(f.kw_only))]
+    # ``shaping`` are the parameters that determine the state; ``reads`` are those that only determine the result.
     shaping = [parameter for parameter in function.own_state.parameters if parameter in parameters]
     reads = [parameter for parameter in parameters if parameter not in shaping]
 
@@ -278,7 +279,8 @@ def _family(name: str, function: Function, dtype: pa.DataType | None) -> dict[st
         with error_label(f"{name}_merge"):
             column, parameters = _column(positional)
             _constants([], parameters, named)
-            # only states contain the parameters, so nulls cannot be merged to a state
+            # A state contains the parameters of its function, and a null does not. If all states are null, the
+            # parameters of the merged state are unknown, so it is null.
             if column.null_count == len(column):
                 return pa.scalar(None, column.type)
             return _own(function, column).merge(column, Groups.single(len(column)))[0]
@@ -475,7 +477,9 @@ def _number(sql_value: Any) -> Any:
 
 
 def sql_type(dtype: pa.DataType) -> pa.DataType:
-    """Return the type of results in SQL. It must not depend on parameters, so quantiles are a map."""
+    """Return the type of results in SQL. It must not depend on parameters, because a SQL function is registered with
+    one type. Quantiles are therefore a map and not a record.
+    """
     if not pa.types.is_struct(dtype):
         return dtype
     return pa.struct([pa.field(f.name, _member(f)) for f in dtype])

@@ -50,7 +50,7 @@ def read_states(function: Callable[..., pa.Array], dtype: DataType | str, *colum
     explain_errors(_sentence_of_other_column)
     states = list(map(column, columns))
     result = scalar_function(labelled, dtype)(*(_checked(argument, name) for argument in states))
-    names = ", ".join(map(text_of, states)).replace("`", "")  # as Spark names results
+    names = ", ".join(map(text_of, states)).replace("`", "")  # Spark leaves out backticks in names of results
     return result.alias(f"{name}({names})")
 
 

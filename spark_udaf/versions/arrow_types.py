@@ -1,6 +1,7 @@
 """Conversion between Arrow types and Spark types, using only the public classes of ``pyspark.sql.types``.
 
-PySpark's own conversion is internal, and its parameters differ from version to version. Instants are in UTC here.
+PySpark's own conversion is internal, and its parameters differ from version to version. In this conversion, instants
+always have the time zone UTC.
 """
 
 from __future__ import annotations

@@ -12,6 +12,6 @@ def text_of(column: Column | str) -> str:
         return column
     try:
         return str(column).removeprefix("Column<'").removesuffix("'>")
-    # Spark 3.5 cannot print an unresolved expression from which a field is selected.
+    # Spark 3.5 raises this error for an expression that selects a field, such as ``x.a``, before ``x`` is resolved.
     except AnalysisException:
         return "expression"

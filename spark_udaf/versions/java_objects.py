@@ -1,4 +1,6 @@
-"""Objects of the JVM behind DataFrames and sessions of classic Spark; Spark Connect and Sail have none."""
+"""Objects of the JVM that belong to DataFrames and sessions of classic Spark. On Spark Connect and Sail, the functions
+return None.
+"""
 
 from __future__ import annotations
 

@@ -1,7 +1,8 @@
 """Functions of Columns by ``pandas_udf``, for versions of PySpark without ``arrow_udf`` (before 4.1).
 
 Spark sends values to Python as JSON text (`spark_udaf.versions.json_values`), together with the name of their type.
-Lists of numbers and strings are sent as lists without their nulls, because Python then receives exact numpy arrays.
+Lists of numbers and strings are sent as lists without their nulls, because Python then receives numpy arrays with the
+exact values. The positions of the nulls are sent in a second column.
 """
 
 from __future__ import annotations

@@ -56,7 +56,8 @@ def aggregate_udf(sql: SqlFunction) -> Any:
         return pack_states(value)[0] if sql.returns_states else _plain_value(sql, value.cast(sql.dtype))
 
     aggregate.__name__ = sql.name
-    # A query may select any field of this type. Spark therefore runs it, and the user sees the error message.
+    # A function whose result is a record always raises an error in the task. It is declared with a map type, from which
+    # a query may select any field, so that Spark accepts the query, runs it, and shows this error.
     if is_record:
         kind: Any = MapType(StringType(), MapType(StringType(), DoubleType()))
     else:

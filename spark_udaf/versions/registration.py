@@ -1,8 +1,8 @@
 """Registration of many SQL functions: by one call to the JVM on classic Spark, and one by one elsewhere.
 
-PySpark registers a function with twenty calls to the JVM, which takes seconds for a thousand functions. Only the name,
-the pickled function, the result type and the kind of call differ between functions, so PySpark registers the first one,
-and a method in Java, compiled by Spark's own compiler, copies it for the others.
+PySpark registers a function with twenty calls to the JVM, which takes seconds for a thousand functions. In this module,
+PySpark registers only the first function. A method in Java, compiled by Spark's own compiler, copies it for all other
+functions, and replaces the name, the pickled function, the result type and the kind of call.
 """
 
 from __future__ import annotations
@@ -88,10 +88,9 @@ _compiled_methods: WeakKeyDictionary[Any, Future[Any]] = WeakKeyDictionary()
 
 
 def compile_ahead(spark: SparkSession) -> None:
-    """Start to compile the Java method that registers functions. This happens in another thread, while functions are
-    prepared. Further calls have no effect.
+    """Start to compile the Java method that registers functions, in another thread, while functions are prepared.
 
-    The first compilation of a JVM takes tenths of a second. Do nothing on Spark Connect.
+    The first compilation in a JVM takes tenths of a second. Further calls have no effect. On Spark Connect, do nothing.
     """
     if hasattr(spark, "_jsparkSession"):
         _compiling(spark)
@@ -173,7 +172,7 @@ def _pandas_commands(functions: Sequence[SqlFunction]) -> Iterator[tuple[str, by
 
 def _arrow_commands(functions: Sequence[SqlFunction]) -> Iterator[tuple[str, bytes, str, int]]:
     """Yield the same values as `_pandas_commands`, with functions of Arrow arrays (`ArrowFunction`) in the commands.
-    They need neither PySpark's wrapper nor its slow pickler.
+    These functions are pickled by the standard library, which is much faster than PySpark's pickler.
     """
     types: dict[pa.DataType, str] = {}
     kinds: dict[bool, int] = {}

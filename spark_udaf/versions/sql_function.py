@@ -16,17 +16,17 @@ class SqlFunction:
     Parameters
     ----------
     name : str
-        The name under which it is registered, for messages.
+        The name under which the function is registered. Error messages contain it.
     function : callable
         Takes arrays by position and by name, and returns an array, or a scalar if it aggregates.
     dtype : Arrow type
         The type of the result.
     is_aggregate : bool
-        Whether it is called once per group.
+        Whether the function is called once per group, with the columns of the group's rows.
     returns_states : bool
         Whether the result is a state.
     input_count : int
-        The number of leading columns that are values of rows; the others are parameters.
+        The number of leading arguments that are values of rows. The further arguments are parameters.
     """
 
     name: str

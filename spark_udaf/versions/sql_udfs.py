@@ -1,6 +1,7 @@
 """User-defined functions for SQL: by ``arrow_udf`` if PySpark has it, otherwise by ``pandas_udf``.
 
-Without ``arrow_udf`` states are binary values in SQL, because an aggregate function cannot return a struct there.
+Without ``arrow_udf``, states are binary values in SQL, because an aggregate function by ``pandas_udf`` cannot return a
+struct.
 """
 
 from __future__ import annotations

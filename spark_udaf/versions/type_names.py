@@ -24,8 +24,8 @@ _PLAIN = {
 def parse_type_name(text: str) -> pa.DataType:
     """Return the Arrow type of a name such as ``"array<struct<a:int,b:decimal(5,2)>>"``.
 
-    Raises ``TypeError`` for a name that is not understood, also for a struct whose field names have a colon, a comma or
-    a bracket: ``typeof`` does not quote them.
+    Raise ``TypeError`` for a name that cannot be parsed. This includes structs whose field names contain a colon, a
+    comma or a bracket, because ``typeof`` does not quote names.
     """
     if text in _PLAIN:
         return _PLAIN[text]

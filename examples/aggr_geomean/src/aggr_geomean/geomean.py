@@ -32,7 +32,7 @@ class Geomean(Function):
     """The geometric mean of positive numbers.
 
     The state is the count of the numbers, and the exact sum of their rounded logarithms. Exact sums are added without
-    error, so merging adds none.
+    error, so merging states does not increase the error.
     """
 
     name = "geomean"

@@ -13,7 +13,7 @@ from aggr.extend import accessor
 
 @dataclass(frozen=True)
 class Prefix(PerGroup):
-    """The longest common prefix of texts, such as paths."""
+    """The longest common prefix of the texts in a group, such as ``/var/log/`` for paths of log files."""
 
     name = "prefix"
     keeps = "the common prefix so far"
