@@ -224,7 +224,10 @@ class ClosedWindows:
         """
         description, outgoing = read_extension(data)
         if "writer" not in description:
-            raise ValueError("the saved state belongs to a stream without a store; begin with a new state")
+            raise ValueError(
+                "the saved state belongs to a stream without a store; pass the saved state of a stream into this "
+                "store, or begin without a saved state"
+            )
         if stream is not None and description["stream"] != stream:
             raise ValueError(
                 f"the saved state belongs to the stream {description['stream']!r}, and this stream is {stream!r}; use "
@@ -451,7 +454,7 @@ def recovered(
     if committed is None:
         of_stream = "" if stream is None else f" of the stream {stream!r}"
         raise MissingStore(
-            f"the store {store.display_uri} contains nothing{of_stream} to continue from; begin with OpenWindows"
+            f"the store {store.display_uri} contains no rows{of_stream} to continue from; begin with a new OpenWindows"
         )
     # For each level but the coarsest, the range of window starts whose states are read. The range contains the finer
     # windows of every coarser window that may still be open: it ends at ``committed``, and begins where a window of the

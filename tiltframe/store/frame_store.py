@@ -541,7 +541,7 @@ class FrameStore:
         MissingExtra
             If matplotlib is not installed.
         """
-        from tiltframe.store.plot import plot  # imports matplotlib
+        from tiltframe.store.plot import plot  # imported here, because most programs do not plot
 
         return plot(self, measure, quantiles, **options)
 

@@ -52,7 +52,9 @@ class _OpenPart(Part):
 
 
 class _SavedStream:
-    """The saved state of a stream into a store, with its pending commit."""
+    """The saved state of a stream into a store: its open windows, and the closed windows of its pending commit, which
+    the stream writes to the store after it has saved the state.
+    """
 
     def __init__(self, data: bytes) -> None:
         """Read the header of the data; raise ``ValueError`` if the data is not a saved state."""

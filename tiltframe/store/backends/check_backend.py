@@ -393,7 +393,7 @@ def _check_vacuum(tried: _Tried) -> None:
 
 def _expect_whole_or_conflict(backend: Backend, parts: Sequence[Part], schema: pa.Schema, states: pa.Table) -> None:
     """Check that a read of ``parts``, which belong to an older snapshot, returns all their rows (``states``), or raises
-    `Conflict` because vacuum has removed a part. It must never return fewer rows.
+    `Conflict` because vacuum has removed a part. The read must never return fewer rows.
     """
     try:
         rows = backend.read([(part, EVER) for part in parts], schema.names[1:])

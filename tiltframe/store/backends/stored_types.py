@@ -59,6 +59,7 @@ def cast_stored(values: pa.Array, to: pa.DataType) -> pa.Array:
         nulls = pc.is_null(values) if values.null_count else None
         children = [cast_stored(values.field(i), to.field(i).type) for i in range(to.num_fields)]
         return pa.StructArray.from_arrays(children, fields=list(to), mask=nulls)
-    if pa.types.is_time32(values.type) or pa.types.is_time32(to):  # Arrow casts times of day only to 32 bits
+    # Arrow converts time32 only from and to integers of 32 bits, and the stored type has 64 bits.
+    if pa.types.is_time32(values.type) or pa.types.is_time32(to):
         return values.cast(pa.int32()).cast(to)
     return values.cast(to)

@@ -169,9 +169,9 @@ class Commit:
         call of `write` once. If the commit is new, ``note`` receives the messages that `tiltframe.FrameStore.append`
         describes; by default they are warnings.
 
-        Raise `CommitConflict` if the store has the number with other states, or if another writer has written records
-        with the same names. Raise `OtherFrame` if the frame of the store has changed. In both cases the written states
-        are removed.
+        Raise `CommitConflict` if the store already has this commit number with other states, or if a record does not
+        have the text in ``replacing``, because another writer has changed it. Raise `OtherFrame` if the frame of the
+        store has changed. In both cases the written states are removed.
         """
         receipts = list(receipts)
         parts, totals = read_receipts(receipts)
@@ -194,7 +194,7 @@ class Commit:
         refused: Mapping[str, int] = MappingProxyType({}),
     ) -> bool:
         """Commit a transaction under the commit's number; return whether the number is new. ``derive`` adds the changes
-        to the transaction.
+        to the transaction. It is not called if the store already has the number.
 
         ``digests`` are the digests of the states in the commit. ``refused`` has the number of values that were skipped
         in each column of states. Raise the same errors as `commit`.
@@ -247,8 +247,9 @@ class Commit:
 
 
 def read_receipts(receipts: Iterable[str]) -> tuple[list[Part], list[Digest]]:
-    """Return the parts in the receipts of one commit, and the digests of the states in these parts. The first digest is
-    that for the current frame. For a repeated commit, the digests for earlier frames follow (see `digests_of`).
+    """Parse receipts, the results of `Commit.write`. Return the parts in all receipts of one commit, and the digests of
+    the states in these parts. The first digest is that for the current frame. For a repeated commit, the digests for
+    earlier frames follow (see `digests_of`).
     """
     texts = [json.loads(receipt) for receipt in receipts]
     parts = [Part(**part) for text in texts for part in text["parts"]]
@@ -257,7 +258,7 @@ def read_receipts(receipts: Iterable[str]) -> tuple[list[Part], list[Digest]]:
 
 
 def read_excluded(receipts: Iterable[str], frame: TiltFrame) -> Exclusions:
-    """Return the numbers of groups beyond limits and of refused values in the receipts of one commit."""
+    """Return the numbers of groups beyond limits and of skipped values in receipts, the results of `Commit.write`."""
     return Exclusions(frame, (json.loads(receipt)[EXCLUDED] for receipt in receipts))
 
 
@@ -301,8 +302,8 @@ def check_unchanged(transaction: Transaction, replacing: Mapping[str, str | None
     """
     if any(transaction.read(name) != text for name, text in replacing.items()):
         raise CommitConflict(
-            "another process added or replaced the same rows in the meantime; nothing was written; read the records "
-            "again before the next attempt"
+            "another process added or replaced the same rows in the meantime; nothing was written; read the recorded "
+            "values again before the next attempt"
         )
 
 

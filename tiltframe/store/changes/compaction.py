@@ -64,8 +64,8 @@ def _compact_level(
 def _merge_group(
     transaction: Attempt, *, backend: Backend, manifest: Manifest, level: TimeWindow, group: Sequence[Part]
 ) -> list[Part] | None:
-    """Replace the parts of a group by merged parts, and return the merged parts. Return None, and change nothing, if
-    another commit has removed one of the parts of the group.
+    """Replace ``group``, parts of one bucket of time, by merged parts, and return the merged parts. Return None, and
+    change nothing, if another commit has removed one of the parts in ``group``.
     """
     readable = {part.name for part in transaction.snapshot.parts}
     if any(part.name not in readable for part in group):

@@ -60,7 +60,7 @@ def fill_gaps(states: pa.Table, plan: QueryPlan, now: int) -> pa.Table:
         assert keys is not None
         grid[name] = keys.column(name).take(pa.array(np.tile(np.arange(key_count), len(window_starts))))
     functions = {column.name: column.measure.function for column in plan.frame.states}
-    # Added rows have the state of a group without rows, because null would mean an unknown state.
+    # Added rows have the state of a group without rows. A null state would mean that the measure did not exist yet.
     for name in plan.states:
         nothing = functions[name].merge(pa.nulls(1, states.column(name).type), Groups.each(1))
         grid[name] = nothing.take(pa.array(np.zeros(len(window_starts) * key_count, np.int64)))
@@ -84,7 +84,8 @@ def fill_values(results: pa.Table, with_events: pa.Table, plan: QueryPlan, fill:
         "linear": partial(_each_number, fill=partial(_linear, gaps=gaps), gaps=gaps),
     }
     filler = fillers.get(str(fill).removesuffix("_gaps"))
-    # With ``edges``, the measures in ``unfilled`` also have results for windows without rows. These are not replaced.
+    # With ``edges``, the measures in ``unfilled`` also have results for windows without rows, so there is no value to
+    # replace.
     unfilled = plan.read_to_edges if plan.edges is not None else ()
     for name in [name for name in plan.results if name not in unfilled] if filler else ():
         assert filler is not None

@@ -94,7 +94,8 @@ def join_schema(rows: pa.Schema, join: Join, ask: Ask, *, frame: TiltFrame, now:
 
 def _constants(join: Join, schema: pa.Schema) -> tuple[Any, Any]:
     """Return the arguments ``within`` and ``per`` of a query whose results have the same schema as the results of the
-    join. These are the join's own arguments, or None for an argument that is a column of the rows, or contains one.
+    join. These are the join's own arguments. An argument that is a column of the rows, or a pair that contains a column
+    of the rows, is replaced by None.
     """
     within, per = join.within, join.per
     if isinstance(within, tuple | list):

@@ -44,8 +44,8 @@ def match_rows(
     answers: Sequence[Answer],
     schema: pa.Schema,
 ) -> Matched:
-    """Return the results of all rows. Answers are read one after another, and results are kept only if their keys occur
-    in the rows.
+    """Return the results that belong to the rows of a join. Answers are read one after another, and results are kept
+    only if their keys occur in the rows.
 
     ``key_values`` maps each key of the store to an array with one value per row. ``ranges`` contains the queries, with
     the rows of each, and ``answers`` the answer to each query. ``schema`` is the schema of the results.
@@ -134,8 +134,8 @@ def joined_slices(
     rows: pa.Table, matched: Matched, names: Sequence[str], schema: pa.Schema, *, is_left: bool
 ) -> Iterator[pa.Table]:
     """Yield the joined rows in tables of at most `_ROWS_PER_SLICE` rows. They are in the order of the input rows.
-    Those of the same input row are in the order of its results. With ``is_left``, rows without results are returned
-    too, with nulls.
+    The joined rows of one input row are in the order of its results. With ``is_left``, rows without results are
+    returned too, with nulls.
     """
     lengths = np.maximum(matched.count, 1) if is_left else matched.count
     row_ends = np.cumsum(lengths)
@@ -162,9 +162,8 @@ def joined_slices(
 
 
 def _repeated(rows: pa.Table, counts: Positions) -> list[pa.ChunkedArray]:
-    """Return the columns of ``rows`` with row ``i`` repeated ``counts[i]`` times. If Arrow supports it for the type,
-    the repeated values of a column are written as run-end encoded values and decoded by Arrow. This takes a half to a
-    fifth of the time of `take`.
+    """Return the columns of ``rows`` with row ``i`` repeated ``counts[i]`` times. A column is run-end encoded and then
+    decoded by Arrow if Arrow supports this for its type, because this takes a half to a fifth of the time of `take`.
     """
     if (counts == 0).any():  # Arrow does not accept runs of length 0
         rows = rows.take(pa.array(np.flatnonzero(counts)))

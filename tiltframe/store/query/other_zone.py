@@ -38,7 +38,7 @@ def is_made_of(target: TimeWindow, level: TimeWindow, within: Range) -> bool:
 def _ranges_to_compare(pane: TimeWindow, level: TimeWindow, within: Range) -> list[Range]:
     """Return the ranges of time in which `is_made_of` compares the starts of windows. For days and longer windows, this
     is the complete range. For shorter windows, the ranges are the first day, and the days before and after each change
-    of the UTC offset.
+    of the UTC offset, because the starts of windows follow the same pattern between two changes.
     """
     low = min(_YEARS[0], within[1] - _YEAR) if within[0] == EVER[0] else within[0]
     high = max(_YEARS[1], within[0] + _YEAR) if within[1] == EVER[1] else within[1]

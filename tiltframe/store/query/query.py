@@ -141,8 +141,8 @@ class Query:
             read_length(self.edges, f"length of {parameter('edges')}")
             if self.running:
                 raise ValueError(
-                    f"{argument('edges', self.edges)} reads points of single windows, and {parameter('running')} "
-                    "merges windows; leave out one of them"
+                    f"{argument('edges', self.edges)} and {parameter('running')} cannot be used together, because "
+                    "running results merge several windows; leave out one of them"
                 )
         if self.timezone is not None:
             object.__setattr__(self, "timezone", check_timezone(self.timezone))

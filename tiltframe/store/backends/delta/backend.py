@@ -254,8 +254,8 @@ class DeltaBackend:
             return version
 
     def _has_files(self, now: _Opened, version: int, names: set[str]) -> bool:
-        """Return whether the table has the version ``version`` or a later one, and contains the files ``names``. Names
-        of files are unique, so the commit that wrote these files has then succeeded.
+        """Return whether the table has the version ``version`` or a later one, and contains the files ``names``. If it
+        does, the commit that added these files has succeeded, because the names of files are unique.
         """
         assert now.table is not None
         with suppress(DeltaError, OSError):
@@ -382,9 +382,9 @@ class DeltaBackend:
         return f"{self.uri.rstrip('/')}/{self._manifest().name}_{level}_flat"
 
     def _manifest(self) -> Manifest:
-        """Return the manifest from the first read of this object. The store may have a later manifest by now. This does
-        not matter to `write` and `read`: they need only the name and the keys, which never change, and the columns that
-        the caller names.
+        """Return the manifest that this object has read last, or read it if there was no read yet. The store may have a
+        newer manifest. This does not matter to `write` and `read`: they need only the name and the keys, which never
+        change, and the columns that the caller names.
         """
         if self._opened.parsed is None and self.snapshot() is None:
             raise MissingStore(f"there is no store {self.uri}; correct its address, or create it with a first commit")
@@ -443,8 +443,8 @@ class DeltaBackend:
             raise self._damaged(problem)
 
     def _check_head(self, now: _Opened, table: DeltaTable) -> None:
-        """Raise `DamagedStore` if the log ends before the version that its head records, or if an entry of the log does
-        not have the digest that the head records.
+        """Raise `DamagedStore` if the log ends before the version that its head (the file ``_head``) records, or if an
+        entry of the log does not have the digest that the head records.
         """
         try:
             head = Head.read(self._path)
@@ -463,8 +463,9 @@ class DeltaBackend:
             raise self._damaged(f"{name} of its log has changed since it was written; restore it from a backup")
 
     def _acknowledge(self, version: int) -> None:
-        """Write the head after a commit to a folder. If the store is durable, first wait until the commit is on the
-        disk. Do nothing for object stores, which have no head.
+        """After a commit to a folder, write the head: the file ``_head``, which records the last version of the log. If
+        the store is durable, first wait until the commit is on the disk. Do nothing for object stores, which have no
+        head.
 
         If the head cannot be written, for example because the disk is full, no error is raised, because the commit is
         complete.

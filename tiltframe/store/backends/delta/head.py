@@ -31,8 +31,9 @@ _READ = (".json", ".parquet", "_last_checkpoint")  # the files of a log that rea
 
 @dataclass(frozen=True)
 class Head:
-    """The content of a head. ``version`` is the version of the last entry of the log. ``digests`` contains the digests
-    of the last checkpoint and of all entries after it, as file name → digest.
+    """The content of a head, the file ``_head`` next to the log of a store. ``version`` is the version of the last
+    entry of the log. ``digests`` contains the digests of the last checkpoint and of all entries after it, as file name
+    → digest.
     """
 
     version: int
@@ -92,7 +93,9 @@ def note_head(table: str, version: int) -> None:
 
 
 def remove_unfinished_heads(table: str, older_than: float) -> None:
-    """Remove temporary heads of killed writers that are at least ``older_than`` seconds old."""
+    """Remove the temporary files that `note_head` leaves if its process is killed, if they are at least ``older_than``
+    seconds old.
+    """
     for path in Path(table).glob(f"{_NAME}.*"):
         with suppress(FileNotFoundError):
             if path.stat().st_mtime <= time.time() - older_than:

@@ -55,7 +55,7 @@ def files_in(actions: pa.Table, uri: str) -> tuple[tuple[Part, ...], tuple[Recor
 
 def added(file: Part | RecordFile) -> AddAction:
     """Return the action of the log that adds a file. It contains the minimum and the maximum of one column, with which
-    readers select files: window_start for a file of states, the name for a file of records.
+    readers select files: window_start for a file of states, and the name of the record for a file of records.
     """
     if isinstance(file, Part):
         first_and_last = np.array([file.first_start, file.last_start], "datetime64[us]")

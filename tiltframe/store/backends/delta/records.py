@@ -18,7 +18,7 @@ import pyarrow as pa
 from tiltframe.names import RECORD, RECORDED, REVISION
 
 RECORDS = "_recorded"  # the value that rows of records have in the column level
-FOLD_AT = 32  # a commit merges all files of records into one if there are at least this many
+FOLD_AT = 32  # if there are at least this many files of records, a commit merges all of them into one file
 
 SCHEMA = pa.schema([(RECORD, pa.string()), (REVISION, pa.int64()), (RECORDED, pa.string())])
 

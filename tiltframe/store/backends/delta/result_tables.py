@@ -28,8 +28,8 @@ _SOURCES = "tiltframe"  # the key under which the properties of a commit have th
 
 
 def result_sources(path: str, options: Mapping[str, str]) -> dict[str, Range] | None:
-    """Return the parts from which a plain table was computed, as name → range of window starts in microseconds UTC, or
-    None if the table does not exist.
+    """Return the parts of a store from which a plain table of results was computed, as name → range of window starts in
+    microseconds UTC, or None if the table does not exist.
     """
     table = _open(path, options)
     if table is None:

@@ -21,7 +21,7 @@ _LOG = "_delta_log"
 
 def vacuum_table(table: DeltaTable, folder: fs.FileSystem, older_than: float) -> Vacuumed:
     """Delete files that were removed from a table, or were written but not committed, at least ``older_than`` seconds
-    ago. Return the number of deleted files, and the number of files that were removed or written later.
+    ago. Return the number of deleted files, and the number of such files that are too recent to delete.
     """
     cutoff = time.time() - older_than
     removed = _removal_times(folder, table.version(), cutoff)
@@ -43,7 +43,7 @@ def vacuum_table(table: DeltaTable, folder: fs.FileSystem, older_than: float) ->
 
 def _removal_times(folder: fs.FileSystem, version: int, cutoff: float) -> dict[str, float]:
     """Return the files that were removed from a table after ``cutoff``, as name → time of the removal. Both times are
-    in seconds since 1970. The entries of the log are read backwards, from that of ``version``.
+    in seconds since 1970. The entries of the log are read backwards, from the entry of the version ``version``.
     """
     times: dict[str, float] = {}
     for at in range(version, -1, -1):

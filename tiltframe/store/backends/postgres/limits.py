@@ -17,9 +17,9 @@ _SYSTEM = ("ctid", "tableoid", "xmin", "xmax", "cmin", "cmax")
 _MOST_COLUMNS = 1600  # the maximum number of columns of a table
 _ROW_BYTES = 8100  # the maximum bytes of a row, which must fit into a page of 8 KiB
 _ELSEWHERE = 18  # the bytes of a pointer, which a row contains instead of a long value
-_FIRST_DAY = -2_440_588  # 4714-11-24 BC, in days since 1970
+_FIRST_DAY = -2_440_588  # the first date of PostgreSQL, 4714-11-24 BC, in days since 1970
 _PER_SECOND = {"s": 1, "ms": 10**3, "us": 10**6}
-_LAST_DAY = 2_145_031_948  # 5874897-12-31
+_LAST_DAY = 2_145_031_948  # the last date of PostgreSQL, 5874897-12-31, in days since 1970
 
 
 def check_columns(columns: pa.Schema) -> None:
@@ -73,7 +73,7 @@ def check_values(columns: pa.Table) -> None:
 def _check_range(name: str, values: pa.Array, first: int, last: int) -> None:
     if _any(pc.less(values, first)) or _any(pc.greater(values, last)):
         raise StoreError(
-            f"PostgreSQL can store dates from 4714 BC on, and {name!r} contains earlier dates; use a Delta store (a "
+            f"{name!r} contains dates that PostgreSQL cannot store, such as dates before 4714 BC; use a Delta store (a "
             "folder)"
         )
 

@@ -53,7 +53,7 @@ def columns_of(frame: TiltFrame, schema: pa.Schema) -> dict[str, str]:
 
 
 def create(frame: TiltFrame, schema: pa.Schema, table: str) -> str:
-    """Return the SQL statement that creates ``table``, the plain table of a level."""
+    """Return the SQL statement that creates ``table``, the plain table of a level, which has its results as columns."""
     columns = [f"{quoted(name)} {dtype}" for name, dtype in columns_of(frame, schema).items()]
     return f"CREATE TABLE {table} ({', '.join(columns)})"
 

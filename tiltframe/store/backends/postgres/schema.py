@@ -71,7 +71,7 @@ class Layout:
         return quoted(f"{self.name}_{what}")
 
     def flat(self, level: str) -> str:
-        """Return the quoted name of the plain table of a level."""
+        """Return the quoted name of the plain table of a level, which has the results of the level as columns."""
         if level not in self.levels:
             raise StoreError(f"the store {self.name} has no level {level!r}; it has {', '.join(self.levels)}")
         return self.table(f"{level}_flat")
@@ -130,7 +130,7 @@ class Layout:
             session.run(statement)
 
     def has_results(self, session: Session) -> bool:
-        """Return whether the plain tables exist. Stores of earlier releases do not have them."""
+        """Return whether the plain tables of results exist. Stores of earlier releases do not have such tables."""
         return not session.rows("SELECT to_regclass($1::text) IS NULL AS missing", self.table("flat"))[0]["missing"]
 
     def _types(self) -> list[tuple[str, str]]:

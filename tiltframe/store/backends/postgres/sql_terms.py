@@ -22,8 +22,8 @@ _PLACES = 1000  # the maximum number of decimal places that PostgreSQL computes 
 
 @dataclass
 class Merged:
-    """The SQL aggregates of a subquery of the view. Each aggregate merges one field of states, and is listed once even
-    if several results read it.
+    """The SQL aggregates in the view of a level's results; a subquery of the view computes them. Each aggregate merges
+    one field of states, and is listed once even if several results read it.
 
     The subquery is called ``m``, its keys ``k0, k1, …`` and its aggregates ``a0, a1, …``, so that they cannot clash
     with names of users.

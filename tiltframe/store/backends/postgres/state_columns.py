@@ -53,7 +53,7 @@ def column_name(name: str) -> str:
 
 
 def sql_type(dtype: pa.DataType, name: str) -> str:
-    """Return PostgreSQL's type for a column of the Arrow type ``dtype``; raise `StoreError` if it has none."""
+    """Return PostgreSQL's type for a column of the Arrow type ``dtype``; raise `StoreError` if PostgreSQL lacks it."""
     if pa.types.is_list(dtype) and not pa.types.is_nested(dtype.value_type):
         element = sql_type(dtype.value_type, name)
         return element.replace("text", "text[]") if element.startswith("text") else f"{element}[]"
