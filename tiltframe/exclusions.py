@@ -161,7 +161,7 @@ class Exclusions:
     def _sentences(self) -> Iterator[tuple[type[UserWarning], str]]:
         for column in self._frame.states:
             counts = {level.name: self._groups[column.name, level.name] for level in self._frame.levels}
-            parts = [f"{count:,} of {level}" for level, count in counts.items() if count]
+            parts = [f"{count:,} at level {level}" for level, count in counts.items() if count]
             if parts:
                 yield (
                     BeyondLimit,

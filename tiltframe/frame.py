@@ -611,7 +611,7 @@ class TiltFrame:
                         calls = [shortened(str(f.results.get(name, "missing"))) for f in (self, other)]
                         return f"measure {name!r} is {calls[0]} {own} and {calls[1]} {others}"
             elif part == "versions" and value != other_value:
-                return f"windows have the versions {value or 1} {own} and {other_value or 1} {others}"
+                return f"the versions of window definitions are {value or 1} {own} and {other_value or 1} {others}"
             elif part != "states" and value != other_value:
                 return f"{part} is {shortened(str(value))} {own} and {shortened(str(other_value))} {others}"
         return None

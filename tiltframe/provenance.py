@@ -56,7 +56,10 @@ def difference(own: Mapping[str, Any], other: Mapping[str, Any], exactly: bool) 
             return f"{part} is {own[part]} in the frame and {other.get(part)} in the states"
     own_versions, other_versions = own.get("versions", {}), other.get("versions", {})
     if own_versions != other_versions:
-        return f"windows have the versions {own_versions or 1} in the frame and {other_versions or 1} in the states"
+        return (
+            f"the versions of window definitions are {own_versions or 1} in the frame and {other_versions or 1} in the "
+            "states"
+        )
     other_states = other.get("states", {})
     for name, own_state in own["states"].items():
         if name not in other_states:

@@ -49,10 +49,10 @@ def read_time_range(within: Within, timezone: str, now: int | None = None, open_
       ``2026-03-28 14:05 +01:00``; a `datetime.date`.
     - The time until now: ``-24h`` is the last 24 hours. The units s, m, h, d (24 hours) and w have a fixed length. The
       units mo (months), q (quarters) and y (years) follow the calendar.
-    - Two moments, as a tuple, a list or the text ``START,END``. A moment is a datetime (also of pandas or numpy), a
-      date, or ISO 8601 text, with an offset or in ``timezone``; a whole number of Unix milliseconds, also as text,
-      except that eight digits are a date; ``now``; or a time before now: ``-24h,-1h``. With ``open_ends``, one of the
-      moments may be None or, in text, empty: ``2024-05-01,``. The result then has the value of `EVER` for this end.
+    - Two moments, as a tuple, a list or the text ``START,END``. A moment is a datetime (also of pandas or numpy); a
+      date; ISO 8601 text, with an offset or in ``timezone``; a whole number of Unix milliseconds, also as text, but a
+      text of eight digits is a date; ``now``; or a time before now, as in ``-24h,-1h``. With ``open_ends``, one of the
+      two moments may be None or, in text, empty: ``2024-05-01,``. The result then has the value of `EVER` for this end.
     - A pattern of the form ``2018-01-02 03:04:05`` in which ``**`` replaces the last parts: ``2018-01-** **:**:**``. It
       may end with an offset, `` +05:30`` or `` Z``.
 

@@ -51,7 +51,7 @@ def test_the_answer_reports_groups_beyond_a_limit(tmp_path):
     assert answers[0] == {"added": True}
     [sentence] = answers[1]["warnings"]
     assert sentence.startswith("hosts, count_distinct('host', max=2, beyond='null'): ")
-    assert sentence.endswith("are null: 1 of 1m, 1 of 1h")
+    assert sentence.endswith("are null: 1 at level 1m, 1 at level 1h")
 
 
 def frame_without(name):

@@ -55,7 +55,7 @@ def test_jobs_count_and_commits_report(spark, tmp_path):
     assert of_groups.get == counts | {"p groups beyond the limit": 0, "p refused values": 3}
 
     store = FrameStore(str(tmp_path / "store"), FRAME)
-    beyond, refused = r"some.* are null: 1 of 1m, 2 of 1h$", r"p, .*: invalid values skipped: 3$"
+    beyond, refused = r"some.* are null: 1 at level 1m, 2 at level 1h$", r"p, .*: invalid values skipped: 3$"
     with pytest.warns(BeyondLimit, match=beyond) as caught, pytest.warns(RefusedValues, match=refused):
         su.rollup_into(df, store, "w", 1)
     assert caught[0].filename == __file__

@@ -55,7 +55,7 @@ def test_commits_and_compaction_in_any_order(place):
 def test_python_warns_with_the_number_of_groups_of_each_level(tmp_path):
     frame = TiltFrame(["1m", "1h"], "ts", MEASURES, ["k"])
     rows = pa.table({"ts": [0, 0, 0, MINUTE, 0], "k": ["a", "a", "a", "a", "b"], "x": [1, 2, 3, 4, 1]})
-    says = "values, .*: the results of groups with more values than the limit are null: 1 of 1h$"
+    says = "values, .*: the results of groups with more values than the limit are null: 1 at level 1h$"
     with pytest.warns(BeyondLimit, match=says) as caught:
         states = rollup(rows, frame)
     assert caught[0].filename == __file__
@@ -78,7 +78,7 @@ def test_the_command_says_it_on_standard_error(tmp_path, capfd):
     status, out, err = call(capfd, *command)
     assert (status, out) == (0, "")
     assert "n, count_distinct('x', max=1, beyond='null'): the results of groups with more values" in err
-    assert "are null: 1 of 1m, 1 of 1h\n" in err
+    assert "are null: 1 at level 1m, 1 at level 1h\n" in err
     query = ["query", tmp_path / "store", "--per", "1m", "--format", "csv"]
     assert call(capfd, *query)[1].splitlines()[1:] == [
         '"1970-01-01T00:00:00Z","1970-01-01T00:01:00Z",,false',

@@ -32,7 +32,7 @@ ROWS = rows_of(
     (0, "a", "u", 1), (0, "a", "u", -2), (1, "a", "u", 3), (2, "a", "v", -4), (MINUTE, "b", "s", -1),
     (MINUTE, "b", "t", 1), (MINUTE, "b", "u", 1), (MINUTE, "b", "v", 1),
 )  # fmt: skip
-BEYOND = "the results of groups with more values than the limit are null: 2 of 1m, 2 of 1h"
+BEYOND = "the results of groups with more values than the limit are null: 2 at level 1m, 2 at level 1h"
 REFUSED = "invalid values skipped: 2"
 
 
@@ -49,7 +49,7 @@ def test_replacements_report_the_finest_level(tmp_path):
     with pytest.warns(BeyondLimit), pytest.warns(RefusedValues):
         states = rollup(ROWS, FRAME)
     store.replace(states, ("1970-01-01", "1970-01-02"), note=notes.append)
-    assert [note.partition("): ")[2] for note in notes] == [BEYOND.removesuffix(", 2 of 1h"), REFUSED]
+    assert [note.partition("): ")[2] for note in notes] == [BEYOND.removesuffix(", 2 at level 1h"), REFUSED]
 
 
 def test_streams_count_what_they_emit_and_skip():
@@ -93,6 +93,6 @@ def test_the_command_says_it_at_the_end(into, tmp_path, capfd):
     assert status == 0
     assert "tiltframe: p, hdr('x', bad_values='skip'): invalid values skipped: 3\n" in err
     # into a store, a window of 1h may be in several commits, so only those of 1m are counted
-    beyond = "2 of 1m" if into == "store" else "2 of 1m, 2 of 1h"
+    beyond = "2 at level 1m" if into == "store" else "2 at level 1m, 2 at level 1h"
     assert f"than the limit are null: {beyond}\n" in err
     assert err.count("invalid values skipped") == 1

@@ -53,7 +53,7 @@ def test_a_changed_definition_is_refused(shift, tmp_path, monkeypatch):
     saved = OpenWindows(frame).to_ipc()
 
     monkeypatch.setattr(shift, "version", 2)
-    with pytest.raises(ValueError, match=r"versions \{'shift': 2\} in the frame and 1 in the states"):
+    with pytest.raises(ValueError, match=r"definitions are \{'shift': 2\} in the frame and 1 in the states"):
         FrameStore(tmp_path / "new", frame_of()).append(states, "test", 0)
     monkeypatch.setattr(shift, "FIRST", 7)
     refused = r"shift .*version 1 .*installed version is 2"

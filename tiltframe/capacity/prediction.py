@@ -170,8 +170,8 @@ def explain(
         sample. A million rows are usually sufficient.
     frame : TiltFrame
     rows_per_day : float, optional
-        The expected number of rows per day of all keys. By default, the number of rows in the sample is divided by its
-        days, and multiplied by ``keys`` divided by the number of keys in the sample.
+        The expected number of rows per day of all keys. The default is the number of rows per day in the sample, times
+        the ratio of ``keys`` to the number of keys in the sample.
     keys : int, optional
         The expected number of different combinations of keys; by default the number in the sample. Keys that are not in
         the sample are assumed to have as many rows as those in it.

@@ -153,7 +153,7 @@ def main(args: list[str] | None = None) -> None:
     except (pa.ArrowException, *_MISTAKES) as error:
         _end(str(error).splitlines()[0] if str(error) else repr(error), 2)
     except RecursionError:
-        _end("an argument is nested too deeply; use fewer parentheses and operators within each other", 2)
+        _end("an argument is nested too deeply; use fewer nested parentheses and operators", 2)
 
 
 def _drop_output() -> None:

@@ -99,9 +99,9 @@ def to_record(
     ``filed`` are the files whose paths are recorded. ``came`` are the files whose rows are added to the store, and
     ``ranges`` maps them to the ranges of their windows.
 
-    ``sources`` is passed only if windows of the store are replaced. These are the files whose rows replace them. The
-    earlier versions of the files in ``came`` are then marked as replaced, except a version with the same bytes as a
-    file in ``sources``.
+    ``sources`` is passed only if windows of the store are replaced, and has the files whose rows replace them. The
+    earlier versions of the files in ``came`` are then recorded as replaced, so that the store no longer has their rows.
+    An exception is a version with the same bytes as a file in ``sources``.
     """
     recorded: dict[str, Any] = {}
     replacing: dict[str, Any] = {}

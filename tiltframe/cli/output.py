@@ -213,7 +213,7 @@ def print_report(report: Report) -> None:
         if level.expired is not None:
             console.print(f"{level.level}: expired before {as_moment(level.expired)}")
     for name, known_from in report.known_from.items():
-        console.print(f"{name}: known from {as_moment(known_from)}, and null before")
+        console.print(f"{name}: null in windows before {as_moment(known_from)}, which do not have this measure")
     for stream, closed_before in report.watermarks.items():
         console.print(f"stream {stream}: windows closed before {as_moment(closed_before)}")
 

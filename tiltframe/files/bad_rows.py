@@ -433,7 +433,8 @@ def open_leniently(opened: Callable[..., Source], check: Callable[[pa.Schema], N
 
     If ``opened`` or ``check`` raises an error, or if event times are text, bad rows may be the cause. Then ``opened``
     is called again, and types are inferred from samples of the files (`sample_of`). The source of this second call is
-    returned after an error, or if event times have another type in it.
+    returned if there was an error, or if event times have different types in the two sources; otherwise the first
+    source is returned.
 
     ``opened`` is `open_source` with all arguments but ``sample``. ``check`` raises an error if a schema does not fit.
     """

@@ -170,7 +170,7 @@ class Hopping(TimeWindow):
         return self.hop.first_start_from(at)
 
     def _numberings(self, times: Instants) -> tuple[WindowNumbering, WindowNumbering]:
-        """Return the numberings of the panes and of the hops around the times. ``times`` are in microseconds UTC."""
+        """Return two objects that number the panes and the hops near the times, which are in microseconds UTC."""
         margin = int(self.size.length)
         # 2 % more than the length, because a year is 1.5 % longer than the 12 months of 30 days in `length`
         margin += margin // 50
