@@ -100,7 +100,7 @@ def to_record(
     ``ranges`` maps them to the ranges of their windows.
 
     ``sources`` is passed only if windows of the store are replaced, and has the files whose rows replace them. The
-    earlier versions of the files in ``came`` are then recorded as replaced, so that the store no longer has their rows.
+    earlier versions of the files in ``came`` are then recorded as replaced, because the store no longer has their rows.
     An exception is a version with the same bytes as a file in ``sources``.
     """
     recorded: dict[str, Any] = {}
