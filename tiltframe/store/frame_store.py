@@ -96,8 +96,8 @@ class FrameStore:
         The frame of the store; optional if the store exists. Unless ``row_schema`` is passed, nothing is written before
         the first commit, because the types of states depend on the rows.
     name : str, optional
-        The name of the store. Its tables are called ``<name>_<level>``. The default is ``frame``. In a database with
-        several stores, the name selects the store.
+        The name of the store, by default ``frame``. The names of its tables begin with it, such as ``<name>_states`` in
+        PostgreSQL. In a database with several stores, the name selects the store.
     retention : level -> duration, optional
         How long `expire` keeps each level: ``{"10s": "1d", "1m": "7d", "1h": None}``. None means that windows are kept
         for ever. If the store exists, this replaces its retention.
@@ -695,7 +695,7 @@ class FrameStore:
         recorded : name -> plain data
             The values to record, as in `append`.
         replacing : name -> plain data, optional
-            The values that are expected in the store now, as in `append`.
+            The values that the store must have under the names in ``recorded``; see `append`.
 
         Raises
         ------
@@ -982,8 +982,9 @@ class FrameStore:
         ----------
         older_than : str
             The minimum age of the files or rows to remove, a duration such as ``1d``. It must be longer than any query
-            or commit takes. ``0s`` removes all of them, for example to erase personal data completely. With ``0s``, no
-            other process may read or write at the same time, because the files that it uses are removed too.
+            or commit takes. ``0s`` removes all of them, however recent, for example to erase personal data completely.
+            With ``0s``, no other process may read or write at the same time, because the files that it uses are removed
+            too.
 
         Returns
         -------

@@ -68,7 +68,7 @@ class Report:
     levels : tuple of LevelReport
     known_from : measure -> int
         For each measure that was added to the store later, the time in microseconds UTC before which its results are
-        null. Measures that are known in all windows have no entry.
+        null. A measure that has a state in all rows has no entry.
     watermarks : stream -> int
         For each stream that writes to the store and has recorded a watermark, the time before which the stream has
         closed its windows, in microseconds UTC.

@@ -220,8 +220,8 @@ class WithOpen:
     def _refuse(self, *_: Any, **__: Any) -> NoReturn:
         """Raise an error, because the backend does not write."""
         raise ValueError(
-            f"the store {self.display_uri} is opened together with a saved state, which is read-only; to write, open "
-            "the store without the state"
+            f"the store {self.display_uri} is read-only, because it was opened together with a saved state; to write, "
+            "open the store without the state"
         )
 
     create = check_values = write = commit = vacuum = verify = _refuse

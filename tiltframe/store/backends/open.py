@@ -51,7 +51,10 @@ def checked_uri(uri: str | os.PathLike[str]) -> str:
     if text.startswith("file:"):
         parts = urlsplit(text)
         if parts.netloc not in ("", "localhost") or parts.query or parts.fragment:
-            raise ValueError(f"{shown(text)} names another machine; write file:///path, or the path of a local folder")
+            raise ValueError(
+                f"{shown(text)} names another machine, or contains ? or #; write file:///path, or the path of a local "
+                "folder"
+            )
     if "://" not in text and re.search("%[0-9A-Fa-f]{2}", os.path.abspath(text)):
         raise ValueError(
             f"{shown(text)} contains % and two digits, which Delta Lake decodes to another "

@@ -5,6 +5,7 @@
     a       2024-05-01   ──▶ one query of 2024-05-01  ──▶   a       2024-05-01  10:00         3
     b       2024-05-01       one query of 2024-05-02        a       2024-05-01  11:00         5
     a       2024-05-02                                      b       2024-05-01  null          null
+                                                            a       2024-05-02  09:00         4
 
 One query returns the results for all rows whose ranges overlap (`join_ranges`). Its results are sorted by key and
 window, so that the results for one row are consecutive (`join_matching`).
