@@ -58,7 +58,7 @@ def nearest(name: str, candidates: Iterable[str], otherwise: str | None = None) 
 
 
 def listed(names: list[str]) -> str:
-    """Join names by commas for a sentence: as many as fit into 120 characters, and then the number of the others.
+    """Join names by commas, for a message. Only the names that fit into 120 characters are listed; others are counted.
 
     >>> listed(["host", "bytes"]), listed([])
     ('host, bytes', 'none')

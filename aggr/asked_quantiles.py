@@ -18,7 +18,7 @@ DEFAULT = (0.5, 0.9, 0.99)
 
 
 def check_quantiles(quantiles: Iterable[float | str] | float) -> tuple[float, ...]:
-    """Return quantiles as a tuple of floats; raises ``ValueError`` for one that is outside [0, 1] or occurs twice.
+    """Return quantiles as a tuple of floats; raises ``ValueError`` if one is outside [0, 1] or occurs twice.
 
     An element of a list may also be the text of a number, such as ``"0.99"``, as in Tremor's scripts.
 

@@ -21,9 +21,10 @@ from aggr.registry import get
 from aggr.sql.inputs import quoted
 
 _OPTIONAL = "str | None"
-# the function that distinct=True selects
+# function -> the function that replaces it if distinct=True is passed
 _DISTINCT = {"count": "count_distinct", "sum": "sum_distinct", "avg": "avg_distinct"}
-_ESTIMATES = {"count_distinct": "approx_count_distinct"}  # the function that beyond="estimate" selects
+# function -> the function that replaces it if beyond="estimate" is passed
+_ESTIMATES = {"count_distinct": "approx_count_distinct"}
 _ESTIMATE = "estimate"
 _WORDS = {  # the parameters that several calls share, with their descriptions
     "by": "The column of event times. The default is the time column of the frame.",
@@ -131,7 +132,7 @@ def _signature(function: type[Function]) -> Signature:
     """Return the signature of a function's call: the column, further inputs, the function's own parameters, ``by``,
     ``where`` and ``weight``.
     """
-    rows_alone = function.name == "count"  # count is the only function that needs no column
+    rows_alone = function.name == "count"  # count is the only function that can be called without a column
     column = _parameter("column", *((_OPTIONAL, None) if rows_alone else (_column_type(function),)))
     needed = [_parameter(keyword(role), "str") for role in function.inputs[1:] if role != EVENT_TIME]
     own = [_parameter(p.name, p.metadata.get("accepts", p.type), default_of(p)) for p in _parameters(function)]

@@ -166,8 +166,8 @@ def read_as(
     inner: Callable[[str], Any] | None = None,
     name_alone: bool = False,
 ) -> T:
-    """Parse a call whose name is in ``makers``, and return the result of the maker with this name. Raises
-    ``ValueError`` for other texts and for invalid arguments.
+    """Parse a call, and return the result of the callable in ``makers`` that has its name, called with its arguments.
+    Raises ``ValueError`` for other texts, unknown names and invalid arguments.
 
     In error messages, ``what`` names the kind of call, and ``example`` is an example of it. ``fixed`` is described in
     `bound`. ``inner`` parses arguments that are calls themselves; without it, they are bare text. With ``name_alone``,

@@ -97,7 +97,7 @@ class Function(ABC):
         """For a function whose parameters name its further inputs, such as `aggr.per`: the columns or expressions of
         the inputs after the first. None stands for the event time. Other functions return an empty tuple.
 
-        An object of such a function has more `inputs` than its class. Callers do not pass the further ones by name.
+        An object of such a function has more `inputs` than its class. Callers do not pass these inputs by keyword.
         """
         return ()
 
@@ -371,14 +371,14 @@ class Function(ABC):
 
     @final
     def subtract(self, states: pa.Array | pa.ChunkedArray, gone: pa.Array | pa.ChunkedArray) -> pa.StructArray:
-        """Remove the rows of some states from others, row by row.
+        """Subtract states from other states, pair by pair. The results are the states of the remaining input rows.
 
         Parameters
         ----------
         states : column of states, shape (rows,)
             States of this function. A null counts as an identity.
         gone : column of states, shape (rows,)
-            The states to subtract. Each of their rows must also be a row of the corresponding state in ``states``.
+            The states to subtract. The state in the same place of ``states`` must contain all their input rows.
 
         Returns
         -------
@@ -422,8 +422,8 @@ class Function(ABC):
         Returns
         -------
         array of `result_type`, shape (rows,)
-            Null for a null state and for a state beyond an absorbing limit. Most functions also return null for a state
-            without rows; counts return 0.
+            Null for a null state, and for a state beyond an absorbing limit (`State.beyond_limit`). Most functions also
+            return null for a state without rows; counts return 0.
 
         Raises
         ------
@@ -495,7 +495,7 @@ class Function(ABC):
         """
         try:
             return _result_type(self, state_type)
-        except TypeError:  # a parameter that cannot be hashed
+        except TypeError:  # a parameter is not hashable, so the result cannot be cached
             return _result_type.__wrapped__(self, state_type)
 
     def input_use(self, name: str) -> Use:

@@ -80,8 +80,8 @@ class Measure:
     def _check_others(self) -> None:
         """Raise ``ValueError`` unless ``others`` has a valid name or expression for each further input of the function.
 
-        The column of event times may be None. If ``others`` is empty, first set it to the columns that parameters of
-        the function name, or to None for each input.
+        The column of event times may be None. If ``others`` is empty, it is first set to `Function.further_columns`,
+        or, if these are empty as well, to None for each input.
         """
         name, inputs = self.function.name, self.function.inputs[1:]
         if not self.others:

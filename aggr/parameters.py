@@ -84,7 +84,7 @@ def described(value: Any) -> Any:
         return [described(part) for part in value]
     if isinstance(value, Mapping) and all(isinstance(name, str) for name in value):
         return {name: described(part) for name, part in value.items()}
-    if hasattr(value, "describe"):  # a measure
+    if hasattr(value, "describe"):  # a parameter may also contain measures, as in `aggr.per`
         return value.describe()
     for tag, (dtype, write, read_text) in _TEXTS.items():
         if isinstance(value, dtype) and read_text(write(value)) == value:

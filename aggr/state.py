@@ -43,7 +43,7 @@ from aggr.state_checks import (
 from aggr.values import Values
 
 CANNOT_SUBTRACT = (
-    "rows cannot be subtracted from {}, because these states do not contain enough for that; reduce the remaining rows"
+    "rows cannot be subtracted from {}, because these states lack the data for a subtraction; reduce the remaining rows"
 )
 # The maximum number of rows that are reduced together. Each row adds less than 2^36 to a digit of an exact sum, and
 # digits are int64, so more than 2^27 rows could overflow.
@@ -149,8 +149,10 @@ class State(ABC):
         return {name: field.reduce(values) for name, field in self.fields.items()}
 
     def beyond_limit(self, states: pa.StructArray) -> Flags | None:
-        """Return a mask of the states beyond an absorbing limit, which have no result. By default, no state is beyond a
-        limit.
+        """Return a mask of the states beyond an absorbing limit. By default, no state is beyond a limit.
+
+        If a group has more values than an absorbing limit allows, its state and all states that are merged from it are
+        marked as beyond the limit, and have a null result. Other limits raise an error instead.
 
         Parameters
         ----------
@@ -358,7 +360,7 @@ class State(ABC):
         """
         try:
             merged_type = _merged_type(self, states.type)
-        except TypeError:  # a parameter is not hashable, such as a struct that was passed as a dict
+        except TypeError:  # a parameter is not hashable, such as a dict, so the type cannot be cached
             merged_type = _merged_type.__wrapped__(self, states.type)
         if states.type != merged_type:
             return False
@@ -371,14 +373,14 @@ class State(ABC):
         subtracted: pa.Array | pa.ChunkedArray,
         reading: Reading | None = None,
     ) -> pa.StructArray:
-        """Remove the rows of some states from others, row by row.
+        """Subtract states from other states, pair by pair. The results are the states of the remaining input rows.
 
         Parameters
         ----------
         states : column of states, shape (rows,)
             States, in which a null counts as an identity.
         subtracted : column of states, shape (rows,)
-            The states to subtract. Each of their rows must also be a row of the corresponding state in ``states``.
+            The states to subtract. The state in the same place of ``states`` must contain all their input rows.
         reading : Function, optional
             See `merge`.
 
@@ -536,7 +538,7 @@ class State(ABC):
                 )
 
     def pack(self, parts: Mapping[str, pa.Array], n: int) -> pa.StructArray:
-        """Return a column of states with these fields.
+        """Return a column of states with the fields ``parts``, and with the state's name, version and parameters.
 
         Parameters
         ----------
@@ -617,5 +619,5 @@ def _one_version(version: int) -> pa.Array:
 
 @lru_cache(maxsize=512)
 def _merged_type(state: State, dtype: pa.StructType) -> pa.DataType:
-    """Return the type of merged states. ``dtype`` is the type of the states that are merged."""
+    """Return the type of the result of `State.merge` for states of the type ``dtype``."""
     return state._merge_fields(pa.array([], dtype), Groups.of([], 0), state.name, True).type

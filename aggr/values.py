@@ -35,7 +35,8 @@ class Values:
     weights : array of int64, each at least 1, shape (rows,), or None
         The number of rows that each row represents; None if all weights are 1.
     refused : array of int64, shape (groups.n,), or None
-        The number of rows of each group that were left out because their weight was refused; None if there are none.
+        The number of rows of each group that were left out because their weight was refused; None if all weights were
+        accepted.
 
     Examples
     --------
@@ -69,8 +70,9 @@ class Values:
 
     @cached_property
     def counts(self) -> Whole:
-        """The number of rows of each group, counted with their weights, shape (groups.n,); raises ``OverflowError``
-        beyond int64.
+        """The sum of the weights of each group, or the number of its rows if all weights are 1, shape (groups.n,).
+
+        Raises ``OverflowError`` if a sum exceeds int64.
         """
         return self.groups.counts() if self.weights is None else read_only(sum_by_group(self.weights, self.groups))
 
@@ -101,8 +103,8 @@ class Values:
 
     @property
     def special(self) -> NDArray[np.int8] | None:
-        """Flags of the rows that are NaN or infinite, shape (rows,), or None if there are none. In `parts`, such rows
-        are 0.
+        """Flags of the rows that are NaN or infinite, shape (rows,), or None if all rows are finite. In `parts`, rows
+        with flags are 0.
         """
         return self._split[1]
 

@@ -204,7 +204,7 @@ class Groups:
     def offsets(self) -> NDArray[np.int64]:
         """The offsets of the groups in an array of rows that are sorted by group, shape (n + 1,).
 
-        Group ``g`` is the slice from ``offsets[g]`` to ``offsets[g + 1]``.
+        The rows of group ``g`` are the slice from ``offsets[g]`` to ``offsets[g + 1]`` of such an array.
         """
         return read_only(np.append(0, np.cumsum(self._counts)))
 
@@ -374,7 +374,7 @@ def group_by(columns: Sequence[pa.Array], rows: int) -> tuple[Groups, NDArray[np
         if len(column) != rows:
             raise ValueError(f"each row must have one value in a key column; got {len(column)} values and {rows} rows")
         code, size = _codes(column)
-        if bound * size >= 2**62:  # codes must fit int64
+        if bound * size >= 2**62:  # the combined codes might not fit int64, so the codes are first made dense
             codes, counts, _ = _dense(codes, bound)
             bound = len(counts)
         if place:

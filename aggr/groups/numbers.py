@@ -71,7 +71,7 @@ def sum_by_group(values: Whole, groups: Groups) -> Whole:
     check_lengths(len(values), groups)
     total, sizes = _add(values, groups.ids, groups.n)
     if (int(sizes) + 1) * len(values) >= _SURE:  # if the product is smaller, no sum can overflow
-        # the approximate sums, as doubles, which do not overflow
+        # Approximate sums, as doubles, do not overflow. A sum that has overflowed differs from them by about 2^64.
         near = np.bincount(groups.ids, values.astype(np.float64), minlength=groups.n)
         if (np.abs(near - total) > _SURE).any():
             raise OverflowError(TOO_MANY_VALUES)
@@ -252,7 +252,7 @@ class Numbers:
     def min_max(self) -> tuple[float, float]:
         """The minimum and the maximum of all numbers.
 
-        Both are NaN if any is NaN; without numbers, they are inf and -inf.
+        Both are NaN if any number is NaN. Without numbers, they are inf and -inf.
         """
         extremes = self.extremes
         if extremes is None or not len(self.array):

@@ -132,9 +132,10 @@ def column_of(low: Whole, high: Whole, totals: Whole, counts: pa.BinaryArray) ->
 def check_histograms(
     column: pa.StructArray, max_keys: int = FAR, lowest_key: int = -FAR, highest_key: int = FAR
 ) -> pa.StructArray:
-    """Return a column as `HISTOGRAM_TYPE`. Raise `DamagedState` unless each row is encoded as by `Histograms.to_arrow`.
+    """Return a column as `HISTOGRAM_TYPE`. Raise `DamagedState` if a histogram in it is damaged.
 
-    Keys must be between ``lowest_key`` and ``highest_key``, and span at most ``max_keys``.
+    A histogram is damaged unless it has the encoding that `Histograms.to_arrow` writes, with keys from ``lowest_key``
+    to ``highest_key`` that span at most ``max_keys``.
     """
     column = field_of_type(column, HISTOGRAM_TYPE)
     low, high, totals = (column.field(name).to_numpy() for name in ("low", "high", "total"))

@@ -121,7 +121,8 @@ def write_marked(cells: NDArray[np.integer], marks: NDArray[np.uint64], span: In
         left: Int = marks[np.uint64(word)]
         marks[np.uint64(word)] = 0
         while left:
-            bit = left & (~left + ONE)  # the lowest mark, whose position is its exponent as a double
+            # the lowest mark; if it is converted to a double, the exponent is the position of the mark in the word
+            bit = left & (~left + ONE)
             left &= left - ONE
             cell = np.int64(64 * word + (np.float64(bit).view(np.int64) >> 52) - 1023)
             count, missing = np.int64(cells[np.uint64(cell)]), cell - last - 1

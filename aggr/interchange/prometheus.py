@@ -151,12 +151,13 @@ def _write(message: Any, sign: str, keys: Any, counts: Any, schema: int, infinit
     """Add the buckets of one sign to ``message``, and return the sum of their counts.
 
     ``keys`` are the keys of the buckets, ascending, at the scale ``schema``, and ``counts`` their counts. Adjacent
-    buckets are written as one span. ``infinite`` is the number of infinities of this sign, which get a bucket.
+    buckets are written as one span. ``infinite`` is the number of infinities of this sign. If it is above 0, a bucket
+    for infinities is added.
     """
     if infinite:
         keys, counts = np.append(keys, _infinite(schema)), np.append(counts, infinite)
     runs = np.split(keys, np.flatnonzero(np.diff(keys) != 1) + 1) if len(keys) else []
-    after = -1  # the bucket with index 0 has key -1
+    after = -1  # the offset of the first span is relative to the bucket with index 0, whose key is -1
     for run in runs:
         getattr(message, f"{sign}_span").add(offset=int(run[0]) - after, length=len(run))
         after = int(run[-1]) + 1
@@ -212,7 +213,8 @@ def _read(message: Any, sign: str, row: int) -> tuple[Side, int]:
             "correct it, or pass null for this row"
         )
     starts = accumulate(span.offset for span in spans)
-    before = accumulate((span.length for span in spans), initial=-1)  # the bucket with index 0 has key -1
+    # begins with -1, because the offset of the first span is relative to the bucket with index 0, whose key is -1
+    before = accumulate((span.length for span in spans), initial=-1)
     starts_and_lengths = zip(spans, starts, before, strict=False)
     runs = [np.arange(span.length) + start + skipped for span, start, skipped in starts_and_lengths]
     keys = np.concatenate([*runs, np.zeros(0, np.int64)])

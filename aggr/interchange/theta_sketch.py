@@ -34,7 +34,7 @@ _SEED_HASH = 0x93CC  # the hash of DataSketches' default seed, 9001, which sketc
 _BIG_ENDIAN, _EMPTY, _FLAGS = 1, 4, 2 | 8 | 16
 # the size of a long in bytes, and the mask of the number of longs in the first byte of the preamble
 _LONG, _LONGS = 8, 0x3F
-_PLAIN, _PACKED = 3, 4  # versions
+_PLAIN, _PACKED = 3, 4  # the versions of the format that can be read
 
 
 def to_theta_sketch(states: pa.Array, function: ApproxCountDistinct) -> pa.Array:

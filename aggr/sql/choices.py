@@ -104,7 +104,7 @@ def coalesce(first: Term, further_terms: Sequence[Term]) -> Term:
 
 
 def greatest_or_least(operator: str, first: Term, further_terms: Sequence[Term]) -> Term:
-    """Return the term for the greatest value, or with the operator ``<`` the smallest value, of each row.
+    """Return the term for the greatest of several values in each row, or for the smallest if ``operator`` is ``<``.
 
     Nulls are ignored. NaN is the greatest value.
     """

@@ -88,7 +88,7 @@ def field_of(term: Term, path: str, timezone: str = UTC) -> Term:
 
 
 def _field_of_elements(term: Term, path: str, timezone: str) -> Term:
-    """Return the term for lists with the values of the field at ``path`` in the elements of lists of structs."""
+    """Return the term that replaces each struct in lists of structs by the value of its field at ``path``."""
     field = field_of(column("", term.type.value_type), path, timezone)
 
     def kernel(value: Value) -> Value:

@@ -153,9 +153,9 @@ def maybe(argument: Argument, default: Any) -> Argument:
 
 
 def typed(check: Callable[[Term, str], Term]) -> Argument:
-    """Return the rule for a term that ``check`` checks and returns.
+    """Return the rule for an argument whose term is passed to ``check``.
 
-    ``check`` also receives the name of the function, for error messages.
+    ``check`` returns the term to use, or raises an error. It also receives the name of the function, for the message.
     """
     return Argument(lambda compiler, node, name: check(compiler.term(node.args[name]), called(node)))
 
@@ -237,7 +237,7 @@ reads(exp.Literal, this=RAW, is_string=RAW)(lambda text, quoted: constant(pa.sca
 _COLUMN = Argument(lambda compiler, node, name: compiler.column(node))
 reads(exp.Column, this=_COLUMN, table=SKIP, db=SKIP, catalog=SKIP)(lambda term: term)
 _READ_WITHIN = {exp.Identifier: "this quoted", exp.Var: "this", exp.DataType: "this expressions nested"}
-# nodes that the rule of the parent node reads
+# These nodes have rules only so that they are accepted. The rules of their parent nodes read their contents.
 for _part, _names in {**_READ_WITHIN, exp.DataTypeParam: "this"}.items():
     TABLE[_part] = Rule((), _part.key, dict.fromkeys(_names.split(), SKIP), null)
 

@@ -89,7 +89,7 @@ class Term:
     def sample(self) -> Value:
         """The constant, or for other terms an empty array of the type.
 
-        A kernel that is called with samples returns a value of its result type.
+        Kernels are called with samples to find out the type of their results.
         """
         return self.literal if self.literal is not None else pa.array([], self.type)
 
@@ -113,8 +113,8 @@ def null(kind: pa.DataType = NULL) -> Term:
 def apply(kernel: Kernel, *terms: Term, kind: pa.DataType | None = None) -> Term:
     """Return a term that applies a kernel (a function of arrays) to the values of other terms.
 
-    If all of them are constants, the result is a constant. ``kind`` is the type of the result. Without it, the type is
-    that of the kernel's result for empty arrays of the terms' types.
+    If all terms are constants, the result is a constant. ``kind`` is the type of the result. Without it, the kernel is
+    called with the `Term.sample` of each term, to find out the type.
     """
     if all(term.literal is not None for term in terms):
         return constant(kernel(*(term.literal for term in terms)))

@@ -111,7 +111,7 @@ def use_of(column: exp.Expr) -> Use:
             return Use.TEXT
         if isinstance(parent, _COMPARING):
             return _compared(parent)
-        if isinstance(parent, exp.Cast):  # also TryCast
+        if isinstance(parent, exp.Cast):  # including TryCast, which is a subclass
             return Use.TEXT if parent.to.this in _NOT_NUMBERS else Use.NUMBER
         if isinstance(parent, _CHOOSING):
             literals = _literals(parent)

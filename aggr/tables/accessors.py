@@ -94,7 +94,8 @@ def _or_declared(accessor: Accessor) -> Accessor:
 def _call(function: Function, method: AccessorMethod, states: pa.Array, arguments: tuple[Any, ...]) -> pa.Array:
     """Return the values of an accessor that the function declares, one per state, and null for a null state.
 
-    Raise ``TypeError`` for a wrong number of arguments, or if the method returns other values than it declares.
+    Raise ``TypeError`` for a wrong number of arguments, or if the method returns values of another type or number than
+    it must.
     """
     required_count = 0 if method.is_optional else 1
     allowed_count = 0 if method.parameter is None else 1
@@ -184,7 +185,7 @@ def stdev(states: pa.Array, ddof: int = 1) -> pa.Array:
 def count(states: pa.Array) -> pa.Array:
     """Return the number of values of each state as int64.
 
-    A NaN is counted in states of functions such as avg, whose result it makes NaN. It is not counted in sketches, which
+    States of functions such as avg, whose result is NaN if a value is NaN, count NaN as a value. Sketches do not: they
     have a separate count of NaN.
     """
     function = function_of(states)
@@ -294,7 +295,7 @@ def functions_with(accessor: str) -> list[str]:
 
 
 def result_type(accessor: str, function: type[Function] | None = None) -> pa.DataType:
-    """Return the type of an accessor's results. ``function`` must be passed if it declares the accessor itself.
+    """Return the type of an accessor's results. For an accessor that a function declares, pass this ``function``.
 
     >>> result_type("count")
     DataType(int64)
@@ -326,9 +327,9 @@ def accessors_of(function: type[Function]) -> list[str]:
 
 @cache
 def _record_of(function: type[Function]) -> frozenset[str]:
-    """Return the names of the fields in a function's results for floats.
+    """Return the names of the fields in the results of a function for floats.
 
-    The result is empty if they are not records.
+    The set is empty if the results are not records.
     """
     try:
         result = function().result_type(function().state_type(pa.float64()))

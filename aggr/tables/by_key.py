@@ -417,8 +417,8 @@ def check_rows(
 ) -> None:
     """Raise ``ValueError`` or ``TypeError`` unless rows of a schema can be reduced.
 
-    The keys must be valid. The schema must have the inputs of all measures, of types that these accept, and the columns
-    ``more``. ``time`` is the type of the event times.
+    The keys must be valid. The schema must have the columns ``more`` and the inputs of all measures, and the functions
+    must accept their types. ``time`` is the type of the event times.
     """
     _check_there(more, schema.names)
     for name in [*more, *columns_read(keys, states, schema.names)]:

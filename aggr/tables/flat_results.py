@@ -58,9 +58,10 @@ def percentile_name(quantile: str) -> str:
 
 
 def leaves(name: str, dtype: pa.DataType, path: Sequence[str] = ()) -> Iterator[tuple[list[str], str, pa.DataType]]:
-    """Yield the path, the flat name and the type of each field inside a column, at any depth, that is not a record.
+    """Yield the path, the flat name and the type of each innermost field of a column.
 
-    ``name`` and ``dtype`` are those of the column. If the column is not a record, it is the only field.
+    Innermost fields are not records. ``name`` and ``dtype`` are those of the column. If the column is not a record, it
+    is the only field.
     """
     if not pa.types.is_struct(dtype):
         yield list(path), name, dtype

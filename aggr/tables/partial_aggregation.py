@@ -214,7 +214,7 @@ def joined_batches(batches: list[pa.RecordBatch]) -> pa.Table:
         return table
     try:
         return table.combine_chunks()
-    except pa.ArrowInvalid:  # Arrow cannot join dictionaries that contain null
+    except pa.ArrowInvalid:  # Arrow cannot join dictionaries that contain null, so dictionary columns are decoded
         plain = [pa.field(f.name, getattr(f.type, "value_type", f.type)) for f in table.schema]
         coded = [pa.types.is_dictionary(f.type) for f in table.schema]
         schema = pa.schema([p if c else f for p, c, f in zip(plain, coded, table.schema, strict=True)])

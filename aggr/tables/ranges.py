@@ -148,7 +148,7 @@ def merge_runs(function: Function, states: pa.StructArray, first: Places, last: 
 
 
 def _growing(first: Places, last: Places) -> bool:
-    """Return whether all ranges that overlap begin at the same run, so that a later range contains the earlier ones."""
+    """Return whether overlapping ranges always begin at the same run. A later range then contains the earlier range."""
     return bool(((first[1:] == first[:-1]) | (first[1:] >= last[:-1])).all())
 
 
@@ -277,8 +277,8 @@ def _levels(segments: Places) -> list[_Level]:
 def _climbed(column: pa.Array, levels: list[_Level], merge: Callable[[pa.Array, Groups], pa.Array]) -> pa.Array:
     """Return the scan of a column by the plan ``levels``.
 
-    The merged pairs are scanned first. They give the results for the second states of pairs, from which the results for
-    the first states follow.
+    The merged pairs are scanned first. The result for a pair is also the result for its second state. It is then merged
+    with the first state of the next pair, which gives the result for that state.
     """
     if not levels:
         return column

@@ -50,7 +50,7 @@ def names_read(text: str, what: str, names: Collection[str], candidates: Iterabl
     """Return the names that a condition or an expression reads.
 
     Raise ``ValueError`` for a name that is not in ``names``. The message suggests one of ``candidates``, and calls the
-    text ``what``. For "having", the text must be a condition, and otherwise an expression.
+    text ``what``. The text must be a condition if it is called "having", otherwise an expression.
     """
     read = sql.columns_of(text, "condition" if what == "having" else "expression")
     for name in read:

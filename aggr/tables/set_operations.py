@@ -96,8 +96,8 @@ def difference(left: pa.Array, right: pa.Array) -> pa.Array:
 
 
 def jaccard(left: pa.Array, right: pa.Array) -> pa.Array:
-    """Return the Jaccard index of two columns of states, row by row: the share of the values of their union that both
-    have.
+    """Return the Jaccard index of two columns of states, row by row: the size of the intersection divided by the size
+    of the union.
 
     The parameters and errors are those of `union`.
 
@@ -138,10 +138,10 @@ def _chosen(left: pa.Array, right: pa.Array, common: bool) -> pa.Array:
 
 
 def _paired(left: pa.Array, right: pa.Array) -> tuple[ApproxCountDistinct, list[pa.StructArray], pa.Array]:
-    """Return the function of two columns of states, the states of both without nulls, and a mask.
+    """Return the function of two columns of states, the states of each column, and a mask.
 
-    The mask has one entry per row, and selects the rows in which neither state is null. The states are those in these
-    rows.
+    The mask has one entry per row, and selects the rows in which neither state is null. Only the states in these rows
+    are returned.
 
     Raise ``TypeError`` or ``ValueError`` unless they are states of approx_count_distinct, with equal k and length.
     """
@@ -165,8 +165,8 @@ def _sketches(pair: Sequence[pa.StructArray]) -> list[Sketches]:
 def _among(sketches: Sketches, other: Sketches, thetas: Whole, common: bool) -> Sketches:
     """Return sketches with a part of the hashes of ``sketches``, and with the thetas ``thetas``.
 
-    The hashes of a row must be below the row's theta. If ``common`` is true, they are those that the sketch in the same
-    row of ``other`` also has, and otherwise those that it does not have.
+    Only hashes below the row's theta are selected. If ``common`` is true, they are the hashes that the sketch in the
+    same row of ``other`` has as well, otherwise the hashes that it does not have.
     """
     return Sketches(
         thetas, *_select_hashes(sketches.hashes, sketches.places, other.hashes, other.places, thetas, common)
