@@ -239,7 +239,7 @@ class RunningAggregation(OrderedAggregator):
         return chosen
 
     def _store_last_results(self, ordered: SortedRows, entries: RowsAndTicks, done: list[BatchResult]) -> None:
-        """Store the last result of each key in this batch. It replaces the result of earlier batches."""
+        """Store the last result of each key in this batch. It replaces the stored result of an earlier batch."""
         ranges = done[0].ranges
         keys, times, states = ranges.key, entries.rows.times[ranges.row], [entry.states for entry in done]
         if self._final is not None:
@@ -371,7 +371,7 @@ def running(
 
 def row_reducer(part: Part, ordered: SortedRows, entries: RowsAndTicks, state: WindowState) -> Reduce:
     """Return the argument ``reduce`` of `advance` for a window over rows: a function that reduces the rows of a batch
-    to states of ``part``. It skips ticks.
+    to states of ``part``. The function leaves out ticks.
     """
     measures = {column.name: column.measure for column in part.states}
     is_row = entries.source >= 0

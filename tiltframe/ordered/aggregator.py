@@ -25,8 +25,8 @@ _ROWS = "rows must be a pyarrow.Table, or an iterable of batches"
 
 
 class OrderedAggregator:
-    """The base class of `RunningAggregation` and `OrderedRollup`. It contains the state between two batches, and saves
-    and restores this state.
+    """The base class of `RunningAggregation` and `OrderedRollup`. It has the state between two batches, and methods
+    that save and restore this state.
     """
 
     query: Any  # an `OrderedQuery`; subclasses declare its class
@@ -102,7 +102,7 @@ class OrderedAggregator:
             self._window_states[at] = WindowState(carry, restored)
 
     def _begin(self, schema: pa.Schema) -> None:
-        """Check the schema of the first batch, and create the state before the first rows."""
+        """Check the schema of the first batch, and create the initial state, which has no keys."""
         self.query.check(schema)
         self._schema, self._keys = schema, empty_keys(schema, self.query.order)
         self._window_states = [

@@ -308,7 +308,8 @@ def finish_ordered(states: Any, frame: OrderedFrame) -> pa.Table:
 
 def state_merger(part: Part, states: Mapping[str, pa.StructArray]) -> Reduce:
     """Return the argument ``reduce`` of `advance` for a level other than the first: a function that merges the states
-    of windows of the level before. ``states`` has these states for each column of states.
+    of windows of the previous level. ``states`` maps the name of each column of states to the states of the previous
+    level.
     """
 
     def reduce(name: str, used: Flags, groups: Groups) -> pa.StructArray:

@@ -103,8 +103,8 @@ class OrderedQuery:
         check_inputs(self.reads, schema)
 
     def with_expressions(self, results: pa.Table) -> pa.Table:
-        """Return a table of results with the columns of the query's expressions. The columns of keys and time come
-        first, then measures and expressions in the order of the query.
+        """Add the columns of the query's expressions to a table of results, and return the new table. Its columns are
+        those of keys and time, and then those of measures and expressions in the order of the query.
         """
         return with_expressions(results, self.expressions, self.timezone, self.results)
 
@@ -146,7 +146,7 @@ class RunningQuery(OrderedQuery):
 
     @property
     def keeps_rows(self) -> bool:
-        """Whether the results have the columns of the rows."""
+        """Whether the table of results also has all columns of the input rows."""
         return self.per_row and self.emit == "rows"
 
     def ordered_by(self, order: Order) -> RunningQuery:

@@ -129,8 +129,8 @@ def advance(
 
 
 class _StatesAndRows:
-    """A sequence that contains, for each key, the states of its earlier rows, followed by its rows in the batch. The
-    parts of the keys follow one another.
+    """A sequence that contains, for each key, the states of its earlier rows, followed by its rows in the batch. Keys
+    are in the order of their ids.
 
     The elements of this sequence have the indices from 0 to ``length`` - 1. ``first_index`` has the index of each key's
     first element, and ``first_state`` the index of its first state among all states.

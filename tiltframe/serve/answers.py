@@ -1,6 +1,6 @@
 """Answers: responses that are computed in worker threads, and cached in bounded memory. An answer belongs to one
-version of a store, and its ETag is derived from this version. Requests for an answer that is being computed wait for
-it.
+version of a store, and its ETag is derived from this version. If several requests need the same answer, it is computed
+once, and the other requests wait for it.
 """
 
 from __future__ import annotations

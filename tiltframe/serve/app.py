@@ -162,7 +162,9 @@ def run(
     maintained: bool = False,
     buckets: BucketBounds = DEFAULT_BOUNDS,
 ) -> None:
-    """Serve stores until SIGINT or SIGTERM; raise ``ValueError`` if the address or a bucket cannot be used."""
+    """Serve stores until the process receives SIGINT or SIGTERM. Raise ``ValueError`` if the server cannot listen at
+    the address, or if ``buckets`` has bounds for a measure that no store has.
+    """
     pool = WorkerPool(limits)
     metrics = Metrics()
     set_cache_memory(limits.memory // 2)

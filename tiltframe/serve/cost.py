@@ -1,5 +1,5 @@
-"""Cost: limit the number of rows that a query reads, and of windows that it returns. Both are estimated before the
-store is read.
+"""Cost: limit the number of rows that a query reads, and the number of windows that it returns. These numbers are
+estimated before the store is read.
 """
 
 from __future__ import annotations

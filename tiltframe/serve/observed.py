@@ -93,8 +93,8 @@ class Gauge(NamedTuple):
 
 
 def _histogram_lines(seconds: Mapping[str, list[float]]) -> list[str]:
-    """Return the lines of text for the histograms of durations. ``seconds`` maps each route to the list of numbers that
-    `Metrics` has for it.
+    """Return the lines of text for the histograms of durations. ``seconds`` maps each route to a list: the number of
+    requests in each bucket, the number of requests above the last bound, and the sum of all durations in seconds.
     """
     name = f"tiltframe_{_SECONDS}"
     lines = [f"# HELP {name} Duration of requests in seconds, by route.", f"# TYPE {name} histogram"]

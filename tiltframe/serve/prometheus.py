@@ -186,9 +186,8 @@ class _Api:
         return self._listed(label_values(metrics, name, matches, self._listing(form, deadline)), form)
 
     def _listing(self, form: Form, deadline: Deadline) -> Listing:
-        """Return the time range in which the request lists series, with the limits of the request.
-
-        If the request has no start or no end, the range is not limited at this end.
+        """Return the time range in which the request lists series, with the limits of the request. A missing start or
+        end means that the range is not limited on that side.
         """
         start, end = (read_bound(form[name][-1], name) if form.get(name) else None for name in ("start", "end"))
         if start is not None and end is not None and end < start:
@@ -248,7 +247,7 @@ async def _streamed(
 
 
 def _stores_of(metrics: Metrics) -> list[StoreView]:
-    """Return the view of each store to which one of the metrics belongs."""
+    """Return the views of the stores of all metrics, one view per store."""
     return list({metric.store_name: metric.view for named in metrics.values() for metric in named}.values())
 
 

@@ -79,8 +79,9 @@ class Pushed:
         return request.path_params["name"], words.get("per"), None if since is None else int(since)
 
     def _begin(self, name: str, per: str | None, since: int | None) -> SeenParts | None:
-        """Return the parts of the store from which changes are computed: those of the version ``since``, or the current
-        ones if ``since`` equals None. Return None if the parts of the version ``since`` are no longer in memory.
+        """Return the list of parts with which later versions are compared: the list of the version ``since``, or of the
+        current version if ``since`` equals None. Return None if the list of the version ``since`` is no longer in
+        memory.
         """
         view = self._stores.now(name)
         if per is not None:

@@ -1,5 +1,5 @@
-"""The served stores, by name. A store is opened once for all threads. After its frame has changed, it is opened
-again.
+"""The served stores, by name. A store is opened once for all threads. If its manifest, for example its frame, changes,
+the store is opened again.
 """
 
 from __future__ import annotations

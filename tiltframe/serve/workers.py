@@ -15,7 +15,7 @@ from tiltframe.serve.interruptible import InterruptibleCall
 P = ParamSpec("P")
 T = TypeVar("T")
 _ASK_FOR_LESS = "use a shorter range, fewer keys or fewer windows"
-_WRITES = 32  # the number of threads for writes; most of these threads only wait for a group commit
+_WRITES = 32  # the number of threads for writes; usually they only wait for a group commit
 _SEND_AGAIN = "the write continues; send the same request with the same number again, which is added only once"
 
 

@@ -33,7 +33,7 @@ def reason_against(rules: StreamRules) -> str | None:
 def with_added_levels(
     levels: Sequence[OpenLevel], added: Sequence[TimeWindow], rules: StreamRules
 ) -> tuple[OpenLevel, ...]:
-    """Return restored levels, followed by added ones, from the finest to the coarsest.
+    """Return the restored levels, followed by new levels for the windows ``added``, from the finest to the coarsest.
 
     If every batch is merged into all levels (`StreamRules.cascades` is false), the windows in memory are merged into
     the added levels, whose windows count as not yet emitted. Otherwise, a window is merged into the added levels when

@@ -112,7 +112,7 @@ class OpenLevel:
 
     def late_session_rows(self, keys: Mapping[str, pa.Array], times: Instants, rules: StreamRules) -> Mask:
         """Return a mask of the rows that are late because they belong to a session which was removed from memory, or
-        may belong to one.
+        may belong to such a session.
 
         A row belongs to such a session if its time is not after the end of the last removed session of its key, because
         the sessions of the key in memory all begin later. A row is also late if it is so old that the removed sessions
@@ -304,8 +304,8 @@ class OpenLevel:
         return np.asarray(starts[at] == last[groups.ids[at]])
 
     def check_having(self, rules: StreamRules) -> None:
-        """Raise ``ValueError`` if the condition ``having`` cannot be evaluated on emitted rows. This is checked when
-        the types of the rows are first known.
+        """Raise ``ValueError`` if the condition ``having`` cannot be evaluated on emitted rows. The method is called
+        with the first batch, because the types of the results are not known before.
         """
         if rules.emit.having is not None:
             none = np.zeros(0, np.bool_)
@@ -416,9 +416,10 @@ def parts_by_level(panes: WindowTable, levels: Sequence[OpenLevel]) -> list[Wind
 def prepare_restored(levels: Sequence[OpenLevel], rules: StreamRules) -> tuple[OpenLevel, ...]:
     """Return restored levels for the policies in ``rules``, which may differ from those under which they were saved.
 
-    If `StreamRules.cascades` is false now, all windows are merged into the coarser levels. If it is true now, but was
-    false for the saved policies, all windows in memory are already merged into the coarser levels. Then
-    ``cascaded_until`` is set to their latest end, so that only windows that end later are merged when they close.
+    If `StreamRules.cascades` is false for the new policies, all windows are merged into the coarser levels. If it is
+    true for the new policies, but was false for the saved ones, all windows in memory have already been merged into the
+    coarser levels. ``cascaded_until`` is then set to the latest end of the windows in memory, so that only windows that
+    end later are merged when they close.
     """
     if not rules.remembers_emissions:  # saved last emissions are removed, because they would not be updated
         levels = [replace(level, emitted=level.emitted.none()) for level in levels]

@@ -68,7 +68,7 @@ class Clock:
 
     def with_newest(self, start: int) -> Clock:
         """Return the clock after an event in the window of the finest level that begins at ``start``, in microseconds
-        UTC: ``newest`` becomes ``start``, unless it is later already.
+        UTC: ``newest`` becomes ``start``, unless ``newest`` is already later.
         """
         return replace(self, newest=_later(self.newest, start))
 
@@ -145,7 +145,7 @@ class Saved:
         return (*self.description["added"], *(name for name in rules.functions if name not in saved_columns))
 
     def added_levels(self, frame: TiltFrame) -> tuple[TimeWindow, ...]:
-        """Return the levels of ``frame`` that the saved stream does not have; they are coarser than its own."""
+        """Return the levels of ``frame`` that the saved stream lacks. They are coarser than all saved levels."""
         return frame.levels[len(self.frame.levels) :]
 
     def levels(self, rules: StreamRules) -> tuple[OpenLevel, ...]:

@@ -19,8 +19,8 @@ _HIGHEST, _LOWEST = np.iinfo(np.int64).max, np.iinfo(np.int64).min
 
 
 def rows_joining_kept_sessions(own: NDArray[np.bool_], keys: Keys, starts: Instants, length: int) -> NDArray[np.bool_]:
-    """Return a mask of the rows that are accepted. These are the rows that are not too old themselves, and the rows
-    that join an accepted row or a session in memory.
+    """Return a mask of the rows that are accepted. These are the rows for which ``own`` is true, and the rows whose
+    interval touches the interval of an earlier accepted row of the same key.
 
     Parameters
     ----------

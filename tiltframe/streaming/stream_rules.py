@@ -191,8 +191,8 @@ class StreamRules:
         return end_times <= self.last_closed_end(watermark)
 
     def expired(self, end_times: Instants, watermark: int) -> Mask:
-        """Return a mask of the windows whose retention is over at the watermark, so that they are removed from memory.
-        They end at or before `last_expired_end`. All times are in microseconds UTC.
+        """Return a mask of the windows that are removed from memory because their retention is over at the watermark:
+        those that end at or before `last_expired_end`. All times are in microseconds UTC.
         """
         until = self.last_expired_end(watermark)
         return end_times <= until if until > LOWEST else np.zeros(len(end_times), np.bool_)
@@ -232,8 +232,8 @@ class StreamRules:
 
 
 def _with_more(frame: TiltFrame, more: Mapping[str, Measure]) -> TiltFrame:
-    """Return a frame with further measures. A further measure uses an existing column of states if it can be computed
-    from it; otherwise a column is added. Existing columns are not changed.
+    """Return a frame with further measures. If a further measure can be computed from an existing column of states, it
+    uses this column; otherwise a column is added. Existing columns are not changed.
     """
     if not more:
         return frame
@@ -260,8 +260,8 @@ def checked_panes(states: pa.Table, rules: StreamRules) -> pa.Table:
 
 
 def to_window_table(states: pa.Table, rules: StreamRules) -> WindowTable:
-    """Return the windows for a table of states of `StreamRules.partial_frame`. The number of rows of each state becomes
-    the mark ``new_rows``.
+    """Return the windows for a table of states of `StreamRules.partial_frame`. The column that counts the rows of each
+    window is replaced by the mark ``new_rows``.
     """
     frame = rules.partial_frame
     rows = frame.measures[ROWS].function.finish(states.column(frame.state_of(ROWS))).fill_null(0)

@@ -143,7 +143,7 @@ class WindowTable:
         return new_windows(self.schema.empty_table())
 
     def filter(self, rows: NDArray[np.bool_]) -> WindowTable:
-        """Return the rows for which the mask ``rows`` is true. If it is true for all, return this object."""
+        """Return the rows for which the mask ``rows`` is true. If it is true for all rows, return this object."""
         if rows.all():
             return self
         if not rows.any():
@@ -194,8 +194,8 @@ class WindowTable:
         return WindowTable(states, self.marks)
 
     def states_with_unknown(self, added: Sequence[str]) -> pa.Table:
-        """Return `states`, with a null state for each added measure in the windows that have rows from before it was
-        added.
+        """Return `states`, after the state of each added measure is replaced by null in the windows that have rows from
+        before the measure was added.
 
         ``added`` has the names of the added columns, in the order of the bits of the mark ``unknown``.
         """
@@ -366,8 +366,8 @@ def find_windows(
     sought: WindowTable, among: WindowTable, level: TimeWindow, keys: Sequence[str], *, among_all: bool = False
 ) -> NDArray[np.int64]:
     """For each window of ``sought``, return the index of the window of ``among`` with the same key and start, or -1 if
-    there is none. A session is also found if it overlaps or touches the sought session. ``keys`` are the names of the
-    key columns.
+    there is none. For a session, return the index of a session of the same key that overlaps or touches it. ``keys``
+    are the names of the key columns.
 
     With ``among_all``, bounds are not compared: the result is the index of the last window of the same key.
     """

@@ -57,7 +57,7 @@ class Vector:
 
     def unnamed(self) -> Vector:
         """Return the vector without the label for the name of the metric. Raise `Unanswerable` if two series then have
-        equal labels and both have a value at some moment.
+        equal labels, and have a value at the same moment.
         """
         series = [{label: text for label, text in labels.items() if label != NAME} for labels in self.series]
         names = {labels.get(NAME) for labels in self.series}
@@ -158,9 +158,8 @@ class States:
         return replace(self, series=labels, cells=cells, states=states, known_results=None)
 
     def read_by(self, reader: Function, path: tuple[str, ...], kind: str) -> States:
-        """Return the states with another function, ``reader``, that computes results from them, such as one with other
-        quantiles. Cells whose result is null are removed. ``path`` and ``kind`` are the new values of the attributes
-        with these names.
+        """Return the same states with another ``reader``, such as a function that computes other quantiles. Cells whose
+        result is null are removed. ``path`` and ``kind`` are the new values of the attributes with these names.
         """
         return replace(self, reader=reader, path=path, kind=kind, per=1.0, known_results=None).with_values()
 

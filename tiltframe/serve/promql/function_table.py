@@ -1,5 +1,5 @@
-"""The functions, aggregations and operators of PromQL: whether this server evaluates each one, and whether it does so
-from merged states or from values.
+"""The functions, aggregations and operators of PromQL. Each of them is evaluated by this server from merged states, is
+evaluated from values, or is rejected.
 
 Prometheus itself can compute the functions, aggregations and operators that this server does not evaluate, from the
 samples of remote read.

@@ -60,8 +60,8 @@ _KINDS = {_COUNT: SUM, "sum": SUM, "sum_of_squares": SUM, "min": MIN, "max": MAX
 
 @dataclass(frozen=True)
 class Matcher:
-    """A condition on a label. ``=`` and ``!=`` compare it with a text; ``=~`` and ``!~`` with an RE2 expression, which
-    must match the complete text.
+    """A condition on the value of a label. ``=`` and ``!=`` compare the value with a text. ``=~`` and ``!~`` compare it
+    with an RE2 expression, which must match the complete value.
     """
 
     label: str
@@ -304,7 +304,8 @@ class Metric:
 
 
 def metrics_of(views: Mapping[str, StoreView], bucket_bounds: BucketBounds = DEFAULT_BOUNDS) -> dict[str, list[Metric]]:
-    """Return the metrics of stores by name. A name has one metric for each store that has it.
+    """Return the metrics of stores by name. If several stores have a metric of the same name, the list of this name has
+    one metric per store.
 
     Raise ``ValueError`` if two measures, or two keys, of one store would have the same name in PromQL.
     """
@@ -368,8 +369,8 @@ def _metrics(store_name: str, manifest: Manifest, labels: Mapping[str, str]) -> 
 
 
 def _of_classic_histograms(store_name: str, manifest: Manifest, labels: Mapping[str, str]) -> Iterator[partial[Metric]]:
-    """Yield the metrics of classic histograms that do not come from fields of results: the buckets, and a count or sum
-    that the results lack. A measure of the same name takes precedence.
+    """Yield the metrics of classic histograms that are not fields of results: the buckets, and a count or sum that the
+    results lack. The caller ignores a metric if a measure has the same name.
     """
     metric = partial(Metric, store_name=store_name, labels=labels)
     for measure, function in ((name, plan.function) for name, plan in manifest.frame.measures.items()):

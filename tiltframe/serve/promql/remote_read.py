@@ -4,8 +4,8 @@ snappy, or a stream of chunks.
 Counts, sums, and the numbers of values up to a bound are sent as counters, which are running totals over windows. They
 are read from the coarsest windows from which Prometheus computes the same result as from finer ones. Other measures are
 read from the finest windows. If these windows have expired or are too many, coarser windows are read, provided that
-the function of the query can be computed from their values too. The time of a sample is the end of its window. The last
-value of a window has the time of its event instead.
+the function of the query can be computed from coarser windows too. The time of a sample is the end of its window. The
+exception is a measure ``last``: the time of its samples is the time of the last event.
 
 Source: ``prompb/remote.proto`` and ``prompb/types.proto`` of prometheus/prometheus.
 """

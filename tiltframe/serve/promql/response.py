@@ -97,8 +97,8 @@ def _histogram_texts(states: States) -> pa.Array:
 
 
 def _joined(texts: pa.Array, rows: NDArray[np.int64], count: int) -> pa.Array:
-    """Return ``count`` texts: for each row, its texts joined by commas. ``rows`` has the row of each text,
-    ascending.
+    """Join the texts of each row by commas, and return one text for each of ``count`` rows. ``rows`` has the index of
+    the row to which each text belongs, ascending.
     """
     offsets = np.searchsorted(rows, np.arange(count + 1)).astype(np.int32)
     return pc.binary_join(pa.ListArray.from_arrays(pa.array(offsets), texts), ",")

@@ -138,8 +138,8 @@ def _subquery(node: SubqueryExpr) -> Tree:
 
 
 def _moment(at: promql_parser.AtModifier | None) -> Tree:
-    """Return the members for the modifier ``@``: a time in milliseconds, or ``start`` or ``end``. Without the modifier,
-    both are None.
+    """Return the members ``timestamp`` and ``startOrEnd`` for the modifier ``@``. For a fixed time, ``timestamp`` is
+    the time in milliseconds. For ``start()`` and ``end()``, ``startOrEnd`` is "start" or "end". Others are null.
     """
     if at is None:
         return {"timestamp": None, "startOrEnd": None}

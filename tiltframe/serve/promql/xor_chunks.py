@@ -94,8 +94,8 @@ def _write_times(times: Counts, lengths: Counts, fields: Words, widths: Counts) 
 
 
 def _varints(numbers: Counts) -> tuple[Words, Counts]:
-    """Return two arrays. The first has the varint of each number, with its bytes joined to one 64-bit number. The
-    second has the number of bits of each varint. ``numbers`` must be at least 0 and below 2^56.
+    """Return two arrays. The first has the varint of each number, as a 64-bit integer that consists of the bytes of the
+    varint. The second has the number of bits of each varint. ``numbers`` must be at least 0 and below 2^56.
     """
     left = numbers.astype(np.uint64)
     result = left & np.uint64(127)

@@ -62,7 +62,7 @@ class EmitCase:
 
 
 def is_a_value(case: EmitCase) -> None:
-    """A copy of the policy is equal to it, and so is the policy that is read from its text."""
+    """The policy is equal to its copy, and to the policy that is read from its text."""
     check_value(case.policy, read_emit)
 
 

@@ -51,8 +51,8 @@ class LateCase:
 
 
 def is_a_value(case: LateCase) -> None:
-    """A copy of the policy is equal to it, and so is the policy that is read from its text. The lateness, if there is
-    one, is at least 0.
+    """The policy is equal to its copy, and to the policy that is read from its text. Its lateness equals None or is at
+    least 0.
     """
     check_value(case.policy, read_late)
     lateness = case.policy.lateness_micros

@@ -1,4 +1,4 @@
-"""The law for both kinds of policies: a copy of a policy is equal to it, and so is the policy that is read from its
+"""The law for emit policies and late policies: a policy is equal to its copy, and to the policy that is read from its
 text.
 """
 
@@ -15,7 +15,7 @@ from tiltframe.streaming.policies import EmitPolicy, LatePolicy
 
 
 def check_value(policy: EmitPolicy | LatePolicy, read: Callable[[str], Any]) -> None:
-    """Raise `LawBroken` if a copy of a policy, or the policy that is read from its text, differs from it.
+    """Raise `LawBroken` if a policy differs from its copy, or from the policy that is read from its text.
 
     Parameters
     ----------
