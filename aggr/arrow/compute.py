@@ -16,7 +16,7 @@ from typing import Any
 
 
 def __getattr__(name: str) -> Any:
-    """Return a function of ``pyarrow.compute``, and store it in this module."""
+    """Return a function of ``pyarrow.compute``. Store it in this module, so that Python finds it there next time."""
     if name.startswith("__"):
         raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
     import pyarrow.compute

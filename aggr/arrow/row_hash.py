@@ -31,7 +31,7 @@ NO_THRESHOLD = np.iinfo(np.int64).max
 _LANES = 2
 # the hash of a null: 2^64 divided by the golden ratio, the increment of SplitMix64
 _NULL = np.uint64(0x9E3779B97F4A7C15)
-# FNV's 64-bit basis, and the same number with exchanged halves
+# the initial hashes of the two lanes: FNV's 64-bit basis, and the same number with exchanged halves
 _BASIS = (np.uint64(0xCBF29CE484222325), np.uint64(0x84222325CBF29CE4))
 _PRIMES = (np.uint64(0x100000001B3), np.uint64(0x9E3779B97F4A7C55))  # FNV's 64-bit prime, and another odd number
 # the multipliers in the finalizers of SplitMix64 and MurmurHash3

@@ -172,7 +172,9 @@ def _relative_error(number: float, low: float, high: float) -> float:
 
 def _rank_error(number: float, quantile: float, ordered: np.ndarray[Any, Any]) -> float:
     """Return the difference between a quantile and the rank of ``number`` among sorted values, as a fraction of the
-    number of values. Return 0.0 if ``number`` has this rank.
+    number of values.
+
+    Equal values have a range of ranks. The difference is 0.0 if the quantile is in the range of ``number``.
     """
     low = np.searchsorted(ordered, number, side="left") / len(ordered)
     high = np.searchsorted(ordered, number, side="right") / len(ordered)

@@ -48,7 +48,7 @@ def alternate(calls: Sequence[Call], rounds: int, after_round: Callable[[], None
     seconds: list[list[float]] = [[] for _ in calls]
     order = list(range(len(calls)))
     rng = random.Random(1)
-    with compile_at_once():  # the compile time is measured elsewhere, by benchmarks.cold
+    with compile_at_once():  # so that no round after the first interprets or compiles a loop
         for _ in range(rounds):
             rng.shuffle(order)
             for i in order:

@@ -7,7 +7,7 @@ import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 
-_NOTICE_AFTER = 1.0  # the seconds of waiting after which the function is called
+_NOTICE_AFTER = 1.0  # the seconds of waiting after which the function of `announce_compiling` is called
 
 
 class _Notice:
@@ -22,7 +22,7 @@ _notice = _Notice()
 
 
 def announce_compiling(announce: Callable[[], None] | None) -> None:
-    """Call a function once as soon as this process has waited for the compiler for a second, and is still waiting.
+    """Call a function once, when this process has waited for the compiler for a second in total and is still waiting.
 
     Parameters
     ----------

@@ -72,7 +72,7 @@ class _Turn:
         """Release the lock if this process has it."""
         if self.file is not None:
             file, self.file = self.file, None
-            os.close(file)  # unlocks
+            os.close(file)  # closing the file releases the lock
 
     def forget(self) -> None:
         """Reset the state in a forked process, which has no lock and does not compile, even if its parent does."""

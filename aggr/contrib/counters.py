@@ -24,8 +24,8 @@ class Increase(SeriesFunction):
     """Compute how much a counter grows from its first point to its last. If its value falls, it was reset to 0.
 
     The increase of a window does not include the growth from its last point to the first point of the next window. The
-    increases of the days of a month therefore do not add up to the increase of the month, unless the query has
-    ``edges``, which divides this growth between the windows.
+    increases of the days of a month therefore do not add up to the increase of the month, unless the query has the
+    parameter ``edges``, which divides this growth between the windows.
 
     Parameters
     ----------

@@ -179,7 +179,7 @@ _CELLS_TYPE = pa.list_(pa.int64())
 
 @dataclass(frozen=True)
 class Cells(Field):
-    """The field of a state that holds counts, a list of ``size`` numbers. The identity contains only zeros."""
+    """The field of a state that holds counts, a list of ``size`` numbers. A group without values has only zeros."""
 
     size: int
 

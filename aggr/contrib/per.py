@@ -54,7 +54,7 @@ class Measures(dict[str, Measure]):
 @dataclass(frozen=True)
 class MapState(State):
     """A map from each of up to ``max`` keys to states of measures. ``beyond`` is the action for more keys: raise an
-    error, keep a sample, or null.
+    error, keep a sample of the keys, or replace the map by null.
     """
 
     of: Measures

@@ -40,7 +40,10 @@ _ZERO = NEGATIVE  # the flag for a zero, whose logarithm is -inf
 
 @dataclass(frozen=True)
 class TermsState(State):
-    """The base class of states with an exact sum of one term per row. The numbers of the rows are at least 0."""
+    """The base class of states with an exact sum of one term per row, such as the logarithm of the row's number.
+
+    Only positive, finite numbers are summed. Zeros, infinities, NaN and negative numbers are recorded as flags.
+    """
 
     counted_by: ClassVar[tuple[str, ...]] = ("count",)
 

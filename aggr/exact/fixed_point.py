@@ -22,7 +22,7 @@ _MANTISSA, _EXPONENT = (1 << 52) - 1, 0x7FF
 _WORD = (1 << 32) - 1
 _HIDDEN, _UWORD, _UBITS = np.uint64(52), np.uint64(_WORD), np.uint64(32)
 _SHIFT_1, _TOP = np.uint64(1), np.uint64(63)
-_SUM, _SQUARES = 3, 6  # the number of digits of a sum and of a sum of squares, without carries
+_SUM, _SQUARES = 3, 6  # the number of digits of a sum and of a sum of squares, before carries are propagated
 
 
 def sum_near(numbers: Numbers, squares: bool) -> pa.StructArray | None:
@@ -49,7 +49,7 @@ def sum_near(numbers: Numbers, squares: bool) -> pa.StructArray | None:
 
 @compiled
 def _add(bits: Whole, offsets: Whole, low: Whole, level: Whole, origin: Whole) -> Whole:
-    """Add the numbers of each group; return the digits of all sums, before carries.
+    """Add the numbers of each group; return the digits of all sums, before carries are propagated.
 
     ``bits`` has the numbers as the bits of doubles, sorted by group: those of a group are ``bits[offsets[group] :
     offsets[group + 1]]``. ``low`` has the lowest exponent of each group, counted from 1 as in a double. A digit of
@@ -71,8 +71,8 @@ def _add(bits: Whole, offsets: Whole, low: Whole, level: Whole, origin: Whole) -
 
 @compiled
 def _add_squares(bits: Whole, offsets: Whole, low: Whole, level: Whole, origin: Whole) -> Whole:
-    """Add the squares of the numbers of each group; return the digits of all sums, before carries. The parameters are
-    those of `_add`.
+    """Add the squares of the numbers of each group; return the digits of all sums, before carries are propagated. The
+    parameters are those of `_add`.
     """
     digits = np.zeros(origin[-1], np.int64)
     for group in range(len(low)):
@@ -119,7 +119,8 @@ def _shifted(bits: Int, lowest: Int) -> tuple[Int, Int]:
 def _put(sums: tuple[Int, ...], exponent: Int, digits: Whole, at: Int) -> None:
     """Add a number, shifted left by ``exponent mod 32`` bits, to ``digits`` from position ``at`` on.
 
-    ``sums`` are the digits of the number before carries, the lowest first. Each digit is below 2^60 in magnitude.
+    ``sums`` are the digits of the number before carries are propagated, the lowest first. Each digit is below 2^60 in
+    magnitude.
     """
     carry, shift = np.int64(0), exponent & 31
     for total in sums:

@@ -28,10 +28,10 @@ def all_possible(
 ) -> bool:
     """Return whether the count and the sums of each state can come from the same numbers.
 
-    The sums of no rows must be 0, the sums of whole numbers must be whole, and (Σx)² ≤ n·Σx². ``special`` has the flags
-    of special values. ``squares`` may be None for states without sums of squares. ``fractions`` says whether the
-    numbers may have fractional digits and special values. A state that was reduced from rows is never rejected, because
-    magnitudes are compared with a tolerance of 2^-30.
+    The sums of a state without rows must be 0, the sums of whole numbers must be whole, and (Σx)² must be at most
+    n·Σx². ``special`` has the flags of special values. ``squares`` may be None for states without sums of squares.
+    ``fractions`` says whether the numbers may have fractional digits and special values. A state that was reduced from
+    rows is never rejected, because magnitudes are compared with a tolerance of 2^-30.
     """
     return bool(_all_possible(counts, special, *sums, *(squares or sums), squares is not None, fractions))
 

@@ -53,7 +53,7 @@ def exp2(exponents: Floats) -> Floats:
     ln2, ln2_low, table_high, table_low = _tables()
     nearest = np.rint(exponents * _STEPS)
     step = nearest.astype(np.int64)
-    remainder = exponents - nearest / _STEPS  # exact
+    remainder = exponents - nearest / _STEPS  # without rounding errors
     s, s_low = two_product(remainder, ln2)
     s_low = s_low + remainder * ln2_low
     tail = np.zeros_like(s)

@@ -19,9 +19,9 @@ from aggr.compiling.jit import compiled
 from aggr.exact.double_double import fast_two_sum, two_product, two_sum
 from aggr.exact.superaccumulator import BITS, Limbs
 
-# A bound of the relative error of every double-double below. Cutting a number after four digits leaves an error of
-# 2^-95, a quotient of two such numbers has an error of 2^-94, and each operation adds less than 2^-100. The bound 2^-88
-# is 64 times as large.
+# A bound of the relative error of every double-double in this module. Cutting a number after four digits leaves an
+# error of 2^-95, a quotient of two such numbers has an error of 2^-94, and each operation adds less than 2^-100. The
+# bound 2^-88 is 64 times as large.
 _SAFE = 2.0**-88
 # Results below 2^-960 are computed with integers. Below 2^-1022, `ldexp` would round a result a second time.
 _MIN_EXPONENT = -960
@@ -107,7 +107,7 @@ def ratio(top: int, exponent: int, bottom: int = 1) -> float:
 
 def root_of(top: int, exponent: int, bottom: int = 1) -> float:
     """Return the correctly rounded square root of ``top · 2^exponent / bottom``."""
-    # for a quotient of at least 140 bits, whose root has 70 bits
+    # Shift so that the quotient has at least 140 bits, and its root 70. The exponent of the quotient must be even.
     shift = max(0, 140 + bottom.bit_length() - top.bit_length())
     shift += (exponent - shift) % 2
     quotient, remainder = divmod(top << shift, bottom)
@@ -135,7 +135,7 @@ def _decide(pair: Pair, exactly: Callable[[int], float], are_exact: Callable[[Wh
 
     If the error of a pair is so large that it could be rounded to either of two doubles, the result is
     ``exactly(index)``. ``are_exact``, if it is passed, receives the indices of such pairs, and returns a mask of the
-    pairs that have no error. ``exactly`` is not called for these. For tiny results, and for results that are not
+    pairs that have no error. ``exactly`` is not called for these pairs. For tiny results, and for results that are not
     finite, ``exactly`` is always called.
     """
     high, low, exponent = pair

@@ -62,8 +62,8 @@ def sum_exactly(parts: Sequence[Numbers]) -> pa.StructArray:
 
 
 def sum_squares(parts: Sequence[Numbers]) -> pa.StructArray:
-    """Return the exact sum of the squares of finite numbers per group, as `sum_exactly` does. The number of a row is
-    the sum of its parts.
+    """Return the exact sum of the squares of finite numbers per group, as a column of the type that `sum_exactly`
+    returns. The number of a row is the sum of its parts.
     """
     near = sum_near(parts[0], squares=True) if len(parts) == 1 else None
     if near is not None:
@@ -189,8 +189,8 @@ def _power_range(powers: Whole, ids: Ids, n: int) -> tuple[Whole, Whole]:
 
 @compiled
 def _add(bits: Whole, ids: Ids, origin: Whole) -> Whole:
-    """Add the numbers of each group; return the digits of all sums, before carries. ``bits`` has the bits of doubles,
-    shape (parts, rows), and ``origin`` is described in `origins`.
+    """Add the numbers of each group; return the digits of all sums, before carries are propagated. ``bits`` has the
+    bits of doubles, shape (parts, rows), and ``origin`` is described in `origins`.
     """
     digits = np.zeros(origin[-1], np.int64)
     for part in range(bits.shape[0]):
@@ -212,7 +212,7 @@ def _add(bits: Whole, ids: Ids, origin: Whole) -> Whole:
 
 @compiled
 def _add_products(left: Whole, right: Whole, squares: bool, powers: Whole, ids: Ids, origin: Whole) -> Whole:
-    """Add the products of each group; return the digits of all sums, before carries.
+    """Add the products of each group; return the digits of all sums, before carries are propagated.
 
     ``left`` and ``right`` have the bits of the factors, shape (parts, rows). With ``squares``, both are the same
     numbers, and each product of two different parts is added twice: (a + b)² = a² + 2ab + b². ``powers`` has the power

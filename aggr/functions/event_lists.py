@@ -107,7 +107,7 @@ class Series:
 
     @cached_property
     def floats(self) -> Floats:
-        """The values as the nearest doubles, shape (points,). They must be numbers."""
+        """The values as the nearest doubles, shape (points,). The values must be numbers."""
         return as_floats(self.values)
 
     @cached_property

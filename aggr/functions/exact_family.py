@@ -44,7 +44,7 @@ class Sums:
     Parameters
     ----------
     states : column of states
-    monomials : field -> the inputs whose product it sums
+    monomials : field -> the inputs whose product the field sums
     units : input -> the field whose type is the type of the input
     """
 

@@ -61,7 +61,7 @@ class Layout:
 
     @property
     def half_magnitude(self) -> int:
-        """The binary logarithm of half the number of sub-buckets."""
+        """The binary logarithm of half the number of sub-buckets, which HdrHistogram calls the half count magnitude."""
         return math.ceil(math.log2(2 * 10**self.digits)) - 1
 
     @property
@@ -196,7 +196,7 @@ class HdrState(BucketState):
         return refused | ((np.rint(x) != x) & ~np.isnan(x)) if self.unit is None else refused
 
     def _counted(self, values: Values) -> Mapping[str, pa.Array]:
-        """Return the fields of the states of values.
+        """Reduce values to one state per group, and return the fields of the states.
 
         Raise ``ValueError`` for a value that cannot be counted in units.
         """

@@ -4,10 +4,10 @@ the keys.
 group 0    theta 2^63-1    ("a", n: 3, p: …)  ("c", n: 1, p: …)       keys in their order, each with its states
 
 If there are more than `max` keys, an error is raised, the list becomes null (`aggr.functions.limits`), or the `max`
-keys with the smallest hashes are kept. The states of a kept key cover all of its rows: a key that is in the final
-sample was in the sample of every part. theta is the least hash outside of the sample, so each key is kept with
-probability theta / 2^63, and a sum over the sampled keys, divided by that probability, estimates the sum over all keys
-without bias.
+keys with the smallest hashes are kept. The states of a key in the final sample cover all rows of the key, because the
+sample of every part with such rows contains the key too. theta is the least hash outside of the sample, so each key is
+kept with probability theta / 2^63, and a sum over the sampled keys, divided by that probability, estimates the sum over
+all keys without bias.
 
 Source: Cohen, Kaplan, "Summarizing data using bottom-k sketches", PODC 2007.
 """
@@ -77,7 +77,7 @@ class KeyedStates(Field):
         return self._group(normalize_floats(keys), owners, np.full(owners.n, NO_THRESHOLD))
 
     def pack(self, keyed: KeyGroups, states: list[pa.StructArray]) -> pa.StructArray:
-        """Return one map per owner.
+        """Return one map for each owner (group) of keys in ``keyed``.
 
         ``states`` has one column per function, with one state for each of ``keyed.keys``.
         """
@@ -122,9 +122,10 @@ class KeyedStates(Field):
         return null_lists(column.field("entries"))
 
     def excluded_counts(self, column: pa.StructArray) -> ExcludedCounts:
-        """Return the number of excluded groups and the number of excluded values of each map.
+        """Return the numbers of groups and of values that the results of each map leave out.
 
-        Each number is the sum over all states in the map. A map beyond its limit counts as one group.
+        Each number is the sum over all states in the map. A map that is null because of too many keys counts as one
+        group.
         """
         beyond = self.beyond_limit(column)
         by_kind: list[list[Whole]] = [[] if beyond is None else [beyond.astype(np.int64)], []]

@@ -32,7 +32,8 @@ STORED: Mapping[str, pa.DataType] = {BEYOND: pa.string()}  # states have this pa
 class Limit:
     """The maximum number of values of a group, and the action for a group with more values.
 
-    The action is to raise an error, or to give the group an absorbing state.
+    The action is to raise an error, or to give the group an absorbing state: a null list, which stays null in every
+    later merge.
 
     >>> Limit(3, NULL).exceeded(np.array([2, 5]), "the list", "keep fewer")
     array([False,  True])

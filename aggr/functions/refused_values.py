@@ -48,7 +48,8 @@ def count_field(bad_values: str) -> Mapping[str, Field]:
 def without_refused(values: Values, is_refused: Flags) -> tuple[Values, pa.Array]:
     """Return the values that ``is_refused`` does not mark, and the count of refused values of each group.
 
-    A marked value counts with its weight. A value whose weight was refused before, in ``values.refused``, counts once.
+    A marked value counts as often as its weight. Values that were refused earlier because of their weights, and are
+    counted by group in ``values.refused``, count once.
     """
     by_weight = np.zeros(values.groups.n, np.int64) if values.refused is None else values.refused
     if not is_refused.any():

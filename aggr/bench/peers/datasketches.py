@@ -16,7 +16,7 @@ _SIZES = {"kll": "k", "req": "k", "tdigest": "k", "theta": "lg_k", "hll": "lg_k"
 
 
 class DataSketches(SketchPeer):
-    """A sketch of Apache DataSketches: ``kll``, ``req``, ``tdigest``, ``theta`` or ``hll``, with its size."""
+    """A sketch of Apache DataSketches: ``kll``, ``req``, ``tdigest``, ``theta`` or ``hll``, such as ``kll(k=200)``."""
 
     name = "datasketches"
     package = "datasketches"

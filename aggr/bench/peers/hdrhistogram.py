@@ -39,7 +39,7 @@ class HdrHistogram(SketchPeer):
         return [sketch.get_value_at_percentile(quantile * 100.0) * unit for quantile in self.quantiles()]
 
     def serialized_bytes(self, sketch: Any) -> int:
-        """Return the size of the histogram in version 2 of the format."""
+        """Return the size of the histogram in version 2 of HdrHistogram's format."""
         return len(sketch.encode())
 
     def _parameters(self) -> dict[str, Any]:
