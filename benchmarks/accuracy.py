@@ -13,12 +13,15 @@ from benchmarks.costs import heading, show
 from benchmarks.samples import DISTRIBUTIONS, EXTREME_QUANTILES, Floats
 from benchmarks.sketches import Promise
 
-SAMPLES = 3  # the number of samples per distribution; the errors of a single one may be small by chance
+SAMPLES = 3  # the number of samples per distribution; the errors of a single sample may be small by chance
 
 
 @dataclass(frozen=True)
 class Errors:
-    """The largest relative error of a sketch over all samples of a distribution, for each of `EXTREME_QUANTILES`."""
+    """The largest relative error of a sketch over all samples of a distribution, for each of `EXTREME_QUANTILES`.
+
+    The first two attributes are the names of the sketch and of its library.
+    """
 
     what: str
     who: str

@@ -2,7 +2,8 @@
 
     python -m benchmarks.aggregates [--rounds N] [--out FILE]
 
-All jobs alternate in one session, and ratios of medians are compared, because the speed of a machine varies.
+All jobs alternate in one session. Ratios of median times are compared with limits, because the speed of a machine
+varies.
 """
 
 from __future__ import annotations

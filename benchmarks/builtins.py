@@ -3,7 +3,8 @@ and return results by key.
 
 python -m benchmarks.builtins [--quick] [--out benchmarks/results/builtins.json]
 
-`spark_udaf.bench` runs the two functions of a pair alternately in one session. Ratios of medians are compared.
+`spark_udaf.bench` runs the two functions of a pair alternately in one session. The ratio of their median times is
+compared with a limit.
 """
 
 from __future__ import annotations

@@ -1,13 +1,13 @@
-"""The first job on a cluster whose executors have no compiled code, and the next one, on two executors of this machine.
+"""Seconds of the first three jobs on a new cluster, whose executors have no compiled code.
 
     python -m benchmarks.cold_cluster [--rounds 3] [--out benchmarks/results/cold_cluster.json]
 
-Each case starts two executors (`local-cluster[2,1,1024]`) in a process of its own, with an empty cache of Spark and of
-numba. The job is a rollup of four levels of nine functions, from a DataFrame to answers.
+Each case starts a Spark process with two executors on this machine (`local-cluster[2,1,1024]`), with an empty cache of
+Spark and of numba. The job rolls up a DataFrame to the results of nine functions at four levels.
 
 - ``empty cache``: the cache folder of the user is empty and writable.
-- ``read-only``: neither the folders of the package nor that of the user can store code, as in a container. Files take
-  their places, so that even root cannot write them.
+- ``read-only``: neither the folders of the package nor the cache folder of the user can store code, as in a container.
+  Files with the names of the folders take their place, because root could write into read-only folders.
 - ``compiled``: the compiled code is on the disk, because an earlier cluster with the same folders has run the job. The
   same holds after `su.warm`, and if an archive or an image contains the code.
 """
@@ -77,7 +77,9 @@ def run(home: Path, package: Path) -> list[float]:
 
 
 def prepare(folder: Path, is_read_only: bool) -> tuple[Path, Path]:
-    """Return a home folder, and a copy of the packages without compiled code."""
+    """Return two paths in ``folder``: a home folder, and a copy of the packages without compiled code. If
+    ``is_read_only`` is true, neither of them can store compiled code.
+    """
     package, home = folder / "package", folder / "home"
     ignored = shutil.ignore_patterns("__pycache__", "results")
     for name in ("aggr", "windows", "tiltframe", "spark_udaf", "benchmarks"):

@@ -1,5 +1,5 @@
-"""CPU time and elapsed time of a commit to a store of four levels, with the code of this checkout and, alternately, of
-another one.
+"""CPU time and elapsed time of a commit to a store of four levels. If a second checkout of the project is passed, both
+checkouts are measured alternately.
 
 python -m benchmarks.commits [CHECKOUT]
 """
@@ -62,12 +62,12 @@ def main() -> None:
         print(
             json.dumps([processor, clock])
             if sys.argv[1:]
-            else f"a commit at four levels: {processor:.1f} ms of the processor, {clock:.1f} ms"
+            else f"a commit at four levels: {processor:.1f} ms of CPU time, {clock:.1f} ms elapsed"
         )
         return
     places = [os.getcwd(), os.path.abspath(sys.argv[1])]
     rounds = [[measured_in(place) for place in places] for _ in range(ROUNDS)]
-    for at, what in enumerate(("of the processor", "of the clock")):
+    for at, what in enumerate(("of CPU time", "elapsed")):
         here, elsewhere = (statistics.median(one_round[place][at] for one_round in rounds) for place in (0, 1))
         ratio = f"{elsewhere / here:.2f} times as fast"
         print(f"a commit at four levels: {here:.1f} ms {what}, {elsewhere:.1f} ms in the other checkout: {ratio}")

@@ -108,8 +108,8 @@ def main(quick: bool, out: Path | None) -> None:
     with tempfile.TemporaryDirectory() as folder_name, session() as spark:
         place, notes = Path(folder_name), Path(folder_name) / "notes"
         notes.mkdir()
-        # Both modules are pickled by value. Otherwise the tasks would import them, and would not use the timed
-        # functions.
+        # Both modules are pickled by value, with the timed functions that are put into `two_phase` below. Otherwise,
+        # the tasks would import the modules, and use the original functions.
         for module in (two_phase, this):
             cloudpickle.register_pickle_by_value(module)  # type: ignore[no-untyped-call]
         received = type("TimedReceived", (TimedReceived,), {"folder": str(notes)})

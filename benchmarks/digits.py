@@ -152,7 +152,7 @@ def worst(rows: Sequence[Pair], results: Results, right: Results) -> dict[str, D
 
 def show_digits(by_engine: dict[str, dict[str, Digits]]) -> None:
     """Print one line per data set and function, and one column per engine."""
-    table = heading("Digits that are right, the worst pair of columns", ["", "", *by_engine])
+    table = heading("Correct digits of the worst pair of columns", ["", "", *by_engine])
     for name in next(iter(by_engine.values())):
         for function in SQL:
             cells: Sequence[object] = [by_engine[engine][name][function] for engine in by_engine]

@@ -55,5 +55,5 @@ def finishing(states: int, rounds: int) -> tuple[list[Cost], list[Cost]]:
 if __name__ == "__main__":
     one_core()
     count = int(sys.argv[1]) if sys.argv[1:] else 20_000
-    for title, costs in zip(("states of one's own", "states from outside"), finishing(count, 7), strict=True):
-        show_grid(f"finishing {title}, ns a state", costs, "tiltframe")
+    for title, costs in zip(("checked states", "states that are checked first"), finishing(count, 7), strict=True):
+        show_grid(f"results of {title}, ns per state", costs, "tiltframe")

@@ -75,7 +75,7 @@ def measure(spark: SparkSession, folder: Path, rows: int, groups: int) -> Grown:
 def show(grown: Sequence[Grown]) -> None:
     """Print one line per size."""
     table = heading(
-        "How it grows: count, sum and dds by key, files", ["rows", "groups", "s", "ns a row", "MiB a worker"]
+        "Costs of count, sum and dds by key, from files", ["rows", "groups", "s", "ns per row", "MiB per worker"]
     )
     for g in grown:
         ns_per_row, mebibytes = g.seconds / g.rows * 1e9, g.worker_bytes / 2**20

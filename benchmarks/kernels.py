@@ -81,7 +81,7 @@ def main(rounds: int, out: Path | None) -> None:
     plain = median(float(str(f["numpy_ns"])) for f in figures)
     finishes = finishing_figures(rounds, plain)
     show(
-        "Finish: 20,000 states of 500 rows, four quantiles, hdr of 3 digits; numpy's sum is of a row",
+        "Finish: 20,000 states of 500 rows, four quantiles, hdr of 3 digits; numpy's sum: ns a row",
         "ns a state",
         finishes,
     )
@@ -165,7 +165,7 @@ def show(title: str, unit: str, figures: list[dict[str, object]]) -> None:
 
 
 @click.command()
-@click.option("--rounds", default=9, show_default=True, help="The number of runs of each side.")
+@click.option("--rounds", default=9, show_default=True, help="The number of runs of each function and of NumPy's sum.")
 @click.option("--out", type=click.Path(path_type=Path, dir_okay=False), help="Write the figures to this JSON file.")
 def command(rounds: int, out: Path | None) -> None:
     """Measure on one core how long each function takes to reduce rows, merge states and compute results."""

@@ -18,7 +18,7 @@ from aggr.bench.timing import one_core
 
 LEVELS = ["10s", "1m", "10m", "1h"]
 KEYS, LAG = 50, 120  # the number of keys; the maximum lateness of rows and the delay of the watermark, in seconds
-A_SECOND = 250  # rows
+A_SECOND = 250  # the number of rows per second of event time
 GROWTH = 1.1  # the allowed ratio of the peak memory in the last third of the time to that in the first two thirds
 
 

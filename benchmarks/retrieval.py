@@ -4,8 +4,8 @@
 
 The month is written with one commit per day, and compacted. The number of files that the query reads comes from its
 plan. `benchmarks.narrowing` measures the bytes that a query for one of 100 hosts reads. Results are compared with
-Spark's before anything is timed. With more keys, the number of files is the same, and files have more rows. With more
-days, files are added, and the hours of one day stay in one file.
+Spark's before anything is timed. More keys give larger files, but not more files. More days give more files, but the
+hours of one day stay in one file, so that the query reads the same number of files.
 """
 
 from __future__ import annotations

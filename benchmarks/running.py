@@ -53,8 +53,8 @@ def main(rows: int) -> None:
     part = table.slice(0, rows // 10)
     part = part.append_column("w", pa.array(np.ones(part.num_rows, np.int64)))
     part = part.append_column("t", pa.array(np.abs(part["x"].to_numpy()).astype(np.int64)))
-    # Only functions whose results have a size that does not depend on the number of rows of the window. A list of
-    # values would take longer for a wide window.
+    # The time of a wide window is compared only for functions whose results have a fixed size. A function that returns
+    # a list of all values takes longer for a wide window.
     measures_of_job = {name: {name: measure} for name, measure in simple.items()} | {
         "first": {"a": aggr.first("x")},
         "last": {"a": aggr.last("x")},

@@ -56,8 +56,8 @@ FRAME = TiltFrame(
 
 
 def rows_of(begin: int, length: int, count: int, seed: int, keys: int = KEYS, of_first: float = 0) -> pa.Table:
-    """Return ``count`` rows in the order of time, from the time ``begin`` for ``length`` microseconds. A fraction
-    ``of_first`` of the rows is given to the first of the random keys.
+    """Return ``count`` rows in the order of time, from the time ``begin`` for ``length`` microseconds. Their keys are
+    random, but a fraction ``of_first`` of the rows has the first key.
     """
     draws = np.random.default_rng(seed)
     drawn = draws.integers(0, keys, count)

@@ -31,7 +31,7 @@ class Shape:
     Parameters
     ----------
     keys : the number of keys
-    of_first : the fraction of all rows that is added to the first key
+    of_first : the fraction of all rows that has the first key, in addition to its share of the other rows
     busy : the fraction of a day's rows in hour `BUSY`; None for equal hours
     levels : the levels of the frame
     """

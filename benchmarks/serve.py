@@ -4,9 +4,9 @@
 
 Each client loads the dashboard repeatedly, as Grafana does, by PromQL (``query_range``) and by `/v1/query`. Eight
 panels are the same for all clients. Four panels show one host, which changes every ten loads. The time from the request
-to the last byte is measured. In the same run, one client queries PostgreSQL's views of the store, and DuckDB over its
-exported results. The server's memory is read before and after each minute. Other servers, of a store with a year of
-minutes, are timed from their start to their first answer.
+to the last byte is measured. The server's memory is read before and after each minute. For comparison, one client
+queries a store in PostgreSQL by its views, and the exported results in DuckDB. The time from the start of a server to
+its first response is measured with a second store, which has a year of minutes.
 """
 
 from __future__ import annotations
@@ -142,6 +142,7 @@ def serving(store: str) -> Iterator[tuple[subprocess.Popen[bytes], int, float]]:
             [*command, "serve", f"web={store}", "--listen", "127.0.0.1:0"], stderr=log, env=environment
         )
         try:
+            # The server prints its address once it listens.
             while not (port := re.search(r"at http://127\.0\.0\.1:(\d+)/", _read(log))):
                 if process.poll() is not None:
                     raise click.ClickException(f"the server ended before it listened: {_read(log)}")

@@ -20,7 +20,9 @@ ROWS_AND_STATES = ((555, 20), (100_000, 3))
 
 @dataclass(frozen=True)
 class Size:
-    """The mean bytes of a state of ``rows`` values of a distribution. ``parts`` contains the bytes of each field."""
+    """The mean bytes of a state of ``rows`` values of a distribution. The first two attributes are the names of the
+    sketch and of its library. ``parts`` contains the mean bytes of each field of the state.
+    """
 
     what: str
     who: str

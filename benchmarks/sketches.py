@@ -56,7 +56,7 @@ class Sketch(ABC):
     name: str
     package: str
     promise: Promise
-    row_at_a_time = False  # whether each row needs a Python call; fewer rows are then timed
+    row_at_a_time = False  # whether each row needs a Python call; such sketches are timed with fewer rows
 
     @abstractmethod
     def build(self, values: Floats) -> Any:

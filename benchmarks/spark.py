@@ -107,9 +107,7 @@ def main(extent: Extent, out: Path | None, answers: bool) -> list[MustHold]:
 
 
 def no_order(data: Shape) -> str:
-    """Return the name under which the measured seconds are reported if the rows of the files are not in the order of
-    time.
-    """
+    """Return the name of the figures for files of the shape ``data`` whose rows are not in the order of time."""
     return f"{data.name}, in no order"
 
 

@@ -4,9 +4,9 @@ python -m benchmarks.spark_streaming [--keys 100,10000] [--rows 4000000] [--batc
 
 Each query reads the same Parquet files, one per batch, and discards its output. The first file has rows at three times
 in the hour before, so that windows of every level are open. Rows per second are measured for the median batch of all
-repeats, including the work of Spark itself. The first run of each query is not counted, because it compiles loops. Nor
-are the first two batches of each run, which start workers and close older windows. Batches are large, as in a stream
-that cannot keep up with its source.
+repeats, including the work of Spark itself. The first run of each query is not counted, because it compiles loops. The
+first two batches of each run are not counted either, because they start workers and close older windows. Batches are
+large, as in a stream that cannot keep up with its source.
 """
 
 from __future__ import annotations
@@ -31,8 +31,8 @@ if TYPE_CHECKING:
 LEVELS = ["10s", "1m", "10m", "1h"]
 SECONDS = 5  # the seconds of event time in a batch
 START = 1_699_999_200_000_000 + 3_300_000_000  # five minutes before a full hour
-# The rows of the first file have these three times, in seconds before `START`, so that they open earlier windows of
-# 10m, 1m and 10s.
+# The first file has rows at these three times, in seconds before `START`. They open windows of 10m, 1m and 10s that are
+# older than the windows of the other rows.
 BEFORE = (50 * 60, 7 * 60, 20)
 BUILT_IN, SKETCH = "spark: count, min, max, avg, 1 level", "spark: percentile_approx, 1 level"
 NINE, TWO = "ours: nine functions, 4 levels", "ours: count, sum, 1 level"

@@ -51,7 +51,8 @@ MEASURES = (
     "most=max(ms)",
     "p=dds(ms, [0.5, 0.99])",
 )
-# the results that are compared, and Arrow's aggregates of them, without the median
+# The results that are compared, and the aggregates with which Arrow computes the expected results from the rows. The
+# expected medians are computed by NumPy.
 RESULTS = ("n", "sum", "avg", "stdev", "least", "most", "median")
 _AGGREGATES = [
     *(("ms", function) for function in ("count", "sum", "mean", "min", "max")),
@@ -245,7 +246,8 @@ def run_process(command: Sequence[str]) -> Run:
     """Run a process and return its costs; raise ``SystemExit`` if it fails."""
     environment = os.environ.copy()
     environment.pop("PYTHONDONTWRITEBYTECODE", None)  # let Python store bytecode, as for an installed package
-    # A new process counts the memory of the process that starts it as its own peak. The measuring process is small.
+    # On Linux, the peak memory of a new process is at least the memory of the process that starts it. The command is
+    # therefore started by a small process, which measures it, and not by this one.
     measuring = [sys.executable, "-c", _MEASURE, *command]
     done = subprocess.run(measuring, env=environment, stdout=subprocess.PIPE, text=True, check=False)
     if done.returncode:

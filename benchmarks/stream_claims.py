@@ -183,7 +183,9 @@ def close_to_sink(windows_at_once: int) -> tuple[dict[str, Any], list[MustHold]]
 
 
 def hopping(rows: int) -> tuple[dict[str, Any], list[MustHold]]:
-    """Compare hopping windows of a minute, which begin every ten seconds, with tumbling windows of ten seconds."""
+    """Compare hopping windows of one minute with a hop of ten seconds with tumbling windows of ten seconds. Each row is
+    in six hopping windows.
+    """
     batches = [events(10 * number, rows // 40) for number in range(40)]
     figures: dict[str, Any] = {"tumbling": [], "hopping": []}
     for _ in range(ROUNDS):

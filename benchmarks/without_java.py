@@ -3,7 +3,8 @@
     make .venv-sail/.ready
     python -m benchmarks.without_java [--quick] [--sail .venv-sail/bin/python] [--out FILE]
 
-Each engine has its own process and Python environment. It runs one job at a time and fetches the results.
+Each engine has its own process and Python environment. The engines take turns: one of them runs a job and transfers the
+results to Python, and then the other one runs the same job.
 """
 
 from __future__ import annotations
@@ -124,7 +125,7 @@ def main(quick: bool, sail: str, out: Path | None, engine: str | None, folder: s
     """Compare Sail with Spark's JVM. Exit with status 1 if a limit is exceeded."""
     if engine and folder:
         return work(engine, folder)
-    # imported here, because the environment of Sail lacks packages that this module imports
+    # This module imports packages that the environment of Sail lacks. The worker processes do not reach this line.
     from benchmarks.musthold import MustHold, show_must_hold
 
     rows, groups, rounds = (500_000, 3_600, 1) if quick else (20_000_000, 36_000, 3)

@@ -71,8 +71,8 @@ def later(table: pa.Table, days: int) -> pa.Table:
 
 
 def built(folder: Path, days: int) -> dict[str, float]:
-    """Write the store with one commit per day, and the results per minute as Parquet files, one per day. The rows of
-    five days are repeated. Return the seconds of the complete work and of the commits.
+    """Write the store with one commit per day, and the results per minute as Parquet files, one per day. Only five days
+    of random rows are drawn; later days repeat them. Return the seconds of the complete work and of the commits.
     """
     store, seconds, spent = FrameStore(str(folder / "store"), FRAME), dict[str, float](), 0.0
     (folder / "minutes").mkdir()
@@ -122,7 +122,7 @@ def in_sql(table: str, words: dict[str, Any], grouped: str, day: int | None) -> 
 
 
 def row_sizes(store: FrameStore, words: dict[str, Any], day: int | None) -> tuple[int, ...]:
-    """Query the store, and return the number of results and the sum of each of their columns."""
+    """Query the store, and return the number of results and the sums of the columns n, total and most."""
     within = None if day is None else time.strftime("%Y-%m-%d", time.gmtime(BEGIN + day * DAY))
     results = store.query(within=within, **words)
     sums = (sum(results[name].to_pylist()) for name in ("n", "total", "most"))
