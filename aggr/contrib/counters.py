@@ -14,8 +14,8 @@ from aggr.extend.arguments import SECOND, read_length
 from aggr.extend.columns import Floats, Whole, sum_by_group
 from aggr.extend.lists import Series, SeriesFunction
 
-# a series is extrapolated to the window's edge if it is closer to the edge than this multiple of the mean time between
-# points
+# As in Prometheus, a series is extrapolated to an edge of the window if its distance from the edge is below this
+# multiple of the mean time between points. Otherwise it is extrapolated by half the mean time.
 _NEAR = 1.1
 
 
@@ -52,7 +52,7 @@ class Increase(SeriesFunction):
     name = "increase"
     is_amount = True
     reads_neighbours = True
-    returns = "float64; null if there are fewer than two points, or all at one time"
+    returns = "float64; null if there are fewer than two points, or all have the same time"
     guarantee = (
         "for whole numbers and decimals, the exact result, rounded once; for floats, double arithmetic in the "
         "order of event times, never of arrival; with extrapolate, the same bits as Prometheus"

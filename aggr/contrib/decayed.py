@@ -64,7 +64,7 @@ from aggr.extend.lists import check_neighbours, checked_entries, entries_of, lis
 # an exact sum.
 _HALVINGS = 32
 _SPANS = 4
-_LATER = 200  # after this number of spans without rows, every sum has decayed to 0
+_LATER = 200  # if the result is computed for a time this number of spans after the newest row, it has decayed to 0
 _LONGEST = 100 * 366 * DAY
 _SPAN_TYPE = pa.struct(
     [("span", pa.int64()), ("special", pa.int8()), ("weights", EXACT_TYPE), ("products", EXACT_TYPE)]

@@ -208,7 +208,7 @@ class Frequent(Function):
     name = "frequent"
     takes = ORDERED
     keeps = "CountMin cells, and candidates by the least hashes of value and event time"
-    returns = "count of rows, overcount, looked_at, and values: a list of value and count"
+    returns = "record: count of rows, overcount, looked_at, values (a list of records of value and count)"
     guarantee = (
         "a count is never too low, and in 99.3 % of cases at most overcount too high; a value with m rows is missed "
         "with probability (1 - looked_at)^m"
@@ -254,7 +254,7 @@ class Frequent(Function):
         self.own_state.cells.check(cells)
         counted = Histograms.from_arrow(cells)
         size = _LINES * self.own_state.width
-        cell_places = counted.rows() * size + counted.keys  # ascending
+        cell_places = counted.rows() * size + counted.keys  # ascending, as searchsorted requires
         value_places = (owners.ids * size)[:, np.newaxis] + self.own_state.places(hash64(values))
         at = np.minimum(np.searchsorted(cell_places, value_places), max(len(cell_places) - 1, 0))
         cell_counts = np.append(counted.counts, 0)[at]

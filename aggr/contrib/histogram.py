@@ -99,7 +99,7 @@ class Histogram(Function):
         "one count for each pair of neighbouring edges, one for values below all edges, one for values above them, "
         "and one for NaN"
     )
-    returns = "counts, a list; below, above and nan, all int64; 0 if there are no values"
+    returns = "record: counts (a list), below, above, nan, all int64; 0 if there are no values"
     guarantee = "exact"
     takes_weights = True
 

@@ -165,7 +165,7 @@ def _area(series: Series, method: str, divisors: np.ndarray) -> np.ndarray:
     gaps = series.gaps.copy()
     for points in series.crossing:
         gaps[points[points >= 0]] = 0
-    # twice the weight of a point: the time since the previous point plus the time to the next
+    # twice the weight of a point by the trapezoidal rule: the time since the previous point plus the time to the next
     halves = gaps + np.append(0, gaps)[:-1]
     area, span = _weighed(series, halves, special), ExactNumbers.of(np.ones_like(divisors))
     for points in series.crossing:

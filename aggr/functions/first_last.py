@@ -25,7 +25,7 @@ class First(ArgMin):
     name = "first"
     keeps = "value and event time of the earliest event"
     returns = "the type of the input; null if there are no values"
-    guarantee = "exact; ties in time broken by value, never by arrival"
+    guarantee = "exact; ties in time are broken by value, never by arrival"
     inputs = ("value", EVENT_TIME)
     time_is_order = True
     own_state: ClassVar[State] = FIRST

@@ -119,7 +119,7 @@ class Avg(_Summed):
     name = "avg"
     takes = SUMMABLE_OR_TIMES
     aliases = ("mean",)
-    returns = "float64, a timestamp for timestamps; null if there are no values"
+    returns = "float64, or a timestamp for timestamps; null if there are no values"
 
     def finish_states(self, states: pa.StructArray) -> pa.Array:
         total, dtype = Limbs.of_arrow(states.field("sum")), states.field("unit").type

@@ -132,7 +132,7 @@ class ValueCounts(Counted):
 
     name = "value_counts"
     guarantee = "exact; the smallest of several equally frequent values is first"
-    returns = "list of value and count, an int64; empty if there are no values"
+    returns = "list of records of value and count, which is int64; empty if there are no values"
 
     def __post_init__(self) -> None:
         super().__post_init__()
