@@ -42,8 +42,8 @@ def test_what_is_one_moment(moment):
 @pytest.mark.parametrize(
     ("moment", "message"),
     [
-        (1_714_557_630, "is a moment of 1970, .* may be in seconds or milliseconds"),
-        (1_714_557_630_000, "is a moment of 1970, .* may be in seconds or milliseconds"),
+        (1_714_557_630, "is a time in 1970, .* may be in seconds or milliseconds"),
+        (1_714_557_630_000, "is a time in 1970, .* may be in seconds or milliseconds"),
         (1_714_557_630_000_000_000, "beyond the year 9999, and may be in nanoseconds"),
         (AT.replace(tzinfo=None), "must be a time with a zone"),
         ("2024-05-01", "must be a datetime with a zone, or whole microseconds"),

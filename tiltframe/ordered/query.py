@@ -198,7 +198,7 @@ def running_query(
         raise ValueError(
             "measures over different windows need windows with one result for every row, which are running, since "
             "and sliding; got "
-            f"{', '.join(map(str, distinct))}; compute the others separately"
+            f"{', '.join(map(str, distinct))}; compute measures over other windows in a separate call"
         )
     tick_reads = [read for distinct_window in distinct for read in distinct_window.reads if isinstance(read, Tick)]
     tick_list = [ticks] if isinstance(ticks, (Tick, str)) else checked_list(ticks, "ticks", "ticks such as hourly()")

@@ -120,7 +120,7 @@ def sort_rows(table: pa.Table, order: Order, known_keys: Keys) -> SortedRows:
     if len(late):
         raise ValueError(
             f"rows of a key must be in ascending order of {order.time!r} across all batches; a row at "
-            f"{shown_time(times[late[0]])} comes after one at {shown_time(before[key[late[0]]])}; sort the rows by "
+            f"{shown_time(times[late[0]])} comes after a row at {shown_time(before[key[late[0]]])}; sort the rows by "
             "time first"
         )
     latest = before.copy()

@@ -36,7 +36,7 @@ async def read_body(request: Request, max_bytes: int, seconds: int, packings: Se
     if packing not in packings:
         accepted = " or ".join(packing for packing in packings if packing != "identity")
         with_packing = f", or as {accepted}" if accepted else ""
-        raise Refused(415, f"the body has Content-Encoding {packing[:50]}; send it without one{with_packing}")
+        raise Refused(415, f"the body has Content-Encoding {packing[:50]}; send it uncompressed{with_packing}")
     body = bytearray()
     try:
         async with asyncio.timeout(seconds):
@@ -44,7 +44,8 @@ async def read_body(request: Request, max_bytes: int, seconds: int, packings: Se
                 body += piece
                 if len(body) > max_bytes:
                     raise Refused(
-                        413, f"a body has at most {max_bytes:,} bytes, the server's limit; send less data per request"
+                        413,
+                        f"the body has more than {max_bytes:,} bytes, the server's limit; send less data per request",
                     )
     except TimeoutError:
         raise Refused(408, f"the body did not arrive within {seconds} s; send it again") from None

@@ -120,7 +120,7 @@ def _kind(request: Request, what: str, *kinds: str) -> str:
     kind = request.headers.get("content-type", "").partition(";")[0].strip().lower()
     if kind not in kinds:
         raise Refused(
-            415, f"{what} are {' or '.join(kinds)}; name the type in the header Content-Type; got {shown(kind)}"
+            415, f"{what} must be {' or '.join(kinds)}; name the type in the header Content-Type; got {shown(kind)}"
         )
     return kind
 

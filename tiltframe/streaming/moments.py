@@ -87,7 +87,7 @@ def check_unit(watermark: int, first_event: int | None) -> None:
     if first_event is None or not 10**8 < watermark < _1971 < first_event:
         return
     raise ValueError(
-        f"the watermark {watermark} is a moment of 1970, as microseconds since 1970-01-01 UTC, and no window of the "
+        f"in microseconds since 1970-01-01 UTC, the watermark {watermark} is a time in 1970, but no window of the "
         f"stream begins before {np.datetime64(first_event, 'us')}; the number may be in seconds or milliseconds; pass "
         "a datetime"
     )

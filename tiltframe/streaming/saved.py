@@ -368,6 +368,6 @@ def check_mode(state: Saved, emit: EmitPolicy) -> None:
     mode = state.description["mode"]
     if emit.mode != mode:
         raise ValueError(
-            f"the saved windows were emitted in the mode {mode}, and the mode is now {emit.mode}; begin with a new "
-            "state"
+            f"the saved windows were emitted in the mode {mode}, and the mode is now {emit.mode}; pass the saved "
+            "mode, or begin with a new state"
         )

@@ -300,7 +300,7 @@ def _aggregate(node: AggregateExpr, evaluation: Evaluation) -> States | Vector:
         if name == "count":  # ``count`` counts the cells, so it also works for histograms, which have no numbers
             value = _presence(value)
         elif value.kind == HISTOGRAM:
-            raise Unanswerable(f"{name} cannot merge the histograms {_text(node.expr)}; only sum can")
+            raise Unanswerable(f"{name} cannot merge the histograms {_text(node.expr)}; use sum, which can")
         else:
             value = value.values()
     if name in REDUCED:

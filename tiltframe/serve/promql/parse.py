@@ -25,8 +25,8 @@ _MOST_CODE = 2_000
 # the maximum number of operators and parentheses; the time of parsing grows with the square of the nesting
 _MOST_LEVELS = 500
 _MOST_REGEX_STEPS = (
-    # the maximum number of steps of all regular expressions together; while the parser compiles them, all other threads
-    # wait
+    # the maximum number of steps of all regular expressions together: one step for each character, times its
+    # repetitions. It is limited because all other threads wait while the parser compiles regular expressions.
     3_000
 )
 _STRINGS = re.compile(r"""#[^\n]*|"(?:\\.|[^"\\])*"|'(?:\\.|[^'\\])*'|`[^`]*`""")
@@ -57,7 +57,7 @@ def read_expression(text: str) -> Expression:
         return promql_parser.parse(_STRINGS.sub(_without_backquotes, text))
     except ValueError as error:
         if _NEWER_SYNTAX.search(_STRINGS.sub("", text)):
-            raise Unanswerable(f"{shown(text)} has syntax of newer releases of Prometheus; {WAY}") from None
+            raise Unanswerable(f"{shown(text)} has syntax that only newer releases of Prometheus read; {WAY}") from None
         raise BadData(
             f"cannot read {shown(text)} as PromQL: {' '.join(str(error).split())[:150]}; correct its syntax"
         ) from None
@@ -83,8 +83,8 @@ def _check_regexes(text: str) -> None:
     steps = sum(map(count_steps, weighted))
     if steps > _MOST_REGEX_STEPS:
         raise BadData(
-            f"the regular expressions of {shown(text)} have about {steps:,} steps together; at most "
-            f"{_MOST_REGEX_STEPS:,} are allowed; shorten them, use fewer repetitions, or list plain texts: a|b|c"
+            f"the regular expressions of {shown(text)} have about {steps:,} characters after repetitions are expanded; "
+            f"at most {_MOST_REGEX_STEPS:,} are allowed; use shorter ones, fewer repetitions, or plain texts: a|b|c"
         )
 
 
