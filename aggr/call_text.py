@@ -135,7 +135,7 @@ def bound(
         flag = key is None and argument in takes and takes[argument].default is False
         name = argument if flag else key
         if name is None:
-            problem = f"{shown(argument)} has no name and follows arguments that have" if by_name else problem
+            problem = f"{shown(argument)} has no name, but follows a named argument; name it" if by_name else problem
             positional.append(value(argument, places[len(positional)] if len(positional) < len(places) else None))
         elif name in named:
             problem = f"{name!r} is passed twice"

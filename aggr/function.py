@@ -588,7 +588,10 @@ def _as_struct(function: Function, values: pa.Array | Sequence[pa.Array]) -> pa.
     else:
         columns, missing = _columns(function, values), None
         if len(columns) != len(inputs):
-            raise ValueError(f"{function.name}: values must be {' and '.join(inputs)}; got {len(columns)} columns")
+            raise ValueError(
+                f"{function.name}: values must be one array for each input, {' and '.join(inputs)}; got {len(columns)} "
+                "arrays"
+            )
     columns = [normalize(_arrow(function, column)) for column in columns]
     return pa.StructArray.from_arrays(columns, names=list(inputs), mask=missing)
 

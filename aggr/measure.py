@@ -87,10 +87,13 @@ class Measure:
         if not self.others:
             object.__setattr__(self, "others", self.function.further_columns or (None,) * len(inputs))
         if len(self.others) != len(inputs):
-            raise ValueError(f"{name} takes {' and '.join(self.function.inputs)}; got {1 + len(self.others)} columns")
+            raise ValueError(
+                f"{name} takes one column for each input: {' and '.join(self.function.inputs)}; "
+                f"got {1 + len(self.others)} columns"
+            )
         for text, role in zip(self.others, inputs, strict=True):
             if text is None and role != EVENT_TIME:
-                raise ValueError(f"{name} needs {keyword(role)}=, the name of the column of its {role}")
+                raise ValueError(f"{name} needs {keyword(role)}=, the column of its input {role!r}")
             if text is not None and not is_name(text):
                 what = "the column of event times" if role == EVENT_TIME else f"the column of {role}"
                 raise ValueError(f"{what}, {keyword(role)}, must be a name or an expression; got {shown(text)}")
@@ -98,7 +101,9 @@ class Measure:
     def _check_weight(self) -> None:
         if self.weight is not None and not self.function.takes_weights:
             able = ", ".join(name for name in names() if get(name).takes_weights)
-            raise ValueError(f"{self.function.name} does not accept a weight; got {shown(self.weight)}; {able} do")
+            raise ValueError(
+                f"{self.function.name} does not accept a weight; got {shown(self.weight)}; these functions do: {able}"
+            )
         if self.weight is not None and not is_name(self.weight):
             raise ValueError(f"the column of weights, weight, must be a name; got {shown(self.weight)}")
 

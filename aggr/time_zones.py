@@ -69,7 +69,7 @@ def _offset_minutes(name: str) -> int | None:
 
 def _hint(name: str) -> str:
     if re.fullmatch(r"\s*\d{1,2}:?\d\d", name, re.ASCII):
-        return f"an offset has a sign, '+{name.strip()}'; in an address the plus is written %2B"
+        return f"an offset needs a sign, such as '+{name.strip()}'; in a URL, write the plus as %2B"
     if re.fullmatch(r"[+-][\d:]+", name, re.ASCII):
         return "an offset is hours and minutes from -18:00 to +18:00, such as '+05:30'"
     return nearest(name, available_timezones(), _EXAMPLES)

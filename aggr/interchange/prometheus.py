@@ -73,7 +73,7 @@ def to_prometheus(states: pa.Array, function: Exponential) -> pa.Array:
     if (scales < _COARSEST).any():
         row = np.flatnonzero(states.is_valid().to_numpy(zero_copy_only=False))[np.argmax(scales < _COARSEST)]
         raise ValueError(
-            f"state {row} has scale {scales[scales < _COARSEST][0]}; native histograms accept only schemas from "
+            f"state {row} has scale {scales[scales < _COARSEST][0]}; native histograms accept only schemas of at least "
             f"{_COARSEST}; use a greater max_buckets for a finer scale"
         )
     schemas = np.minimum(scales, _FINEST)

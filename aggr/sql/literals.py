@@ -103,7 +103,9 @@ def timestamp(text: str, zone: str | None = None) -> pa.Scalar:
     micros = (moment - since) // dt.timedelta(microseconds=1)
     unit, steps = ("ns", micros * 1000 + beside) if beside else ("us", micros)
     if not -(2**63) <= steps < 2**63:
-        raise ValueError(f"the time {text!r} is too far from 1970 for nanoseconds; write one from 1678 to 2261")
+        raise ValueError(
+            f"the time {text!r} is too far from 1970 for nanoseconds; write a time of the years 1678 to 2261"
+        )
     scalar = pa.scalar(steps, pa.int64())
     if zone in (None, UTC) or moment.tzinfo is not None:
         return scalar.cast(pa.timestamp(unit, zone))

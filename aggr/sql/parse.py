@@ -265,7 +265,7 @@ def _check_escapes(written: str) -> None:
     for character in written:
         if escaped and character not in _ESCAPED:
             raise ValueError(
-                f"the string {written} has a backslash before {character!r}; write \\\\ for a backslash, "
-                "\\n, \\t, \\' or \\\" for what they stand for"
+                f"the string {written} has a backslash before {character!r}; write \\\\ for a backslash; the escapes "
+                "\\n, \\t, \\' and \\\" are allowed"
             )
         escaped = character == "\\" and not escaped

@@ -100,7 +100,10 @@ def _call(function: Function, method: AccessorMethod, states: pa.Array, argument
     required_count = 0 if method.is_optional else 1
     allowed_count = 0 if method.parameter is None else 1
     if not required_count <= len(arguments) <= allowed_count:
-        raise TypeError(f"{method.name} takes {method.parameter or 'only states'}; got {len(arguments)} arguments")
+        raise TypeError(
+            f"the accessor {method.name} takes these arguments after the states: {method.parameter or 'none'}; got "
+            f"{len(arguments)} arguments"
+        )
     column = checked(function, states).states
     present = column.drop_null()
     values = getattr(function, method.name)(present, *arguments)

@@ -98,4 +98,6 @@ def check_kept_states(function: Function, path: str | Path) -> None:
             states = function.reduce(table.column("rows").combine_chunks(), groups)
             same(states, old_states, f"rows are reduced to another state under the same version {version}")
     except LawBroken as broken:
-        raise LawBroken(f"{function.name} breaks the law 'kept_states': {broken}; increase its version") from None
+        raise LawBroken(
+            f"{function.name} breaks the law 'kept_states': {broken}; increase the version of its state"
+        ) from None

@@ -320,5 +320,5 @@ def _check_elsewhere(trial: _Trial, kinds: Sequence[pa.DataType]) -> None:
     if digests_elsewhere(function, columns, groups) != own:
         raise LawBroken(
             f"{function.name} breaks the law 'other_process': another process, with another PYTHONHASHSEED and "
-            "another time zone, reduces the same rows to other states"
+            "another time zone, reduces the same rows to other states; use neither hash() nor the local time"
         )

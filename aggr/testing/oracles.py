@@ -71,9 +71,9 @@ def consult_declared(case: Case, where: str = "") -> int:
             continue
         compared += 1
         if not _agree(result, expected, error):
-            within = f" within {error:g}" if error else ""
+            within = f", with a relative error of at most {error:g}" if error else ""
             raise LawBroken(
-                f"{case.function.name} breaks the law 'exact'{where}: the result {result!r} is not the one of "
+                f"{case.function.name} breaks the law 'exact'{where}: the result is {result!r}, and must be that of "
                 f"exact(rows), {expected!r}{within}"
             )
     return compared

@@ -364,9 +364,9 @@ def test_accessors_that_a_function_declares_read_its_states():
         assert read_accessor(states, "quantile").to_pylist() == [5.0, None, 5.0, None]
         assert accessors.quantile(states, 0.25).to_pylist() == [3.0, None, 5.0, None]
         for arguments, message in {
-            ("covers",): "covers takes value; got 0 arguments",
-            ("covers", 1, 2): "covers takes value; got 2 arguments",
-            ("broken", 1): "broken takes only states; got 1 arguments",
+            ("covers",): "covers takes these arguments after the states: value; got 0 arguments",
+            ("covers", 1, 2): "covers takes these arguments after the states: value; got 2 arguments",
+            ("broken", 1): "broken takes these arguments after the states: none; got 1 arguments",
             ("broken",): "must return 3 values of int64, one per state; it returned 3 values of double",
             ("mean",): "states of ends have no mean; they have broken, covers, quantile",
         }.items():

@@ -186,5 +186,5 @@ def test_other_columns_and_states_are_refused():
     few = aggr.Exponential((0.5,), max_buckets=2)
     wide = state_of(few, np.array([1e-300, 1e300]))
     states = pa.concat_arrays([pa.nulls(1, wide.type), wide])
-    with pytest.raises(ValueError, match=r"state 1 has scale -1[01]; native histograms accept only schemas from -4"):
+    with pytest.raises(ValueError, match=r"state 1 has scale -1[01]; native histograms .* schemas of at least -4"):
         to_prometheus(states, few)

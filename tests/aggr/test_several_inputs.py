@@ -170,10 +170,13 @@ def test_a_function_says_which_nulls_it_tolerates():
 @pytest.mark.parametrize(
     ("call", "message"),
     [
-        (lambda: aggr.Measure(aggr.ArgMin(), "x"), "arg_min needs by=, the name of the column of its by"),
+        (lambda: aggr.Measure(aggr.ArgMin(), "x"), "arg_min needs by=, the column of its input 'by'"),
         (lambda: aggr.Measure(aggr.WeightedAvg(), "x", None, ("",)), "the column of weight, weight, must be a name"),
-        (lambda: aggr.Measure(aggr.Sum(), "x", None, ("y",)), "sum takes value; got 2 columns"),
-        (lambda: aggr.ArgMin().reduce([pa.array([1])], Groups.single(1)), "values must be value and by; got 1 columns"),
+        (lambda: aggr.Measure(aggr.Sum(), "x", None, ("y",)), "one column for each input: value; got 2 columns"),
+        (
+            lambda: aggr.ArgMin().reduce([pa.array([1])], Groups.single(1)),
+            "values must be one array for each input, value and by; got 1 arrays",
+        ),
         (lambda: aggr.ArgMin().reduce(pa.array([1]), Groups.single(1)), "takes a struct of value and by"),
         (lambda: aggr.WeightedAvg().reduce([pa.array(["a"]), pa.array([1])], Groups.single(1)), "of type string"),
     ],

@@ -114,7 +114,7 @@ def test_at_time_zone_takes_an_offset():
     ("zone", "message"),
     [
         ("+19:00", "an offset is hours and minutes from -18:00 to \\+18:00"),
-        ("05:30", "an offset has a sign, '\\+05:30'"),
+        ("05:30", "an offset needs a sign, such as '\\+05:30'"),
         ("Europe/Pari", "did you mean 'Europe/Paris'"),
     ],
 )
