@@ -465,7 +465,9 @@ def _whole_numbers(values: pa.Array) -> Whole:
     try:
         numbers: Whole = values.cast(pa.int64()).to_numpy()
     except pa.ArrowInvalid:
-        raise ValueError(f"hdr counts up to 2^63 - 1; got {pc.max(values)}; pass unit, such as unit=1000, or use dds") from None
+        raise ValueError(
+            f"hdr counts up to 2^63 - 1; got {pc.max(values)}; pass unit, such as unit=1000, or use dds"
+        ) from None
     if len(numbers) and numbers.min() < 0:
         raise ValueError(
             f"hdr accepts only numbers of at least 0; got {numbers.min()}; dds accepts negative numbers too"
