@@ -1,5 +1,6 @@
-"""Bit equality: whether two columns of states have the same bits. A NaN equals only a NaN with the same bits, and -0.0
-differs from 0.0.
+"""Bit equality: whether two columns of states have the same bits.
+
+A NaN equals only a NaN with the same bits, and -0.0 differs from 0.0.
 """
 
 from __future__ import annotations
