@@ -13,6 +13,6 @@ from pyspark.daemon import manager
 import aggr
 import spark_udaf.plan.worker  # noqa: F401
 
-aggr.names()  # The functions of entry points are loaded here, so that no worker has to load them.
+aggr.names()  # This loads the functions that entry points of other packages declare, so that no worker has to do it.
 if __name__ == "__main__":
     manager()

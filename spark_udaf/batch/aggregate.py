@@ -287,9 +287,8 @@ def _null_if_all_null(
     """Return the table ``merged``, which has one merged state per group, with null in the place of a merged state if
     all ``states`` of the group are null.
 
-    A state contains the parameters of its function. The parameters of a null state are unknown. The state that would be
-    merged from nulls alone has default parameters, so the states of other tasks, which may have other parameters, could
-    not be merged with it.
+    A state contains the parameters of its function, and a null does not. Merging nulls alone would give a state with
+    default parameters. If the states of other tasks have other parameters, they could not be merged with it.
     """
     if not any(states.column(name).null_count for name in state_columns):
         return merged
@@ -306,7 +305,7 @@ def results(states: pa.Table | CheckedStates, measures: Mapping[str, Measure]) -
     """Return a table with the key columns of ``states`` and, in the place of the states, one column of results per
     measure.
 
-    `CheckedStates` are not checked again.
+    States of the type `CheckedStates` have been checked before, and are not checked again.
     """
     columns_of_states = plan(measures)
     serving = {name: column.name for column in columns_of_states for name in column.serves}
@@ -335,8 +334,8 @@ def results_schema(
     for column in plan(measures):
         if column.name not in states_in(schema):
             raise ValueError(
-                f"these are not states of {', '.join(column.serves)}: they have no states {column.name!r}; they have "
-                f"{', '.join(states_in(schema)) or 'none'}; pass the measures with which the states were reduced"
+                f"these are not states of {', '.join(column.serves)}: there is no column {column.name!r} of states, "
+                f"only {', '.join(states_in(schema)) or 'other columns'}; pass the measures of su.aggregate"
             )
     if not trust:
         check_identity(schema, plan(measures), needs_description)
@@ -466,8 +465,8 @@ def finish(
         check_observation(excluded, states)
         if isinstance(measures, OrderedFrame):
             raise ValueError(
-                "excluded counts the groups of time windows and of aggregations, and these results are of ordered "
-                "windows; leave it out"
+                "excluded counts the groups of time windows and of aggregations, and this frame has ordered windows; "
+                "leave out excluded"
             )
         counts = ExclusionColumns(measures)
         schema = counts.schema(schema)

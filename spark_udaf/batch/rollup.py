@@ -229,7 +229,8 @@ def with_times(rows: Any, time: str, on_null_time: str | Observation, metric: st
     stream, the metric named ``metric`` counts them. If ``on_null_time`` is ``fail``, return ``rows`` unchanged; the
     tasks raise an error for a time that is null.
 
-    Raise ``ValueError`` for other values of ``on_null_time``, and if the engine or the rows cannot be observed.
+    Raise ``ValueError`` for other values of ``on_null_time``, if ``rows`` is not a DataFrame and rows are to be
+    skipped, and if the engine does not support observations.
     """
     # The name of the class is compared, because Spark Connect has its own class Observation.
     observation = on_null_time if type(on_null_time).__name__ == "Observation" else None
@@ -240,7 +241,7 @@ def with_times(rows: Any, time: str, on_null_time: str | Observation, metric: st
     if on_null_time == "fail" or isinstance(rows, type) or not hasattr(rows, "mapInArrow"):
         if on_null_time != "fail" and hasattr(rows, "schema"):
             raise ValueError(
-                "on_null_time='skip' works only with a DataFrame; each row of files that tasks read must have a time; "
+                "on_null_time='skip' works only with a DataFrame, because tasks that read files do not skip rows; "
                 "pass spark.read.parquet(…) in the place of the files"
             )
         return rows  # later checks raise an error for objects that are neither DataFrames nor files

@@ -241,8 +241,8 @@ def computed(order: Order) -> Order:
 
 
 def _with_keys(rows: DataFrame, order: Order) -> DataFrame:
-    """Return rows with a column for each key that is an expression. If a key is the elements of a list, a row is
-    repeated for each element.
+    """Return rows with an additional column for each key that is an expression. If the expression is `each` of a list,
+    a row is repeated for each element of its list.
     """
     expressions = {text: order.keyed_by[name] for name, text in computed(order).keyed_by.items() if text != name}
     if not expressions:

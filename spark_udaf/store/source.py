@@ -56,8 +56,8 @@ def _map_ranges(spark: SparkSession, options: dict[str, str]) -> DataFrame:
     """Return a DataFrame with the results or states of a query, for a PySpark without data sources. Each task reads one
     range of windows.
 
-    The bounds of the ranges are computed now. Together they cover the complete range of the query, so that windows
-    which are added to the store later are read as well.
+    The ranges are computed when the DataFrame is created. Together they cover the complete range of the query, so that
+    windows that are added to the store before the DataFrame is evaluated are read as well.
     """
     query, rows_per_task = from_options(options)
     ranges = query.partitions(rows_per_task)
@@ -195,8 +195,8 @@ def read_states(
 
 
 def _warned(table: DataFrame, options: dict[str, str]) -> DataFrame:
-    """Emit the warnings of `tiltframe.FrameStore.query`, and return the DataFrame unchanged. The warnings are emitted
-    here, because Spark plans a data source in another process, whose warnings the user would not see as such.
+    """Emit the warnings of `tiltframe.FrameStore.query`, and return the DataFrame unchanged. The data source cannot
+    emit them as warnings of this process, because Spark plans it in another process.
     """
     query, _ = from_options(options)
     query.warn_of_missing(stacklevel=3)

@@ -315,8 +315,8 @@ def _roll_up_into(
         return _receipt(change.write_rolled_up(joined(levels, change.frame)))
 
     def plan() -> TwoPhases:
-        # Spark may repeat a task before the shuffle although other tasks have read a part of its output. Only tasks
-        # after the shuffle may therefore write into the store.
+        # Spark may repeat a task of the first phase after other tasks have read a part of its output. If the task wrote
+        # into the store, its states could be committed twice. Only tasks of the second phase therefore write.
         return plan_rollup(source, schema, change.frame, then=then, result=RECEIPTS, finishes=False)
 
     receipts = _receipts(plan)
@@ -412,8 +412,8 @@ def backfill(
 
     def add(_: object, time_range: Range, by: str, number: int, recorded: Mapping[str, Any] | None) -> bool:
         low, high = (F.lit(_EPOCH + dt.timedelta(microseconds=at)) for at in time_range)
-        # Rows without a time are included in every range. The rollup then raises an error for them, and does not skip
-        # them.
+        # Rows without a time do not belong to any range. They are included in every range, so that the rollup raises an
+        # error for them. Otherwise, they would be skipped silently.
         chosen = ((F.col(time) >= low) & (F.col(time) < high)) | F.col(time).isNull()
         return rollup_into(rows.where(chosen), store, by, number, recorded=recorded, scan=scan)
 

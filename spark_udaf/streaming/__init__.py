@@ -1,1 +1,1 @@
-"""streaming: Structured Streaming queries, into a frame store or over open windows that emit results."""
+"""streaming: Structured Streaming queries that write into a frame store, or that keep windows open and emit results."""

@@ -1,4 +1,4 @@
-"""Progress of streams: the last batch in a store, by checkpoint and writer, or the metrics of open windows.
+"""Progress of streams: of a stream into a store, the last batch in the store; of open windows, their metrics.
 
 The name of a writer consists of its stream and the query's id, which Spark generates for each new checkpoint. Batches
 are numbered from 0 in each checkpoint, so each checkpoint has a separate writer. The first batch records the ids of all

@@ -337,7 +337,9 @@ def scan_parquet_stream(
 
 
 def _located(path: str, filesystem: fs.FileSystem | None) -> tuple[str, str, fs.FileSystem]:
-    """Return the path of a folder for Spark, its path in a filesystem, and the filesystem."""
+    """Return three values: the URI under which Spark reads a folder, the path of the folder in pyarrow's filesystem,
+    and this filesystem. Raise an error if ``path`` has wildcards or is not an existing folder.
+    """
     if re.search(r"[*?{\[]", path):
         raise ValueError(
             f"folder must be one folder, without wildcards; got {path!r}; pass options={{'pathGlobFilter': …}} to "

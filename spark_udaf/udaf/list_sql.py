@@ -24,7 +24,8 @@ from spark_udaf.versions.features import has_collations
 
 _OPENING = (TokenType.L_PAREN, TokenType.L_BRACKET, TokenType.L_BRACE)
 _CLOSING = (TokenType.R_PAREN, TokenType.R_BRACKET, TokenType.R_BRACE)
-_BEFORE_RESULTS = (TokenType.HINT, TokenType.DISTINCT, TokenType.ALL)  # between SELECT and its first result
+# The tokens that may stand between SELECT and its first result.
+_BEFORE_RESULTS = (TokenType.HINT, TokenType.DISTINCT, TokenType.ALL)
 # The tokens that end the results of a SELECT clause.
 _AFTER_RESULTS = (
     TokenType.FROM,
@@ -184,9 +185,9 @@ def _ends_result(tokens: Sequence[Token], place: int) -> bool:
     kind, previous = tokens[place].token_type, tokens[place - 1].token_type
     following = tokens[place + 1].token_type if place + 1 < len(tokens) else None
     if (kind, previous) in ((TokenType.FROM, TokenType.DISTINCT), (TokenType.EXCEPT, TokenType.STAR)):
-        return False  # x IS DISTINCT FROM y, and * EXCEPT (y)
+        return False  # FROM in ``x IS DISTINCT FROM y``, and EXCEPT in ``* EXCEPT (y)``
     if kind == TokenType.WINDOW and following == TokenType.L_PAREN:
-        return False  # the function window(ts, '1 hour')
+        return False  # the function ``window(ts, '1 hour')``, not the clause WINDOW
     return kind in (*_CLOSING, TokenType.COMMA, *_AFTER_RESULTS)
 
 

@@ -1,8 +1,8 @@
-"""state_columns: functions of columns of states, which Spark refuses for other columns when it analyzes a query.
+"""state_columns: functions of columns of states. For any other column, Spark raises an error when it analyzes a query.
 
-A function in Python accepts a column of any type, and would fail in a task. Its argument therefore contains an
-expression that Spark can analyze only for a struct with the first field of all states. The optimizer removes the
-expression, because its value has no effect.
+Spark passes a column of any type to a function in Python, which would raise an error only in a task. The argument is
+therefore put into an expression that Spark can analyze only for a struct with the first field of all states. The
+optimizer removes the expression, because its value has no effect.
 """
 
 from __future__ import annotations
@@ -55,7 +55,7 @@ def read_states(function: Callable[..., pa.Array], dtype: DataType | str, *colum
 
 
 def _checked(states: Column, name: str) -> Column:
-    """Return the Column unchanged, in an expression that Spark cannot analyze if the column does not contain states."""
+    """Return a Column with the same values, whose expression Spark cannot analyze if they are not states."""
     first_field = F.when(F.lit(f"{_MARK}{name}").isNotNull(), states)[FUNCTION]
     return F.when(first_field.isNotNull() | F.lit(True), states)
 

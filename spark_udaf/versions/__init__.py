@@ -5,6 +5,6 @@
 - `spark_udaf.versions.arrow_tables` collects a DataFrame as an Arrow table.
 - `spark_udaf.versions.column_functions` converts functions of Arrow arrays to functions of Columns.
 - `spark_udaf.versions.sql_udfs` creates the functions that are registered for SQL.
-- `spark_udaf.versions.registration` registers many of them at once.
+- `spark_udaf.versions.registration` registers many functions for SQL at once.
 - `spark_udaf.versions.data_sources` registers a data source without a search for others.
 """

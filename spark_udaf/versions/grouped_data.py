@@ -1,7 +1,7 @@
 """grouped_data: ``groupBy(…).agg`` of PySpark, which asserts that its arguments are Columns.
 
-A measure of `aggr` describes a column without Spark. PySpark's error for it is an ``AssertionError`` that names neither
-the measure nor an alternative, so this module puts a check before PySpark's.
+A measure of `aggr` is not a Column. For a measure, PySpark raises an ``AssertionError`` that names neither the measure
+nor an alternative. This module adds a check that runs before PySpark's and raises a clearer error.
 """
 
 from __future__ import annotations

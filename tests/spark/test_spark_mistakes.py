@@ -69,7 +69,7 @@ CALLS = {  # what is called -> how the sentence begins
     "su.finish(states, None)": "measures must name at least one",
     "su.finish(states, {})": "measures must name at least one",
     "su.finish(states, {'n': 3})": "the measure 'n' must be made by aggr",
-    "su.finish(states, {'q': aggr.dds('x')})": "these are not states of q: they have no states 'q'; they have n, d",
+    "su.finish(states, {'q': aggr.dds('x')})": "these are not states of q: there is no column 'q' of states, only n, d",
     "su.finish(df, FRAME)": "these are not states of this frame",
     "su.states.quantile(3, 0.5)": "a column must be a Column or a name; got 3",
     "su.states.quantile('', 0.5)": "a column must be a Column or a name; got ''",
