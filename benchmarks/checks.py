@@ -77,8 +77,8 @@ def promised(
     library: str, promise: Promise, estimates: Sequence[float], ordered: Floats, quantiles: Sequence[float] = QUANTILES
 ) -> None:
     """Raise ``AssertionError`` if one of ``estimates``, the estimated ``quantiles`` of the sorted values ``ordered``,
-    has a larger error than ``promise`` allows. If the promise limits the error of ranks, an error that is larger by two
-    rows is still accepted.
+    has a larger error than ``promise`` allows. If the promise limits the error of the rank, an additional error of two
+    rows is accepted.
     """
     if promise.relative is None:
         errors = samples.rank_errors(estimates, ordered, quantiles)

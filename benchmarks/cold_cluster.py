@@ -51,7 +51,9 @@ spark.stop()
 
 
 def run(home: Path, package: Path) -> list[float]:
-    """Return the seconds of three equal jobs in a new cluster."""
+    """Return the seconds of three equal jobs in a new cluster. ``home`` is the home folder of its user, and ``package``
+    is the folder from which it imports the code.
+    """
     import pyspark
 
     inherited = {name: value for name, value in os.environ.items() if not name.startswith(("NUMBA_", "TILTFRAME_"))}

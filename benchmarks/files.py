@@ -128,7 +128,8 @@ def check(path: Path, shape: Shape) -> None:
 
 def _check_quantiles(path: Path, answer: pa.Table) -> None:
     """Raise ``AssertionError`` if a quantile in the first row of ``answer`` differs from the true quantile of this
-    group by more than its relative accuracy. A quantile of hdr may also be the value at a neighbouring rank.
+    group by more than the relative accuracy of the sketch. A quantile of hdr is also compared with the values at the
+    two neighbouring ranks.
     """
     row = answer.slice(0, 1).to_pylist()[0]
     condition = (pc.field("host") == row["host"]) & (pc.field("ts") < row["window_end"])

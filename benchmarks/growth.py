@@ -85,8 +85,8 @@ def show(grown: Sequence[Grown]) -> None:
 
 
 def files(folder: Path, rows: int, groups: int) -> list[str]:
-    """Write a Parquet file of at most ten million rows, and hard links to it that together have ``rows`` rows. Return
-    the paths of the links.
+    """Write a Parquet file of at most ten million rows, and hard links to it. All links together have ``rows`` rows, so
+    that the same rows are read several times. Return the paths of the links.
     """
     largest_file = min(rows, 10_000_000)
     file = folder / f"{largest_file}-{groups}.parquet"

@@ -60,7 +60,8 @@ def same_bits_as_a_batch(n: int, seed: int) -> bool:
             click.echo(f"batch {batches} has late rows, which were dropped; all rows must be counted  FAIL")
             return False
         emitted.append(windows.advance(newest - LAG * 1_000_000))
-        # some rows are late for this watermark, and are added to their true windows
+        # This watermark has a shorter delay, so that some rows are late. The policy ``true_window`` adds late rows to
+        # the windows of their event times.
         closed.advance(newest - (LAG // 4) * 1_000_000)
         if rng.random() < 0.1:
             restarts += 1

@@ -2,8 +2,8 @@
 
 python -m benchmarks.memory [--files 3,10,30,60] [--out benchmarks/results/memory.json]
 
-A file has the requests of one day, one per minute and host for 200 hosts. These are 288,000 rows, and as many states of
-one minute.
+A file has the requests of one day: one request per minute for each of 200 hosts. It therefore has 288,000 rows, which
+give 288,000 states at the level of one minute.
 """
 
 from __future__ import annotations

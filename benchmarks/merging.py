@@ -22,7 +22,7 @@ from benchmarks.sketches import Sketch
 
 FAN_IN = 10  # the number of states that are merged into one
 ROWS_A_STATE = 800
-SLOW_SHARE = 50  # packages that fill sketches row by row are slow, so they are measured with one of every 50 states
+SLOW_SHARE = 50  # packages that add rows to a sketch one by one are slow; they are measured with a 50th of the states
 STATES = "ns a state"
 SCATTERED = "over 600 decades"  # the worst case, in which no two buckets are adjacent
 

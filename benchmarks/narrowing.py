@@ -1,7 +1,7 @@
 """The bytes that a query for one of 100 keys reads, as a share of the bytes that a query for all keys reads.
 
-Linux counts the bytes that read calls return to the process. They include the footers of files and the log of the
-store.
+The bytes are those that read calls return to the process, as counted by Linux in ``/proc/self/io``. They include the
+footers of files and the log of the store.
 """
 
 from __future__ import annotations

@@ -21,7 +21,7 @@ from benchmarks.samples import QUANTILES, Floats
 from benchmarks.sketches import Sketch
 
 ROWS_A_GROUP = 555
-SLOW_SHARE = 20  # packages that need a Python call per row are slow, so they are measured with one of every 20 rows
+SLOW_SHARE = 20  # packages that need a Python call per row are slow; they are measured with a 20th of the rows
 ONE_GROUP, MANY = "one group", "many groups"
 REDUCE, ANSWERS = "tiltframe, reduce", "tiltframe"
 

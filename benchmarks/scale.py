@@ -1,5 +1,5 @@
-"""Roll up growing numbers of equal days from files into a store with Spark, and compare the costs with those that
-`explain` predicts.
+"""Roll up 1, 10 and 100 days with the same number of rows from files into a store with Spark, and compare the costs
+with those that `explain` predicts.
 
 python -m benchmarks.scale [--days 1,10,100] [--rows-per-day 10000000] [--master local-cluster[2,1,4096]] [--out FILE]
 

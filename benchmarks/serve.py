@@ -314,7 +314,7 @@ def main(extent: Extent, place: Path | None, out: Path | None) -> list[MustHold]
         store = FrameStore(place) if place else written(folder / "web", extent)
         with serving(store.uri) as (process, port, _):
             cold = cold_answers(port, extent)
-            load(port, minute)  # warm
+            load(port, minute)  # this fills the caches of the server, and is not measured
             megabytes = [resident(process.pid)]
             for _ in range(minutes):
                 for name, seconds in load(port, minute).items():

@@ -172,7 +172,8 @@ def main(quick: bool, out: Path | None) -> None:
     for name, values in data_sets(rows):
         table = pa.table({"x": values})
         first, *more = measures(values)
-        # Figures of other packages do not depend on tiltframe's sketch, so they are measured only with the first one.
+        # The figures of other packages are the same for all measures of tiltframe, so they are measured only with the
+        # first measure.
         for sketches, packages in ([first], peers(values)), (more, ()):
             report = bench(sketches, against=packages, data=table, groups=(1,), rounds=1, memory=False)
             click.echo(f"{name}\n{as_text(report)}\n")

@@ -28,7 +28,7 @@ from benchmarks.shapes import INTEGER_KEYS, TEXTS, Shape
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping, Sequence
 
-ANSWERS = (  # the jobs that return results to users
+ANSWERS = (  # the jobs whose output is results, and not states
     "percentile_approx",
     "count … variance",
     "rollup of files, to answers",
@@ -49,7 +49,7 @@ class Extent:
     rows: int
     groups: int  # the number of pairs of a key and a window of the finest level
     rounds: int
-    keys: tuple[int, int]
+    keys: tuple[int, int]  # the numbers of rows and of keys of the jobs with many keys
     growth: growth.Extent
     shapes: tuple[Shape, ...]
 

@@ -3,9 +3,9 @@
     .venv-spark-3.5/bin/python -m benchmarks.spark_versions [--quick] [--out benchmarks/results/spark_versions.json]
 
 `make bench-spark-versions` runs this benchmark on PySpark 3.5 and 4.0. Jobs and rows are those of `benchmarks.spark`:
-nine functions on four levels, and Spark's aggregates of the finest level alone. All jobs alternate in one session.
-Their times are measured twice: by the clock, and as CPU time of the JVM and all Python processes, which other work on
-the machine affects less. The file contains one run of each version.
+nine functions on four levels, and Spark's aggregates of the finest level alone. All jobs alternate in one session. Both
+the elapsed time of a job and the CPU time of the JVM and all Python processes are measured; other processes on the
+machine affect the CPU time less. The JSON file contains one run of each version.
 """
 
 from __future__ import annotations

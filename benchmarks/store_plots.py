@@ -27,7 +27,7 @@ def draw_year(figures: Any) -> Figure:
 
 
 def draw_storing(figures: Any) -> Figure:
-    """Draw bars with the seconds and the core seconds of each side that writes a store or results."""
+    """Draw bars with the elapsed seconds and the CPU seconds of each system that writes states or results."""
     rows = {
         side: [statistics.median(run[name] for run in runs) for name in ("seconds", "core_seconds")]
         for side, runs in figures["runs"].items()

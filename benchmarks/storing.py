@@ -3,12 +3,12 @@ a rollup with one thread.
 
     python -m benchmarks.storing [--quick] [--out FILE]
 
-One day of rows is in 24 Parquet files, in the order of time. Each side is a new process that reads the files and writes
-count, sum, avg, stdev, min, max and quantiles by 1 minute, 10 minutes, 1 hour and 1 day, and by key. ClickHouse (chdb)
-writes -State columns at the finest level and merges them upwards. DuckDB writes plain results, which cannot be merged,
-and computes each level from the rows. The sides alternate, and ratios of medians are compared. The first round fills
-caches and is not counted. In this round, the results of every side are compared with those that Arrow computes from the
-rows. Packages that are not installed are left out.
+One day of rows is in 24 Parquet files, in the order of time. Each system runs in a new process, which reads the files
+and writes count, sum, avg, stdev, min, max and quantiles by 1 minute, 10 minutes, 1 hour and 1 day, and by key.
+ClickHouse (chdb) writes -State columns at the finest level, and merges them into those of the coarser levels. DuckDB
+writes plain results, which cannot be merged, and computes each level from the rows. The systems take turns, and ratios
+of median times are compared with limits. The first round fills caches and is not counted. In this round, the results of
+each system are compared with those that Arrow computes from the rows. Packages that are not installed are left out.
 """
 
 from __future__ import annotations
@@ -74,7 +74,7 @@ _STATES = {
 
 @dataclass(frozen=True)
 class Extent:
-    """The number of rows and keys of the day, and how often each side runs."""
+    """The number of rows and keys of the day, and the number of runs of each system."""
 
     rows: int
     keys: int
@@ -115,7 +115,7 @@ QUICK = Extent(rows=240_000, keys=100, rounds=1)
 
 
 def main(extent: Extent, out: Path | None) -> list[MustHold]:
-    """Measure all sides, print the figures, and write them to ``out`` if it is passed."""
+    """Measure all systems, print the figures, and write them to ``out`` if it is passed."""
     about = circumstances(("tiltframe", "pyarrow", "numpy", "duckdb", "chdb"))
     with tempfile.TemporaryDirectory() as folder:
         rows = Path(folder) / "day"
@@ -285,8 +285,9 @@ def read_duckdb(target: Path, level: str) -> pa.Table:
 
 
 def check(side: str, read: Callable[[str], pa.Table], rows: Path) -> None:
-    """Raise ``ValueError`` if results of a side differ from those that Arrow computes. ``read`` returns the results of
-    a level. Medians are compared for the day, and may differ by 3 %, because sketches estimate them.
+    """Raise ``ValueError`` if results of the system ``side`` differ from those that Arrow computes. ``read`` returns
+    the results of a level. Medians are compared only for the level of a day, and may differ by 3 %, because sketches
+    estimate them.
     """
     by_window_and_host = [("t", "ascending"), ("host", "ascending")]
     table = pq.read_table(rows)

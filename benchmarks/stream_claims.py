@@ -2,13 +2,14 @@
 
     python -m benchmarks.stream_claims [--quick] [--out FILE]
 
-- a chain of four levels next to four streams of one level: CPU seconds and bytes of open windows
+- a chain of four levels, compared with four streams of one level: CPU seconds and bytes of open windows
 - ten minutes with one million events per second: CPU seconds per second of event time
 - one million keys that expire: seconds to add them and to expire them, and bytes of memory per key
 - windows that close: milliseconds from the watermark to emitted results, and to a commit
-- hopping windows next to tumbling windows of the same hop
-- queries of a store while its old windows expire
-- records with twenty fields next to a table with one row per field; the states have the same bits
+- hopping windows, compared with tumbling windows whose length is the hop: CPU seconds
+- queries of a store while its old windows expire, compared with queries at other times: milliseconds
+- records with twenty fields, compared with a table that has one row per field: CPU seconds; the states have the same
+  bits
 """
 
 from __future__ import annotations
