@@ -1,4 +1,4 @@
-"""Aggregate functions for any Spark job, one for every registered function, also those registered later.
+"""Aggregate functions for any Spark job: one for every registered function of `aggr`, also if it is registered later.
 
 In a job::
 

@@ -59,7 +59,7 @@ def running(
     window : an ordered window, its text, or measure -> window
         A window of `windows.ordered`. The default is all previous rows of the key.
     time : str
-        The column of event times, of any type that a tilt frame takes.
+        The column of event times, of any type that a tilt frame accepts.
     keys : column names
         Each key has separate windows, and is computed in one task. Null is a legal key.
     order : column names

@@ -154,8 +154,8 @@ def show(store: FrameStore) -> None:
 
 
 def prove(rows: pa.Table, store: FrameStore) -> None:
-    """Compare the states of the year that are merged from hours with those that are reduced from the rows. Raise
-    ``ValueError`` if their bits differ.
+    """Compare the states of the year that were merged from states of hours with states of the year that are reduced
+    from the rows. Raise ``ValueError`` if their bits differ.
     """
     click.echo("checking the year against the rows …")
     begin = time.perf_counter()

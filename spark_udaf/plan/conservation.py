@@ -5,8 +5,8 @@ A message is an Arrow batch as bytes, which a task sends to one shard.
     task ── messages ──▶ shard
     task ── receipt ───▶ shard      the number of messages and rows that this task sent to this shard
 
-Messages and rows are counted because an engine may lose them without an error. One engine has dropped a part of a
-task's output.
+Messages and rows are counted because an engine may lose them without an error. An engine has been observed to drop a
+part of a task's output.
 """
 
 from __future__ import annotations

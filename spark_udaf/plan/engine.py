@@ -25,10 +25,10 @@ GROUP = "spark_udaf.engines"
 class Feature(Enum):
     """Features of Spark that another engine may not have."""
 
-    SHARDS = "a shuffle that spreads shards like Spark, and keeps the order of sorted partitions"
-    ORDER = "a sort within partitions whose order reaches the next function"
+    SHARDS = "a shuffle that puts shards into partitions by Spark's hash, and keeps the order of sorted partitions"
+    ORDER = "a sort within partitions whose order is kept for the function that reads the partition"
     METADATA = "metadata of columns"
-    CACHE = "a cache of DataFrames, and whether one is cached"
+    CACHE = "a cache of DataFrames, with the information whether a DataFrame is cached"
     STREAMS = "stateful streams"
     DATA_SOURCES = "data sources in Python"
     OBSERVATIONS = "observations of a DataFrame"

@@ -168,7 +168,7 @@ def read_states(
     where : str, optional
         A condition in SQL on the keys.
     now : moment, optional
-        The reference of relative times; the default is the clock.
+        The time to which relative times such as ``-7d`` refer; the default is the present time.
 
     Returns
     -------

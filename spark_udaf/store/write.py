@@ -50,8 +50,8 @@ def append(
 ) -> bool:
     """Add states to a frame store under a writer's commit number, in one transaction.
 
-    The states are shuffled once by key and coarsest window. A task then has the states of all levels of a window, and
-    compares the coarser ones with the merged states of the finest level.
+    The states are shuffled once by key and coarsest window. A task then has the states of this window at all levels,
+    and checks that the states of the coarser levels equal the merged states of the finest level.
 
     Parameters
     ----------
@@ -358,7 +358,7 @@ def backfill(
     progress: Callable[[int, int], None] = lambda done, total: None,
     scan: Literal["auto"] | None = None,
 ) -> int:
-    """Add past rows to a store, range by range, each with a job and a commit like `rollup_into`.
+    """Add past rows to a store, one range of time after another. Each range is one job and one commit of `rollup_into`.
 
     Parameters
     ----------

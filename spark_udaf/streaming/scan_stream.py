@@ -273,7 +273,7 @@ def scan_parquet_stream(
         Options of Spark's file source, such as ``{"maxFilesPerTrigger": "8"}``.
     tasks : int, optional
         The number of tasks of a batch, each with about the same share of its bytes. The default is
-        ``spark.sql.shuffle.partitions``. The number of cores is the fastest choice.
+        ``spark.sql.shuffle.partitions``. The fastest choice is the number of cores.
 
     Returns
     -------

@@ -115,8 +115,8 @@ def stream(
     Raises
     ------
     ValueError, TypeError
-        If arguments cannot be read, rows do not fit the frame, or the policy needs a watermark that ``df`` lacks.
-        Nothing has started then. If the checkpoint has another frame or number of shards, the first batch of the query
+        Before a query starts: if arguments cannot be read, rows do not fit the frame, or the policy needs a watermark
+        that ``df`` lacks. Later: if the checkpoint has another frame or number of shards, the first batch of the query
         fails, and the error names the difference. Measures may be added; they contain the rows after the restart.
 
     Guarantee

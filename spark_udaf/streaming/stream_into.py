@@ -52,7 +52,8 @@ def stream_into(
     Parameters
     ----------
     df : streaming DataFrame, or Parquet files from `scan_parquet_stream`
-        A stream that can be read again after a failure, with the time, keys and columns of the store's frame.
+        A stream with the time, keys and columns of the store's frame. After a failure, its source must be able to
+        repeat the rows of the last batch.
     store : FrameStore
         A store that is accessible to the driver and the tasks. It may be new, and may have other writers.
     name : str
@@ -83,8 +84,8 @@ def stream_into(
     Raises
     ------
     ValueError, TypeError, StoreError
-        If arguments cannot be read, rows do not fit the store's frame, or the types of their states differ from the
-        store. Nothing has started then.
+        Before the query starts: if arguments cannot be read, rows do not fit the store's frame, or the types of their
+        states differ from the types in the store.
 
     Guarantee
     ---------

@@ -70,8 +70,8 @@ def rank(states: Column | str, value: float) -> Column:
     -------
     Column of double
         From 0 to 1; null if a state is null or empty. NaN is not counted. For dds, the result is the exact rank of a
-        number whose relative distance from ``value`` is at most α. For hdr, ``value`` is rounded to the significant
-        digits of the histogram.
+        number whose relative distance from ``value`` is at most the relative accuracy. For hdr, ``value`` is rounded to
+        the significant digits of the histogram.
 
     Raises
     ------

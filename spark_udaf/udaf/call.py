@@ -218,8 +218,8 @@ def _describe(name: str) -> str:
     Parameters
     ----------
     column : Column or name
-        A name that Spark parses: use backticks if it contains a dot. Nulls are skipped. Only count can be called
-        without a column; it then counts rows.
+        Spark parses a name: use backticks if it contains a dot. Nulls are skipped. Only count can be called without a
+        column; it then counts rows.
     parameters
         As in `aggr.{name}`.
     by : Column or name
@@ -230,9 +230,9 @@ def _describe(name: str) -> str:
     where : Column or SQL condition
         Only rows for which the condition is true are aggregated.
     type : Spark type or its name, say 'bigint'
-        The type as which the column is read. If the result has the type of its column, the default is double, except
-        for functions of ``A.of(df)``. A result that a double cannot represent exactly, and a column that is not
-        numeric, are errors of the job.
+        The type in which the column is read. If the result has the type of its column, the default is double, except
+        for functions of ``A.of(df)``. The job then fails for a column that is not numeric, and for a result that a
+        double cannot represent exactly.
     groups : "large" or None
         ``"large"`` aggregates groups that do not fit into a list, by one Python call per group. Spark allows one such
         call in an `agg()`, without other aggregates.
