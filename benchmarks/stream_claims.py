@@ -184,7 +184,7 @@ def close_to_sink(windows_at_once: int) -> tuple[dict[str, Any], list[MustHold]]
 
 
 def hopping(rows: int) -> tuple[dict[str, Any], list[MustHold]]:
-    """Compare hopping windows of one minute with a hop of ten seconds with tumbling windows of ten seconds. Each row is
+    """Compare tumbling windows of ten seconds with hopping windows of one minute and a hop of ten seconds. Each row is
     in six hopping windows.
     """
     batches = [events(10 * number, rows // 40) for number in range(40)]

@@ -25,7 +25,7 @@ class Functions:
     """The functions of this module for the columns of one DataFrame. The types of results follow from its schema."""
 
     def __init__(self, df: DataFrame) -> None:
-        """Use the schema of the DataFrame to be aggregated."""
+        """Store the DataFrame to be aggregated, whose schema determines the types of results."""
         if not hasattr(df, "groupBy") or isinstance(df, type):
             raise TypeError(f"A.of needs a Spark DataFrame; got {df!r}")
         self._df = df

@@ -149,7 +149,7 @@ def plan_states(
         return reduce_by(rows, groups, states)
 
     def merge(states_table: pa.Table, max_ratio: float = 1.0) -> pa.Table:
-        if not keys and not states_table.num_rows:  # Without keys, a DataFrame without rows is one group.
+        if not keys and not states_table.num_rows:  # Without keys, there is one group even if there are no rows.
             return pa.table({c.name: c.measure.function.zero(1, c.measure.input_type(input_schema)) for c in states})
         return merge_by(mark_as_checked(states_table), _keys(states_table, list(keys)), functions, max_ratio)
 

@@ -60,7 +60,7 @@ class _Data:
     load : callable that returns Rows
     grouping : Grouping
     groups : int or None
-        The number of groups. None if it follows from the rows.
+        The number of groups. None if the rows have keys of the user, whose groups are counted after loading.
     keys : str
         ``even``, ``skewed``, or the names of the columns.
     """

@@ -123,8 +123,8 @@ def _plain_scan(df: DataFrame) -> ParquetScan:
     if not conditions:
         return scan
     for column in (column for condition in conditions for column in _listed(condition.references().toSeq())):
-        # Spark ignores the case of names, so that the name in the condition may differ in case from the name in the
-        # files.
+        # Spark ignores case in names, and Arrow does not. The name in the condition may therefore differ in case from
+        # the name in the files, and Arrow would not find the column.
         if column.name() not in scan.schema.names:
             raise NotPlain(
                 f"its condition uses {column.name()!r}, and its files have {', '.join(scan.schema.names)}"[:300]

@@ -17,7 +17,7 @@ from numpy.typing import NDArray
 
 Words = NDArray[np.uint64]
 
-_NULL = np.uint64(0x9E3779B97F4A7C15)  # the word of a null: 2^64 divided by the golden ratio
+_NULL = np.uint64(0x9E3779B97F4A7C15)  # the word that is hashed for a null: 2^64 divided by the golden ratio
 _BASE = 0x100000001B3  # FNV's prime for 64 bits. The prime is odd, so that it has an inverse modulo 2^64.
 _INVERSE = pow(_BASE, -1, 1 << 64)
 
@@ -99,7 +99,7 @@ def _words(column: pa.Array) -> Words:
 
 def _whole_words(column: pa.Array) -> Words:
     dtype = column.type
-    if pa.types.is_temporal(dtype):  # the integers in which Arrow stores days, times and instants
+    if pa.types.is_temporal(dtype):  # hash the integers by which Arrow represents dates, times and timestamps
         column = column.view(pa.int32() if dtype.bit_width == 32 else pa.int64())
     if column.type == pa.uint64():
         unsigned: Words = pc.fill_null(column, 0).to_numpy()

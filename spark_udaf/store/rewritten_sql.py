@@ -120,8 +120,8 @@ class _Rewritten:
     """
 
     def __init__(self, store: FrameStore, table: StructType, select: exp.Select, exact: bool) -> None:
-        """Read the clauses of ``select``. Raise ``ValueError`` for a part that may have another result when a store
-        answers it.
+        """Read the clauses of ``select``. Raise ``ValueError`` for a clause that may have another result if the store
+        answers the query.
         """
         self.store, self.select, self.exact = store, select, exact
         self.types = {column.name.lower(): column.dataType for column in table}

@@ -48,7 +48,7 @@ def _load(spark: SparkSession, options: dict[str, str]) -> DataFrame:
         return _map_ranges(spark, options)
     with raise_task_error():
         table = spark.read.format(SOURCE_NAME).options(**options).load()
-        _ = table.schema  # on Spark Connect, errors are raised when the schema is read
+        _ = table.schema  # Spark Connect raises the errors for invalid options only when the schema is read
     return table
 
 

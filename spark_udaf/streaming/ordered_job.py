@@ -28,7 +28,9 @@ from tiltframe.ordered.query import OrderedQuery
 from tiltframe.streaming import OrderedStream
 from tiltframe.streaming.saved import Saved
 
-_TASK = 1 << 32  # the maximum number of messages of a task; the messages of task n have positions from n * _TASK
+# The maximum number of messages of a task. The messages of task n are numbered from n * _TASK in the column `NUMBER`,
+# so that a shard can order them by task and then by arrival.
+_TASK = 1 << 32
 
 
 @dataclass(frozen=True)

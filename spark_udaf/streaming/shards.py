@@ -49,10 +49,11 @@ class ShardWindows(SentWithVersion, StatefulProcessor):
         self._job, self._timers = job, timers
 
     def init(self, handle: StatefulProcessorHandle) -> None:
-        """Open the state of a shard: a map of blocks, and a value with their description and the timer.
+        """Open the state of a shard: a map with the pieces of large blocks, and one value with all small blocks, the
+        description of all blocks and the timer.
 
-        A block is stored in pieces, because values of Spark's state store should be small. Blocks are read on demand,
-        and written if they have changed. Small blocks are stored together with the description.
+        A large block is stored in pieces, because values of Spark's state store should be small. Large blocks are read
+        on demand, and written if they have changed.
         """
         tune_worker()
         self._handle = handle

@@ -37,7 +37,7 @@ if TYPE_CHECKING:
     from pyspark.sql.window import WindowSpec
 
 _TIME = pa.timestamp("us", "UTC")
-_MERGED_AT_ONCE = 64  # the number of states of one group that are merged at once
+_MERGED_AT_ONCE = 64  # the number of states of a group that are collected before they are merged to one state
 # One type for each kind of input. If the results for two kinds have different types, the type of a result depends on
 # the type of the column.
 _KINDS = [pa.float64(), pa.int64(), pa.decimal128(10, 2), _TIME, pa.string(), pa.date32(), pa.bool_(), pa.binary()]
@@ -126,7 +126,7 @@ class UdafSpec:
             return self._read_states(self._reduced(values, weights, groups))
 
     def _exact(self, results: pa.Array) -> pa.Array:
-        """Return results in the type `result`. Raise ``ValueError`` if a value would change."""
+        """Return the results, cast to the type `result`. Raise ``ValueError`` if the cast would change a value."""
         try:
             return exact_cast(results, self.result)
         except ValueError as error:
@@ -348,8 +348,8 @@ def list_udf(reading: UdafSpec) -> Callable[[Column], Column]:
 
 
 def _joined(batches: Iterator[pa.Array]) -> Iterator[pa.Array]:
-    """Yield concatenations of the batches of Spark. Each array except the last one has at least `REDUCE_ROWS` values.
-    Empty batches are included, because the type of the values is needed even without rows.
+    """Yield arrays that are concatenated from the batches of Spark. Each array except the last one has at least
+    `REDUCE_ROWS` values. Empty batches are included, because the type of the values is needed even without rows.
     """
     arrays: list[pa.Array] = []
     rows = 0

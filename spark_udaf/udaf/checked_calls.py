@@ -134,7 +134,7 @@ def _states_of(name: str, node: exp.Anonymous) -> dict[str, Any]:
 
 
 def _check_states(name: str, fields: Sequence[StructField]) -> None:
-    """Raise ``TypeError`` if a function of states is called for other columns."""
+    """Raise ``TypeError`` if one of the arguments ``fields`` of the function ``name`` is not a column of states."""
     for dtype in _arrow_types(fields) or []:
         if class_of(dtype) is None:
             with error_label(name):

@@ -70,7 +70,8 @@ def _doubles_of_decimals(decimals: pa.Array) -> pa.Array:
     if dtype.precision > _DIGITS_OF_INT64 or scale < 0:
         return pa.array([None if value is None else _double(value) for value in decimals.to_pylist()], pa.float64())
     plain = decimals.cast(pa.decimal128(dtype.precision, scale)).fill_null(Decimal(0).scaleb(-scale))
-    # The two 64-bit halves of 128-bit integers, the low half first.
+    # A decimal is stored as a 128-bit integer: two halves of 64 bits, the low half first. At this precision, the low
+    # half alone is the value.
     words = np.frombuffer(plain.buffers()[1], np.int64).reshape(-1, 2)
     unscaled = words[plain.offset : plain.offset + len(plain), 0]
     quotients, remainders = np.divmod(unscaled, 5**scale)

@@ -31,8 +31,8 @@ from spark_udaf.versions.column_text import text_of
 _SET = "grouping set"
 _SESSION = "spark.sessionWindow"  # The key in a column's metadata by which Spark marks a session window.
 
-# The literal name of a column of the DataFrame, or a Column that Spark evaluates. Names are used if possible: each
-# Column costs PySpark more than ten calls to the JVM, and the analysis of a query takes milliseconds.
+# The literal name of a column of the DataFrame, or a Column that Spark evaluates. Names are used if possible: a Column
+# needs more than ten calls to the JVM, and its type needs the analysis of a query, which takes milliseconds.
 Expression = Column | str
 
 

@@ -55,7 +55,8 @@ def read_values(texts: Sequence[str | None], dtype: pa.DataType) -> pa.Array:
 def write_values(values: pa.Array) -> list[str]:
     """Return the values of an array as texts for `from_json`."""
     convert = _writer(values.type)
-    # The buffers of an array with an offset begin before its first value; `take` copies the values to new buffers.
+    # `_with_plain_leaves` reads the buffers of lists from their beginning. The buffers of an array with an offset begin
+    # before its first value, so `take` copies the values to new buffers.
     if values.offset:
         values = values.take(pa.array(np.arange(len(values))))
     return [json.dumps({"v": None if value is None else convert(value)}) for value in _plain(values)]
