@@ -20,7 +20,7 @@ from benchmarks.samples import QUANTILES, draw
 from benchmarks.shapes import INTEGER_KEYS, TEXTS, Shape
 from tiltframe import TiltFrame, finish, rollup
 
-WINDOW = 10  # seconds
+WINDOW = 10  # the length of a window in seconds
 ROWS_A_GROUP = 555
 NINE = "count … stdev, dds, hdr"
 STATES, ANSWERS = "tiltframe, states", "tiltframe, answers"
@@ -64,7 +64,7 @@ def write(path: Path, rows: int, shape: Shape) -> None:
     rng = np.random.default_rng(17)
     hosts = len(shape.keys)
     span = max(1, rows // (ROWS_A_GROUP * hosts)) * WINDOW * 1_000_000
-    times = np.sort(rng.integers(0, span, rows)) + 1_714_521_600_000_000  # from 2024-05-01
+    times = np.sort(rng.integers(0, span, rows)) + 1_714_521_600_000_000  # from 2024-05-01, in microseconds
     columns = {
         "ts": pa.array(times).cast(pa.timestamp("us", "UTC")),
         "host": shape.keys.take(pa.array(rng.integers(0, hosts, rows))),

@@ -29,7 +29,7 @@ if TYPE_CHECKING:
 
 FILES = 8
 FINEST, LEVELS = "10s", ["10s", "1m", "10m", "1h"]
-START = 1_714_521_600_000_000
+START = 1_714_521_600_000_000  # 2024-05-01 in microseconds since 1970
 BATCH_BYTES = "spark.sql.execution.arrow.maxBytesPerBatch"
 
 

@@ -26,7 +26,7 @@ from aggr.bench.timing import circumstances
 
 HOSTS, MINUTES, DAY = 200, 1440, 86_400_000
 MEASURES = ("n=count()", "bytes=sum(bytes)", "size=avg(bytes)", "ms=dds(ms, [0.5, 0.99])", "worst=max(ms)")
-CEILING = 1.5e9  # bytes
+CEILING = 1.5e9  # the limit of the peak memory of a command, in bytes
 
 
 def write_day(folder: Path, day: int) -> None:

@@ -18,7 +18,7 @@ from tiltframe import FrameStore, TiltFrame, rollup
 
 HOSTS, DAYS = 100, 30
 HOUR = 3_600_000_000  # microseconds
-BEGIN = 1_714_521_600_000_000  # 2024-05-01
+BEGIN = 1_714_521_600_000_000  # 2024-05-01 in microseconds since 1970
 FRAME = TiltFrame(
     ["1h", "1d"],
     time="ts",

@@ -33,7 +33,7 @@ from benchmarks.narrowing import month_of_hours, share_of_a_key
 from tiltframe import FrameStore, Query, TiltFrame, rollup
 
 DAY = 86_400_000  # milliseconds
-BEGIN = 1_714_521_600_000  # 2024-05-01
+BEGIN = 1_714_521_600_000  # 2024-05-01 in milliseconds since 1970
 WITHIN = ("2024-05-02", "2024-05-03")
 FRAME = TiltFrame(
     ["1s", "1m", "1h"],

@@ -43,7 +43,7 @@ from benchmarks.musthold import MustHold, show_must_hold
 from tiltframe import FrameStore, TiltFrame
 
 HOUR = 3_600_000  # milliseconds
-BEGIN = 1_704_067_200_000  # 2024-01-01
+BEGIN = 1_704_067_200_000  # 2024-01-01 in milliseconds since 1970
 CLIENTS = 32
 BYTECODE = f"{tempfile.gettempdir()}/tiltframe-bytecode"
 MEASURES = {

@@ -19,7 +19,7 @@ import aggr
 from aggr.groups.groups import Groups
 from benchmarks.samples import Floats
 
-ACCURACY = 0.01  # the relative accuracy α of all sketches that have one
+ACCURACY = 0.01  # the relative accuracy of all sketches that have this parameter
 UNIT, DIGITS = 0.01, 2  # the unit and digits of all HdrHistograms, which are then about as accurate as `ACCURACY`
 
 

@@ -30,7 +30,7 @@ if TYPE_CHECKING:
 
 LEVELS = ["10s", "1m", "10m", "1h"]
 SECONDS = 5  # the seconds of event time in a batch
-START = 1_699_999_200_000_000 + 3_300_000_000  # five minutes before a full hour
+START = 1_699_999_200_000_000 + 3_300_000_000  # five minutes before a full hour, in microseconds since 1970
 # The first file has rows at these three times, in seconds before `START`. They open windows of 10m, 1m and 10s that are
 # older than the windows of the other rows.
 BEFORE = (50 * 60, 7 * 60, 20)

@@ -39,8 +39,8 @@ from benchmarks.costs import show as print_table
 from benchmarks.musthold import MustHold, show_must_hold
 from tiltframe import FrameStore
 
-HOURS, HOUR = 24, 3_600_000_000  # microseconds
-BEGIN = 1_700_006_400_000_000  # 2023-11-15, in microseconds
+HOURS, HOUR = 24, 3_600_000_000  # the number of hours, and the length of an hour in microseconds
+BEGIN = 1_700_006_400_000_000  # 2023-11-15 in microseconds since 1970
 LEVELS = {"1m": "1 minute", "10m": "10 minutes", "1h": "1 hour", "1d": "1 day"}
 MEASURES = (
     "n=count()",

@@ -31,7 +31,7 @@ from tiltframe.store.changes.commit import by_level
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
-BEGIN, DAY, MINUTE = 1_704_067_200, 86_400, 60  # 2024-01-01, seconds
+BEGIN, DAY, MINUTE = 1_704_067_200, 86_400, 60  # 2024-01-01 since 1970, a day and a minute, in seconds
 KEYS = 1000
 HOSTS = pa.array([f"host-{i:04}" for i in range(KEYS)])
 FRAME = TiltFrame(

@@ -200,7 +200,7 @@ def _finished(
     ``contents``.
     """
     head = list(islice(contents, 2))
-    # With several tables, the states of a window may be in more than one of them.
+    # If there are several tables, the states of a window may be in more than one of them, so no window is complete.
     if alone is None or len(head) != 1 or head[0][0] is not Content.STATES:
         every = chain(head, contents)
         del head  # the list would keep its two tables in memory while the others are processed

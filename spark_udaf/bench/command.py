@@ -103,7 +103,7 @@ def _session(master: str, settings: Mapping[str, str]) -> Iterator[SparkSession]
         builder = builder.master(master)
     if master.startswith("local"):
         os.environ.setdefault("SPARK_LOCAL_IP", "127.0.0.1")
-        # With a local-cluster master, Spark starts programs from this folder.
+        # For a local-cluster master, Spark starts its executors by programs in this folder.
         os.environ.setdefault("SPARK_HOME", str(Path(pyspark.__file__).parent))
     for name, value in {**_QUIET, **settings}.items():
         builder = builder.config(name, value)

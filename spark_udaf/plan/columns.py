@@ -168,7 +168,7 @@ def map_columns(
         return rows.mapInArrow(TaskFunction(without_columns), spark_schema(schema))
     available = df.columns
     if _plain(names, available):
-        in_order = [name for name in available if name in names]  # no renaming needed
+        in_order = [name for name in available if name in names]  # these names need not be numbered for the transfer
         same = df if in_order == available else df.select(*in_order)
         return same.mapInArrow(TaskFunction(function), spark_schema(schema))
     names = list(names)

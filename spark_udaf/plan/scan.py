@@ -38,10 +38,10 @@ from spark_udaf.versions.same_version import TaskFunction
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
 
-# The maximum number of rows per task. With smaller tasks, a failed task is repeated sooner, and faster cores run more
-# of the tasks.
+# The maximum number of rows per task. If a core would read more rows, it runs several tasks: less work is repeated if a
+# task fails, and faster cores can run more tasks than slower ones.
 _MAX_ROWS = 10_000_000
-_MIN_ROWS = 250_000  # The minimum number of rows per task: reducing them takes as long as starting the task.
+_MIN_ROWS = 250_000  # The minimum number of rows per task. Reducing them takes about as long as starting a task.
 _DEFAULT_ROWS = 5_000_000  # The number of rows per task if the number of cores is unknown.
 _REBASE_SETTING = "spark.sql.parquet.datetimeRebaseModeInRead"
 _READERS = 16  # The number of threads that read footers. They wait for an object store, not for the processor.

@@ -68,7 +68,7 @@ def _spark_hash(numbers: NDArray[Any]) -> NDArray[np.int32]:
     words = numbers.astype(np.int32).view(np.uint32)
     words = rotated(words * np.uint32(0xCC9E2D51), 15) * np.uint32(0x1B873593)
     words = rotated(words ^ np.uint32(42), 13) * np.uint32(5) + np.uint32(0xE6546B64)
-    words = words ^ np.uint32(4)  # the length in bytes
+    words = words ^ np.uint32(4)  # MurmurHash3 includes the length of its input, here 4 bytes
     words = (words ^ (words >> np.uint32(16))) * np.uint32(0x85EBCA6B)
     words = (words ^ (words >> np.uint32(13))) * np.uint32(0xC2B2AE35)
     hashed: NDArray[np.int32] = (words ^ (words >> np.uint32(16))).view(np.int32)

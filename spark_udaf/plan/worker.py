@@ -11,7 +11,7 @@ from itertools import count
 import pyarrow as pa
 from pyspark import TaskContext
 
-_TRIM_THRESHOLD, _MMAP_THRESHOLD = -1, -3  # Parameters of glibc's mallopt.
+_TRIM_THRESHOLD, _MMAP_THRESHOLD = -1, -3  # the numbers by which glibc's mallopt identifies these parameters
 _KEPT_BYTES = 1 << 28
 OFF = "TILTFRAME_TUNE_WORKERS"
 _TASKS = count(1)

@@ -45,7 +45,7 @@ IN = MESSAGE.append(pa.field(NUMBER, pa.int64()))  # the schema of messages to a
 # the name of the column of output with emitted messages; the other columns contain the metrics of a shard
 OUT = "message"
 
-_MESSAGE_BYTES = 1 << 24  # The maximum size of a message with emitted states.
+_MESSAGE_BYTES = 1 << 24  # The approximate maximum size of a message with emitted states, in bytes.
 OBSERVED = "tiltframe"  # the name of a stream's metrics in Spark's progress
 WATERMARK = "watermark"
 

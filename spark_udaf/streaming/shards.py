@@ -27,7 +27,7 @@ from spark_udaf.versions.same_version import SentWithVersion
 from tiltframe.streaming.saved import Saved, read_head
 from tiltframe.streaming.stored import StoredTable
 
-_PIECE_BYTES = 1 << 22  # The maximum size of one value in Spark's state.
+_PIECE_BYTES = 1 << 22  # The maximum size of one value in Spark's state, in bytes.
 # The minimum size of a block that is stored in separate values of Spark's state. Smaller blocks are stored together in
 # one value, because each value needs a call of the state store, which takes longer than reading a small block.
 _SMALL_BYTES = 1 << 18

@@ -117,5 +117,5 @@ def _latest_plans(df: DataFrame | None) -> Iterator[str]:
         last = queries.size() - 1
         for place in range(last, max(last - _LATEST_QUERIES, -1), -1):
             yield str(queries.apply(place).physicalPlanDescription())
-    except Exception:  # an error here must not replace that of the query
+    except Exception:  # an error here must not replace the error of the query
         return

@@ -52,7 +52,8 @@ from spark_udaf.versions.sql_function import SqlFunction
 T = TypeVar("T")
 _TYPES = ("bigint", "string", "timestamp")
 _PLACED = re.compile(r"INVALID_PANDAS_UDF_PLACEMENT\][^`]*`(aggr_\w+)`")
-# name -> family, for the families that `register` has registered in any session; a name determines its family
+# The families that `register` has registered in any session, by name. All sessions share this dict, because a name
+# stands for the same family in each of them.
 _registered: dict[str, Family] = {}
 
 

@@ -38,13 +38,14 @@ def register_data_source(spark: SparkSession, source: Any) -> None:
             _put(spark, source)
             return
         except Exception as error:
-            # A release or a cluster may lack parts of this interface. The registration below uses only public parts of
-            # PySpark.
+            # `_put` uses internal parts of Spark, which a release or a cluster may lack. The registration below uses
+            # only public parts of PySpark.
             log = logging.getLogger("spark_udaf")
             log.info("Spark searches for data sources before it registers one: %s", str(error).partition("\n")[0])
     try:
         spark.dataSource.register(source)
-    except AnalysisException as error:  # raised by Spark 4.0 if it has already found pyspark_tiltframe
+    # Spark 4.0 raises this error if its search for data sources has already found the module pyspark_tiltframe.
+    except AnalysisException as error:
         if "DATA_SOURCE_ALREADY_EXISTS" not in str(error):
             raise
 

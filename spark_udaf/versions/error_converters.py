@@ -17,7 +17,7 @@ def replace_converters(wrap: Callable[[Converter], Converter]) -> None:
     ``wrap(function)``. ``wrap`` may return the function unchanged.
     """
     for name in _MODULES:
-        # The modules are not imported here, because importing Spark Connect takes as long as registering all functions.
+        # The modules are not imported here, because importing Spark Connect is slow, and the user may not need it.
         module = sys.modules.get(name)
         convert = getattr(module, _NAME, None)
         if module is not None and convert is not None:

@@ -91,7 +91,8 @@ def largest_group(df: DataFrame, mark: str, seconds: float) -> LargestGroup | No
             finally:
                 context.removeJobTag(tag)
         except Exception as error:
-            # A release may lack parts of this interface, and an error here must not replace that of the query.
+            # `_counted` uses internal parts of Spark, which a release may lack. An error here must not replace the
+            # error of the query.
             log = logging.getLogger("spark_udaf")
             log.info("the values of each group cannot be counted: %s", str(error).partition("\n")[0])
             return

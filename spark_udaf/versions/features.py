@@ -23,7 +23,8 @@ def is_supported(version: str) -> bool:
     return (int(major), int(minor)) >= OLDEST
 
 
-# This module is imported before the other modules, because their imports fail with older versions of PySpark.
+# This module is imported before the other modules of the package. With older versions of PySpark, their imports would
+# fail with an error that does not name the version.
 if not is_supported(pyspark.__version__):
     raise ImportError(f"spark_udaf needs PySpark 3.5 or newer; this is {pyspark.__version__}: upgrade pyspark")
 

@@ -107,8 +107,8 @@ def register_functions(spark: SparkSession, functions: Sequence[SqlFunction]) ->
             _register_at_once(spark, registered, remaining)
             return
         except Exception as error:
-            # A release or a cluster may lack parts of this interface. The registration below uses only public parts of
-            # PySpark.
+            # `_register_at_once` uses internal parts of Spark, which a release or a cluster may lack. The registration
+            # below uses only public parts of PySpark.
             log = logging.getLogger("spark_udaf")
             log.info("su.register registers %d functions one by one: %s", len(remaining), str(error).partition("\n")[0])
     for function in remaining:
