@@ -72,9 +72,9 @@ def logged(shape: Shape, rows: int) -> list[dict[str, Any]]:
 
 
 def account(events: Iterable[dict[str, Any]]) -> list[dict[str, Any]]:
-    """Return one dict for each stage of the last query in an event log, in the order of the stages. It contains the
-    name of the stage, its elapsed ``seconds``, the ascending ``task seconds``, and ``bytes``, a dict from kinds of
-    bytes, such as "shuffle read", to their number.
+    """Return one dict for each stage of the last query in an event log, in the order of the stages. The dict
+    contains the name of the stage, its elapsed ``seconds``, the ascending ``task seconds``, and ``bytes``, a dict from
+    kinds of bytes, such as "shuffle read", to their number.
     """
     # the id of a query -> the ids of its stages; a query has several jobs, because adaptive execution starts one for
     # each stage

@@ -36,8 +36,8 @@ def centred(values: Sequence[float]) -> list[Fraction]:
 
 
 def of_two(name: str, ys: Sequence[float], xs: Sequence[float], ddof: int = 1) -> float | None:
-    """Return an exact statistic of pairs of numbers, rounded once, or None if it is undefined. ``name`` is "covar",
-    "corr", or "slope", "intercept" or "r2" of the regression of y on x.
+    """Return an exact statistic of pairs of numbers, rounded once, or None if it is undefined. ``name`` is "covar"
+    or "corr", or one of "slope", "intercept" and "r2" for the regression of y on x.
     """
     n = len(ys)
     y, x = centred(ys), centred(xs)

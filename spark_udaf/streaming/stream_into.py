@@ -166,7 +166,7 @@ class _Batches:
             delay_us=self.delay_us,
         )
         if self.compact_every is not None and (number + 1) % self.compact_every == 0:
-            compact_or_warn(self.store)  # This also compacts open windows, to which most of the parts belong.
+            compact_or_warn(self.store)  # This also compacts open windows, because most parts belong to them.
 
 
 def _missing_batches(into: _Batches, writer: str, number: int, last: int | None) -> str:

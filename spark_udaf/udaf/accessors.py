@@ -200,7 +200,7 @@ def bounds(states: Column | str, sigmas: float = 2.0) -> Column:
 
 def read_accessor(states: Column | str, accessor: str, *arguments: Any, function: str | None = None) -> Column:
     """Return the value of an accessor for each state. An accessor is a method that reads one value from a state; a
-    user-defined function may declare further ones.
+    user-defined function may declare further accessors.
 
     Parameters
     ----------

@@ -46,7 +46,8 @@ def interval_step(label: str, limit: int) -> str:
     mode. The message of this error is then replaced by one that names the call ``label``.
     """
     most_seconds = (2**63 - 1) // 1_000_000
-    # The interval also has microseconds, which contain the number of the call and amount to less than a second.
+    # The interval also has microseconds, which contain the number of the call. They amount to less than a second;
+    # subtracting one second therefore leaves room for them.
     seconds = most_seconds // limit - 1
     return interval_of(seconds, number_of_call(label, limit))
 
