@@ -95,8 +95,8 @@ def _row_group_times(
     Arrow cannot represent.
     """
     metadata, place = file.metadata, file.physical_schema.get_field_index(time)
-    # The statistics are numbered by leaf columns. A nested column can have several leaf columns; the position of a column
-    # in the schema is then not its number.
+    # The statistics are numbered by leaf columns. A nested column can have several leaf columns; the position of a
+    # column in the schema is then not its number.
     if metadata.num_columns != len(file.physical_schema):
         place = next((i for i in range(metadata.num_columns) if metadata.schema.column(i).path == time), -1)
     if place < 0:
