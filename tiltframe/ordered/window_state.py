@@ -45,8 +45,8 @@ class WindowState(NamedTuple):
     def with_keys(
         self, places: Ints, keys: int, window: OrderedWindow, functions: Mapping[str, Function]
     ) -> WindowState:
-        """Return the state for a larger number of keys, ``keys``. ``places`` has the new id of each key that the state
-        already contains, in ascending order.
+        """Return the state for ``keys`` keys, which include all keys of this state. Additional keys have the initial
+        state. ``places`` has the new id of each key of this state, in ascending order.
         """
         if len(places) == keys:
             return self
@@ -182,7 +182,7 @@ class _StatesAndRows:
 
     @property
     def is_state(self) -> Flags:
-        """A mask of the elements of the sequence: whether each is a state of earlier rows, and not a row."""
+        """A mask of the sequence that is true for states of earlier rows and false for rows of the batch."""
         flags = np.ones(self.length, np.bool_)
         flags[self.row_indices] = False
         return flags

@@ -57,8 +57,8 @@ class GroupCommits:
         return own.outcome
 
     def _commit_next(self, store: FrameStore) -> None:
-        """Commit the waiting requests that came first: at most `_MOST`, and at most one per writer. Store their
-        outcomes.
+        """Commit the earliest waiting requests together: at most `_MOST` requests, and at most one request per writer.
+        Store the outcome of each request.
         """
         time.sleep(max(0.0, self._not_before - time.monotonic()))
         began = time.monotonic()

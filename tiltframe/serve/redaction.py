@@ -32,7 +32,7 @@ class Redaction:
     """
 
     def __init__(self, token: bytes | None = None) -> None:
-        """Create the callable for a server with a token, or for one without."""
+        """Create the callable. Pass None for a server without a token."""
         text = "" if token is None else token.decode("ascii")
         self._parts = {text[i : i + _PART] for i in range(len(text) - _PART + 1)}
 

@@ -78,7 +78,7 @@ def _numbers(node: Expression, evaluation: Evaluation) -> Scalar | Vector:
 
 
 def shown_of(value: Value) -> Scalar | States | Vector | str:
-    """Return a value in the form that a response has: states are converted to numbers, except those of histograms."""
+    """Return a value in the form of a response: states are converted to numbers, except states of histograms."""
     return value.values() if isinstance(value, States) and value.kind != HISTOGRAM else value
 
 

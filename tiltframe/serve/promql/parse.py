@@ -100,8 +100,8 @@ def _without_backquotes(string: re.Match[str]) -> str:
 
 
 def read_bound(text: str, name: str) -> int:
-    """Return one end of a range of time in microseconds UTC, moved into the years that windows can have. ``name`` is
-    the parameter, for messages.
+    """Return the start or the end of a time range in microseconds UTC. A time before or after all possible windows is
+    replaced by the first or the last possible time. ``name`` is the parameter, for messages.
 
     Clients that mean "all of time" send the least and greatest times of Go, in seconds or as RFC 3339 with a year of
     six digits.

@@ -37,8 +37,8 @@ CONSTANT_ANSWERS: Mapping[str, Any] = {
 
 
 def runtime_information(views: Iterable[StoreView]) -> dict[str, Any]:
-    """Return information about the running process. It lacks the number of series, for which states would have to be
-    read.
+    """Return information about the running process. The number of series is left out, because states would have to be
+    read to count the series.
     """
     return {
         "startTime": _STARTED,
