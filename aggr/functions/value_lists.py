@@ -12,7 +12,7 @@ from dataclasses import dataclass
 import numpy as np
 import pyarrow as pa
 
-from aggr.arrays import Flags, Ids, Whole
+from aggr.arrays import Flags, Floats, Ids, Whole
 from aggr.arrow import compute as pc
 from aggr.arrow.damaged_state import DamagedState, refuse_nulls
 from aggr.arrow.normalize import canonical, normalize, normalize_floats, normalize_records
@@ -146,10 +146,27 @@ def check_set(values: pa.Array, lengths: Whole) -> None:
 
     ``values`` contains the values of all sets, one set after the other. ``lengths`` contains the sizes of the sets.
     """
+    if pa.types.is_floating(values.type):
+        refuse_nulls(values)
+        check_neighbours(_are_ascending(values.to_numpy()), lengths)
+        return
     keys = _checked_keys(values)
-    if pa.types.is_floating(values.type) and (np.signbit(numbers := values.to_numpy()) & (numbers == 0)).any():
-        raise DamagedState("contains -0.0, which a set stores as 0.0")
     check_neighbours(keys[1:] > keys[:-1], lengths)
+
+
+def _are_ascending(numbers: Floats) -> Flags:
+    """Return whether each number is less than the next, shape (n - 1,). NaN is the greatest number.
+
+    Raise `DamagedState` if a number is -0.0. Comparing the numbers takes half the time of comparing their order keys.
+    """
+    is_zero = numbers == 0
+    if is_zero.any() and np.signbit(numbers[is_zero]).any():
+        raise DamagedState("contains -0.0, which a set stores as 0.0")
+    in_order = numbers[1:] > numbers[:-1]
+    is_nan = np.isnan(numbers)
+    if is_nan.any():
+        in_order |= is_nan[1:] & ~is_nan[:-1]
+    return in_order
 
 
 def entries_of(column: pa.ListArray, groups: Groups) -> tuple[pa.Array, Groups]:
