@@ -20,7 +20,7 @@ import click
 from rich.console import Console
 
 from aggr.bench.timing import circumstances, one_core
-from benchmarks import accuracy, files, merging, musthold, reducing, sizes
+from benchmarks import accuracy, files, merging, musthold, peer_limits, reducing, sizes
 from benchmarks.costs import Cost, show_costs, show_grid
 
 PACKAGES = (
@@ -74,7 +74,7 @@ def main(extent: Extent, out: Path | None) -> list[musthold.MustHold]:
             read,
             Cost(files.EIGHT, "DuckDB", "", 0.0),
         )
-    lines = musthold.must_hold(sketched, merged, stored, read)
+    lines = peer_limits.must_hold(sketched, merged, stored, read)
     if extent == QUICK:
         lines = musthold.unjudged(lines)
     musthold.show_must_hold(lines)
