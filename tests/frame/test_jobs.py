@@ -15,6 +15,7 @@ from aggr.tables import partial_aggregation
 from aggr.workers import Workers
 from tiltframe import FrameStore, TiltFrame, rollup
 from tiltframe.store.changes import commit
+from tiltframe.store.query import merging
 from tiltframe.store.testing import MemoryBackend
 
 SEED = random.randrange(10**6)
@@ -48,8 +49,8 @@ def drawn(seed: int) -> pa.Table:
 def test_states_and_order_do_not_depend_on_the_number_of_threads(jobs):
     rows = drawn(SEED)
     expected = rollup(rows, FRAME)
-    store = FrameStore(MemoryBackend(), FRAME)
-    store.append_rows(rows, "w", 1, max_bytes=20_000, jobs=jobs)
+    store = FrameStore(MemoryBackend(), FRAME, jobs=jobs)
+    store.append_rows(rows, "w", 1, max_bytes=20_000)
     for level in FRAME.levels:
         parts = store.backend.snapshot().of(level.name)
         columns = [name for name in expected.column_names[1:] if name != "window_end"]
@@ -75,12 +76,67 @@ def test_an_error_of_one_thread_leaves_no_part(error, monkeypatch):
 
     monkeypatch.setattr(MemoryBackend, "write", failing)
     backend = MemoryBackend()
-    store = FrameStore(backend, FRAME)
+    store = FrameStore(backend, FRAME, jobs=3)
     with pytest.raises(type(error)):
-        store.append_rows(drawn(SEED), "w", 1, max_bytes=20_000, jobs=3)
+        store.append_rows(drawn(SEED), "w", 1, max_bytes=20_000)
     assert len(calls) >= 4
     assert not backend.tables.rows
     assert not store.has_commit("w", 1)
+
+
+@pytest.fixture
+def small_pieces(monkeypatch):
+    """Read, merge and compare a few rows at a time, so that every thread has work."""
+    monkeypatch.setattr(merging, "ROWS_AT_ONCE", 200)
+
+
+def store_of_two_commits(folder, jobs: int) -> FrameStore:
+    """Return a store in a folder with the same rows for every number of threads. Each window has two parts."""
+    store = FrameStore(folder / f"with {jobs} threads", FRAME, jobs=jobs)
+    for commit_number in (1, 2):
+        store.append_rows(drawn(SEED + commit_number), "w", commit_number)
+    return store
+
+
+QUERIES = (
+    {"per": "1m"},
+    {"per": "10m", "keys": []},
+    {"per": "1h", "where": "host = 'a'"},
+    {"per": "1d", "latest": True},
+    {"per": "all"},
+    {"per": "hopping(2h, 1h)"},
+    {"per": "1h", "fill": True, "running": True},
+    {"per": ["1h", "1d"], "order_by": "n desc", "limit": 7},
+)
+
+
+def test_queries_compaction_and_verification_do_not_depend_on_the_number_of_threads(tmp_path, small_pieces):
+    """Compare stores in which one, two and five threads work, before and after a compaction, and after damage."""
+    outcomes = []
+    for jobs in (1, 2, 5):
+        store = store_of_two_commits(tmp_path, jobs)
+        before = [store.query(**query) for query in QUERIES]
+        states = store.states("1h")
+        progress = list[tuple[int, int]]()
+        compacted = store.compact(progress=lambda done, total, into=progress: into.append((done, total)))
+        after = [store.query(**query) for query in QUERIES]
+        report = store.verify()
+        assert report.ok, (SEED, report.problems)
+        assert all(first.equals(second) for first, second in zip(before, after, strict=True)), SEED
+        parts = store.backend.snapshot(()).of("1h")
+        (damaged,) = (tmp_path / f"with {jobs} threads").rglob(parts[0].name.rpartition("/")[2])
+        damaged.write_bytes(damaged.read_bytes()[:-50])
+        problems = [problem.split(":")[0] for problem in FrameStore(store.uri, jobs=jobs).verify().problems]
+        outcomes.append((before, states, compacted, progress, (report.levels, report.parts, report.rows), problems))
+    assert len(outcomes[0][-1]) == 1
+    for outcome in outcomes[1:]:
+        for expected, result in zip(outcomes[0][0], outcome[0], strict=True):
+            assert all(
+                same_bits(expected[name].combine_chunks(), result[name].combine_chunks())
+                for name in expected.column_names
+            ), SEED
+        assert outcome[1].equals(outcomes[0][1]), SEED
+        assert outcome[2:] == outcomes[0][2:], SEED
 
 
 def test_results_are_in_order_and_later_calls_do_not_begin_after_an_error():
@@ -99,7 +155,7 @@ def test_results_are_in_order_and_later_calls_do_not_begin_after_an_error():
 
 def test_a_number_of_threads_below_1_is_refused():
     with pytest.raises(ValueError, match="jobs"):
-        FrameStore(MemoryBackend(), FRAME).append_rows(drawn(SEED), "w", 1, jobs=0)
+        FrameStore(MemoryBackend(), FRAME, jobs=0)
 
 
 @pytest.mark.parametrize("jobs", [1, 2])

@@ -245,7 +245,7 @@ def test_a_range_that_does_not_hold_all_that_changed_is_refused_and_the_one_name
         assert "outside the range to replace, st differs from the inputs" in err
         write("was.csv", *old)
         assert holds("was.csv")
-        named = err.split("--replace-within ")[1].split(", with every file")[0]
+        named = err.split("--replace-within ")[1].split(", and pass every file")[0]
         assert rollup("in/a.csv", within=named)[0] == 0
     assert holds("in/a.csv")
     assert rollup("in")[0] == 0

@@ -9,6 +9,7 @@ import pyarrow as pa
 
 from aggr.arguments import nearest, shown
 from tiltframe.cli.interrupts import STEPS, from_now
+from tiltframe.cli.jobs_option import with_jobs
 from tiltframe.cli.options import Typed, read_types
 from tiltframe.cli.output import as_moment, print_report, progress_bar
 from tiltframe.cli.rollup import read_retention
@@ -52,10 +53,11 @@ def inspect(uri: str, name: str | None, form: str) -> None:
     "--before", metavar="TIME", help="Merge only windows that end by this time. The default is the current time."
 )
 @_CLEAN
-def compact(uri: str, name: str | None, before: str | None, clean: str) -> None:
+@with_jobs
+def compact(uri: str, name: str | None, before: str | None, clean: str, jobs: int | None) -> None:
     """Merge the states that several commits wrote for closed windows, and remove files that no reader needs."""
     read_age(clean)
-    store = FrameStore(uri, name=name)
+    store = FrameStore(uri, name=name, jobs=jobs)
     until = store.at(before).now
     from_now(STEPS)
     with progress_bar("merging parts", 0) as progress:
@@ -134,13 +136,14 @@ def _kept_text(removed: Vacuumed) -> str:
 @click.argument("uri", metavar="STORE")
 @click.option("--name", metavar="NAME", help="The name of the store in its database.")
 @click.option("--format", "form", type=click.Choice(("table", "json")), default="table", show_default=True)
-def check(uri: str, name: str | None, form: str) -> None:
+@with_jobs
+def check(uri: str, name: str | None, form: str, jobs: int | None) -> None:
     """Check a complete store: its log, its files, its states, and whether its levels agree.
 
     If data is damaged or lost, print a sentence for each problem, and exit with status 1. The store is not changed.
     """
     try:
-        store = FrameStore(uri, name=name)
+        store = FrameStore(uri, name=name, jobs=jobs)
         with progress_bar("checking", 0) as progress:
             report = store.verify(progress)
     except DamagedStore as error:  # The store is so damaged that it cannot be opened.

@@ -16,6 +16,7 @@ import pyarrow as pa
 from aggr.arguments import because, shown
 from tiltframe.cli.asked_keys import asked_keys
 from tiltframe.cli.interrupts import NOTHING, from_now
+from tiltframe.cli.jobs_option import with_jobs
 from tiltframe.cli.output import Form, format_of, print_table, write_results
 from tiltframe.regular_files import replaced
 from tiltframe.store import FILLS, FrameStore, Query, SeenParts
@@ -119,6 +120,7 @@ def _read_number(context: click.Context, option: click.Parameter, text: str | No
 @click.option(
     "--out", metavar="FILE", type=click.Path(path_type=Path, dir_okay=False), help="Write here instead of printing."
 )
+@with_jobs
 def query(
     uri: str,
     keys: tuple[str, ...],
@@ -130,6 +132,7 @@ def query(
     out: Path | None,
     fill: str | None,
     saved: tuple[str, ...],
+    jobs: int | None,
     **conditions: Any,
 ) -> None:
     """Query a store: results per window, within a range of time."""
@@ -145,7 +148,7 @@ def query(
         )
     if out is not None:
         _check_out(out)
-    store = FrameStore(uri, name=name)
+    store = FrameStore(uri, name=name, jobs=jobs)
     for state in saved:
         store = store.with_open(state)
     conditions |= {

@@ -20,9 +20,10 @@ from aggr.arguments import shown
 from aggr.arrow import compute as pc
 from aggr.arrow.bit_equality import same_bits
 from aggr.tables.keys import plain_keys
-from aggr.workers import MOST_JOBS, checked_jobs
+from aggr.workers import checked_jobs
 from tiltframe.cli.ingested_files import KnownFile, look_up, note, to_record, unchanged
 from tiltframe.cli.interrupts import STEPS, from_now, writing
+from tiltframe.cli.jobs_option import with_jobs
 from tiltframe.cli.options import memory_bytes, read_bad_rows, with_bad_rows, with_frame, with_store
 from tiltframe.cli.output import progress_bar
 from tiltframe.cli.standard_input import input_format, with_standard_input
@@ -77,12 +78,7 @@ _Check: TypeAlias = Callable[[pa.Table], object]
     metavar="SIZE",
     help="The approximate limit of memory, by default 1GB. Further states are written to the disk.",
 )
-@click.option(
-    "--jobs",
-    type=click.IntRange(min=1),
-    metavar="N",
-    help=f"The number of threads, by default one for each core, up to {MOST_JOBS}. States do not depend on it.",
-)
+@with_jobs
 @click.option(
     "--input-format",
     callback=input_format,
@@ -123,7 +119,7 @@ def rollup(
         have passed. If the retention of an existing store changes, print the new retention.
         """
         before = FrameStore(uri, frame, name=name)
-        changed = FrameStore(uri, frame, name=name, retention=retained, durable=durable)
+        changed = FrameStore(uri, frame, name=name, retention=retained, durable=durable, jobs=threads)
         if before.schema is not None and changed.retention != before.retention:
             levels = ", ".join(f"{level} {age}" for level, age in changed.retention.items())
             click.echo(f"{changed.display_uri}: the retention is now {levels or 'for ever at every level'}", err=True)
@@ -134,7 +130,7 @@ def rollup(
         opened = partial(open_source, paths, frame.time, uses, reading=reading, timezone=frame.timezone)
         source = opened() if bad is None else open_leniently(opened, frame.check, reading)
         source.check(frame.check)
-        store = FrameStore(uri, frame, name=name, durable=durable)
+        store = FrameStore(uri, frame, name=name, durable=durable, jobs=threads)
         if retained is not None:
             store.check_retention(retained)
         if replace_within is not None:
@@ -150,7 +146,6 @@ def rollup(
                 writable=writable,
                 bad=bad,
                 max_bytes=max(memory // (_A_STATE_TAKES + _MORE_PER_THREAD * (threads - 1)), 1),
-                jobs=threads,
             )
         else:
             replace_in(source, filed, replace_within, store=store, writable=writable, bad=bad)
@@ -194,7 +189,6 @@ def append_new(
     writable: Callable[[], FrameStore],
     bad: BadRows | None,
     max_bytes: int,
-    jobs: int,
 ) -> None:
     """Add the rows of the files in ``filed`` whose bytes the store does not have yet. For the other files, only record
     the path. ``writable`` is a function that opens the store for writing and returns it.
@@ -224,7 +218,7 @@ def append_new(
 
         def spill(batches: Iterator[pa.RecordBatch]) -> Slices:
             return locks.enter_context(
-                spilled(batches, opened.frame, max_bytes, check=opened.backend.check_values, jobs=jobs)
+                spilled(batches, opened.frame, max_bytes, check=opened.backend.check_values, jobs=opened.jobs)
             )
 
         slices, seen = _read(files, store.frame, bad, spill)
@@ -242,7 +236,7 @@ def append_new(
         writer = f"rollup {hashlib.sha256(repr(sorted(recorded.items())).encode()).hexdigest()[:16]}"
         with writing(lambda: store.has_commit(writer, 0)):
             added = store.append_spilled(
-                slices, writer, 0, recorded=recorded, replacing=replacing, note=partial(click.echo, err=True), jobs=jobs
+                slices, writer, 0, recorded=recorded, replacing=replacing, note=partial(click.echo, err=True)
             )
     if added is None:
         click.echo(

@@ -147,9 +147,7 @@ class Asking:
         """Return a response with the first `_KEY_VALUES` values of a key, sorted, and whether there are more."""
         key, within = request.path_params["key"], request.query_params.get("within")
         if unknown := set(request.query_params) - {"within"}:
-            raise Refused(
-                400, f"only the parameter within is allowed here; got {shown(min(unknown))}; leave it out"
-            )
+            raise Refused(400, f"only the parameter within is allowed here; got {shown(min(unknown))}; leave it out")
 
         def ask() -> Question:
             name = request.path_params["name"]

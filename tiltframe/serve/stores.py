@@ -68,7 +68,7 @@ class ServedStore:
         if view.snapshot.manifest != self._described:
             self.store = FrameStore(view.backend)
             self._described = view.snapshot.manifest
-            view = StoreView(view.backend, self.store.manifest, view.snapshot, view.now)
+            view = replace(view, manifest=self.store.manifest)
         finest = view.frame.levels[0]
         end = finest.ends(finest.starts(np.array([view.now], np.int64)))[0]
         return replace(view, now=int(end) - 1)

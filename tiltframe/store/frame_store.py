@@ -9,6 +9,7 @@ from __future__ import annotations
 import os
 import warnings
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
+from dataclasses import replace
 from functools import wraps
 from html import escape
 from pathlib import Path
@@ -18,6 +19,7 @@ import pyarrow as pa
 
 from aggr.arguments import checked_name, checked_names, checked_truth, checked_type, nearest, shown
 from aggr.tables.column_uses import ColumnUses
+from aggr.workers import checked_jobs
 from tiltframe.frame import TiltFrame
 from tiltframe.parameter_names import by_caller
 from tiltframe.store.backends.open import absolute_uri, backend_at, check_options, checked_uri
@@ -109,9 +111,14 @@ class FrameStore:
         stores and databases are durable without this option.
     row_schema : schema, optional
         The schema of future rows. If the store does not exist, it is created at once, so that readers find it.
+    jobs : int, optional
+        The number of threads for rollups, queries, compaction and verification, by default one for each core that the
+        process may use, up to 4. Small work uses one thread. States, results and their order do not depend on it.
 
     Raises
     ------
+    ValueError
+        If an argument is not valid, such as 0 jobs.
     MissingStore
         If the store does not exist and no frame is passed.
     OtherFrame
@@ -143,8 +150,10 @@ class FrameStore:
         storage_options: Mapping[str, str] | None = None,
         durable: bool = False,
         row_schema: pa.Schema | None = None,
+        jobs: int | None = None,
     ) -> None:
         """Open the store, and read its manifest if it exists."""
+        self.jobs = checked_jobs(jobs)
         if name is not None:
             check_name(name)
         self._given = uri if isinstance(uri, Backend) else None
@@ -255,7 +264,8 @@ class FrameStore:
         StoreError
             If the store does not exist or is damaged.
         """
-        return StoreView.of(self._backend, self.manifest, moment_or_now(now, self.frame.timezone))
+        view = StoreView.of(self._backend, self.manifest, moment_or_now(now, self.frame.timezone))
+        return replace(view, jobs=self.jobs)
 
     @asking(Query)
     def query(self, query: Query) -> pa.Table:
@@ -925,7 +935,8 @@ class FrameStore:
         if not isinstance(saved, bytes | str | os.PathLike):
             raise TypeError(f"a saved state must be a path or bytes; got {shown(saved)}")
         _ = self.manifest
-        return FrameStore(WithOpen(self._backend, saved if isinstance(saved, bytes) else Path(os.fspath(saved))))
+        backend = WithOpen(self._backend, saved if isinstance(saved, bytes) else Path(os.fspath(saved)))
+        return FrameStore(backend, jobs=self.jobs)
 
     def evolve(self, frame: TiltFrame, row_schema: pa.Schema | None = None) -> None:
         """Change the frame of the store: add or drop measures, or add coarser levels.
@@ -1027,7 +1038,7 @@ class FrameStore:
             If the store does not exist.
         """
         check_progress(progress)
-        return verify_store(self._backend, self.manifest, progress)
+        return verify_store(self._backend, self.manifest, progress, self.jobs)
 
     def inspect(self) -> Report:
         """Return a report with the time range, rows, bytes, parts, gaps and retention of each level of the store."""

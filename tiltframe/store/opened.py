@@ -20,6 +20,7 @@ class OpenedStore(Protocol):
     """The members of `tiltframe.FrameStore` that the operations use."""
 
     frame: TiltFrame
+    jobs: int
 
     @property
     def backend(self) -> Backend:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
+from functools import partial
 from itertools import pairwise
 
 import pyarrow as pa
@@ -12,16 +13,17 @@ import pyarrow as pa
 from aggr.arrow.bit_equality import digest
 from aggr.arrow.normalize import one_array
 from aggr.groups.groups import Groups
+from aggr.workers import Workers
 from tiltframe.instants import instants_of
 from tiltframe.merged_windows import merge_level
 from tiltframe.ranges import EVER, Range, align_outward, as_text, first_whole
-from tiltframe.store.backends.protocol import Backend, Part, Snapshot
+from tiltframe.store.backends.protocol import Backend, Part, Snapshot, threads_of
 from tiltframe.store.checked_states import check_readable
 from tiltframe.store.log.errors import Conflict, StoreError
 from tiltframe.store.log.manifest import Manifest
 from tiltframe.store.log.records import available_from, snapshot_of
 from tiltframe.store.log.run import retry_on_conflict
-from tiltframe.store.query.merging import by_windows, pieces_of
+from tiltframe.store.query.merging import PartRanges, by_windows, pieces_of
 from windows import TimeWindow
 
 Progress = Callable[[int, int], None]
@@ -61,9 +63,11 @@ class VerifyReport:
         return json.dumps({**counts, "problems": self.problems})
 
 
-def verify_store(backend: Backend, manifest: Manifest, progress: Progress = lambda done, total: None) -> VerifyReport:
+def verify_store(
+    backend: Backend, manifest: Manifest, progress: Progress = lambda done, total: None, jobs: int = 1
+) -> VerifyReport:
     """Verify a complete store without changing it; return a report. If the log is damaged, the report contains only the
-    problems of the log.
+    problems of the log. ``jobs`` is the number of threads; the report does not depend on it.
     """
     names = tuple(level.name for level in manifest.frame.levels)
     problems, parts, rows = backend.verify(), 0, 0
@@ -71,8 +75,9 @@ def verify_store(backend: Backend, manifest: Manifest, progress: Progress = lamb
         try:
             snapshot = snapshot_of(backend)
             parts, rows = len(snapshot.parts), sum(part.rows for part in snapshot.parts)
-            problem_texts = _problems(backend, manifest, snapshot, _ProgressCounter(2 * rows, progress))
-            problems = list(dict.fromkeys(problem_texts))
+            counter = _ProgressCounter(2 * rows, progress)
+            with Workers(threads_of(backend, jobs)) as workers:
+                problems = list(dict.fromkeys(_problems(backend, manifest, snapshot, counter=counter, workers=workers)))
         except StoreError as error:
             problems = [str(error)]
     return VerifyReport(backend.display_uri, names, parts=parts, rows=rows, problems=tuple(problems))
@@ -89,17 +94,28 @@ class _ProgressCounter:
         self.progress(self.done, self.total)
 
 
-def _problems(backend: Backend, manifest: Manifest, snapshot: Snapshot, counter: _ProgressCounter) -> Iterator[str]:
+def _problems(
+    backend: Backend, manifest: Manifest, snapshot: Snapshot, counter: _ProgressCounter, workers: Workers
+) -> Iterator[str]:
     levels, is_intact = manifest.frame.levels, True
-    for level in levels:
-        for part in snapshot.of(level.name):
-            for problem in _part_problems(backend, manifest, level, part):
-                is_intact = False
-                yield problem
-            counter.add(part.rows)
+
+    def check(part_of_level: tuple[TimeWindow, Part]) -> tuple[list[str], int]:
+        level, part = part_of_level
+        return list(_part_problems(backend, manifest, level, part)), part.rows
+
+    for problems, rows in workers.map(check, [(level, part) for level in levels for part in snapshot.of(level.name)]):
+        is_intact = is_intact and not problems
+        yield from problems
+        counter.add(rows)
     if is_intact:  # After damage in a part, levels are not compared, because the same damage would be reported twice.
         for fine, coarse in pairwise(levels):
-            yield from _level_problems(backend, manifest, snapshot=snapshot, fine=fine, coarse=coarse, counter=counter)
+            compare = partial(_level_problem, backend=backend, manifest=manifest, fine=fine, coarse=coarse)
+            parts = [part for level in (fine, coarse) for part in snapshot.of(level.name)]
+            pieces = pieces_of(parts, [_held_by_both(snapshot, fine, coarse)])
+            for problem, rows in workers.map(compare, by_windows(pieces, coarse)):
+                if problem:
+                    yield problem
+                counter.add(rows)
 
 
 def _part_problems(backend: Backend, manifest: Manifest, level: TimeWindow, part: Part) -> Iterator[str]:
@@ -145,36 +161,28 @@ def _state_problems(states: pa.Table, manifest: Manifest) -> Iterator[str]:
         yield f"results cannot be read: {error}; {_RESTORE}"
 
 
-def _level_problems(
-    backend: Backend,
-    manifest: Manifest,
-    snapshot: Snapshot,
-    fine: TimeWindow,
-    coarse: TimeWindow,
-    counter: _ProgressCounter,
-) -> Iterator[str]:
-    """Yield a message for each difference between the states of the level ``coarse`` and the merged states of ``fine``,
-    the next finer level. Only windows that have not expired on either level are compared, a few windows at a time.
+def _level_problem(
+    pieces: PartRanges, *, backend: Backend, manifest: Manifest, fine: TimeWindow, coarse: TimeWindow
+) -> tuple[str | None, int]:
+    """Compare the states of the level ``coarse`` with the merged states of ``fine``, the next finer level, in the range
+    of ``pieces``. Windows that have expired on one of the levels are not compared.
+
+    Return a message for a difference, or None, and the number of rows of the pieces.
     """
-    levels = (fine, coarse)
-    span = _held_by_both(snapshot, fine, coarse)
-    for pieces in by_windows(pieces_of([part for level in levels for part in snapshot.of(level.name)], [span]), coarse):
-        inside = align_outward((min(low for _, (low, _) in pieces), max(high for _, (_, high) in pieces)), coarse)
+    span = align_outward((min(low for _, (low, _) in pieces), max(high for _, (_, high) in pieces)), coarse)
 
-        def attempt(inside: Range = inside) -> str | None:
-            now = snapshot_of(backend)
-            low = max(inside[0], _held_by_both(now, fine, coarse)[0])
-            if low >= inside[1]:
-                return None
-            both = [
-                _merged(backend, manifest, parts=now.of(level.name), span=(low, inside[1]), coarse=coarse)
-                for level in levels
-            ]
-            return _difference(both[0], both[1], level=fine, above=coarse, span=inside)
+    def attempt() -> str | None:
+        now = snapshot_of(backend)
+        low = max(span[0], _held_by_both(now, fine, coarse)[0])
+        if low >= span[1]:
+            return None
+        both = [
+            _merged(backend, manifest, parts=now.of(level.name), span=(low, span[1]), coarse=coarse)
+            for level in (fine, coarse)
+        ]
+        return _difference(both[0], both[1], level=fine, above=coarse, span=span)
 
-        if problem := retry_on_conflict(attempt):
-            yield problem
-        counter.add(sum(part.rows for part, _ in pieces))
+    return retry_on_conflict(attempt), sum(part.rows for part, _ in pieces)
 
 
 def _held_by_both(snapshot: Snapshot, fine: TimeWindow, coarse: TimeWindow) -> Range:

@@ -84,6 +84,8 @@ class StoreView:
     snapshot : Snapshot
     now : int
         The time for queries that do not specify ``now``, in microseconds UTC.
+    jobs : int
+        The number of threads of a query. Results do not depend on it.
 
     Examples
     --------
@@ -103,6 +105,7 @@ class StoreView:
     manifest: Manifest
     snapshot: Snapshot
     now: int
+    jobs: int = 1
 
     @classmethod
     def of(cls, backend: Backend, manifest: Manifest, now: int) -> StoreView:
@@ -191,7 +194,8 @@ class StoreView:
         """Yield the results of all kinds of windows in a query, one kind after another."""
         now = self._now(query)
         for reading in readings:
-            yield from finished(read_states(self.backend, self.manifest, reading), reading, query, now)
+            states = read_states(self.backend, self.manifest, reading, self.jobs)
+            yield from finished(states, reading, query, now)
 
     def states(self, query: Query) -> Answer:
         """Read the merged states of windows, in tables with the columns of a rollup.
@@ -213,7 +217,7 @@ class StoreView:
             If the query is invalid; the error is raised before anything is read.
         """
         reading = reading_of(self._plan(query), self.snapshot)
-        slices = read_labelled(self.backend, self.manifest, reading)
+        slices = read_labelled(self.backend, self.manifest, reading, self.jobs)
         return self._answer(states_schema(self.manifest, reading.plan), slices, [reading])
 
     def windows(self, query: Query) -> Answer:
@@ -235,7 +239,7 @@ class StoreView:
             If the query is invalid; the error is raised before anything is read.
         """
         reading = reading_of(replace(self._plan(query), measures={}), self.snapshot)
-        slices = read_labelled(self.backend, self.manifest, reading)
+        slices = read_labelled(self.backend, self.manifest, reading, self.jobs)
         return self._answer(states_schema(self.manifest, reading.plan), slices, [reading])
 
     def plan(self, query: Query, as_states: bool = False, *, stored_types: bool = False) -> PlannedQuery:

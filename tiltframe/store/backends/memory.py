@@ -62,7 +62,7 @@ class MemoryBackend:
     [2]
     """
 
-    writes_in_threads: ClassVar[bool] = True
+    works_in_threads: ClassVar[bool] = True
     name: str = field(default_factory=lambda: secrets.token_hex(8))
     retains: bool = True
     tables: _Tables = field(init=False, compare=False, repr=False)

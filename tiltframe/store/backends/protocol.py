@@ -89,7 +89,8 @@ class Backend(Protocol):
     this file. To support a scheme of URIs, register a class by an entry point of the group ``tiltframe.backends`` with
     the name of the scheme. For URIs with this scheme, `FrameStore` then calls the method `at` of the class.
 
-    If `write` may run in several threads at the same time, the class sets the attribute ``writes_in_threads`` to True.
+    If `read` and `write` may run in several threads at the same time, the class sets the attribute ``works_in_threads``
+    to True. Otherwise, the methods are called in one thread at a time.
     """
 
     @classmethod
@@ -347,3 +348,10 @@ class ResultTables(Protocol):
         Conflict
             If another writer changed the table first.
         """
+
+
+def threads_of(backend: Backend, jobs: int) -> int:
+    """Return the number of threads in which a backend may read and write: ``jobs``, or 1 if the backend does not work
+    in threads.
+    """
+    return jobs if getattr(backend, "works_in_threads", False) else 1

@@ -10,7 +10,6 @@ import pyarrow as pa
 
 from aggr.arguments import checked_whole
 from aggr.state_checks import mark_as_checked
-from aggr.workers import checked_jobs
 from tiltframe.exclusions import Note
 from tiltframe.files.read_options import ReadOptions
 from tiltframe.level_chain import labelled
@@ -117,7 +116,6 @@ def append_rows(
     max_bytes: int = HELD_BYTES,
     reading: ReadOptions | None = None,
     note: Note | None = None,
-    jobs: int | None = None,
 ) -> bool:
     """Roll up rows and add their states like `append`. Memory grows neither with the number of rows nor with the number
     of windows: states beyond twelve times ``max_bytes`` are stored in the folder for temporary files. States are
@@ -136,9 +134,6 @@ def append_rows(
         See `tiltframe.rollup`.
     note : function of a text, optional
         See `append`.
-    jobs : int, optional
-        The number of threads, by default one for each core that the process may use. A small input uses one thread. The
-        states do not depend on the number of threads.
 
     Returns
     -------
@@ -165,19 +160,18 @@ def append_rows(
     check_writer(writer, commit)
     checked_records(recorded)
     bound = checked_whole(max_bytes, "max_bytes", 1)
-    threads = checked_jobs(jobs)
     with ExitStack() as stack:
 
         def spill(batches: Iterator[pa.RecordBatch]) -> Slices:
             return stack.enter_context(
-                spilled(batches, store.frame, bound, check=store.backend.check_values, jobs=threads)
+                spilled(batches, store.frame, bound, check=store.backend.check_values, jobs=store.jobs)
             )
 
         def use_stored_types(schema: pa.Schema, guessed: Sequence[str]) -> pa.Schema:
             return store.with_stored_types(schema, guessed=guessed)
 
         slices = from_rows(data, store.frame, reading, spill, use_stored_types=use_stored_types)
-        added = append_spilled(store, slices, writer=writer, commit=commit, recorded=recorded, note=note, jobs=threads)
+        added = append_spilled(store, slices, writer=writer, commit=commit, recorded=recorded, note=note)
         return added is not None
 
 
@@ -189,7 +183,6 @@ def append_spilled(
     recorded: Mapping[str, Any] | None = None,
     replacing: Mapping[str, Any] | None = None,
     note: Note | None = None,
-    jobs: int = 1,
 ) -> int | None:
     """Add the states of a rollup that was spilled to disk, like `append_rows`.
 
@@ -199,8 +192,6 @@ def append_spilled(
         The slices that `spilled` returned for the argument ``check=store.backend.check_values``.
     writer, commit, recorded, replacing, note : str, int, mappings and function
         See `append`.
-    jobs : int
-        The number of threads that write.
 
     Returns
     -------
@@ -217,7 +208,7 @@ def append_spilled(
             check_readable(mark_as_checked(states), doubtful)
     schema = labelled(slices.schema.empty_table(), store.frame, store.frame.levels[0]).schema
     pending = begin_with(store, schema, writer, commit, recorded=recorded, replacing=replacing)
-    receipt = pending.write_checked(slices.levels(), jobs)
+    receipt = pending.write_checked(slices.levels(), store.jobs)
     if not pending.commit([receipt], note):
         return None
     parts, _ = read_receipts([receipt])

@@ -22,7 +22,7 @@ from aggr.workers import Workers
 from tiltframe.exclusions import Exclusions, Note
 from tiltframe.frame import TiltFrame
 from tiltframe.names import LEVEL
-from tiltframe.store.backends.protocol import EXPIRED, OWN, Backend, Part, Transaction
+from tiltframe.store.backends.protocol import EXPIRED, OWN, Backend, Part, Transaction, threads_of
 from tiltframe.store.changes.on_frame import check_frame
 from tiltframe.store.checked_states import check_readable, checked_levels
 from tiltframe.store.log.errors import CommitConflict, OtherFrame
@@ -113,8 +113,8 @@ class Commit:
 
         ``levels`` yields pairs of a level and a table of its states, from the finest level to the coarsest. If the
         states were divided into slices by keys and time, this sequence of levels is repeated for each slice. ``jobs``
-        is the number of threads that write; only one thread writes if the backend does not permit several. The parts
-        and the receipt do not depend on ``jobs``.
+        is the number of threads that write, if the backend works in threads. The parts and the receipt do not depend on
+        ``jobs``.
 
         Raise `StoreError` if states cannot be written; states that were already written are then removed.
         """
@@ -131,7 +131,7 @@ class Commit:
             return written, digests_of_finest
 
         try:
-            with Workers(jobs if getattr(self.backend, "writes_in_threads", False) else 1) as workers:
+            with Workers(threads_of(self.backend, jobs)) as workers:
                 for written, digests_of_finest in workers.map(write, self._combined(excluded.counted(levels))):
                     parts += written
                     digests += digests_of_finest

@@ -11,8 +11,9 @@ from collections.abc import Sequence
 from functools import partial
 from typing import Any
 
+from aggr.workers import Workers
 from tiltframe.ranges import EVER
-from tiltframe.store.backends.protocol import Backend, Part
+from tiltframe.store.backends.protocol import Backend, Part, threads_of
 from tiltframe.store.changes.on_frame import run_on_frame
 from tiltframe.store.changes.progress import Progress, check_progress
 from tiltframe.store.changes.result_tables import export_level, exported_levels
@@ -26,22 +27,24 @@ from windows import TimeWindow
 
 
 def compact_parts(
-    backend: Backend, manifest: Manifest, before: int, progress: Progress = lambda done, total: None
+    backend: Backend, manifest: Manifest, before: int, progress: Progress = lambda done, total: None, jobs: int = 1
 ) -> dict[str, tuple[int, int]]:
     """Merge the parts of windows that end at or before ``before``, in microseconds UTC, one bucket of time after
     another.
 
     For each level, return the number of merged parts, and the number of parts that replace them. ``progress`` receives
-    the number of merged parts and the number of all parts to merge, of one level at a time.
+    the number of merged parts and the number of all parts to merge, of one level at a time. ``jobs`` is the number of
+    buckets that are merged at the same time; the merged parts do not depend on it.
     """
-    return {
-        level.name: _compact_level(backend, manifest, level, before=before, progress=progress)
-        for level in manifest.frame.levels
-    }
+    with Workers(threads_of(backend, jobs)) as workers:
+        return {
+            level.name: _compact_level(backend, manifest, level, before=before, progress=progress, workers=workers)
+            for level in manifest.frame.levels
+        }
 
 
 def _compact_level(
-    backend: Backend, manifest: Manifest, level: TimeWindow, *, before: int, progress: Progress
+    backend: Backend, manifest: Manifest, level: TimeWindow, *, before: int, progress: Progress, workers: Workers
 ) -> tuple[int, int]:
     """Merge the parts of one level. Return the number of merged parts, and the number of parts that replace them."""
     merged, written, is_current = 0, 0, False
@@ -49,13 +52,16 @@ def _compact_level(
         is_current = True
         groups = list(mergeable(snapshot_of(backend).of(level.name), level, before))
         total = merged + sum(map(len, groups))
-        for group in groups:
-            merge = partial(_merge_group, backend=backend, manifest=manifest, level=level, group=group)
-            parts = run_on_frame(backend, manifest, merge)
+
+        def merge(group: list[Part]) -> tuple[int, list[Part] | None]:
+            attempt = partial(_merge_group, backend=backend, manifest=manifest, level=level, group=group)
+            return len(group), run_on_frame(backend, manifest, attempt)
+
+        for part_count, parts in workers.map(merge, groups):
             if parts is None:
                 is_current = False
                 continue
-            merged += len(group)
+            merged += part_count
             written += len(parts)
             progress(merged, total)
     return merged, written
@@ -104,7 +110,7 @@ def compact(
     """
     manifest, at = store.manifest, moment_or_now(before, store.frame.timezone)
     check_progress(progress)
-    merged = compact_parts(store.backend, manifest, at, progress)
+    merged = compact_parts(store.backend, manifest, before=at, progress=progress, jobs=store.jobs)
     for level in exported_levels(store.backend, manifest):
         try:
             export_level(store.backend, manifest, level, moment_or_now(None, store.frame.timezone))

@@ -11,10 +11,11 @@ from functools import reduce
 
 import pyarrow as pa
 
+from aggr.workers import Workers
 from tiltframe.level_chain import labelled
 from tiltframe.names import START
 from tiltframe.ranges import EVER, Range, align_outward, as_text, common
-from tiltframe.store.backends.protocol import Backend, Snapshot
+from tiltframe.store.backends.protocol import Backend, Snapshot, threads_of
 from tiltframe.store.log.manifest import Manifest
 from tiltframe.store.log.records import available_from, known_from, snapshot_of
 from tiltframe.store.log.run import retry_on_conflict
@@ -151,10 +152,11 @@ def reading_of(plan: QueryPlan, snapshot: Snapshot, *, is_filled: bool = False) 
     )
 
 
-def read_states(backend: Backend, manifest: Manifest, reading: Reading) -> Iterator[pa.Table]:
+def read_states(backend: Backend, manifest: Manifest, reading: Reading, jobs: int = 1) -> Iterator[pa.Table]:
     """Yield the merged states of the windows of a query plan, as at least one table, which may have no rows.
 
     All rows of a window are in the same table. A table has only some of the windows, so that memory is bounded.
+    ``jobs`` is the number of threads that read and merge; the rows and their order do not depend on it.
     """
     plan, part_ranges = reading.plan.with_edges(), reading.part_ranges
     level = plan.frame.levels[plan.level()]
@@ -162,19 +164,26 @@ def read_states(backend: Backend, manifest: Manifest, reading: Reading) -> Itera
     schema = pa.schema([manifest.schema.field(name) for name in dict.fromkeys([START, *plan.columns])])
     nothing = regroup(schema.empty_table(), plan, (0, 0))
     yield nothing
+    threads = threads_of(backend, jobs)
     # Overlapping windows are not read in slices, because a row may lie in windows of several slices.
     if plan.window.max_overlap > 1:
         pieces = iter([part_ranges])
     else:
         pieces = by_windows(part_ranges, level if plan.whole else plan.window)
-    states = (regroup(_read(backend, manifest, plan, pieces_read), plan, span) for pieces_read in pieces)
-    yield from [united([nothing, *states], plan)] if plan.whole else states
+
+    def read_and_merge(pieces_read: PartRanges) -> pa.Table:
+        return regroup(_read(backend, manifest, plan, pieces_read), plan, span)
+
+    with Workers(threads) as workers:
+        states = workers.map(read_and_merge, pieces)
+        yield from [united([nothing, *states], plan)] if plan.whole else states
 
 
-def read_labelled(backend: Backend, manifest: Manifest, reading: Reading) -> Iterator[pa.Table]:
+def read_labelled(backend: Backend, manifest: Manifest, reading: Reading, jobs: int = 1) -> Iterator[pa.Table]:
     """Yield merged states like `read_states`, with the column ``level`` as in the result of a rollup."""
     plan = reading.plan
-    return (labelled(states, plan.frame, plan.window) for states in read_states(backend, manifest, reading))
+    states_read = read_states(backend, manifest, reading, jobs)
+    return (labelled(states, plan.frame, plan.window) for states in states_read)
 
 
 def _read(backend: Backend, manifest: Manifest, plan: QueryPlan, part_ranges: PartRanges) -> pa.Table:

@@ -101,7 +101,7 @@ class DeltaBackend:
     # options of the object store, with deltalake's names
     options: tuple[tuple[str, str], ...] = field(default=(), repr=False)
     durable: bool = False  # whether commits to a folder are written to the disk before they are acknowledged
-    writes_in_threads: ClassVar[bool] = True
+    works_in_threads: ClassVar[bool] = True
     _opened: _Opened = field(default_factory=_Opened, compare=False, repr=False)
 
     def __reduce__(self) -> tuple[Any, ...]:
