@@ -422,8 +422,8 @@ class Function(ABC):
         Returns
         -------
         array of `result_type`, shape (rows,)
-            Null for a null state, and for a state beyond an absorbing limit (`State.beyond_limit`). Most functions also
-            return null for a state without rows; counts return 0.
+            Null for a null state, and for a state whose group has more values than an absorbing limit allows; see
+            `State.beyond_limit`. Most functions also return null for a state without rows; counts return 0.
 
         Raises
         ------

@@ -149,10 +149,11 @@ class State(ABC):
         return {name: field.reduce(values) for name, field in self.fields.items()}
 
     def beyond_limit(self, states: pa.StructArray) -> Flags | None:
-        """Return a mask of the states beyond an absorbing limit. By default, no state is beyond a limit.
+        """Return a mask of the states whose group has more values than an absorbing limit allows. By default, a state
+        has no such limit.
 
-        If a group has more values than an absorbing limit allows, its state and all states that are merged from it are
-        marked as beyond the limit, and have a null result. Other limits raise an error instead.
+        If a group exceeds an absorbing limit, its state and all states that are merged from it are marked as beyond the
+        limit, and have a null result. Other limits raise an error instead.
 
         Parameters
         ----------
@@ -162,7 +163,7 @@ class State(ABC):
         Returns
         -------
         array of bool, shape (rows,), or None
-            None if no state is beyond a limit.
+            None if no state exceeds a limit.
         """
         return None
 

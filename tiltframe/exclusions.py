@@ -41,10 +41,10 @@ class RefusedValues(UserWarning):
 
 
 class Exclusions:
-    """The number of groups beyond a limit, by column of states and level, and the number of refused values, by column
-    of states.
+    """The number of groups with more values than their function's limit, by column of states and level, and the number
+    of refused values, by column of states.
 
-    A group consists of the rows of one window and key.
+    A group consists of the rows of one window and key. A group beyond the limit has a null result.
 
     Parameters
     ----------
@@ -77,12 +77,14 @@ class Exclusions:
             self._values[name] += sum_excluded(state, states.column(name))[1]
 
     def count_groups(self, level: str, states: pa.Table) -> None:
-        """Count the groups beyond a limit in a table of states of one level, which has one row per group."""
+        """Count the groups with more values than their limit in a table of states of one level, one row per group."""
         for name, state in self._states_in(states):
             self._groups[name, level] += sum_excluded(state, states.column(name))[0]
 
     def count_levels(self, states: pa.Table) -> None:
-        """Count the groups beyond a limit in a table with the states of all levels, such as the result of a rollup."""
+        """Count the groups with more values than their limit in a table with the states of all levels, such as the
+        result of a rollup.
+        """
         for name, state in self._states_in(states):
             counts = _group_counts(state, states.column(name))
             if counts is None:
@@ -94,8 +96,8 @@ class Exclusions:
                 self._groups[name, row["level"]] += row["count_sum"]
 
     def counted(self, levels: Iterable[tuple[TimeWindow, pa.Table]]) -> Iterator[tuple[TimeWindow, pa.Table]]:
-        """Yield the pairs of ``levels`` unchanged. Add the number of groups beyond a limit of every level to the
-        counts, and the number of refused values of the finest level.
+        """Yield the pairs of ``levels`` unchanged. Add to the counts the number of groups with more values than their
+        limit, for every level, and the number of refused values of the finest level.
         """
         for level, states in levels:
             self.count_groups(level.name, states)
@@ -111,12 +113,12 @@ class Exclusions:
 
     @property
     def groups(self) -> int:
-        """The total number of groups beyond a limit, in all columns and levels."""
+        """The total number of groups with more values than their limit, in all columns of states and all levels."""
         return self._groups.total()
 
     @property
     def values(self) -> int:
-        """The total number of refused values, in all columns."""
+        """The total number of refused values, in all columns of states."""
         return self._values.total()
 
     def add(self, other: Exclusions) -> None:
@@ -185,7 +187,9 @@ def excluded_states(columns: Iterable[StateColumn]) -> dict[str, State]:
 
 
 def sum_excluded(state: State, states: pa.ChunkedArray) -> tuple[int, int]:
-    """Return the number of groups beyond a limit, and the number of refused values, in a column of states."""
+    """Return the number of groups with more values than the limit, and the number of refused values, in a column of
+    states.
+    """
     groups, values = 0, 0
     for chunk in states.chunks:
         counts = state.excluded_counts(chunk.drop_null())

@@ -16,8 +16,9 @@ _LIMIT = 2**62
 
 
 class PaneRanges(NamedTuple):
-    """Windows as ranges of panes. The window with the index ``i`` has the key ``keys[i]`` and the number
-    ``numbers[i]``. It consists of the panes with the indices ``first[i]`` to ``last[i] - 1``.
+    """Windows as ranges of panes. The window with the index ``i`` has the key ``keys[i]``, and ``numbers[i]`` is its
+    ordinal number: consecutive windows have consecutive numbers, which are the same for all keys. The window
+    consists of the panes with the indices ``first[i]`` to ``last[i] - 1``.
     """
 
     keys: Ints
@@ -34,7 +35,8 @@ def ranges_of_panes(keys: Ints, first: Ints, last: Ints) -> PaneRanges:
     keys : array of int64, shape (panes,)
         The key of each pane, ascending.
     first, last : arrays of int64, shape (panes,)
-        The numbers of the first and of the last window that contains each pane. They do not decrease within a key.
+        The ordinal numbers of the first and of the last window that contains each pane. They do not decrease within a
+        key.
 
     Returns
     -------

@@ -235,8 +235,8 @@ class Per(Function):
         return pa.StructArray.from_arrays([pa.array(self._map.shares(maps)), lists], names=["share", "entries"])
 
     def _first(self, results: pa.StructArray, owners: Groups, top: int) -> tuple[pa.StructArray, Groups]:
-        """Return the ``top`` entries of each map whose results ``by`` are greatest, in descending order, and the state
-        that each entry belongs to. Null results come last.
+        """Return, for each map, the ``top`` entries with the greatest values of the result that ``self.by`` names, in
+        descending order, and the state that each entry belongs to. Null results come last.
         """
         name = self.by or next(iter(self._measures))
         by = results.field(name)

@@ -42,10 +42,10 @@ class KeyGroups(NamedTuple):
 
     A group is called the owner of its keys. ``keys`` contains the keys of all maps, ordered by owner and then by key,
     and ``owners`` the owner of each key. ``rows`` is a mask of the rows whose key is in ``keys``, or None if no row is
-    left out. Rows are left out if their key is outside the sample, or if their owner is beyond an absorbing limit, so
-    that its map is null. ``groups`` assigns each row in the mask to an entry of ``keys``. ``thetas`` has one hash per
-    owner: all keys of the owner with smaller hashes are in ``keys``. ``beyond`` is a mask of the owners beyond an
-    absorbing limit, or None if there are none.
+    left out. Rows are left out if their key is outside the sample, or if their owner has more keys than an absorbing
+    limit allows, so that its map is null. ``groups`` assigns each row in the mask to an entry of ``keys``. ``thetas``
+    has one hash per owner: all keys of the owner with smaller hashes are in ``keys``. ``beyond`` is a mask of the
+    owners that exceed an absorbing limit, or None if there are none.
     """
 
     groups: Groups

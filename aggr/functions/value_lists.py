@@ -1,7 +1,10 @@
 """Fields of states that list rows in order, or distinct values. A list has at most ``max`` entries.
 
-group 0    (10:00, "b")  (10:02, "a")          values end to end, ordered by group, then time, then value
-group 1    (09:59, "c")                        and the number of values of each group
+The values of all groups are stored in one array, ordered by group, then time, then value. The number of values of each
+group is stored separately. For example:
+
+group 0    (10:00, "b")  (10:02, "a")
+group 1    (09:59, "c")
 """
 
 from __future__ import annotations
@@ -95,7 +98,7 @@ class ValueSet(Field):
     def list_values(self, values: pa.Array, groups: Groups, absorbed: Flags | None = None) -> pa.ListArray:
         """Return the list of distinct values of each group. Both zeros count as one value, and all NaN count as one.
 
-        ``absorbed`` marks the groups for which a merged list is null, because it was beyond the limit.
+        ``absorbed`` marks the groups for which a merged list is null, because it had more than ``max`` values.
         """
         values = normalize_floats(values)
         keys = order_keys(values)

@@ -28,10 +28,11 @@ def retention(states: pa.Array, later: pa.Array) -> pa.Array:
     Returns
     -------
     array of float64, shape (n,)
-        The share is in [0, 1], or null if either state is null or beyond an absorbing limit, or if the state in
-        ``states`` has no keys. The share is exact if both maps have at most ``max`` keys. A map with more keys is a
-        sample, and the share is then an estimate from the keys whose hashes are below the thetas of both states. Its
-        standard error is ``sqrt(p (1 - p) / keys)``, for a share ``p`` that was estimated from this number of keys.
+        The share is in [0, 1]. It is null if either state is null or has more keys than an absorbing limit allows, or
+        if the state in ``states`` has no keys. The share is exact if both maps have at most ``max`` keys. A map with
+        more keys is a sample, and the share is then an estimate from the keys whose hashes are below the thetas of both
+        states. Its standard error is ``sqrt(p (1 - p) / keys)``, for a share ``p`` that was estimated from this number
+        of keys.
 
     Raises
     ------
@@ -70,6 +71,6 @@ def retention(states: pa.Array, later: pa.Array) -> pa.Array:
 
 
 def _has_keys(function: Function, states: pa.Array) -> pa.Array:
-    """Return a mask of the states that are neither null nor beyond an absorbing limit."""
+    """Return a mask of the states that are not null and do not exceed an absorbing limit."""
     beyond = function.own_state.beyond_limit(states)
     return states.is_valid() if beyond is None else pc.and_(states.is_valid(), pa.array(~beyond))

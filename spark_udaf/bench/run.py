@@ -60,7 +60,8 @@ class _Data:
     load : callable that returns Rows
     grouping : Grouping
     groups : int or None
-        The number of groups. None if the rows have keys of the user, whose groups are counted after loading.
+        The number of groups. None if the user named key columns of existing data. The groups are then counted after
+        the rows are loaded.
     keys : str
         ``even``, ``skewed``, or the names of the columns.
     """

@@ -115,8 +115,8 @@ def store_sql(query: str, store: FrameStore, spark: SparkSession | None = None, 
 
 
 class _Rewritten:
-    """A query of a table, rewritten as a query of the results of a store. The results have one column for each group
-    and each aggregate of the query.
+    """A query of a table, rewritten as a query of the results of a store. The results have one column for each
+    GROUP BY expression and each aggregate of the query.
     """
 
     def __init__(self, store: FrameStore, table: StructType, select: exp.Select, exact: bool) -> None:
@@ -130,7 +130,8 @@ class _Rewritten:
         self.keys_of_frame = {name.lower(): name for name, text in frame.keyed_by.items() if name == text}
         if not isinstance(self.types.get(frame.time.lower()), TimestampType):
             refuse(frame.time, "is the time of the store, but not a TIMESTAMP column of the table")
-        # the normalized text of a group or an aggregate (`same_text`) -> the column of the store's results that has it
+        # for each GROUP BY expression and each aggregate: its normalized text (`same_text`) -> the column of the
+        # store's results that contains its values
         self.columns: dict[str, str] = {}
         self.keys: list[str] = []
         self.per = "all"

@@ -28,8 +28,9 @@ from tiltframe.streaming.saved import Saved, read_head
 from tiltframe.streaming.stored import StoredTable
 
 _PIECE_BYTES = 1 << 22  # The maximum size of one value in Spark's state, in bytes.
-# The minimum size of a block that is stored in separate values of Spark's state. Smaller blocks are stored together in
-# one value, because each value needs a call of the state store, which takes longer than reading a small block.
+# The state of a shard is saved as blocks: tables of its windows, as bytes. This is the minimum size, in bytes, of a
+# block that is stored in separate values of Spark's state. Smaller blocks are stored together in one value, because
+# each value needs a call of the state store, which takes longer than reading a small block.
 _SMALL_BYTES = 1 << 18
 _PLACE = StructType([StructField("block", StringType()), StructField("piece", IntegerType())])
 _PIECE = StructType([StructField("piece", BinaryType())])
@@ -49,11 +50,12 @@ class ShardWindows(SentWithVersion, StatefulProcessor):
         self._job, self._timers = job, timers
 
     def init(self, handle: StatefulProcessorHandle) -> None:
-        """Open the state of a shard: a map with the pieces of large blocks, and one value with all small blocks, the
-        description of all blocks and the timer.
+        """Open the state of a shard in Spark's state store.
 
-        A large block is stored in pieces, because values of Spark's state store should be small. Large blocks are read
-        on demand, and written if they have changed.
+        The state is saved as blocks, which are tables stored as bytes. A map contains the pieces of the large blocks.
+        One value contains the small blocks, the description of the shard's state, with the size and checksum of each
+        block, and the timer. A large block is stored in pieces, because values of Spark's state store should be small.
+        Large blocks are read on demand, and written if they have changed.
         """
         tune_worker()
         self._handle = handle

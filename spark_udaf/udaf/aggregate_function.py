@@ -90,7 +90,8 @@ class UdafSpec:
         if not self.weighted:
             return self._reduced(columns, None, groups)
         if groups is None:
-            columns = columns.drop_null()  # the struct of a row is null if the row does not meet the condition
+            # the struct of a row is null if the row does not meet the condition ``where`` of the call
+            columns = columns.drop_null()
         inputs = [columns.field(name) for name in self.function.inputs]
         values = inputs[0] if len(inputs) == 1 else pa.StructArray.from_arrays(inputs, names=list(self.function.inputs))
         return self._reduced(values, columns.field(WEIGHT), groups)

@@ -19,7 +19,8 @@ UNSURE = (
 )
 STEPS = "interrupted; the completed steps remain, and the store is intact; run the command again to do the others"
 
-_SOON = 0.01  # the number of seconds after which a Ctrl-C is repeated
+# the number of seconds after which `never_swallowed` sends the signal of a Ctrl-C to this process again
+_SOON = 0.01
 
 # the current message, as the only element of a list, so that functions can replace it
 _sentence = [NOTHING]
@@ -45,10 +46,10 @@ def too_late_at_exit() -> None:
 
 @contextmanager
 def never_swallowed() -> Iterator[None]:
-    """Within the block, repeat a Ctrl-C that arrives in code that cannot raise exceptions, such as the callback of a
-    weak reference.
+    """Within the block, send the signal of a Ctrl-C to this process again if the first one arrives in code that
+    cannot raise exceptions, such as the callback of a weak reference.
 
-    Python only prints an exception of such code, so the command would continue.
+    Python only prints an exception in such code, so the command would continue.
     """
     previous_hook = sys.unraisablehook
 

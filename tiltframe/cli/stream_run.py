@@ -175,7 +175,7 @@ def _end_without_reader(safe: Output | IntoStore, state: Path | None, rows: Inpu
 
 
 def _report_excluded(sink: Output | IntoStore) -> None:
-    """Print, for each measure, the number of groups beyond its limit and of values that it refused."""
+    """Print, for each measure, the number of groups with more values than its limit, and of refused values."""
     if sink.excluded is not None:
         sink.excluded.report(lambda sentence: click.echo(f"tiltframe: {sentence}", err=True))
 

@@ -26,8 +26,8 @@ _EXACT = 2**53  # doubles represent all whole numbers up to this one exactly
 def table_of(rows: Sequence[dict[str, Any]], store: FrameStore, refused: list[str]) -> pa.Table:
     """Return a table of the columns that the store's frame reads. A column is null in the rows that lack it.
 
-    Rows with a value that does not fit its column are left out. One message for each point with such rows is added to
-    ``refused``.
+    Rows with a value that does not fit its column are left out. One message for each OpenTelemetry data point with
+    such rows is added to ``refused``.
     """
     frame = store.frame
     present = dict.fromkeys(name for row in rows for name in row)
@@ -53,8 +53,8 @@ def table_of(rows: Sequence[dict[str, Any]], store: FrameStore, refused: list[st
 
 
 def _point_of(row: dict[str, Any]) -> tuple[tuple[str, Any], ...]:
-    """Return a key that is equal for all rows of the same point: the names and values of a row, except ``value`` and
-    ``weight``. The rows of one point of a histogram differ only in these two.
+    """Return a key that is equal for all rows of the same OpenTelemetry data point: the names and values of a row,
+    except ``value`` and ``weight``. The rows of one data point of a histogram differ only in these two.
     """
     return tuple((name, value) for name, value in row.items() if name not in ("value", "weight"))
 

@@ -20,12 +20,12 @@ _SEND_AGAIN = "the write continues; send the same request with the same number a
 
 
 class WorkerPool:
-    """Three groups of threads: for queries, for look-ups and for writes. Calls of different groups do not wait for each
-    other. The groups for queries and look-ups have `Limits.queries` threads each, and the group for writes has 32.
+    """Three thread pools: for queries, for look-ups and for writes. Calls in different pools do not wait for each
+    other. The pools for queries and look-ups have `Limits.queries` threads each, and the pool for writes has 32.
     """
 
     def __init__(self, limits: Limits) -> None:
-        """Create the groups without starting a thread."""
+        """Create the thread pools without starting a thread."""
         self._limits = limits
         self._computing = ThreadPoolExecutor(limits.queries, "query")
         self._looking = ThreadPoolExecutor(limits.queries, "look-up")
@@ -71,7 +71,7 @@ class WorkerPool:
 
     @property
     def unfinished(self) -> int:
-        """The number of calls that are running or waiting, in all groups."""
+        """The number of calls that are running or waiting for a thread, for queries, look-ups and writes together."""
         return len(self._begun)
 
     def close(self) -> bool:

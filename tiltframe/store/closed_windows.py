@@ -125,7 +125,7 @@ class ClosedWindows:
         records = store.recorded([_owner_record_name(stream), WATERMARKS])
         self._owner = records.get(_owner_record_name(stream))
         self._recorded_watermark: int | None = records.get(WATERMARKS, {}).get(stream)
-        # the numbers of skipped values and of groups beyond a limit, for all commits of this object
+        # for all commits of this object: the numbers of skipped values, and of groups with more values than a limit
         self.excluded = Exclusions(store.frame)
         self.committed = committed_before(store, stream)
         if self.committed is None:

@@ -324,8 +324,9 @@ class OpenWindows:
         if not self._levels:
             self._clock = clock.after_check(self.emit, time, due, False)
             return _COLUMNS_BEFORE_ROWS.empty_table()
-        # If events close windows (``follows``), windows of the current level that end at or before ``behind`` are
-        # closed. For each coarser level, ``behind`` is the start of the newest closed window of the next finer level.
+        # If newer events close windows, instead of a watermark (``follows``), windows of the current level that end at
+        # or before ``behind`` are closed. For each coarser level, ``behind`` is the start of the newest closed window
+        # of the next finer level.
         behind, follows = LOWEST, self.late.closes_by_events
         if follows and clock.newest is not None:
             behind = self.late.closed_until(self.frame.levels[0], clock.newest)

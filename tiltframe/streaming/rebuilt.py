@@ -57,8 +57,8 @@ def rebuild_levels(
         windows = windows if level == finest else mark_first_panes(windows, level, below, rules)
         unclosed, none = windows.filter(windows.ends > at), windows.none()
         levels.append(OpenLevel(level, unclosed, none, at + rules.emit.delay_micros))
-        # If events close windows, a window of the next coarser level is closed when the newest closed window of this
-        # level begins at or after the end of that window.
+        # If newer events close windows, instead of a watermark, a window of the next coarser level is closed when the
+        # newest closed window of this level begins at or after the end of the coarser window.
         if rules.late.closes_by_events:
             at = int(level.starts(level.starts(np.array([at])) - 1)[0])
         below = of_level if of_level.num_rows else table

@@ -38,7 +38,8 @@ MARKS: dict[str, tuple[np.ufunc, int]] = {
     "revision": (np.maximum, 0),  # the number of the window's emissions
     "last_arrival": (np.maximum, UNSTAMPED),  # the arrival time of the window's last rows
     "closed_until": (np.maximum, LOWEST),  # the end that the window had when a timeout closed it
-    "first_pane": (np.minimum, HIGHEST),  # the start of the window's earliest pane, if events close windows
+    # the start of the window's earliest pane; set only if windows are closed by newer events instead of a watermark
+    "first_pane": (np.minimum, HIGHEST),
     # one bit per added measure: whether the window has rows that arrived before the measure was added
     "unknown": (np.bitwise_or, 0),
 }

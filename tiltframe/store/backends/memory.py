@@ -167,7 +167,10 @@ class MemoryBackend:
         return pa.concat_tables(tables, promote_options="default").select(schema.names)
 
     def vacuum(self, older_than: float) -> Vacuumed:
-        """Remove all parts that are not readable, whatever their age, and return their number."""
+        """Remove the rows of all parts that are not in the current list of parts. Return the number of removed parts.
+
+        ``older_than`` is ignored: parts are removed whatever their age.
+        """
         with self.tables.lock:
             unreadable = self.tables.rows.keys() - self.tables.parts.keys()
             for name in unreadable:

@@ -55,9 +55,9 @@ def append(
         under these names.
     note : function of a text, optional
         A function that receives messages as text. There is one message for each measure with ``beyond="null"`` that has
-        groups beyond its limit; it contains the number of groups. There is also one message for each measure with
-        ``bad_values="skip"`` that has skipped values; it contains the number of values. By default, the messages are
-        `BeyondLimit` and `RefusedValues` warnings.
+        groups with more values than its limit; it contains the number of such groups. There is also one message for
+        each measure with ``bad_values="skip"`` that has skipped values; it contains the number of values. By default,
+        the messages are `BeyondLimit` and `RefusedValues` warnings.
 
     Returns
     -------

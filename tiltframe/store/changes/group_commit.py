@@ -43,7 +43,7 @@ class PreparedRows:
     finest : table
         The merged states of the finest level.
     excluded : Exclusions
-        The numbers of groups beyond a limit, and of values that functions have skipped.
+        The numbers of groups with more values than a function's limit, and of values that functions have skipped.
     note : callable, optional
         A function that receives messages about ``excluded`` after the commit; see `append`.
     """
