@@ -451,8 +451,8 @@ class TiltFrame:
     def check_states(self, schema: pa.Schema, exactly: bool = False) -> None:
         """Raise an error if a schema is not the schema of states of this frame.
 
-        States carry a description of their frame in the metadata of ``level``. If the metadata was lost, only columns
-        and types are compared.
+        A table of states has a column ``level``, whose metadata describes the frame. If the metadata was lost, only the
+        names and types of the columns are compared.
 
         Parameters
         ----------

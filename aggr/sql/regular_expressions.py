@@ -84,7 +84,9 @@ def count_steps(regex: str) -> int:
 
 
 def _atom(regex: str, position: int) -> tuple[int, int]:
-    """Return the position after the character, escape or class that begins at ``position``, and its number of steps."""
+    """Return the position after the character, escape or class that begins at ``position``, and the number of
+    instructions that the compiled regular expression has for it.
+    """
     if regex[position] == "\\" and (escaped := _ESCAPED.match(regex, position)):
         return escaped.end(), _UNICODE_STEPS if escaped[0][1] in "pP" else 1
     if regex[position] == "[":

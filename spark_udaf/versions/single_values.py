@@ -1,5 +1,5 @@
-"""Lists of at most one value: in SQL, ``array_compact(array(x))`` passes a column exactly on every
-version of PySpark.
+"""Lists of at most one value. Calls pass ``array_compact(array(x))`` to Python functions instead of ``x``, because old
+versions of PySpark use pandas, which stores a plain column of whole numbers with nulls as floats.
 """
 
 from __future__ import annotations

@@ -250,13 +250,14 @@ class ClosedWindows:
         """Commit the closed windows in ``outgoing`` to the store, under the next commit number. The caller must have
         saved `to_ipc()` before.
 
-        The commit also records a time for queries with ``closed=True``: the stream's watermark minus its delay and
-        lateness. If no closed windows wait, this time is recorded in a commit without states, as soon as it closes
-        windows of coarser levels. Return True if states were added, and False if no closed windows waited or the store
-        already had this commit. Raise
-        `StoreError` if the store cannot be written, or has other states under this commit number because the stream has
-        continued from an outdated state. ``note`` receives the messages that `FrameStore.append` describes; by default
-        they are warnings.
+        The commit also records the stream's watermark minus its delay and lateness. Queries with ``closed=True`` return
+        only windows that end by this time. If no closed windows wait, a commit without states records the time, but
+        only if it is later than the end of another window of a coarser level. Return True if states were added, and
+        False if no closed windows waited or the store already had this commit.
+
+        Raise `StoreError` if the store cannot be written, or has other states under this commit number because the
+        stream has continued from an outdated state. ``note`` receives the messages that `FrameStore.append` describes;
+        by default they are warnings.
         """
         watermark = self._watermark()
         if self.outgoing is None:

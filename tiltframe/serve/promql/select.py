@@ -114,8 +114,8 @@ def selector_of(node: promql_parser.VectorSelector, span: int | None, evaluation
 
 
 def select(selector: Selector, evaluation: Evaluation, grouping: Grouping | None = None) -> States:
-    """Return the states of a selector by series and moment. With ``grouping``, the series are those of an aggregation:
-    states that differ only in other labels are merged while they are read.
+    """Return the states of a selector by series and moment. With ``grouping``, the series are those of an aggregation,
+    such as ``sum by (host)``: states whose labels of the grouping are equal are merged while they are read.
     """
     metric, moments = selector.metric, evaluation.moments - selector.offset
     level = _level(selector, moments, evaluation)

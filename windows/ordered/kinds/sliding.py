@@ -128,8 +128,8 @@ def since(*resets: str | Tick, min_rows: int = 0) -> Sliding:
     resets : a condition in SQL, a tick, or both
         The events after which a new window begins. If both are passed, a new window begins after each of them.
     min_rows : int
-        The minimum number of rows. Results of windows with fewer rows are null. With 1, counts are also null at ticks
-        without rows, instead of 0.
+        The minimum number of rows. Results of windows with fewer rows are null. A tick also emits a result, and its
+        window may have no rows; its counts are then 0, or null with ``min_rows=1``.
 
     Returns
     -------
