@@ -76,7 +76,12 @@ def main(extent: Extent, out: Path | None) -> list[MustHold]:
     medians = {name: sorted(times)[len(times) // 2] for name, times in times_of_call.items()}
     lines = [
         MustHold("files read / files of the store", 0.01 * FULL.days / extent.days, read / files),
-        MustHold("the store / Spark over the rows", 1 / 50, medians["the store"] / medians["Spark over the rows"]),
+        MustHold(
+            "the store / Spark over the rows",
+            1 / 50,
+            medians["the store"] / medians["Spark over the rows"],
+            is_judged=extent is FULL,  # Spark reads the rows of a few days nearly as fast as those of one
+        ),
         MustHold("bytes read for one key of 100 / for all, a month", 1 / 5, share),
     ]
     table = heading(f"Hours of one day, of {rows:,} states in {files:,} files", ["", "ms"])
