@@ -4,16 +4,22 @@ import.
 
 from __future__ import annotations
 
+import atexit
 import gc
 import os
 import signal
+import sys
 from contextlib import suppress
 
 
 def main() -> None:
     """Import the command line, and run it."""
+    completed = _Completed()
+    atexit.register(completed.end_process)  # registered first, so that it runs after all other functions at exit
     # Imported objects live for ever; without this, collecting them repeatedly would take a tenth of the start.
     gc.set_threshold(50_000)
+    # The command does not use BLAS. Its threads, which numpy starts, would wait for work in busy loops.
+    os.environ.setdefault("OPENBLAS_NUM_THREADS", "1")
     before = signal.getsignal(signal.SIGINT)
     if before is signal.default_int_handler:
         signal.signal(signal.SIGINT, _end)  # A KeyboardInterrupt during an import would print a traceback or get lost.
@@ -21,8 +27,25 @@ def main() -> None:
         import tiltframe.cli  # noqa: F401
     from tiltframe.command import main as run
 
+    gc.freeze()
     signal.signal(signal.SIGINT, before)
     run()
+    completed.is_true = True
+
+
+class _Completed:
+    """Whether the command has completed without an error."""
+
+    def __init__(self) -> None:
+        self.is_true = False
+
+    def end_process(self) -> None:
+        """End the process at once after a complete command. Freeing its memory first would take 0.3 s of a rollup."""
+        if self.is_true:
+            for stream in (sys.stdout, sys.stderr):
+                if stream is not None:
+                    stream.flush()
+            os._exit(0)
 
 
 def _end(*_: object) -> None:

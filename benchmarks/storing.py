@@ -192,7 +192,7 @@ def rollup_command(rows: Path, target: Path, jobs: int | None = None) -> Sequenc
     options = ["--time", "ts", "--key", "host", "--levels", ",".join(LEVELS)]
     options += [text for measure in MEASURES for text in ("--measure", measure)]
     options += [] if jobs is None else ["--jobs", str(jobs)]
-    program = "from tiltframe.cli import main; main()"
+    program = "from tiltframe_command import main; main()"
     return [sys.executable, "-c", program, "rollup", str(rows), "--store", str(target / "store"), *options]
 
 
