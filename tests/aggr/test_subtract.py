@@ -149,7 +149,7 @@ def test_tables_name_the_measure_and_the_key():
     with pytest.raises(CannotSubtract, match="p, dds at host='b', day=2: the rows to subtract contain the least value"):
         aggr.subtract(table_of(more), table_of(rows.slice(1)))
     fixed = reduce_by(rows, {"host": rows["host"].combine_chunks()}, plan({"low": aggr.min("ms"), "n": aggr.count()}))
-    with pytest.raises(TypeError, match=r"the states of low \(min\), because these states do not contain"):
+    with pytest.raises(TypeError, match=r"the states of low \(min\), because these states lack the data"):
         aggr.subtract(fixed, fixed)
     with pytest.raises(ValueError, match="two tables with the same columns"):
         aggr.subtract(fixed, fixed.drop_columns(["low"]))

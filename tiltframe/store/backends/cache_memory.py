@@ -9,10 +9,11 @@ _bytes = _DEFAULT
 
 
 def cache_memory() -> int:
-    """Return the maximum size, in bytes, of the caches of each kind of backend, such as Delta Lake.
+    """Return the maximum size, in bytes, of the caches of each kind of backend, such as Delta Lake. The default is 1.25
+    GiB.
 
-    >>> cache_memory()
-    1342177280
+    >>> cache_memory() > 0
+    True
     """
     return _bytes
 
