@@ -165,7 +165,10 @@ class Function(ABC):
         restore_readable(cls, "finish_states")
 
     def finish_with_neighbours(self, states: pa.StructArray, neighbours: Neighbours) -> pa.Array:
-        """Compute one result per state, extended to the edges of its window, for a function that `reads_neighbours`.
+        """Compute one result per state, for a function that `reads_neighbours`.
+
+        The states of the windows before and after are also read, so that a result covers its window from start to end
+        and not only from the first row to the last.
 
         Parameters
         ----------

@@ -90,7 +90,7 @@ def numbers_of(result: Any) -> dict[str, float]:
     Parameters
     ----------
     result : number, sequence, mapping or None
-        A result in the form of Arrow's ``to_pylist`` or of a peer.
+        A result as Arrow's ``to_pylist`` returns it, or as another package returns it.
 
     Returns
     -------

@@ -57,8 +57,8 @@ class Grouping:
 
     @property
     def window(self) -> str | None:
-        """The length of the windows by which all ways to compute a measure group rows, as a duration in Spark's
-        notation. None if they group by keys alone.
+        """The length of the windows by which rows are grouped, as a duration in Spark's notation. None if rows are
+        grouped by keys alone.
         """
         if self.time is None or self.is_one_window:
             return None

@@ -214,7 +214,7 @@ class TwoPhases:
     finishes: bool = False
     read: Callable[[pa.Table], pa.Table] = identity
     one_group: bool = False
-    sharded: DataFrame | None = None  # the messages after the shuffle; None if they are not planned yet
+    sharded: DataFrame | None = None  # the shuffled states and rows; None if the shuffle is not planned yet
 
     @cached_property
     def partitions(self) -> int:

@@ -281,7 +281,7 @@ def input_kinds(function: Function) -> list[pa.DataType]:
 
 
 def accepts_records(function: Function, dtype: pa.DataType) -> bool:
-    """Return whether a type is a record that a function accepts as its column."""
+    """Return whether a type is a struct and the function accepts a column of this type."""
     if not function.takes_records or not pa.types.is_struct(dtype):
         return False
     try:

@@ -58,8 +58,8 @@ class Evaluation:
     infos: dict[str, None] = field(default_factory=dict)  # messages that are not warnings, such as the level read
 
     def check(self, cells: int = 0) -> None:
-        """Raise `OutOfTime` after the deadline. Raise `Unanswerable` if ``cells``, the number of cells of a value or
-        the number of rows to read, exceeds the limit.
+        """Raise `OutOfTime` after the deadline. Raise `Unanswerable` if ``cells`` exceeds the limit. ``cells`` is the
+        number of points of a value, which is series times moments, or the number of rows to read.
         """
         self.deadline.check()
         if cells > MOST_CELLS:
