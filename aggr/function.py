@@ -167,8 +167,9 @@ class Function(ABC):
     def finish_with_neighbours(self, states: pa.StructArray, neighbours: Neighbours) -> pa.Array:
         """Compute one result per state, for a function that `reads_neighbours`.
 
-        The states of the windows before and after are also read, so that a result covers its window from start to end
-        and not only from the first row to the last.
+        The states of the windows before and after are also read. If the nearest point of a neighbouring window is at
+        most `Neighbours.longest` away, the time between it and the window's own point counts up to the edge of the
+        window.
 
         Parameters
         ----------

@@ -6,7 +6,8 @@ The content of a text::
     header   cookie, length, index offset, digits, lowest and highest trackable value, ratio
     counts   from index 0 up, zig-zag LEB128: n >= 0 is a count, n < 0 means -n counts of 0
 
-The ratio stores the parameter ``unit`` of `hdr`, or 1.0 if the function has no unit. The format cannot contain the number of NaN or the exact min and max.
+The ratio stores the parameter ``unit`` of `hdr`, or 1.0 if the function has no unit. The format cannot contain the
+number of NaN or the exact min and max.
 Readers take min and max from the outermost buckets.
 
 If the lowest discernible value is 2 or more, values are counted in units of the largest power of two that does not

@@ -65,8 +65,8 @@ class SortedRows(NamedTuple):
     """The rows of a batch, sorted by key and time. Times are in microseconds UTC.
 
     ``key`` has the integer id of each row's key, which is its index in ``keys``. Keys are numbered again in each batch:
-    ``places`` has the new id of each key of the earlier batches. For each key, ``before`` has the
-    time that `Keys.latest` had after the earlier batches, or `_NEVER` for a key without earlier rows.
+    ``places`` has the new id of each key of the earlier batches. For each key, ``before`` has the time that
+    `Keys.latest` had after the earlier batches, or `_NEVER` for a key without earlier rows.
     """
 
     table: pa.Table

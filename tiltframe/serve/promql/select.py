@@ -59,7 +59,7 @@ class Evaluation:
 
     def check(self, cells: int = 0) -> None:
         """Raise `OutOfTime` after the deadline. Raise `Unanswerable` if ``cells`` exceeds the limit. ``cells`` is the
-        number of points of a value, which is series times moments, or the number of rows to read.
+        size of a value, its series times its moments, or the number of rows to read.
         """
         self.deadline.check()
         if cells > MOST_CELLS:
