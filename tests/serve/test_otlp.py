@@ -136,7 +136,7 @@ def test_a_request_that_cannot_be_added_is_refused(writable):
         (exported(value="many"), json_kind, 400, "cannot read the body as an ExportMetricsServiceRequest"),
         (b"\xff" * 40, KINDS["protobuf"], 400, "cannot read the body as an ExportMetricsServiceRequest"),
         (b"[1, 2]", json_kind, 400, "cannot read the body as an ExportMetricsServiceRequest"),
-        (exported(), {"Content-Type": "text/plain"}, 415, "metrics are application/x-protobuf or application/json"),
+        (exported(), {"Content-Type": "text/plain"}, 415, "metrics must be application/x-protobuf or application/json"),
         (exported(), json_kind | {"Content-Encoding": "br"}, 415, "Content-Encoding"),
         (b"no gzip", gzipped, 400, "not valid gzip"),
         (gzip.compress(b" " * (17 << 20)), gzipped, 413, "16,777,216"),
