@@ -32,8 +32,8 @@ _SKETCH_SQL = f"approx_quantile(latency_ms, {list(QUANTILES)})"
 
 def files(rows: int, rounds: int) -> list[Cost]:
     """Compare the reading and aggregation of Parquet files by tiltframe and DuckDB, and return the costs, in
-    nanoseconds per row. There is one file for each shape, with rows in ascending order of event time. Results are
-    compared before anything is timed. Without DuckDB, return an empty list.
+    nanoseconds per row. There is one file for each kind of rows, those with text keys and those with integer keys, in
+    ascending order of event time. Results are compared before anything is timed. Without DuckDB, return an empty list.
     """
     if not importlib.util.find_spec("duckdb"):
         return []

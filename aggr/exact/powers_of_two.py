@@ -84,7 +84,8 @@ def binary_logarithm(numbers: Floats) -> Whole:
 
 
 def _logarithm(numbers: Floats) -> Whole:
-    near = np.rint(np.log2(numbers) * 2.0**PLACES)  # rounding removes the differences between machines
+    # The last bit of log2 differs between machines. The correction is computed without log2, so the result does not.
+    near = np.rint(np.log2(numbers) * 2.0**PLACES)
     high, low = _power(near, np.array([2.0**PLACES]))
     correction = (numbers - high - low) / high * (2.0**PLACES / _tables()[0])
     tops = (near + np.rint(correction)).astype(np.int64)

@@ -269,7 +269,7 @@ class Numbers:
     def sorted_exponents(self) -> tuple[Whole, Whole]:
         """The lowest and the highest exponent of the nonzero doubles of each group, each of shape (groups,).
 
-        Unlike `exponents`, the results are biased exponents, as stored in the bits of a double; the lowest is 1. Both
-        results are 1 for a group without nonzero doubles.
+        Unlike `exponents`, the results are biased exponents, as stored in the bits of a double. A subnormal double
+        counts as one with the exponent 1. Both results are 1 for a group without nonzero doubles.
         """
         return sorted_exponents(self.sorted_by_group.view(np.int64), self.groups.offsets)

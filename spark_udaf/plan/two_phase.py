@@ -233,8 +233,9 @@ class TwoPhases:
     def then(self, read: Callable[[pa.Table], pa.Table], result: pa.Schema) -> TwoPhases:
         """Return a plan with the schema ``result``. Its tasks call ``read`` with each table of results of this plan."""
         before, states = self.read, self.result
-        # If `finishes` is true, the messages after the shuffle may contain results of this plan, to which the new
-        # ``read`` was not applied. The new plan then also has to run the first phase again.
+        # If `finishes` is true, the first phase has already computed some results, without the new ``read``, and
+        # `sharded` contains them. The new plan then cannot use `sharded`; it plans the first phase with the new
+        # ``read``.
         sharded = None if self.finishes else self.sharded
 
         def read_further(merged: pa.Table) -> pa.Table:

@@ -66,8 +66,8 @@ def times_about(window: TimeWindow, year: int, size: int, seed: int) -> Instants
     Parameters
     ----------
     window : TimeWindow
-        The kind of window. Half of the times lie near a whole multiple of its length, which is limited to 400 days,
-        from one of six dates of the year. The others lie within two days of such a date.
+        The kind of window. Half of the times lie a few lengths of this window before or after one of six dates of the
+        year, or a few times 400 days if the length is longer. The others lie within two days of such a date.
     year : int
     size, seed : int
         The number of times, and the seed of the random numbers.

@@ -52,8 +52,8 @@ class PlannedQuery:
     as_states : bool
         Whether to return the states of a level instead of results.
     stored_types : bool
-        Whether columns whose types Delta Lake and Spark lack have their stored types, such as decimal instead of
-        uint64.
+        Whether to return columns in the types in which the store writes them, such as decimal instead of uint64, which
+        Delta Lake and Spark do not have.
     expired, unknown : tuple of str
         Messages about expired windows, and about measures that were added later; see `Answer`.
     """
