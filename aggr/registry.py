@@ -149,8 +149,8 @@ def _check_inputs(name: str, function: type[Function]) -> None:
     words.append("where")
     if clash := next((word for word in words if words.count(word) > 1), None):
         raise ValueError(
-            f"{name} has inputs {shown(function.inputs)}, two of which would have the keyword "
-            f"{clash!r}; choose other names. The names 'column' and 'where' are reserved, and 'time' is passed as 'by'"
+            f"{name} has inputs {shown(function.inputs)}, and two arguments of its calls would be called {clash!r}; "
+            "choose other names. Calls have the arguments 'column' and 'where', and pass an input 'time' as 'by'"
         )
 
 

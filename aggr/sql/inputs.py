@@ -90,7 +90,8 @@ def values_in(text: str, table: pa.Table | pa.RecordBatch, timezone: str = "UTC"
 def may_read(text: str) -> tuple[str, ...]:
     """Return all names in a text that may be columns. The columns of the rows need not be known yet.
 
-    They are the text itself, the columns of its expression, and the columns that may have these names as fields.
+    They are the text itself and the columns of its expression. For a name with dots, the parts before each dot are
+    included, because the name may be a field of a struct: ``http.status`` is the field ``status`` of ``http``.
 
     >>> may_read("http.status")
     ('http.status', 'http')

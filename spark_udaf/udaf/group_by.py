@@ -382,8 +382,8 @@ class _Columns:
     def keys(self, keys: Sequence[Expression]) -> list[_Key]:
         """Return the keys, and add their columns to those that Spark evaluates.
 
-        If a key is a struct, all keys are first added to the DataFrame, because the fields of the struct become
-        columns, and because windows, which are structs, may repeat rows.
+        If a key is a struct, all keys are first added to the DataFrame as columns. The fields of the struct can then be
+        read as columns. If the struct is a sliding window, Spark repeats each row for all its windows at this point.
         """
         if not keys:
             return []

@@ -204,7 +204,7 @@ def test_special_values_count_only_where_they_last():
     [
         ({"per": "all"}, "edges needs windows that follow each other, such as per='1h'; got 'all'"),
         ({"per": hopping("5m", "1m")}, "edges needs windows that follow each other"),
-        ({"per": "1m", "measures": ["n"]}, "edges needs a measure that reads points of neighbouring windows"),
+        ({"per": "1m", "measures": ["n"]}, "edges needs a measure that also reads rows of neighbouring windows"),
     ],
 )
 def test_what_has_no_edges_is_refused(query, message):

@@ -41,7 +41,7 @@ def rebuild_levels(
     finest = frame.levels[0]
     levels: list[OpenLevel] = []
     at, below = committed, committed_states
-    # the columns of states that only the policy needs, which a store does not contain
+    # the columns of states that are not part of the frame, but which the rule of emission needs; a store lacks them
     own = [name for name in rules.functions if name not in committed_states.column_names]
     added = [column.name for column in frame.states if committed_states.column(column.name).null_count] + own
     rules = replace(rules, added=tuple(added))

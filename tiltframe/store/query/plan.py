@@ -177,8 +177,9 @@ def _check_edges(plan: QueryPlan) -> None:
         )
     if not plan.read_to_edges:
         raise ValueError(
-            f"{parameter('edges')} needs a measure that reads points of neighbouring windows by the frame's event "
-            f"times, such as time_weighted_avg or increase; got {_list(plan.measures)}; leave out {parameter('edges')}"
+            f"{parameter('edges')} needs a measure that also reads rows of neighbouring windows and orders them by the "
+            f"frame's event time, such as time_weighted_avg or increase; got {_list(plan.measures)}; leave out "
+            f"{parameter('edges')}"
         )
     _window(plan.frame, plan.window, plan.timezone, plan.with_edges().within)  # raises an error if no level fits
 
