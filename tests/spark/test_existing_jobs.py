@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import subprocess
 import sys
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from typing import Any
 
 import pandas as pd
@@ -112,18 +112,13 @@ def rows_of(answer) -> list[str]:
     return sorted(str(row.asDict(recursive=True)) for row in answer.collect())
 
 
-# Jobs that reach Spark by different calls of Connect's DataFrame. The others differ in our functions and in Spark's
-# plans, which the test on classic Spark covers.
-ON_CONNECT = ("mixed", "condition", "windows of time", "cube", "pivot", "over a window", "exploded", "SQL", "variance")
-
-
-def differing_jobs(spark, df, names: Sequence[str] = ()) -> list[str]:
-    """Name the jobs whose rows differ between Spark's form and ours, among all jobs or those of `names`."""
+def differing_jobs(spark, df) -> list[str]:
+    """Return the names of the jobs whose rows differ between Spark's form and ours."""
     from pyspark.sql import functions as F
 
     spark_results, ours = spark_job(df, F, spark), our_job(df, F, spark)
     assert len(spark_results) == 20
-    return [name for name in names or spark_results if rows_of(spark_results[name]()) != rows_of(ours[name]())]
+    return [name for name in spark_results if rows_of(spark_results[name]()) != rows_of(ours[name]())]
 
 
 def test_jobs(spark, df):
@@ -132,9 +127,9 @@ def test_jobs(spark, df):
 
 CONNECT = """
 from tests import engines
-from tests.spark.test_existing_jobs import ON_CONNECT, differing_jobs, requests
+from tests.spark.test_existing_jobs import differing_jobs, requests
 with engines.session("connect") as spark:
-    print("differing", differing_jobs(spark, requests(spark), ON_CONNECT))
+    print("differing", differing_jobs(spark, requests(spark)))
 """
 
 
