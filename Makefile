@@ -106,17 +106,14 @@ bench-spark-%: java .venv-spark-%/.pages
 	@$(OWN_METADATA) .venv-spark-$*/bin/python $(INSTALL) .venv-spark-$*/constraints.txt --editable '.[cli,plot]'
 	@touch $@
 
-# The extra of Spark Connect, whose server PySpark 3.5 lacks. With this extra, pip would install PySpark 3.5.1, because
-# newer patches of 3.5 require numpy 1 for it.
-CONNECT_OF_4.0 = [connect]
-CONNECT_OF_4.1 = [connect]
-
+# PySpark 3.5 is installed without the extra of Spark Connect, whose server it lacks. With this extra, pip would install
+# PySpark 3.5.1, because newer patches of 3.5 require numpy 1 for it.
 .PRECIOUS: .venv-spark-%/.ready
 .venv-spark-%/.ready: pyproject.toml constraints.txt
 	@$(PYTHON) -m venv .venv-spark-$*
 	@grep -vE '^(pyspark|pyspark-client|py4j)==' constraints.txt >.venv-spark-$*/constraints.txt
 	@$(OWN_METADATA) .venv-spark-$*/bin/python -m pip install --quiet --disable-pip-version-check --no-compile \
-	  --constraint .venv-spark-$*/constraints.txt --editable '.[spark-local,delta,sketches]' 'pyspark$(CONNECT_OF_$*)==$*.*' pytest hypothesis
+	  --constraint .venv-spark-$*/constraints.txt --editable '.[spark-local,delta,sketches]' 'pyspark$(if $(filter 3.5,$*),,[connect])==$*.*' pytest hypothesis
 	@touch $@
 
 test-pythons: ## Run the fast tests, with one parameter each, on each version of Python in PYTHONS that is installed (pyenv, or on the PATH)

@@ -97,7 +97,9 @@ class UdafSpec:
         return self._reduced(values, columns.field(WEIGHT), groups)
 
     def _reduced(self, values: pa.Array, weights: pa.Array | None, groups: Groups | None) -> pa.Array:
-        return self.function.reduce(self._read(values), groups or Groups.single(len(values)), weights)
+        if groups is None:  # not `groups or …`, because the length of groups without rows is 0
+            groups = Groups.single(len(values))
+        return self.function.reduce(self._read(values), groups, weights)
 
     def _read_states(self, states: pa.Array) -> pa.Array:
         """Return the states if the attribute ``states`` is true, and otherwise their results."""

@@ -281,6 +281,38 @@ def test_a_row_that_is_left_out_counts_for_nothing(df):
     assert df.agg(A.arg_max("word", "i", where="i < 1000", type="string")).first()[0] == expected_values
 
 
+@pytest.mark.parametrize("form", ["agg", "a condition", "weights", "next to a built-in", "su.sql", "su.group_by"])
+def test_groups_whose_values_are_all_null(spark, form):
+    """All groups of a batch may be without values: one result is returned for each of them, as by Spark."""
+    import spark_udaf as su
+    from pyspark.sql import functions as F
+    from spark_udaf import functions as A
+
+    rows = spark.createDataFrame([(k, None) for k in range(5)], "k int, x double").coalesce(1)
+    rows.createOrReplaceTempView("nothing_known")
+    names = {"sum": "sum", "min": "min", "max": "max", "avg": "avg", "var": "var_samp", "stdev": "stddev_samp"}
+    by_spark = rows.groupBy("k").agg(*(getattr(F, name)("x").alias(own) for own, name in names.items()))
+    expected = sorted(map(tuple, by_spark.collect()), key=str)
+    calls = {name: getattr(A, name) for name in names}
+    if form == "agg":
+        answer = rows.groupBy("k").agg(*(call("x").alias(name) for name, call in calls.items()))
+    elif form == "a condition":
+        known = rows.withColumn("x", F.lit(1.0))
+        answer = known.groupBy("k").agg(*(call("x", where="k > 7").alias(name) for name, call in calls.items()))
+    elif form == "weights":  # only these functions take them
+        columns = [calls[name]("x", weight="k").alias(name) for name in ("sum", "avg")]
+        answer = rows.groupBy("k").agg(*columns).selectExpr("k", *["sum"] * 3, *["avg"] * 3)
+    elif form == "next to a built-in":
+        columns = [call("x").alias(name) for name, call in calls.items()]
+        answer = rows.groupBy("k").agg(*columns, F.count("x").alias("n")).drop("n")
+    elif form == "su.sql":
+        results = ", ".join(f"aggr_{name}(x)" for name in names)
+        answer = su.sql(spark, f"SELECT k, {results} FROM nothing_known GROUP BY k")
+    else:
+        answer = su.group_by(rows, "k").agg(*(call("x").alias(name) for name, call in calls.items()))
+    assert sorted(map(tuple, answer.collect()), key=str) == expected
+
+
 def test_beside_functions_of_spark_and_over_no_rows(df):
     from pyspark.sql import functions as F
 
