@@ -284,8 +284,9 @@ def test_a_row_that_is_left_out_counts_for_nothing(df):
 @pytest.mark.parametrize("form", ["agg", "a condition", "weights", "next to a built-in", "su.sql", "su.group_by"])
 def test_groups_whose_values_are_all_null(spark, form):
     """All groups of a batch may be without values: one result is returned for each of them, as by Spark."""
-    import spark_udaf as su
     from pyspark.sql import functions as F
+
+    import spark_udaf as su
     from spark_udaf import functions as A
 
     rows = spark.createDataFrame([(k, None) for k in range(5)], "k int, x double").coalesce(1)
@@ -297,8 +298,8 @@ def test_groups_whose_values_are_all_null(spark, form):
     if form == "agg":
         answer = rows.groupBy("k").agg(*(call("x").alias(name) for name, call in calls.items()))
     elif form == "a condition":
-        known = rows.withColumn("x", F.lit(1.0))
-        answer = known.groupBy("k").agg(*(call("x", where="k > 7").alias(name) for name, call in calls.items()))
+        ones = rows.withColumn("x", F.lit(1.0))
+        answer = ones.groupBy("k").agg(*(call("x", where="k > 7").alias(name) for name, call in calls.items()))
     elif form == "weights":  # only these functions take them
         columns = [calls[name]("x", weight="k").alias(name) for name in ("sum", "avg")]
         answer = rows.groupBy("k").agg(*columns).selectExpr("k", *["sum"] * 3, *["avg"] * 3)
