@@ -84,8 +84,8 @@ def serving(store: Path, log: Path) -> Iterator[tuple[int, int]]:
 
 
 def send(connection: http.client.HTTPConnection, path: str, body: str | None = None) -> tuple[float, str | None]:
-    """Send a request. Return two values: the seconds from the request to the last byte of the response, and the first
-    characters of the response. The second value is None if the status of the response is 200.
+    """Send a request. Return two values: the seconds from the request to the last byte of the response, and None for a
+    response with the status 200, or the first characters of another response.
     """
     began = time.perf_counter()
     kind = {"Content-Type": "application/x-ndjson"}
