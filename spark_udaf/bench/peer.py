@@ -11,15 +11,16 @@ from typing import Any
 import pyarrow as pa
 import pyarrow.parquet as pq
 from pyspark.errors import AnalysisException
-from pyspark.sql import DataFrame
+from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as F
 
 from aggr.bench.costs import GROUP
 from aggr.bench.peers import Peer
-from spark_udaf.plan.session import has_java, local_session
+from spark_udaf.plan.session import PARTITIONS, has_java, local_session
 from spark_udaf.versions.arrow_tables import collect_arrow
+from spark_udaf.versions.java_objects import scheduler_of
 
-_ONE_CORE = {"spark.master": "local[1]", "spark.sql.shuffle.partitions": "1"}
+_ONE_CORE = {"spark.master": "local[1]", PARTITIONS: "1"}
 
 
 class SparkPeer(Peer):
@@ -38,11 +39,11 @@ class SparkPeer(Peer):
 
     def prepare(self, rows: pa.Table, group_count: int) -> Callable[[], Any]:
         """Load the rows into Spark's memory, and return a function that evaluates the expression for each group."""
-        spark = local_session("tiltframe bench", _ONE_CORE)
+        spark = _session()
         with tempfile.TemporaryDirectory() as folder:
             file = Path(folder) / "rows.parquet"
             pq.write_table(rows, file)
-            df = spark.read.parquet(str(file)).cache()
+            df = spark.read.parquet(str(file)).coalesce(1).cache()  # one partition is one task, and thus one core
             df.count()  # this action loads the rows into the cache before the file is removed
         answers = aggregated(df, self.expression, [GROUP])
 
@@ -58,6 +59,21 @@ class SparkPeer(Peer):
         """Return the results in the answer as a list, sorted by group."""
         results: list[Any] = answer.sort_by(GROUP).column("answer").to_pylist()
         return results
+
+
+def _session() -> SparkSession:
+    """Start a session. If the process has one, return a new session of the same Spark, because a builder would also
+    change the settings of the existing session, such as its time zone. Spark Connect has no such sessions before Spark
+    4.3, so its session is used as it is.
+    """
+    existing = SparkSession.getActiveSession()
+    if existing is None:
+        return local_session("tiltframe bench", _ONE_CORE)
+    if scheduler_of(existing) is None:
+        return existing
+    other = existing.newSession()
+    other.conf.set(PARTITIONS, "1")
+    return other
 
 
 def aggregated(df: DataFrame, expression: str, keys: Sequence[Any]) -> DataFrame:

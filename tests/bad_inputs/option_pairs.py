@@ -40,7 +40,7 @@ CONTRADICTIONS = [
     line("query", "--key host --no-keys", "--key", "--no-keys"),
     line("query", "--points 5", "--per 1h and --points 5"),
     line("query", "--latest --fill", "fill", "latest"),
-    line("query", "--edges 1h", "edges", "points"),
+    line("query", "--edges 1h", "edges", "time_weighted_avg"),
     line("query", "--no-keys --order-by host", "order", "host"),
     line("query", "--no-keys --key host", "--no-keys"),
     line("query", "--format parquet", "--out"),

@@ -245,7 +245,9 @@ def test_options_of_spark_need_spark(forked):
 def test_functions_of_spark_are_peers_of_the_local_benchmark(spark):
     data = pa.table({"x": np.arange(1.0, 2001.0)})
     peers = ["spark:percentile_approx(x, array(0.5, 0.9))", "spark:percentile(x, array(0.5, 0.9))"]
+    before = dict(spark.conf.getAll)
     report = aggr.bench.bench(aggr.dds("x", [0.5, 0.9]), against=peers, data=data, groups=(3,), rounds=1, memory=False)
+    assert dict(spark.conf.getAll) == before  # the session of the process keeps its settings
     worst = {by: max(e.worst_relative for e in report.errors if e.by == by) for by in ("tiltframe", *peers)}
     assert worst[peers[1]] == 0  # Spark's exact percentile lies between the two neighbouring ranks
     assert worst[peers[0]] < 0.01
