@@ -285,6 +285,27 @@ def session(kind: str, more: Mapping[str, str] | None = None) -> Iterator[Any]:
         spark.stop()
 
 
+SMALL_JOBS = {  # planned and compiled in less time than their rows take
+    "spark.sql.codegen.wholeStage": "false",
+    "spark.sql.codegen.factoryMode": "NO_CODEGEN",
+    "spark.sql.adaptive.enabled": "false",
+    "spark.sql.shuffle.partitions": "2",
+}
+
+
+@contextmanager
+def settings(spark: Any, values: Mapping[str, str]) -> Iterator[None]:
+    """Change settings of a session within a block."""
+    before = {name: spark.conf.get(name, None) for name in values}
+    for name, value in values.items():
+        spark.conf.set(name, value)
+    try:
+        yield
+    finally:
+        for name, value in before.items():
+            _ = spark.conf.unset(name) if value is None else spark.conf.set(name, value)
+
+
 def rollups(spark: Any, file: str, partitions: Iterable[int]) -> Iterator[dict[str, str]]:
     """Roll up a file in each number of partitions, and its rows in the order of time; digest states and results."""
     import spark_udaf as su

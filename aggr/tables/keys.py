@@ -377,7 +377,8 @@ def _key_type(name: str, text: str, schema: pa.Schema) -> pa.DataType:
         hint = ""
         if pa.types.is_struct(dtype) and dtype.num_fields:
             field = dtype.field(0).name
-            hint = f"; group by its fields, such as {{{field!r}: {f'{text}.{field}'!r}}}"
+            value = quoted(text) if text in schema.names else text
+            hint = f"; group by its fields, such as {{{field!r}: {f'{value}.{quoted(field)}'!r}}}"
         raise TypeError(f"the key {shown(name)} has type {shown(dtype)}; the type of a key must not be nested{hint}")
     return key_type(dtype)
 

@@ -6,6 +6,7 @@ that were wrong once. tests/spark/test_engine_statements.py has the statements a
 
 from __future__ import annotations
 
+import ast
 import datetime as dt
 import json
 from decimal import Decimal
@@ -313,6 +314,14 @@ class TestTremor:
         assert finish(rollup(rows, frame), frame).select(["host", "n"]).to_pydict() == {"host": ["a", "b"], "n": [2, 1]}
         with pytest.raises(TypeError, match=r"group by its fields, such as \{'host': 'tags.host'\}"):
             rollup(rows, TiltFrame(["10s"], "ts", {"n": aggr.count()}, ["tags"]))
+
+    def test_the_advice_for_a_record_as_a_key_can_be_followed(self):
+        rows = pa.table({"ts": [0, 1], "my tags": pa.array([{"host name": "a", "b": 1}] * 2)})
+        with pytest.raises(TypeError, match="group by its fields") as refused:
+            rollup(rows, TiltFrame(["10s"], "ts", {"n": aggr.count()}, ["my tags"]))
+        keys = ast.literal_eval(str(refused.value).rpartition("such as ")[2])
+        frame = TiltFrame(["10s"], "ts", {"n": aggr.count()}, keys)
+        assert finish(rollup(rows, frame), frame).select(["host name", "n"]).to_pylist() == [{"host name": "a", "n": 2}]
 
     @pytest.mark.parametrize("function", [aggr.dds, aggr.hdr])
     def test_quantiles_as_text(self, function):

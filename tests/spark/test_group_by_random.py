@@ -12,6 +12,7 @@ from functools import reduce
 import pytest
 
 import aggr
+from tests import engines
 
 pytestmark = [pytest.mark.spark, pytest.mark.slow]
 
@@ -86,22 +87,10 @@ CHANGES = [
 ]
 
 
-SMALL_JOBS = {  # planned and compiled in less time than the rows of a case take
-    "spark.sql.codegen.wholeStage": "false",
-    "spark.sql.codegen.factoryMode": "NO_CODEGEN",
-    "spark.sql.adaptive.enabled": "false",
-    "spark.sql.shuffle.partitions": "2",
-}
-
-
 @pytest.fixture(scope="module")
 def small_jobs(spark):
-    before = {name: spark.conf.get(name, None) for name in SMALL_JOBS}
-    for name, value in SMALL_JOBS.items():
-        spark.conf.set(name, value)
-    yield
-    for name, value in before.items():
-        _ = spark.conf.unset(name) if value is None else spark.conf.set(name, value)
+    with engines.settings(spark, engines.SMALL_JOBS):
+        yield
 
 
 @pytest.fixture(scope="module")
