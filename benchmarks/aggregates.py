@@ -17,6 +17,7 @@ from statistics import median
 from typing import TYPE_CHECKING
 
 import click
+import pyarrow as pa
 from pyspark.sql import functions as F
 
 import aggr
@@ -29,9 +30,9 @@ from benchmarks.spark import PACKAGES, measure, show
 from spark_udaf import functions as A
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Mapping
+    from collections.abc import Callable, Iterator, Mapping
 
-    from pyspark.sql import SparkSession
+    from pyspark.sql import DataFrame, SparkSession
 
 ROWS = 500_000
 SQL_GROUPS = 20_000
@@ -63,7 +64,24 @@ def jobs(spark: SparkSession, folder: str) -> dict[str, Callable[[], None]]:
         "count … variance": lambda: throw_away(df.groupBy("host").agg(*built_in)),
         "su.group_by of count … variance": lambda: throw_away(su.group_by(df, "host").agg(*own)),
         "su.group_by of dds": lambda: throw_away(su.group_by(df, "host").agg(aggr.dds("x", QUANTILES))),
+        "two stages of Python that compute nothing": lambda: throw_away(two_empty_stages(df.select("host", "x"))),
     }
+
+
+def two_empty_stages(df: DataFrame) -> DataFrame:
+    """Send rows through a stage of Python workers that drops them, a shuffle into one partition, and a second stage.
+
+    `su.group_by` has the same two stages, so this is the least time that it can take.
+    """
+
+    def drop(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+        for batch in batches:
+            yield batch.slice(0, 0)
+
+    def keep(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+        yield from batches
+
+    return df.mapInArrow(drop, df.schema).repartition(1).mapInArrow(keep, df.schema)
 
 
 def must_hold(seconds: Mapping[str, float]) -> list[MustHold]:
