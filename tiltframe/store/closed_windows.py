@@ -2,10 +2,11 @@
 
     rows ──▶ OpenWindows ── closed ──▶ outgoing ── state is saved, outgoing included ──▶ commit (writer, number)
 
-Each row counts exactly once because of this order: the states of a commit are saved before they are committed, and a
-store accepts each commit number of a writer only once. A process that is killed after saving and before committing
-repeats the same commit when it is restarted. Late rows become separate states, which queries of the store merge with
-the other states of the window. Therefore closed windows need not stay in memory for late rows.
+``outgoing`` contains the closed windows that wait for a commit, and the saved state of the stream includes them. Each
+row counts exactly once, because the state is saved before each commit, and because a store accepts each commit number
+of a writer only once. A process that is killed after saving and before committing repeats the same commit when it is
+restarted. Late rows become separate states, which queries of the store merge with the other states of the window.
+Therefore closed windows need not stay in memory for late rows.
 """
 
 from __future__ import annotations
@@ -125,7 +126,8 @@ class ClosedWindows:
         records = store.recorded([_owner_record_name(stream), WATERMARKS])
         self._owner = records.get(_owner_record_name(stream))
         self._recorded_watermark: int | None = records.get(WATERMARKS, {}).get(stream)
-        # for all commits of this object: the numbers of skipped values, and of groups with more values than a limit
+        # Counts, over all commits of this object, the values that measures have skipped, and the groups that have more
+        # values than the limit of a measure.
         self.excluded = Exclusions(store.frame)
         self.committed = committed_before(store, stream)
         if self.committed is None:
@@ -251,9 +253,9 @@ class ClosedWindows:
         saved `to_ipc()` before.
 
         The commit also records the stream's watermark minus its delay and lateness. Queries with ``closed=True`` return
-        only windows that end by this time. If no closed windows wait, a commit without states records the time, but
-        only if it is later than the end of another window of a coarser level. Return True if states were added, and
-        False if no closed windows waited or the store already had this commit.
+        only windows that end by this time. If no closed windows wait, this time is recorded in a commit without states,
+        but only if it closes a window of a coarser level that the previously recorded time leaves open. Return True if
+        states were added, and False if no closed windows waited or the store already had this commit.
 
         Raise `StoreError` if the store cannot be written, or has other states under this commit number because the
         stream has continued from an outdated state. ``note`` receives the messages that `FrameStore.append` describes;
@@ -358,9 +360,10 @@ class ClosedWindows:
     def _closes_windows(self, watermark: StreamWatermark) -> bool:
         """Return whether a watermark closes windows of coarser levels that the recorded watermark leaves open.
 
-        If it does, the watermark is recorded even if the stream has no windows to commit: queries of closed windows use
-        the watermarks of all streams, so an old watermark would keep windows open. If there are several levels, the
-        finest level is ignored: when its windows close, they are committed together with the watermark.
+        Such a watermark is recorded even if the stream has no windows to commit. Otherwise, queries with
+        ``closed=True``, which use the earliest watermark of all streams, would still leave out the closed windows. If
+        there are several levels, the finest level is ignored: when its windows close, they are committed together with
+        the watermark.
         """
         until = watermark.closed_before
         if self._recorded_watermark is None or until is None:
@@ -487,7 +490,7 @@ def _no_states(store: FrameStore, frame: TiltFrame) -> pa.Table:
 
 
 def _checked_emit(emit: EmitPolicy | str) -> AfterClose:
-    """Read the emit policy of a stream into a store; raise ``ValueError`` if a store does not accept its windows."""
+    """Read the emit policy of a stream into a store; raise ``ValueError`` if it emits windows that are not closed."""
     policy = read_emit(emit)
     plain = AfterClose(delay=policy.delay, timeout=policy.timeout, mode=policy.mode)
     if policy != plain or policy.mode == "changelog":

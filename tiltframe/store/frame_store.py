@@ -102,7 +102,7 @@ class FrameStore:
         PostgreSQL. In a database with several stores, the name selects the store.
     retention : level -> duration, optional
         How long `expire` keeps each level: ``{"10s": "1d", "1m": "7d", "1h": None}``. None means that windows are kept
-        for ever. If the store exists, this replaces its retention.
+        for ever. If the store exists, this argument replaces its retention.
     storage_options : str -> str, optional
         Options of the object store, with the names that deltalake uses.
     durable : bool
@@ -113,7 +113,8 @@ class FrameStore:
         The schema of future rows. If the store does not exist, it is created at once, so that readers find it.
     jobs : int, optional
         The number of threads for rollups, queries, compaction and verification, by default one for each core that the
-        process may use, up to 4. Small work uses one thread. States, results and their order do not depend on it.
+        process may use, up to 4. Small work uses one thread. States, results and their order do not depend on the
+        number of threads.
 
     Raises
     ------
@@ -727,7 +728,7 @@ class FrameStore:
         run(self._backend, attempt, unchanged)
 
     def end_stream(self, stream: str) -> None:
-        """Remove the watermark of a stream that does not continue, so that this watermark no longer keeps windows open.
+        """Remove the watermark of a stream that does not continue, so that queries with ``closed=True`` ignore it.
 
         A stream that closes its windows at its end, such as ``tiltframe stream --drain``, removes its watermark itself.
         The states of the stream stay in the store. If the stream commits again, it records its watermark again.
@@ -799,7 +800,7 @@ class FrameStore:
             The schema of the rows. A column without values has the type null.
         change_numbers : bool
             Whether the types of number columns may change too, if the states would otherwise have other types than in
-            the store. For example, a few rows may have only whole numbers in a column that has fractions elsewhere.
+            the store. For example, a few rows may have only whole numbers in a column that has fractions in other rows.
         guessed : names
             Columns of a text file that contain only digits, and were therefore read as numbers. In the store, they may
             be text.
@@ -966,7 +967,7 @@ class FrameStore:
         with the old frame. If such a program writes, an error is raised, which says that the store must be opened
         again. An added measure that cannot be computed from the stored states is null in every window that has rows
         from before the change. The states of a dropped measure are removed when compaction rewrites their parts. New
-        levels are derived from all windows that the coarsest level still has.
+        levels are derived from all windows of the previously coarsest level that are still in the store.
 
         Examples
         --------

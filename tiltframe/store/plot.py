@@ -53,7 +53,7 @@ class _Lines:
     lines: Sequence[_Line]
     colors: Mapping[str, Any]  # label -> colour; empty if all lines have the same colour
     styles: Mapping[str, Any]  # quantile -> line style; empty if there are no quantiles
-    notes: Sequence[str]  # sentences about lines that are left out
+    notes: Sequence[str]  # lines of the legend's title: the names of the keys, and messages about omitted lines
 
 
 def plot(
@@ -177,9 +177,11 @@ def _are_cut_off(
     """Return a mask, of shape (windows,), of the windows in which the data of the store begin or end. ``per`` is the
     name of the windows, which may be coarser than all levels.
 
-    The windows are compared with those of the next finer level. The data begin inside a window if the first finer
-    window begins inside it, and if the time between the two starts is longer than the longest gap between finer windows
-    nearby. The end of the data is found in the same way. Windows of the finest level are never in the mask.
+    The windows are compared with those of the next finer level that has rows. The data begin inside a window if the
+    first finer window starts inside it, and if the time from the start of the window to the start of this finer window
+    is longer than the longest gap between the finer windows that follow. This is not checked if finer windows have
+    expired. The data end inside a window if the last finer window ends inside it, and if the time between the two ends
+    is longer than the longest gap between the finer windows before. Windows of the finest level are never in the mask.
     """
     is_cut = np.zeros(len(starts), bool)
     length = int((window_ends - starts).max(initial=0))

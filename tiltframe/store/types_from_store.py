@@ -1,5 +1,5 @@
-"""Types from the store: choose types for the columns of rows that have only nulls, and therefore no type of their own.
-With the chosen types, the rows give states of the same types as the states in the store.
+"""Types from the store: choose a type for each column of the rows that contains only nulls, and therefore has the Arrow
+type null. With the chosen types, the rows are reduced to states of the same types as the states in the store.
 """
 
 from __future__ import annotations

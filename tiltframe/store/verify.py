@@ -139,8 +139,8 @@ def _part_problems(backend: Backend, manifest: Manifest, level: TimeWindow, part
 
 
 def _state_problems(states: pa.Table, manifest: Manifest) -> Iterator[str]:
-    """Check that the merge of each state with no other state has the same bits as the state, and that all results can
-    be computed. Yield a message for each problem.
+    """Merge each state alone, and check that the merged state has the same bits as the state. Then check that all
+    results can be computed from the states. Yield a message for each problem.
     """
     for column in manifest.frame.states:
         # A null state is not checked: it means that the measure did not exist when the rows were written.

@@ -251,8 +251,8 @@ class StoreView:
         as_states : bool
             If true, the plan returns the states of a level instead of results.
         stored_types : bool
-            If true, columns whose types Delta Lake and Spark lack have their stored types, such as decimal instead of
-            uint64.
+            If true, a column of a type that Delta Lake and Spark do not support is returned in the type in which it is
+            stored, such as decimal instead of uint64.
 
         Returns
         -------

@@ -33,7 +33,7 @@ from tiltframe.store.log.writers import digests_of, fingerprint, last_commits
 from tiltframe.streaming import OpenWindows
 from tiltframe.streaming.saved import read_extension
 
-_LOOKS = 50  # the maximum number of attempts to read a state while it is being saved
+_LOOKS = 50  # the maximum number of attempts to read a saved state that is not older than the store
 _BETWEEN = 0.02  # the number of seconds between two attempts
 
 
@@ -152,7 +152,8 @@ class WithOpen:
         """Return a snapshot of the store and the saved state, for one moment of the stream, or None if there is no
         store.
         """
-        # Only a copy of the store requests all records. It is refused, because the copy would lack the open windows.
+        # None requests all records, which only a copy of the store needs. A copy is refused, because it would lack the
+        # open windows.
         if recorded is None:
             self._refuse()
         names = list(recorded)
@@ -190,8 +191,8 @@ class WithOpen:
 
     @contextmanager
     def _reading(self) -> Iterator[None]:
-        """Within the block, which reads the saved state, raise a `StoreError` in the place of an ``OSError`` or a
-        ``ValueError``. Its message says that the saved state is the cause.
+        """Convert an ``OSError`` or ``ValueError`` that the block raises while it reads the saved state into a
+        `StoreError`. The message of the `StoreError` says that the saved state is the cause.
         """
         try:
             yield

@@ -41,12 +41,12 @@ from tiltframe.store.log.writers import (
 )
 from windows import TimeWindow
 
-# The number of fingerprints that are stored for each writer. They belong to the writer's last commits. A restarted
-# writer repeats only a few commits, usually one.
+# The number of a writer's last commits whose fingerprints are stored. A restarted writer repeats only a few of its last
+# commits, usually one, so that older fingerprints are not needed.
 KEPT = 64
 
-# The key, in a receipt, of two numbers for each measure: the number of groups with more values than the measure's
-# limit, and the number of skipped values.
+# A receipt contains two numbers for each measure under this key: the number of groups with more values than the
+# measure's limit, and the number of skipped values.
 EXCLUDED = "excluded"
 # Tables of the same level are collected until their total size is at least this many bytes. They are then written as
 # one table, because a few large parts are faster to read than many small parts.

@@ -37,8 +37,8 @@ def evolve(backend: Backend, manifest: Manifest, frame: TiltFrame, row_schema: p
 
     Raise the same errors as `plan_evolution`, and `OtherFrame` if the frame has changed since the store was opened.
     """
-    # For each set of parts of the coarsest level, the parts of the new levels that were derived from it. They are used
-    # again if the transaction is derived again after a conflict.
+    # For each set of parts of the coarsest level, the parts of the new levels that were derived from it. If the
+    # transaction is derived again after a conflict, these derived parts are used again.
     derived: dict[frozenset[Part], list[Part]] = {}
 
     def attempt(transaction: Attempt) -> Manifest:

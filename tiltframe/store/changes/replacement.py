@@ -183,8 +183,10 @@ def replace_range(
 
 def _known_after(snapshot: Snapshot, replaced: Range) -> dict[str, int]:
     """Return the record `KNOWN` as it must be after a replacement. For each column of states that was added later,
-    this record has the time, in microseconds UTC, from which on all rows have the column. The new rows in the range
-    ``replaced`` have all columns.
+    this record has the time, in microseconds UTC, from which on all rows have the column.
+
+    The new rows in the range ``replaced`` have all columns, so a time inside the range moves to the start of the range.
+    Columns that all rows of the store then have are left out.
     """
     low, high = replaced
     first = min((part.first_start for part in snapshot.parts), default=low)

@@ -51,8 +51,8 @@ def export_level(backend: Backend, manifest: Manifest, level: str, now: int) -> 
 
 
 def exported_levels(backend: Backend, manifest: Manifest) -> list[str]:
-    """Return the names of the levels that have a plain table. The list is empty if the flat columns of the frame would
-    have equal names.
+    """Return the names of the levels that have a plain table. The list is empty if two columns of a plain table would
+    have the same name.
     """
     if not isinstance(backend, ResultTables):
         return []

@@ -95,8 +95,8 @@ class Retraction:
 
 class Retracted(NamedTuple):
     """The states to subtract, as two functions. ``starts(level)`` returns the starts of the windows of a level that
-    have such states, in microseconds UTC, in ascending order. ``rows(level, range)`` returns the merged states of a
-    level whose windows start in a range.
+    have states to subtract, in microseconds UTC, in ascending order. ``rows(level, range)`` returns the merged states
+    to subtract from the windows of a level that start in a range.
     """
 
     starts: Callable[[TimeWindow], NDArray[np.int64]]

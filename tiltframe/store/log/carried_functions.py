@@ -1,5 +1,5 @@
 """Functions of a store's frame that do not belong to ``aggr``, and may not be registered in another process. They are
-pickled together with the store, and registered where it is unpickled.
+pickled together with the store, and registered in the process that unpickles the store.
 """
 
 from __future__ import annotations

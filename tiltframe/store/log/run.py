@@ -65,8 +65,8 @@ class Attempt(Transaction):
 
     def discard(self) -> None:
         """Discard the parts that this attempt has written."""
-        # An error here is ignored, because the error for which the attempt is discarded is raised, and `vacuum` removes
-        # the parts later.
+        # An error of the backend is ignored, because the caller raises the error that made the attempt fail. Parts that
+        # remain are removed by a later `vacuum`.
         with suppress(Exception):
             self._backend.discard(self._written)
 

@@ -157,7 +157,7 @@ class Transaction:
         ----------
         now : Snapshot
             A snapshot of the store directly before the commit, with the records in ``record_names``. No other commit
-            may take place between this snapshot and the change.
+            may take place between this snapshot and the commit.
 
         Returns
         -------

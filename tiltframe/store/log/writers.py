@@ -20,8 +20,8 @@ from tiltframe.store.log.records import OWN
 from tiltframe.store.log.snapshot import Snapshot
 
 Digest: TypeAlias = tuple[int, int]  # a digest of the states of a commit, as two 64-bit numbers
-# The key, in the record of a writer, of the values that measures with ``bad_values="skip"`` have skipped: commit number
-# -> column of states -> number of values.
+# The record of a writer contains, under this key, how many values the measures with ``bad_values="skip"`` have skipped:
+# commit number -> column of states -> number of values.
 REFUSED = "refused"
 
 
