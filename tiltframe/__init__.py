@@ -25,7 +25,8 @@ def __getattr__(name: str) -> Any:
     name.
     """
     if name == "__version__":
-        from importlib.metadata import version  # imported here, because it imports email and zipfile, which is slow
+        # importlib.metadata is imported only here, because it imports email and zipfile, which takes long.
+        from importlib.metadata import version
 
         return version("tiltframe")
     if not name.startswith("_"):

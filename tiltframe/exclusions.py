@@ -70,8 +70,8 @@ class Exclusions:
         return bool(self._states)
 
     def count_values(self, states: pa.Table) -> None:
-        """Count the refused values in a table of states. Its windows must not overlap, because a value in two windows
-        would be counted twice. They may be the windows of one level, or their panes.
+        """Count the refused values in a table of states. The table contains the windows of one level, or the panes of
+        these windows. Its windows must not overlap, because a value in two windows would be counted twice.
         """
         for name, state in self._states_in(states):
             self._values[name] += sum_excluded(state, states.column(name))[1]
@@ -156,7 +156,8 @@ class Exclusions:
 
     def _states_in(self, table: pa.Table) -> list[tuple[str, State]]:
         """Return a pair of a name and a `State` for each column of states in a table whose function may have groups
-        beyond a limit, or may skip values. The table may lack columns of measures that were added to a stream later.
+        beyond a limit, or may skip values. A table that was computed before a measure was added to a stream does not
+        have the column of this measure.
         """
         return [(name, state) for name, state in self._states.items() if name in table.column_names]
 
@@ -199,8 +200,8 @@ def sum_excluded(state: State, states: pa.ChunkedArray) -> tuple[int, int]:
 
 
 def _may_exclude(state: State) -> bool:
-    """Return whether groups may be beyond the limit of a state, or whether the state may skip values. This is so if its
-    class overrides `State.beyond_limit` or `State.excluded_counts`.
+    """Return whether a state may have groups beyond a limit, or may skip values: whether its class overrides
+    `State.beyond_limit` or `State.excluded_counts`.
     """
     own = type(state)
     return own.beyond_limit is not State.beyond_limit or own.excluded_counts is not State.excluded_counts

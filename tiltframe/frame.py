@@ -128,8 +128,8 @@ class TiltFrame:
         return self.kept or plan(self.measures)
 
     def keeping(self, states: Sequence[StateColumn]) -> TiltFrame:
-        """Return the same frame with its states in the columns ``states``, such as those of a store. By default, the
-        columns follow from the measures.
+        """Return a frame with the same results, whose states are stored in the columns ``states``, such as the columns
+        of a store. By default, the columns of states follow from the measures.
 
         Parameters
         ----------
@@ -218,8 +218,9 @@ class TiltFrame:
         Returns
         -------
         tuple of str
-            The time column comes first. Then, for each key and each input of a measure: its text, because it may be the
-            name of a column, and the columns that it reads if it is an expression.
+            The time column comes first. Each key and each input of a measure is a text, which may be the name of a
+            column or an expression. Therefore the tuple has the text itself, and also the columns that the text reads
+            if it is an expression.
         """
         read = [name for column in self.states for name in column.measure.columns()]
         return tuple(dict.fromkeys([self.time, *columns_keys_may_read(self.keyed_by), *read]))
@@ -265,8 +266,9 @@ class TiltFrame:
 
     @property
     def panes(self) -> TimeWindow:
-        """The windows to which rows are reduced first. If the windows of the finest level overlap, these are their
-        panes, the longest windows that divide their size and their hop; otherwise they are the windows themselves.
+        """The windows to which rows are reduced first. If the windows of the finest level overlap, their states are
+        merged from panes: the longest windows whose length divides both the size and the hop. If they do not overlap,
+        the panes are the windows of the finest level.
         """
         return self.levels[0].pane
 

@@ -37,7 +37,7 @@ def near_in_time(
     partitioned.
     """
     batches = iter(batches)
-    waiting: list[pa.RecordBatch] = []  # the previous batch, which is compared with the next one before it is yielded
+    waiting: list[pa.RecordBatch] = []  # the previous batch, which is yielded after the comparison with the next batch
     span: Span | None = None
     for batch in batches:
         its = _span_of(batch, time)

@@ -17,7 +17,7 @@ class _Spelling:
         self.options: Mapping[str, str] | None = None
 
 
-_spelling = _Spelling()  # one object for all threads: messages in the threads of a command name its options too
+_spelling = _Spelling()  # shared by all threads, so that messages from a command's threads also name its options
 
 
 def name_options(options: Mapping[str, str]) -> None:

@@ -1,10 +1,10 @@
 """Provenance: states are stored together with a description of their frame, in the metadata of the column ``level``.
 Before states are used with a frame, this description is compared with that of the frame.
 
-A state itself contains its function and parameters. It contains neither the column and the condition from which it was
-computed, nor its windows. They are in the metadata of the field ``level``, as a JSON object. Filters, slices, unions,
-IPC, Parquet and Spark's DataFrames preserve the metadata. If another program has removed it, only the names and types
-of columns are checked.
+A state itself contains its function and parameters. It does not contain the column and the condition from which it was
+computed, or the windows of the frame. These are stored as a JSON object in the metadata of the field ``level``.
+Filters, slices, unions, IPC, Parquet and Spark's DataFrames preserve the metadata. If another program has removed the
+metadata, only the names and types of columns are checked.
 """
 
 from __future__ import annotations
@@ -48,8 +48,8 @@ def difference(own: Mapping[str, Any], other: Mapping[str, Any], exactly: bool) 
     """Return the first difference between two descriptions, that of a frame (``own``) and that of states (``other``),
     as a clause for a message. Return None if the states can be used with the frame.
 
-    If ``exactly`` is false, a column may also have larger states, from which those of the frame can be read, and there
-    may be further columns.
+    If ``exactly`` is false, a column may have states that contain more than the frame needs, if the frame's states can
+    be computed from them. There may also be further columns of states.
     """
     for part in ("levels", "timezone", "time", "keys"):
         if own[part] != other.get(part):

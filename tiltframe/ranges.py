@@ -14,7 +14,8 @@ from numpy.typing import NDArray
 
 from windows import TimeWindow
 
-Range: TypeAlias = tuple[int, int]  # [from, to), in microseconds UTC; a window is in a range if its start is
+# [from, to), in microseconds UTC; a window belongs to a range if the start of the window lies in the range
+Range: TypeAlias = tuple[int, int]
 
 _EPOCH = dt.datetime(1970, 1, 1)
 EVER: Range = (-(2**62), 2**62)  # all of time

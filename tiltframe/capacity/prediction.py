@@ -1,5 +1,5 @@
-"""The prediction: the number of states and the bytes of each level, and the computing time, per day. They are estimated
-from a sample of rows.
+"""Predict the cost of a frame per day from a sample of its rows: the number of states and bytes of each level, and the
+computing time.
 """
 
 from __future__ import annotations
@@ -30,7 +30,7 @@ from tiltframe.store.log.manifest import checked_retention
 from windows import TimeWindow, window
 
 _YEAR = 365  # days
-_SOME_DAY = 19_723 * DAY  # 2024-01-01
+_SOME_DAY = 19_723 * DAY  # 2024-01-01, in microseconds UTC; the windows per day are counted from this day on
 # the approximate bytes, and the minimum number of rows, of a Parquet row group in a store
 _GROUP_BYTES, _FEWEST = 1 << 20, 512
 _COMMITS = 4  # the number of commits whose time is measured
@@ -48,12 +48,13 @@ class LevelCapacity:
     ----------
     level : str
     states_per_day : float
-        The number of states per day. There is one for each window and key with rows.
+        The number of states per day. A window has one state for each key that has rows in it.
     bytes_per_state : mapping of str to float
-        The compressed bytes of a row of states in a folder store: those of the window and keys, and those of each
-        column of states. The name of a column is that of the measures which read it.
+        The compressed bytes of one row of states in a folder store, divided into those of ``window and keys`` and those
+        of each column of states. A column of states is named after the measures that are computed from it.
     retained_states : float
-        The number of states that remain after the level's retention, or after a year if the level has no retention.
+        The number of states that a store keeps: those added during the level's retention, or during a year if the level
+        has no retention.
     open_bytes : float
         The memory for the states of one window of all keys. A stream needs this memory for each open window.
     extrapolated : bool
@@ -76,7 +77,7 @@ class LevelCapacity:
 
     @property
     def retained_bytes(self) -> float:
-        """The bytes of the states that remain after the level's retention, or after a year."""
+        """The bytes of the states that a store keeps; see ``retained_states``."""
         return self.retained_states * sum(self.bytes_per_state.values())
 
 
@@ -95,10 +96,10 @@ class Capacity:
         files are not in the order of time, a state is sent once for each task that has rows of it.
     commits_per_day, files_per_day : float
         The number of commits, as passed to `explain`, and of the files that they write into a folder store. A commit
-        writes one file for each level and bucket of time. If it has more than 64 MiB of states of the finest level,
-        Spark divides the states into tables of this size, and each table has files of its own. Compaction writes one
-        more file for each level and bucket. The number of files is 0 if a store cannot contain the windows of the
-        frame.
+        writes one file for each level and bucket of time. If a commit has more than 64 MiB of states of the finest
+        level, Spark divides the states into tables of this size, and writes separate files for each table. Compaction
+        writes one more file for each level and bucket. The number of files is 0 if a store cannot contain the windows
+        of the frame.
     core_seconds_per_day : float
         The time to reduce the rows, to merge the states and to commit them, on one core. It is measured with the sample
         on this machine. It does not include the time to read the rows and the overhead of an engine.
@@ -124,7 +125,7 @@ class Capacity:
 
     @property
     def retained_bytes(self) -> float:
-        """The bytes of the states of all levels that remain after the retention of each level."""
+        """The bytes of the states that a store keeps, summed over all levels; see `LevelCapacity.retained_states`."""
         return sum(level.retained_bytes for level in self.levels)
 
     def __repr__(self) -> str:
@@ -223,8 +224,8 @@ def explain(
     sampled_keys = _count_keys(pa.table(keyed(rows, frame.keyed_by, {frame.time}, frame.timezone).keys), frame)
     sampled_rate = len(times) * DAY / float(times.max() - times.min())
     count = int(keys or sampled_keys)
-    # the expected number of keys divided by that of the sample; the predicted cost is that of this number of samples,
-    # each with keys of its own
+    # The expected number of keys divided by the number of keys in the sample. The number of states in the sample is
+    # multiplied by this ratio, because the other keys are assumed to have as many rows as those in the sample.
     repeated = count / sampled_keys
     rate = float(rows_per_day or sampled_rate * repeated)
     levels, seconds = _rolled_up(_at_rate(rows, times, frame, rate / repeated / sampled_rate), frame)
@@ -249,13 +250,16 @@ def _at_rate(rows: pa.Table, times: NDArray[np.int64], frame: TiltFrame, faster:
     has its expected number of rows per day. ``times`` are the event times of the rows, in microseconds UTC.
     """
     begin = frame.levels[-1].assign(times.min(keepdims=True)).starts.max()
-    begin = max(int(begin), int(times.min()) - DAY)  # a day is the limit, because a window over all time has no start
+    # At most one day before the earliest row, because the start of a window over all time is the earliest instant.
+    begin = max(int(begin), int(times.min()) - DAY)
     moved = pa.array(begin + ((times - times.min()) / faster).astype(np.int64), INSTANT)
     return rows.set_column(rows.column_names.index(frame.time), pa.field(frame.time, INSTANT), moved)
 
 
 def _rolled_up(rows: pa.Table, frame: TiltFrame) -> tuple[list[tuple[TimeWindow, pa.Table]], float]:
-    """Roll up the rows. Return the states of each level, and the CPU time of a run without compilation, in seconds."""
+    """Roll up the rows twice, because the first run also compiles loops. Return the states of each level, and the CPU
+    time of the second run in seconds.
+    """
     for _ in range(2):
         begun = time.process_time()
         levels = list(climb(merge_panes(reduce_rows(rows, frame), frame), frame))

@@ -226,7 +226,8 @@ class RunningAggregation(OrderedAggregator):
 
     def _needed_ranges(self, entries: RowsAndTicks, ranges: Ranges) -> Flags | None:
         """Return a mask of the ranges of rows for which ``emit`` requires a result, or None if it requires all results.
-        With consecutive windows and ``final``, the mask is false everywhere, because only open windows have results.
+        With consecutive windows and ``emit="final"``, the mask is false everywhere: ``ranges`` are the closed windows,
+        and only the window that is open at the end of the data has a result.
         """
         if self.query.emit == "rows":
             return None

@@ -211,8 +211,8 @@ def _is_sorted(columns: Sequence[NDArray[Any]]) -> bool:
 
 
 def _tick_times(ordered: SortedRows, ticks: Sequence[Tick], end: int, *, is_filled: bool) -> Ints:
-    """Return the times of all ticks that may have to be inserted between rows, ascending, in microseconds UTC. There
-    are no ticks after ``end``.
+    """Return the times of all ticks that may have to be inserted between rows, ascending, in microseconds UTC. Ticks
+    after ``end`` are not included.
     """
     seen = ordered.before[ordered.before > _NEVER]
     low = min(int(ordered.times.min(initial=2**62)), int(seen.min(initial=2**62)))

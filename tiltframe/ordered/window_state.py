@@ -5,8 +5,8 @@
 
 A range consists of consecutive rows of a key, and a result is computed for each range. Between two batches, a few
 states per key are kept, but no rows. The positions at which a later range may begin (`Carry.open_starts`) divide the
-earlier rows, and each kept state is the state of the rows between two neighbouring positions. In the next batch, these
-states are placed before the rows. Therefore each row is reduced only once.
+earlier rows, and each kept state is the state of the rows between two neighbouring positions. In the next batch, the
+kept states take the place of the earlier rows. Therefore each row is reduced only once.
 """
 
 from __future__ import annotations
@@ -105,7 +105,7 @@ def advance(
     choose : function of (ranges)
         A function that returns a mask of the ranges for which results are needed, or None if all are needed.
     last : bool
-        Whether no state for a further batch is needed.
+        Whether this is the last batch. If true, the state for a further batch is not computed.
     """
     ranges, after = window.ranges(rows, state.carry)
     chosen = choose(ranges)
@@ -146,9 +146,9 @@ class _StatesAndRows:
     def index_of(self, key: Ints, position: Ints) -> Ints:
         """For each i, return the index in the sequence for the position ``position[i]`` of the key ``key[i]``.
 
-        For the position of a row of the batch, this is the index of the row. For the position of the first row of a
-        state, it is the index of the state. For the number of all rows of the key, it is the index after the key's last
-        element. Other positions are not allowed.
+        A position is the number of a row within its key, counted over all batches. For a row of the batch, the result
+        is the index of the row. For the first row of a state, it is the index of the state. For the position after the
+        last row of the key, it is the index after the key's last element. Other positions are not allowed.
         """
         carry, base = self.carry, self.first_index[key]
         in_batch = position >= carry.position[key]

@@ -1,8 +1,8 @@
 """Add coarser levels to a saved stream.
 
 A window of an added level that begins at or after the watermark of the saved stream is complete: all its rows are in
-finer windows in memory, or arrive later. An earlier window may lack rows, because finer windows in it may have been
-removed from memory. Its results are null, like those of an added measure in a window with earlier rows.
+finer windows in memory, or arrive later. A window that begins before the watermark may lack rows, because finer windows
+in it may have been removed from memory. The results of such a window are null.
 """
 
 from __future__ import annotations
@@ -36,8 +36,8 @@ def with_added_levels(
     """Return the restored levels, followed by new levels for the windows ``added``, from the finest to the coarsest.
 
     If every batch is merged into all levels (`StreamRules.cascades` is false), the windows in memory are merged into
-    the added levels, whose windows count as not yet emitted. Otherwise, a window is merged into the added levels when
-    it closes.
+    the added levels. The windows of the added levels are marked as not yet emitted. Otherwise, a finer window is merged
+    into the added levels when it closes.
     """
     extended = list(levels)
     for window in added:

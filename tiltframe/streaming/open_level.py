@@ -228,8 +228,9 @@ class OpenLevel:
     ) -> tuple[OpenLevel, pa.Table]:
         """Emit windows, and return the level afterwards and the table of emitted rows.
 
-        ``chosen`` is a mask of the windows to emit. Among them, those that do not meet the policy's conditions are not
-        emitted. ``closed`` is a mask of the closed windows. ``reasons`` has the reason of each window's emission.
+        ``chosen`` is a mask of the windows to emit. A window in this mask is not emitted if it does not meet the
+        conditions of the policy. ``closed`` is a mask of the closed windows. ``reasons`` has the reason of each
+        window's emission.
         """
         at = np.flatnonzero(chosen)
         out = self.windows.take(at) if len(at) < len(self.windows) else self.windows
@@ -263,7 +264,7 @@ class OpenLevel:
 
     def _has_same_results(self, chosen: Mask, rules: StreamRules) -> Mask:
         """Return a mask of the windows whose bounds and results are the same as in their last emission. Only the
-        windows in the mask ``chosen`` are compared; the others are false.
+        windows in the mask ``chosen`` are compared. For all other windows, the returned mask is false.
         """
         at = np.flatnonzero(chosen)
         now = self.windows.take(at)
@@ -291,7 +292,7 @@ class OpenLevel:
 
     def _is_latest(self, at: NDArray[np.intp], meets: Mask, rules: StreamRules) -> Mask:
         """Return a mask with one element per window to emit. It is true if no emitted window of the same key begins
-        later. Windows that are emitted now and windows that were emitted before are both compared.
+        later. The emitted windows are those that are emitted now and those that were emitted before.
 
         ``at`` has the indices of the windows in this level. ``meets`` is a mask of the windows that meet all other
         conditions of the policy.

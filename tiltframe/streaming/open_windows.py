@@ -65,8 +65,8 @@ from windows.timezone import Instants
 
 
 class OpenWindows:
-    """The windows of a tilt frame in memory, on all levels, while events arrive. Emitted windows are returned by
-    `advance`.
+    """Keep the windows of all levels of a tilt frame in memory while events arrive. A policy determines when windows
+    are emitted; `advance` returns the emitted windows.
 
     Parameters
     ----------
@@ -324,9 +324,9 @@ class OpenWindows:
         if not self._levels:
             self._clock = clock.after_check(self.emit, time, due, False)
             return _COLUMNS_BEFORE_ROWS.empty_table()
-        # If newer events close windows, instead of a watermark (``follows``), windows of the current level that end at
-        # or before ``behind`` are closed. For each coarser level, ``behind`` is the start of the newest closed window
-        # of the next finer level.
+        # If ``follows`` is true, newer events close windows instead of a watermark: on each level, the windows that end
+        # at or before ``behind`` are closed. For the finest level, ``behind`` follows from the newest event. For a
+        # coarser level, it is the start of the newest closed window of the next finer level.
         behind, follows = LOWEST, self.late.closes_by_events
         if follows and clock.newest is not None:
             behind = self.late.closed_until(self.frame.levels[0], clock.newest)
@@ -446,8 +446,8 @@ class OpenWindows:
         return states.select([name for name in names if name in states.column_names])
 
     def copy(self) -> OpenWindows:
-        """Return an independent copy: rows that are added to one of the two do not change the other. The present tables
-        are shared, not copied.
+        """Return an independent copy: rows that are added to one of the two objects do not change the other. The tables
+        of windows are shared and not copied, because later calls replace tables and do not modify them.
         """
         twin = copy.copy(self)
         twin._counts = dict(self._counts)

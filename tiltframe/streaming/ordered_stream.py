@@ -186,7 +186,7 @@ class OrderedStream:
         return self._windows.of(self.query)
 
     def copy(self) -> OrderedStream:
-        """Return an independent copy: rows that are added to one of the two do not change the other."""
+        """Return an independent copy: rows that are added to one of the two objects do not change the other."""
         twin = copy.copy(self)
         twin._windows = copy.copy(self._windows)
         return twin

@@ -41,7 +41,7 @@ def rebuild_levels(
     finest = frame.levels[0]
     levels: list[OpenLevel] = []
     at, below = committed, committed_states
-    # the columns of states that are not part of the frame, but which the rule of emission needs; a store lacks them
+    # the columns of states that only the emit policy needs; a store does not have them
     own = [name for name in rules.functions if name not in committed_states.column_names]
     added = [column.name for column in frame.states if committed_states.column(column.name).null_count] + own
     rules = replace(rules, added=tuple(added))
@@ -57,8 +57,9 @@ def rebuild_levels(
         windows = windows if level == finest else mark_first_panes(windows, level, below, rules)
         unclosed, none = windows.filter(windows.ends > at), windows.none()
         levels.append(OpenLevel(level, unclosed, none, at + rules.emit.delay_micros))
-        # If newer events close windows, instead of a watermark, a window of the next coarser level is closed when the
-        # newest closed window of this level begins at or after the end of the coarser window.
+        # If newer events close windows instead of a watermark, a window of the next coarser level is closed when the
+        # newest closed window of this level begins at or after the end of the coarser window. For the next level,
+        # ``at`` is therefore the start of the newest closed window of this level.
         if rules.late.closes_by_events:
             at = int(level.starts(level.starts(np.array([at])) - 1)[0])
         below = of_level if of_level.num_rows else table

@@ -154,7 +154,8 @@ class Saved:
         are left out.
         """
         watermarks = self.description["watermarks"]
-        known_from = self.description.get("known_from", [LOWEST] * len(watermarks))  # missing in earlier releases
+        # states that were saved by earlier releases do not have ``known_from``
+        known_from = self.description.get("known_from", [LOWEST] * len(watermarks))
         times = zip(watermarks, self.description["cascaded"], known_from, strict=True)
         unknown = (1 << len(self._added_measures(rules))) - (1 << len(self.description["added"]))
         # the columns of states of removed measures, and those that only the saved policy needed

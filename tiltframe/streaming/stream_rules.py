@@ -2,8 +2,8 @@
 watermark closes.
 
 Rows are reduced to panes when they arrive. Panes are the windows of the finest level or, if these overlap, shorter
-windows that divide them. The state of a pane has an additional measure, the number of its rows
-(`StreamRules.partial_frame`). It is converted to the mark ``new_rows`` before windows are stored.
+windows that divide them. In addition to the states of the frame's measures, a pane has the number of its rows
+(`StreamRules.partial_frame`). Before windows are stored, this number is converted to the mark ``new_rows``.
 """
 
 from __future__ import annotations
@@ -159,7 +159,7 @@ class StreamRules:
         not open a session which overlaps a removed one.
 
         This is the case if the allowed lateness is at least the session gap. With a smaller lateness, a row that is on
-        time could touch a removed session too.
+        time could also touch a removed session. Touching a removed session would then not show that a row is late.
         """
         gap, lateness = gap_of(self.frame), self.late.lateness_micros
         return gap is not None and lateness is not None and lateness >= gap
@@ -247,7 +247,7 @@ def _with_more(frame: TiltFrame, more: Mapping[str, Measure]) -> TiltFrame:
 
 
 def checked_panes(states: pa.Table, rules: StreamRules) -> pa.Table:
-    """Return the columns of a table of states that `OpenWindows.add` needs. The table comes from the caller. Raise
+    """Check the argument ``states`` of `OpenWindows.add`, and return the columns of it that the method needs. Raise
     ``ValueError`` if a column is missing, or if there is a column ``level``.
     """
     names = checked_type(states, pa.Table, "states").column_names

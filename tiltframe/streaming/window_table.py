@@ -70,7 +70,7 @@ class WindowTable:
     index: pa.Table  # window_start, window_end and keys; also the states, unless they are in ``state_columns``
     marks: Marks  # the marks, by their names in `MARKS`
     state_columns: StoredStates | None = None  # the states of the same rows, if they were read from a saved stream
-    stored: StoredTable | None = None  # the stored form of index and marks, unless they have changed
+    stored: StoredTable | None = None  # the saved form of ``index`` and ``marks``, or None if they have changed
 
     @classmethod
     def of_stored(cls, stored: StoredTable, states: StoredTable) -> WindowTable:
@@ -394,8 +394,8 @@ def _may_be_merged(
     """Return a mask of the existing windows that may have to be merged with new ones. The windows outside of the mask
     are not grouped with the new windows.
 
-    A window is outside of the mask if its start does not occur among the starts of the new windows, or the value of a
-    key does not occur in the column of this key. The starts of sessions are not compared.
+    A window is outside of the mask if no new window has the same start, or if, for one of its key columns, no new
+    window has the same value. The starts of sessions are not compared.
     """
     near = np.ones(present.num_rows, np.bool_)
     if present.num_rows <= _FEW:

@@ -61,9 +61,9 @@ class EmitPolicy(Policy):
         begins later was emitted before. In the mode ``changelog``, the emission of a window retracts that of the
         earlier window.
     changed : str
-        The change since its last emission that a window must have in order to be emitted again. ``rows``: rows have
-        arrived. ``result``: rows have arrived, and at least one result differs. With ``result``, the states of the last
-        emissions are also kept in memory.
+        The change that a window must have undergone since its last emission in order to be emitted again. ``rows``:
+        rows have arrived. ``result``: rows have arrived, and at least one result differs. With ``result``, the states
+        of the last emissions are also kept in memory.
 
     Raises
     ------
@@ -270,7 +270,7 @@ class EmitPolicy(Policy):
 
     def admits(self, windows: HeldWindows) -> Mask:
         """Return a mask of the windows that may be emitted. The method is called with windows that are about to be
-        emitted; those outside of the mask are not emitted now.
+        emitted. A window for which the mask is false is not emitted now.
 
         Parameters
         ----------

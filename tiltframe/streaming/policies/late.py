@@ -52,8 +52,8 @@ class LatePolicy(Policy):
     """The base class of late policies, which are frozen dataclasses. The text of a policy is its ``name`` with its
     fields as arguments.
 
-    A subclass overrides the methods in which it differs from the defaults: closed windows are not kept, and events
-    count in the windows of their times.
+    By default, closed windows are not kept, and an event counts in the windows that contain its time. A subclass
+    overrides the methods that behave differently.
     """
 
     name: ClassVar[str] = ""
@@ -95,8 +95,8 @@ class LatePolicy(Policy):
         """
 
     def arrive(self, level: TimeWindow, times: Instants, newest: int | None, together: bool = False) -> Arrival:
-        """For each arriving event, return a time in the windows in which the event counts, and whether the event is
-        dropped.
+        """For each arriving event, determine the windows in which the event counts, and whether it is dropped. The
+        windows are those that contain the time in `Arrival.times`.
 
         Parameters
         ----------

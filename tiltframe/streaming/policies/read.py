@@ -117,7 +117,8 @@ def _read(text: object, base: type[P], ours: Mapping[str, type[P]], what: str, e
         return text
     name, family = text.partition("(")[0].strip() if isinstance(text, str) else "", dict(ours)
     if name not in ours:
-        from importlib.metadata import entry_points  # imported late, because it imports email and zipfile
+        # importlib.metadata is imported only here, because it imports email and zipfile, which takes long.
+        from importlib.metadata import entry_points
 
         others = [point.load() for point in entry_points(group=GROUP, name=name)]
         family |= {kind.name: kind for kind in others if issubclass(kind, base)}

@@ -47,8 +47,8 @@ def check_policy(
     LawBroken
         If the policy breaks a law. Masks and columns must have the length of the windows and the declared types.
         Results must not depend on the order of calls, on other windows, or on how rows are split into batches.
-        Arguments must not change, and copies of a policy and the policy read from its text must be equal to it. The
-        message names the law.
+        Arguments must not change. A copy of the policy, and the policy that is read from its text, must be equal to the
+        policy. The message names the law.
     ValueError
         If the policy does not accept the frame (pass another frame), or the object is not a policy.
 
@@ -59,7 +59,7 @@ def check_policy(
     >>> check_policy(Buffer(2, older="drop"), rounds=4)
     """
     try:
-        emit = read_emit(policy)  # type: ignore[arg-type]  # a late policy is refused by ValueError
+        emit = read_emit(policy)  # type: ignore[arg-type]  # read_emit raises ValueError for a late policy
     except ValueError:
         late = read_late(policy)  # type: ignore[arg-type]
         _check_late(late, frame, rows, range(seed, seed + max(rounds, len(_SIZES))))

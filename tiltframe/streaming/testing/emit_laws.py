@@ -120,7 +120,8 @@ def order_of_calls(case: EmitCase) -> None:
     first = [repr(ask()) for ask in questions]
     other_windows = replace(windows, new_rows=windows.new_rows[::-1], last_arrival=windows.last_arrival + 90 * _SECOND)
     for _ in range(3):
-        case.policy.emit_open(other_windows)  # one policy object may be used for several streams
+        # Call the policy for other windows in between, because several streams may use the same policy object.
+        case.policy.emit_open(other_windows)
         case.policy.admits(other_windows)
         order = case.rng.permutation(len(questions)).tolist()
         holds(
