@@ -9,7 +9,7 @@ are not committed are never read.
     write(level, states)     ──▶ parts that are not readable yet; called by many tasks
     commit(transaction)      ──▶ all its changes atomically, or Conflict
 
-`tiltframe.store.testing.check_backend` checks these guarantees for any backend.
+`tiltframe.store.testing.check_backend` checks that a backend fulfils this protocol.
 """
 
 from __future__ import annotations
@@ -177,7 +177,7 @@ class Backend(Protocol):
         ----------
         recorded : names or None
             The names of the records to include, or None for all. Each record has a revision. Every commit that writes
-            the name changes the revision, even if the text stays the same.
+            the record changes its revision, even if the text stays the same.
 
         Returns
         -------

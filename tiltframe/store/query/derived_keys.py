@@ -1,5 +1,5 @@
-"""Derived keys: keys of results that are computed from a key of the frame when a query runs. Stored states have only
-the key of the frame.
+"""Derived keys: keys of query results that the store does not contain. A derived key is computed from a key of the
+frame when a query runs.
 
 Distributions add kinds of derived keys by entry points of the group ``tiltframe.keys``. The name of the entry point is
 the name of the kind::
@@ -25,13 +25,13 @@ _KINDS: dict[str, type[DerivedKey]] = {}
 
 
 class Unmapped(UserWarning):
-    """A warning: a key of some results is null, because a derived key, such as a lookup, has no value for some keys of
-    the frame.
+    """A warning: a derived key, such as a lookup, is null in some results, because it is not defined for some values of
+    the frame's key.
     """
 
 
 class DerivedKey(ABC):
-    """The base class of keys of results that are computed from a key of the frame.
+    """The base class of derived keys: keys of results, each computed from a key of the frame.
 
     If several values of the frame's key have the same derived key, their states are merged. The results therefore equal
     those of rows that had the derived key from the start. Derived keys are immutable. Two derived keys are equal if

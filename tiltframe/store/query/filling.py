@@ -124,8 +124,9 @@ class _Gaps:
         return self.without_events | nulls
 
     def neighbours(self, values: pa.Array) -> tuple[Rows, Rows]:
-        """Return two arrays with one index per row, each of the nearest row that has the same key and a value. The
-        first array looks at or before the row, and the second at or after it. An index is -1 if there is no such row.
+        """Return two arrays with one index per row. The first array contains the index of the nearest row at or before
+        the row's window that has the same key and a value, and the second the index of the nearest such row at or
+        after the window. An index is -1 if there is no such row.
         """
         order, places = np.lexsort((self.starts, self.keys)), np.arange(len(values))
         has_value = ~self.without_events

@@ -154,8 +154,8 @@ def joined_slices(
             without_result = np.repeat(is_unmatched, joined_counts)
             result_numbers[without_result] = 0
         of_rows = _repeated(rows.slice(first_row, len(covered)), joined_counts)
-        # Checking the indices would take a quarter of the time of `take`. They are known to be valid, except in an
-        # empty table of results: it does not even have the index 0, which stands for a missing result.
+        # The check of the indices is skipped, because it would take a quarter of the time of `take` and all indices are
+        # valid. Only an empty table of results lacks the index 0, which stands for a missing result.
         is_checked = not results.num_rows
         of_results = pc.take(results, pa.array(result_numbers, mask=without_result), boundscheck=is_checked)
         yield pa.Table.from_arrays([*of_rows, *of_results.columns], schema=schema)

@@ -1,4 +1,4 @@
-"""Merging: merge the states of many parts of a level, or of finer levels, and write them as few parts.
+"""Merging: merge the states of many parts into the windows of a level, and write the merged states as a few parts.
 
 A part consists of states of one level that were written together. Memory is bounded, because only some windows are read
 at a time.
@@ -100,7 +100,7 @@ def by_windows(part_ranges: PartRanges, level: TimeWindow) -> Iterator[PartRange
 
 
 def _by_fewer_windows(part_ranges: PartRanges, level: TimeWindow) -> Iterator[PartRanges]:
-    """Split the ranges of parts of one bucket that has too many rows. Yield them in groups of fewer windows."""
+    """Split ranges of parts that lie in one bucket and have too many rows. Yield them in groups of fewer windows."""
     windows = level.starts_between(min(low for _, (low, _) in part_ranges), max(high for _, (_, high) in part_ranges))
     windows_at_once = max(1, len(windows) * ROWS_AT_ONCE // _rows(part_ranges))
     edges = [EVER[0], *windows[windows_at_once::windows_at_once].tolist(), EVER[1]]

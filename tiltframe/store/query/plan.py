@@ -42,7 +42,7 @@ class QueryPlan:
     derived_keys: Mapping[str, DerivedKey] = field(default_factory=dict)  # name in the results → key
     now: int = 0  # the time for which derived keys are computed, in microseconds UTC
     edges: int | None = None  # the argument ``edges`` of the query, in microseconds
-    # the expressions of the frame that results need; an expression follows the expressions that it reads
+    # the expressions of the frame that results need; each is listed after the expressions that it reads
     stored_expressions: Mapping[str, str] = field(default_factory=dict)
 
     @property
@@ -225,9 +225,9 @@ def _keys(frame: TiltFrame, query: Query) -> tuple[str, ...]:
 def _measures(
     frame: TiltFrame, requested: Mapping[str, Measure | str]
 ) -> tuple[dict[str, tuple[str, Measure]], dict[str, str]]:
-    """Return two dicts. The first maps the name of each measure that is requested or that an expression reads to its
-    column of states and the measure. The second maps the name of each expression of the frame that is requested or read
-    to the text of the expression.
+    """Return two dicts. The first contains all measures that are requested or that an expression reads, as name →
+    (column of states, measure). The second contains all expressions of the frame that are requested or that another
+    expression reads, as name → text.
     """
     measures = {
         **frame.measures,

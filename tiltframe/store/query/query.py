@@ -55,7 +55,8 @@ class Query:
         added windows. ``null``, or True, adds nulls, with 0 for counts. ``zero`` adds 0 for each number. ``previous``
         repeats the previous results of the key. ``linear`` interpolates numbers between the results before and after,
         and rounds whole numbers. ``zero``, ``previous`` and ``linear`` also replace null results in windows with rows.
-        ``zero_gaps``, ``previous_gaps`` and ``linear_gaps`` keep such nulls, and treat them as values when they fill.
+        ``zero_gaps``, ``previous_gaps`` and ``linear_gaps`` keep such nulls, and treat them as values when they fill
+        the added windows.
     order_by : str or list of str, optional
         The order of the results: names of results, ``latency_p99 desc`` or ``latency.quantiles.0.99``, or expressions
         of them, ``errors / requests desc``. By default, results are ordered by window, then keys.
@@ -86,8 +87,8 @@ class Query:
     edges : str, optional
         The maximum distance of two points, as a length of time, for measures that combine points (`time_weighted_avg`,
         `integral`, `duration_in`, `rate`, `increase`, `delta`, `resets`). If two consecutive points of a key lie in
-        different windows and are at most this far apart, the time between them counts up to the edge of each window.
-        The points need not lie in ``within``.
+        different windows and are at most this far apart, the time between the points is divided at the edges of the
+        windows, and each window counts its part. The points need not lie in ``within``.
     running : bool
         Whether each window also contains the earlier windows of its key in the range: a count is then the number of all
         rows so far, and a quantile is computed from all rows so far. `closed`, `latest` and `having` select windows

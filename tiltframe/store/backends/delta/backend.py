@@ -159,8 +159,8 @@ class DeltaBackend:
         names = None if recorded is None else tuple(recorded)
         with suppress(MissingStore):
             return self._current(names)
-        # If there is a head, another process has created the store after the attempt above, or its log is missing.
-        # A second attempt finds the new store.
+        # If the file ``_head`` exists, there are two possibilities. Another process may have created the store after
+        # the attempt above; a second attempt then finds the store. Otherwise, the log of the store is missing.
         if self._in_folder and Head.read(self._path):
             with suppress(MissingStore):
                 return self._current(names)

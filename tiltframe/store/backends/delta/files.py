@@ -132,7 +132,8 @@ def write_states(
     """Write states and the ends of their windows to a new file. Return its name and its size in bytes.
 
     Values are written in their stored types, and rows in the order of `split_into_row_groups`. Columns that the store
-    does not have are left out. ``folder`` is the file system of the store, and ``place`` the folder of the file in it.
+    does not have are left out. ``folder`` is the file system of the store, and ``place`` is the folder, in this file
+    system, in which the file is written.
     """
     keys, columns = manifest.frame.keys, {START: states.column(START).cast(INSTANT)}
     columns[END] = pa.array(level.ends(instants_of(states))).cast(INSTANT)

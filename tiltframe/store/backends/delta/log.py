@@ -93,8 +93,8 @@ def manifest_in(text: str | None, uri: str) -> Mapping[str, Any]:
 
 @contextmanager
 def as_store_errors(uri: str) -> Iterator[None]:
-    """Within the block, raise `DamagedStore` or `UnreachableStore`, with a message of one sentence, in the place of
-    errors of deltalake. A ``FileNotFoundError`` is raised unchanged.
+    """Convert errors that deltalake raises in the block into a `DamagedStore` or `UnreachableStore` error, with a
+    message of one sentence. A ``FileNotFoundError`` is not converted.
     """
     try:
         yield

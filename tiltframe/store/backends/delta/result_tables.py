@@ -24,7 +24,7 @@ from tiltframe.store.backends.protocol import Vacuumed
 from tiltframe.store.backends.stored_types import stored, stored_schema
 from tiltframe.store.log.errors import Conflict
 
-_SOURCES = "tiltframe"  # the key under which the properties of a commit have the list of parts
+_SOURCES = "tiltframe"  # the name of the property of a commit that contains the list of parts
 
 
 def result_sources(path: str, options: Mapping[str, str]) -> dict[str, Range] | None:

@@ -151,8 +151,8 @@ class PostgresBackend:
         with self._store(lock=True) as (db, store):
             if self.durable:
                 db.run("SET LOCAL synchronous_commit TO on")
-            # All readable parts are needed only if the transaction has read ranges. That the removed parts are still
-            # readable is checked by the UPDATE below.
+            # The check for conflicts needs all readable parts only if the transaction has read ranges. The UPDATE below
+            # checks that the parts to remove are still readable.
             parts = _readable_parts(db, store) if transaction.ranges else tuple(transaction.removed)
             records = _records(db, store.layout, transaction.record_names)
             now = Snapshot(store.version, store.manifest, parts, records)

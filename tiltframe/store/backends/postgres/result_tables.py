@@ -1,5 +1,5 @@
-"""Plain tables in PostgreSQL: the results of a level as a table of its own, and the list of the parts from which they
-were computed.
+"""Plain tables in PostgreSQL. The plain table of a level has the results of the level as plain columns. Another table
+lists the parts of the store from which each plain table was computed.
 """
 
 from __future__ import annotations

@@ -132,7 +132,7 @@ def _points(function: Any, merged: Merged, state: str, dtype: pa.DataType, point
 def _chosen(function: Any, merged: Merged, state: str, field: str, dtype: pa.DataType, part: str) -> str:
     """Return the SQL expression that merges a field of the kind `aggr.fields.ValueBy` and returns one part of it.
 
-    Such a field contains one event: the one with the smallest or the largest time or value. ``part`` is the name of the
+    Such a field contains one event, which has the smallest or the largest time or value. ``part`` is the name of the
     part, such as the value or the time of the event.
     """
     chosen = function.own_state.fields[field]

@@ -65,8 +65,8 @@ def _columns(
     frame: TiltFrame, schema: pa.Schema, merged: Merged, own_columns: set[str], evolved: bool
 ) -> tuple[dict[str, str], str]:
     """Return the columns of the view, as name → SQL expression, and the text of the view's comment. The comment lists
-    the columns that the view lacks, and those whose results come from the last ``compact`` or ``export``. The latter
-    are null for windows that were written to since then.
+    the columns that the view lacks, and the columns that the last ``compact`` or ``export`` has computed. Columns of
+    the second kind are null for windows that have newer rows.
     """
     columns: dict[str, str] = {}
     from_table: list[str] = []
