@@ -40,7 +40,8 @@ PRICES = Prices(
     {"products": "value·volume", "weights": "volume"},
     units={"value": "unit", "volume": "weight_unit"},
     special={"special": "value·volume", "weight_special": "volume"},
-    counted_by=(),  # states cannot be subtracted, because they contain the minimum and maximum of prices
+    # States cannot be subtracted: after the removal of rows, the lowest and the highest price would be unknown.
+    counted_by=(),
 )
 
 

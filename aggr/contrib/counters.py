@@ -31,8 +31,8 @@ class Increase(SeriesFunction):
     ----------
     extrapolate : str, optional
         The length of windows aligned to UTC, such as ``"1m"``. The increase is extrapolated to the edges of the window
-        that contains the points, as in Prometheus 2; it is null if they lie in several windows. This parameter affects
-        only results, not states.
+        that contains the points, as in Prometheus 2. The result is null if the points lie in several windows. This
+        parameter affects only results, not states.
     max, keep, beyond : as for `points`
 
     Raises

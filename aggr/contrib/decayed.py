@@ -64,7 +64,8 @@ from aggr.extend.lists import check_neighbours, checked_entries, entries_of, lis
 # an exact sum.
 _HALVINGS = 32
 _SPANS = 4
-_LATER = 200  # if the result is computed for a time this number of spans after the newest row, it has decayed to 0
+# The maximum number of spans by which results are decayed. After 200 spans, every sum has decayed to 0 as a double.
+_LATER = 200
 _LONGEST = 100 * 366 * DAY
 _SPAN_TYPE = pa.struct(
     [("span", pa.int64()), ("special", pa.int8()), ("weights", EXACT_TYPE), ("products", EXACT_TYPE)]
@@ -360,7 +361,10 @@ class DecayedCount(DecayedSum):
 
 
 def _at(sums: pa.StructArray, places: NDArray[np.int16], owners: Groups) -> Limbs:
-    """Return the total of the exact sums of each group. Each sum is first multiplied by ``2^(32·places)``."""
+    """Return the total of the exact sums of each group. Each sum is first multiplied by ``2^(32·place)``.
+
+    ``places`` has the place of each sum, and ``owners`` its group.
+    """
     filled = pc.list_value_length(sums.field("limbs")).to_numpy() > 0
     exponents = sums.field("exponent").to_numpy() + np.where(filled, places, 0)
     moved = pa.StructArray.from_arrays([pa.array(exponents, pa.int16()), sums.field("limbs")], fields=list(EXACT_TYPE))

@@ -15,7 +15,7 @@ from aggr.extend.lists import DEFAULT_MAX, ERROR, Counted, most_frequent_first
 class Mode(Counted):
     """Return the most frequent value of a column. Among equally frequent values, the smallest is returned.
 
-    Both zeros count as one value. All NaN count as one, which is the greatest. `value_counts` has the same state.
+    Both zeros count as one value. All NaN count as one value, which is the greatest. `value_counts` has the same state.
 
     Parameters
     ----------

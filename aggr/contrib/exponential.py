@@ -143,7 +143,7 @@ class Exponential(SignedSketch):
 
     A state has the finest scale at which the range from the lowest to the highest bucket of each sign has at most
     ``max_buckets`` buckets. At scale s, ``|quantile − true| ≤ α·|true|`` with ``α = (b − 1) / (b + 1)`` and ``b =
-    2^(2^-s)``, for numbers from 2.3e-308 on. The result contains s and α. The true quantile is the value at rank
+    2^(2^-s)``, for magnitudes of at least 2.3e-308. The result contains s and α. The true quantile is the value at rank
     ``floor(q·(n − 1))``, numpy's "lower", unless ``method`` names another rule. NaN is counted separately. Infinities
     are the smallest and the greatest values.
 

@@ -85,7 +85,9 @@ def values_of(keys: Whole, scales: Whole) -> Floats:
     """
     width: Floats = np.exp2(-scales.astype(np.float64))  # exact, because it is a power of two
     low: Floats = keys * width
-    up = np.where(low < -900.0, 100.0, 0.0)  # multiplied by 2^100 at first, so that small values are not rounded twice
+    # Small values are computed 2^100 times too large, and divided by 2^100 at the end. Otherwise a subnormal value
+    # would be rounded twice.
+    up = np.where(low < -900.0, 100.0, 0.0)
     factor = 2.0 / (1.0 + exp2(-np.minimum(width, 1100.0)))
     return np.ldexp(exp2(low + up) * factor, -up.astype(np.int64))
 

@@ -71,7 +71,8 @@ class Candidates(Field):
     def _trim(self, values: pa.Array, hashes: Whole, groups: Groups) -> pa.ListArray:
         keyed, first_rows = group_by([pa.array(groups.ids), values], len(values))
         least_hashes, owners = extreme_by_group(hashes, keyed, False), Groups(groups.ids[first_rows], groups.n)
-        # The values are in order, and the sort is stable, so values with equal hashes stay in order.
+        # `group_by` returns the values of a group in ascending order. The sort is stable, so that values with equal
+        # hashes remain in this order.
         by_hash = np.lexsort((least_hashes, owners.ids))
         order = first_of_each(by_hash, owners, self.max_values)
         columns = [pa.array(least_hashes[order]), values.take(pa.array(first_rows[order]))]

@@ -16,15 +16,16 @@ from aggr.extend.lists import ORDERED_AT_TIMES, Series, SeriesFunction
 
 @dataclass(frozen=True)
 class Funnel(SeriesFunction):
-    """Count how many steps of a funnel are reached. Steps are events that must occur in this order.
+    """Count how many steps of a funnel are reached. The steps are events that must occur in the order of ``steps``.
 
-    Other events may occur between them. A step counts only if it is at most ``within`` after the first step. Among
-    events at the same time, earlier steps come first. Use the user or the session of the events as a key of the frame.
+    Other events may occur between the steps. A step counts only if it is at most ``within`` after the first step.
+    Events at the same time are read in the order of ``steps``. Use the user or the session of the events as a key of
+    the frame.
 
     Parameters
     ----------
     steps : sequence of values of the column
-        The events, in the order of the steps, each once. They affect only results, not states.
+        The events, in the order of the steps, each once. This parameter affects only results, not states.
     within : str
         The maximum time from the first step to the last, such as ``"1h"``. This parameter affects only results, not
         states.

@@ -46,10 +46,10 @@ class M4(First):
 
 
 def point_columns(states: pa.StructArray, **points: str) -> dict[str, pa.Array]:
-    """Return the values and the times of points of `EXTREME_POINTS` as columns.
+    """Return the values and the times of points of states as columns.
 
-    ``points`` maps a name such as ``open`` to a field such as ``earliest``; the columns of this point are ``open`` and
-    ``open_time``.
+    ``points`` maps a name such as ``open`` to a field of the states such as ``earliest``, which contains one point per
+    state. The columns of this point are called ``open`` and ``open_time``.
     """
     return {
         f"{name}{suffix}": pc.struct_field(states.field(point), part)

@@ -195,8 +195,10 @@ class Per(Function):
         return MapState(of_states(self._measures), self.max, self.beyond)
 
     def input_use(self, name: str) -> Use:
-        """Return the way in which the measures use an input. It is the most demanding one: `Use.KEEP`, which needs
-        unchanged values, before `Use.ORDER` and `Use.NUMBER`.
+        """Return the way in which the measures use an input.
+
+        If they use it in several ways, the most demanding way is returned: `Use.KEEP`, which needs unchanged values,
+        before `Use.ORDER`, and `Use.ORDER` before `Use.NUMBER`.
         """
         if name == "key":
             return Use.KEEP

@@ -156,8 +156,8 @@ class DurationIn(SeriesFunction):
 
 
 def _area(series: Series, method: str, divisors: np.ndarray) -> np.ndarray:
-    """Return the area under each series (values times microseconds), divided by ``divisors``. NaN and infinities that
-    last no time are ignored.
+    """Return the area under each series (values times microseconds), divided by ``divisors``. NaN and infinities whose
+    duration is 0 are ignored.
     """
     special = np.zeros(len(divisors), np.int8)
     if method == "step":

@@ -42,8 +42,8 @@ class GreatestRows(RankedRows):
 class BottomK(Function):
     """List the values of the k rows in which another column is smallest, in ascending order of that column.
 
-    If rows have equal values in that column, the smallest listed values come first. Rows in which either column is null
-    are skipped. NaN is greater than all numbers, as in Spark.
+    Rows with equal values in that column are ordered by the listed value, the smallest first. Rows in which either
+    column is null are skipped. NaN is greater than all numbers, as in Spark.
 
     Parameters
     ----------
@@ -87,8 +87,8 @@ class BottomK(Function):
 class TopK(BottomK):
     """List the values of the k rows in which another column is greatest, in descending order of that column.
 
-    If rows have equal values in that column, the greatest listed values come first. Rows in which either column is null
-    are skipped. NaN is greater than all numbers, as in Spark.
+    Rows with equal values in that column are ordered by the listed value, the greatest first. Rows in which either
+    column is null are skipped. NaN is greater than all numbers, as in Spark.
 
     Parameters
     ----------

@@ -17,7 +17,7 @@ OWN = (
     Count, Sum, Avg, Var, Stdev, Dds, Hdr, Min, Max, First, Last, ArgMin, ArgMax, AnyValue, Collect, CollectSet,
     CountDistinct, ApproxCountDistinct, ExactQuantiles,
     SumDistinct, AvgDistinct,  # called as sum(x, distinct=True) and avg(x, distinct=True)
-    ValueCounts,  # its state is also the state of exact_quantiles
+    ValueCounts,  # a function of the core, because exact_quantiles has the same state
 )  # fmt: skip
 
 __all__ = [

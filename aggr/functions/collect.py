@@ -89,7 +89,7 @@ class Collect(EventLists):
         if not self.nested:
             return values
         times = values_of(events, "time").flatten()
-        # nanoseconds are not cast to microseconds, which would round times before 1970 upwards
+        # Times in nanoseconds keep their unit, because a cast to microseconds would round times before 1970 upwards.
         unit = "ns" if times.type.unit == "ns" else "us"
         lengths = [read_duration(text, "nested") * (1000 if unit == "ns" else 1) for text in self.nested]
         return nested_lists(values, times.cast(pa.timestamp(unit)).cast(pa.int64()).to_numpy(), lengths)

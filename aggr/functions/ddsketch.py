@@ -229,7 +229,8 @@ def _all_agree(
 
     ``below`` and ``above`` count the values in the negative and in the positive buckets, whose keys are from
     ``low_…`` to ``high_…``. ``minus``, ``zero`` and ``plus`` count -inf, zeros and inf. ``sum_sizes`` has the number of
-    digits of each sum. ``tiny`` is the largest magnitude that counts as zero, and ``folded`` is ``max_bins``.
+    digits of each sum. ``tiny`` is the largest magnitude that counts as zero. ``folded`` is ``max_bins``, or a number
+    above all keys without this limit.
     """
     for i in range(len(zero)):
         has_finite = below[i] + zero[i] + above[i] > 0 or below[i] > 0 or above[i] > 0
@@ -237,7 +238,8 @@ def _all_agree(
             return False
         if (not has_finite and sum_sizes[i]) or not minimum[i] <= maximum[i]:
             return False
-        # the caller replaced an infinite minimum or maximum by the largest double of the same sign
+        # All extremes are finite here: the caller has replaced an infinite minimum or maximum by the largest double of
+        # the same sign.
         if has_finite and minus[i] == 0:
             wrong = False
             if below[i]:

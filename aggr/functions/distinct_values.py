@@ -47,8 +47,8 @@ class SetState(State):
 
 @dataclass(frozen=True)
 class CollectSet(Function):
-    """List the distinct values of a column in ascending order. Both zeros count as one value. All NaN count as one,
-    which is the greatest.
+    """List the distinct values of a column in ascending order. Both zeros count as one value. All NaN count as one
+    value, which is the greatest.
 
     Parameters
     ----------

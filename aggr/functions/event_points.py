@@ -17,8 +17,8 @@ from aggr.state import PlainState, State
 EXTREME_POINTS: Mapping[str, Field] = {"earliest": EARLIEST, "lowest": LOWEST, "highest": HIGHEST, "latest": LATEST}
 
 FIRST = PlainState("first", {"earliest": EARLIEST})
-# Stored frames have a separate column of states for each of first, any_value and last. Therefore these states are
-# not shared, although any_value has the layout of FIRST.
+# Existing stores have separate columns for the states of first, any_value and last. Therefore the state of any_value
+# must differ from FIRST, although both have the same layout. The parameter ``variant`` distinguishes them.
 ANY_VALUE = PlainState("first", FIRST.layout, variant="any_value")
 LAST = PlainState("last", {"latest": LATEST})
 

@@ -155,7 +155,7 @@ class SumsState(State):
         flags = {tuple(product.split(_TIMES)): name for name, product in self.special.items()}
         for name, inputs in monomials.items():
             if name in squares.values() and squares[name] is None:
-                continue  # this is the sum of squares of another field, and checked in the iteration for that field
+                continue  # this field sums the squares of another field; the iteration for that field checks both sums
             special = states.field(flags[inputs]).to_numpy() if inputs in flags else np.zeros(len(states), np.int8)
             square = None if squares[name] is None else digits_of(states.field(squares[name]))
             fractions = any(pa.types.is_floating(states.field(self.units[input_name]).type) for input_name in inputs)
@@ -213,7 +213,8 @@ class ExactSums(Function):
 
         ``sums`` has the exact sums of the states. A subclass may implement `finish_states` instead.
 
-        Implementations need not handle special values: if rows have NaN or infinities, the result is NaN.
+        Implementations need not handle special values. If rows have NaN or infinities, `finish_states` replaces the
+        result by NaN.
         """
         raise NotImplementedError
 

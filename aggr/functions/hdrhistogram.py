@@ -1,7 +1,7 @@
 """hdr: HdrHistogram, which computes quantiles to a number of significant digits and merges exactly.
 
-Source: Gil Tene, HdrHistogram (hdrhistogram.org). The buckets are those of its counts array, with the same indices. The
-lowest discernible value is 1, and there is no highest value: the histogram grows automatically.
+Source: Gil Tene, HdrHistogram (hdrhistogram.org). The buckets and their indices are those of HdrHistogram's counts
+array. The lowest discernible value is 1. The range of values is not limited: the histogram grows automatically.
 """
 
 from __future__ import annotations
@@ -105,9 +105,9 @@ class Layout:
 def _index(values: Whole, half: int) -> Whole:
     index = np.empty(len(values), np.int64)
     for i in range(len(values)):
-        # The conversion of a value beyond 2^53 to double may round it up to the next power of two, which belongs to
-        # the next bucket. The value itself is at the last index of its bucket. The formula gives this index for
-        # both buckets.
+        # Beyond 2^53, the conversion to double may round a value up to the next power of two, so that ``bucket`` is one
+        # too large. The index is correct nevertheless: such a value has the last index of its own bucket, and the
+        # formula returns this index for the next bucket too.
         magnitude = (np.float64(values[i]).view(np.int64) >> 52) - 1023
         bucket: Int = max(magnitude - half, 0)
         index[i] = (values[i] >> bucket) + (bucket << half)
@@ -313,7 +313,8 @@ class HdrState(BucketState):
 
     def buckets(self, states: pa.StructArray) -> BucketRanges:
         part, unit = Histograms.from_arrow(states.field("buckets")), self.unit or 1.0
-        # values are whole units: the lower edge of a bucket is the highest value of the bucket below
+        # Values are whole units. The lower edge of a bucket, which it does not contain, is therefore the highest value
+        # of the bucket below.
         below = np.maximum(self.layout.lowest(part.keys) - 1, 0).astype(np.float64)
         high = self.layout.highest(part.keys).astype(np.float64)
         return BucketRanges(part.rows().astype(np.int64), below * unit, high * unit, part.counts)
@@ -353,8 +354,8 @@ class Hdr(Function):
     digits : int, 1 to 5
         The number of significant decimal digits. The state depends on this parameter and on ``unit``.
     unit : float, optional
-        The unit of the values, such as 0.001. Values are rounded to the nearest multiple, floats in double arithmetic.
-        Without it, values must be whole.
+        The unit of the values, such as 0.001. Values are rounded to the nearest multiple of the unit; floats are
+        divided by the unit in double arithmetic. Without a unit, values must be whole numbers.
     method : str
         The rule that locates a quantile among n sorted values, by numpy's names: "lower", "higher", "nearest",
         "linear", "midpoint", "inverted_cdf" (the rule of HdrHistogram in Java and JavaScript), and numpy's others, or

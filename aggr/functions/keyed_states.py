@@ -1,4 +1,4 @@
-"""Keyed states: states that map keys to states of other functions. If there are too many keys, they contain a sample of
+"""Keyed states: states that map keys to states of other functions. A state for too many keys can contain a sample of
 the keys.
 
 group 0    theta 2^63-1    ("a", n: 3, p: …)  ("c", n: 1, p: …)       keys in their order, each with its states
@@ -42,10 +42,10 @@ class KeyGroups(NamedTuple):
 
     A group is called the owner of its keys. ``keys`` contains the keys of all maps, ordered by owner and then by key,
     and ``owners`` the owner of each key. ``rows`` is a mask of the rows whose key is in ``keys``, or None if no row is
-    left out. Rows are left out if their key is outside the sample, or if their owner has more keys than an absorbing
-    limit allows, so that its map is null. ``groups`` assigns each row in the mask to an entry of ``keys``. ``thetas``
-    has one hash per owner: all keys of the owner with smaller hashes are in ``keys``. ``beyond`` is a mask of the
-    owners that exceed an absorbing limit, or None if there are none.
+    left out. Rows are left out if their key is outside the sample, or if their owner has too many keys and its map
+    therefore becomes null. ``groups`` assigns each row in the mask to an entry of ``keys``. ``thetas`` has one hash per
+    owner: all keys of the owner with smaller hashes are in ``keys``. ``beyond`` is a mask of the owners whose map
+    becomes null because of too many keys, or None if no map does.
     """
 
     groups: Groups
@@ -138,7 +138,7 @@ class KeyedStates(Field):
         return ExcludedCounts(*(np.sum(counts, axis=0) if counts else None for counts in by_kind))
 
     def _group(self, keys: pa.Array, owners: Groups, thetas: Whole, absorbed: Flags | None = None) -> KeyGroups:
-        """Group rows by owner and key, and leave out the keys beyond the limit, or outside the sample.
+        """Group rows by owner and key. Leave out the keys outside the samples, and all keys of maps that become null.
 
         ``thetas`` has the lowest theta of the states that are merged for each owner. ``absorbed`` is a mask of the
         owners for which a merged map already had too many keys and is null.
@@ -151,8 +151,9 @@ class KeyedStates(Field):
             limit = Limit(self.max, self.beyond)
             beyond = limit.exceeded(counts, "the map", self.instead, absorbed)
             return keyed if beyond is None else _only(keyed, ~beyond[owner])._replace(beyond=beyond)
-        # A state that is a sample has max keys. If the keys of the merged states together are at most max, the states
-        # that are samples have the same keys, and the lowest of their thetas is the theta of the result.
+        # A state that is a sample contains exactly max keys. If the merged states together contain at most max
+        # different keys, all samples among them therefore contain the same keys. The keys need not be sampled again,
+        # and the result has the lowest theta of the merged states.
         crowded = counts > self.max
         if not crowded.any():
             return keyed

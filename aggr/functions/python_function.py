@@ -31,9 +31,9 @@ class PerGroup(Function):
     Guarantee
     ---------
     The guarantees of `Function` hold if ``combine`` is associative and commutative, ``start()`` is its identity,
-    ``add`` equals ``combine`` with a single value, and equal states are equal Python values (collections without an
-    order must be sorted). `aggr.testing.laws.check` checks these requirements. Such a function takes microseconds per
-    row; a columnar function takes nanoseconds.
+    ``add(state, value)`` equals ``combine(state, add(start(), value))``, and equal states are equal Python values
+    (collections without an order must be sorted). `aggr.testing.laws.check` checks these requirements. Such a function
+    takes microseconds per row; a columnar function takes nanoseconds.
 
     Examples
     --------
@@ -78,7 +78,7 @@ class PerGroup(Function):
 
     @abstractmethod
     def combine(self, a: Any, b: Any) -> Any:
-        """Return the state for the values of two states.
+        """Return the state of all values that two states were computed from.
 
         Parameters
         ----------

@@ -206,7 +206,7 @@ class SignedSketch(Function):
         if zero.any():
             values[(ranks >= middle) & (ranks < middle + zero)] = 0.0
         values = np.clip(values, *(finite_floats(states.field(name)) for name in ("min", "max")))
-        values += 0.0  # adding 0.0 converts -0.0 to 0.0, because clip may return either zero
+        values += 0.0  # clip may return -0.0; the addition converts it to 0.0
         if low.any() or parts.high.any():
             values = np.where(ranks < low, -np.inf, np.where(ranks >= counts - parts.high, np.inf, values))
         return values

@@ -71,8 +71,8 @@ class Counted(Function):
     ``max`` is the maximum number of distinct values.
     """
 
-    # Without annotations, these are not fields of the dataclass. Each subclass declares both as fields, in its own
-    # order.
+    # ``max`` and ``beyond`` have no annotations here, so they are not fields of this dataclass. Each subclass declares
+    # both as fields, in its own order.
     max = DEFAULT_MAX
     beyond = ERROR
 
@@ -102,7 +102,7 @@ class ValueCounts(Counted):
     """Count each distinct value of a column. Values are listed by descending count, and equally frequent values in
     ascending order.
 
-    Both zeros count as one value. All NaN count as one, which is the greatest.
+    Both zeros count as one value. All NaN count as one value, which is the greatest.
 
     Parameters
     ----------

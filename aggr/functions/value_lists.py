@@ -53,7 +53,10 @@ class OrderedRows(Field):
         return self.list_rows(*entries_of(column, groups), absorbed_groups(column, groups))
 
     def list_rows(self, rows: pa.StructArray, groups: Groups, absorbed: Flags | None = None) -> pa.ListArray:
-        """Return the list of rows of each group. ``absorbed`` marks the groups for which a merged list is null."""
+        """Return the list of rows of each group.
+
+        ``absorbed`` marks the groups for which a merged list is null, because it had more than ``max`` rows.
+        """
         counts = groups.counts()
         beyond = None
         if self.keep == ALL:

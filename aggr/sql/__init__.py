@@ -1,8 +1,8 @@
 """Conditions and expressions in SQL, compiled for Arrow. `docs/conditions.md` describes the language.
 
 text ──▶ `parse` (by sqlglot; nodes outside `function_table` are refused) ──▶ `Compiler`, with a schema ──▶ `Term` ──▶
-`evaluate`, over the arrays of a table or as an expression of Arrow. `bounds` returns the values that a condition
-allows.
+`evaluate`, over the arrays of a table or as an expression of Arrow. `bounds` returns the range of values that a column
+can have in the rows for which a condition is true.
 
 The parser is loaded when a function is first used, because loading it takes a tenth of a second.
 """

@@ -122,7 +122,8 @@ def _remainder(kind: pa.DataType) -> Kernel:
         raise ValueError(
             f"% needs a pyarrow with the function pyarrow.compute.remainder; this is {pa.__version__}: upgrade pyarrow"
         )
-    # divisors are replaced by their magnitudes, because the smallest int64 divided by -1 would overflow
+    # A remainder does not depend on the sign of the divisor. Whole divisors are therefore replaced by their magnitudes,
+    # because the smallest int64 divided by -1 would overflow.
     whole_numbers = kind == pa.int64()
 
     def kernel(a: Value, b: Value) -> Value:
@@ -161,10 +162,9 @@ def _step_of_decimals(operator: str, a: pa.DataType, b: pa.DataType) -> Kernel:
 
 
 def _step_of_times(operator: str, a: pa.DataType, b: pa.DataType) -> Kernel:
-    """Return a kernel that adds to times or dates, or subtracts from them. The other operand is an interval or, for
-    dates, also a whole number of days.
+    """Return a kernel that adds an interval to times or dates, or subtracts it from them.
 
-    Raise ``ValueError`` for other types.
+    A whole number of days can also be added to dates, or subtracted from them. Raise ``ValueError`` for other types.
     """
     duration_first = pa.types.is_duration(a) and not pa.types.is_duration(b)
     if operator == "+" and (duration_first or not pa.types.is_temporal(a)):

@@ -66,11 +66,11 @@ def case_when(branches: Sequence[tuple[Term, Term]], otherwise: Term) -> Term:
 
 
 def _where_taken(everywhere: Term, conditions: Sequence[Term], values: Sequence[Term], otherwise: Term) -> Term:
-    """Return a term with the values of ``everywhere``, a term that computes every branch for all rows, which is fast.
+    """Return a term with the values of ``everywhere`` that does not raise the errors of branches a row does not take.
 
-    A branch may raise an error in rows that do not take it. If ``everywhere`` raises an error, the returned term
-    therefore computes each branch again, only for the rows that take it. ``conditions``, ``values`` and ``otherwise``
-    are the parts of ``everywhere``.
+    The term ``everywhere`` computes every branch for all rows. This is fast, but a branch may raise an error for a row
+    that does not take it. If ``everywhere`` raises an error, the returned term therefore computes each branch again,
+    only for the rows that take it. ``conditions``, ``values`` and ``otherwise`` are the parts of ``everywhere``.
     """
 
     def evaluate(source: Source) -> Value:

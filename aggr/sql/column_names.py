@@ -18,7 +18,7 @@ def column_in(name: str, names: Collection[str]) -> str | None:
     Returns
     -------
     str or None
-        None if there is neither.
+        None if the name does not refer to any of the columns.
 
     Examples
     --------

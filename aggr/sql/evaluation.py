@@ -1,5 +1,5 @@
-"""Evaluation: masks of the rows for which a condition is true, values of expressions, and conditions as Arrow
-expressions.
+"""Evaluation of SQL over tables: the mask of the rows for which a condition is true, the values of an expression, and
+a condition as an Arrow expression.
 """
 
 from __future__ import annotations
@@ -92,12 +92,13 @@ def evaluate(text: str, table: pa.Table | pa.RecordBatch, timezone: str = UTC, u
     timezone : str
         The IANA name of the time zone in which times are interpreted.
     use : Use
-        How the caller uses the values. It matters only if the table has an additional column with the numbers of a text
-        column; see `aggr.sql.number_columns`.
+        How the caller uses the values. It has an effect only if the table contains a column twice, as text and as
+        numbers; see `aggr.sql.number_columns`.
 
     Returns
     -------
-    array of `value_type`, one value per row
+    array, one value per row
+        The type is the one that `value_type` returns.
 
     Raises
     ------
@@ -140,7 +141,7 @@ def value_type(text: str, schema: pa.Schema, use: Use = Use.KEEP) -> pa.DataType
     DataType(double)
     """
     dtype = _bound(text, schema, EXPRESSION, use=use).type
-    # a time with any zone is an instant, and is returned in UTC
+    # A time with a zone is an instant, whatever the zone. `evaluate` therefore casts all such times to UTC.
     return pa.timestamp(dtype.unit, UTC) if pa.types.is_timestamp(dtype) and dtype.tz else dtype
 
 
@@ -163,7 +164,7 @@ def to_expression(condition: str, schema: pa.Schema) -> pc.Expression:
     ------
     ValueError
         If the condition cannot be parsed, names a column that does not exist, compares values of incompatible types, or
-        names columns more often than Arrow can evaluate.
+        contains more than 6,000 references to columns, which Arrow could not evaluate.
 
     Examples
     --------

@@ -1,7 +1,7 @@
 """The table of supported SQL: each function and operator, its arguments and their types, and how Arrow computes it.
 
     @computes(exp.Replace, names="replace", this=TEXT, expression=written("the text to replace"), ...)
-    def replace(text, old, new):                 # arrays, or expressions of Arrow; constants
+    def replace(text, old, new):                 # text: an array or an Arrow expression; old, new: constants
         return pc.replace_substring(text, old, new)
 
 Nodes and arguments that are not in the table raise an error. The names that the parser and `docs/conditions.md` know
@@ -111,7 +111,10 @@ def read_as_value(column: exp.Expr) -> Use:
 
 @dataclass(frozen=True, eq=False)
 class Compiler:
-    """A compiler of nodes to terms over the columns of ``schema``. Times get the zone ``timezone``; see `in_zone`."""
+    """A compiler of nodes to terms over the columns of ``schema``.
+
+    Timestamps without a zone are read as local times of ``timezone``, see `aggr.sql.zones`.
+    """
 
     schema: pa.Schema
     timezone: str = UTC

@@ -1,8 +1,9 @@
 """Inputs: a column by its name, or the value of an SQL expression over columns.
 
-A text that is the name of a column refers to that column, whatever the name. Any other text is an expression, as
-described in `docs/conditions.md`. To distinguish the two, the existing columns must be known. An ambiguous text, which
-names a column and is also an expression over other existing columns, raises an error.
+A text that is the name of an existing column refers to that column, even if the name contains blanks or operators. Any
+other text is an expression, as described in `docs/conditions.md`. The functions therefore receive the names of the
+existing columns. An ambiguous text, which names a column and is also an expression over other existing columns, raises
+an error.
 """
 
 from __future__ import annotations
@@ -41,8 +42,8 @@ def is_column(text: str, names: Collection[str]) -> bool:
 def columns_in(text: str, names: Collection[str], use: Use = Use.KEEP) -> tuple[str, ...]:
     """Return the columns among ``names`` that a column name or an expression reads.
 
-    ``use`` is how the values of the text are used. Raise ``ValueError`` if the text is neither a column nor an
-    expression, if it is ambiguous, or if it reads a column that does not exist.
+    ``use`` is how the caller uses the values of the column or expression. Raise ``ValueError`` if the text is neither a
+    column nor an expression, if it is ambiguous, or if it reads a column that does not exist.
 
     >>> columns_in("price * quantity", ["price", "quantity"]), columns_in("latency ms", ["latency ms"])
     (('price', 'quantity'), ('latency ms',))
@@ -90,8 +91,9 @@ def values_in(text: str, table: pa.Table | pa.RecordBatch, timezone: str = "UTC"
 def may_read(text: str) -> tuple[str, ...]:
     """Return all names in a text that may be columns. The columns of the rows need not be known yet.
 
-    They are the text itself and the columns of its expression. For a name with dots, the parts before each dot are
-    included, because the name may be a field of a struct: ``http.status`` is the field ``status`` of ``http``.
+    They are the text itself and the columns that it reads as an expression. For a name with dots, the result includes
+    the part before each dot, because the name may refer to a field of a struct: ``http.status`` may be the field
+    ``status`` of the column ``http``.
 
     >>> may_read("http.status")
     ('http.status', 'http')

@@ -1,4 +1,4 @@
-"""Records in expressions: ``m[k]``, ``s.field``, map_keys, map_values and struct, and the type of each result."""
+"""SQL operations on structs, maps and lists of records: ``m[k]``, ``s.field``, map_keys, map_values and struct."""
 
 from __future__ import annotations
 
@@ -27,7 +27,8 @@ class MapValues(exp.Expression, exp.Func):
 def on_rows(kernel: Kernel, what: str) -> Kernel:
     """Return a kernel that calls ``kernel`` with arrays of equal length; constants are repeated.
 
-    The returned kernel raises ``ValueError`` for expressions of Arrow; the message names the operation ``what``.
+    The returned kernel raises ``ValueError`` if it is called with an Arrow expression. The message then names the
+    operation ``what``.
     """
 
     def compute(*values: Value) -> Value:
@@ -61,7 +62,7 @@ def _entry_or_parts(compiler: Compiler, node: exp.Expr, name: str) -> tuple[Term
 
 @reads(exp.Bracket, this=Argument(_entry_or_parts), expressions=SKIP)
 def value_of_key(parts: tuple[Term | None, Term | None, Term | None]) -> Term:
-    """Return the term for ``m[k]``, the value of a record for a key. ``parts`` are those of `_entry_or_parts`."""
+    """Return the term for ``m[k]``, the value of a record for a key. `_entry_or_parts` returns ``parts``."""
     entry, record, key = parts
     if record is None or key is None:
         assert entry is not None

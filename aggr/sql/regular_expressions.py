@@ -10,7 +10,9 @@ import re
 
 from aggr.arguments import shown
 
-MOST_STEPS = 3_000  # the maximum number of steps; such a program takes some milliseconds for a thousand short texts
+# The maximum number of steps of a compiled expression. A program of this size takes some milliseconds for a thousand
+# short texts.
+MOST_STEPS = 3_000
 # a count of repetitions, such as {3} or {2,5}; RE2 allows numbers up to 1,000
 _REPEATED = re.compile(r"\{([0-9]{1,9})(?:,([0-9]{0,9}))?\}")
 _GROUP_FLAGS = re.compile(r"\?(?:P?<\w+>|[a-zA-Z-]*:?)")
@@ -84,8 +86,8 @@ def count_steps(regex: str) -> int:
 
 
 def _atom(regex: str, position: int) -> tuple[int, int]:
-    """Return the position after the character, escape or class that begins at ``position``, and the number of
-    instructions that the compiled regular expression has for it.
+    """Return the position after the character, escape or class that begins at ``position``, and the estimated number
+    of steps that the compiled regular expression has for it.
     """
     if regex[position] == "\\" and (escaped := _ESCAPED.match(regex, position)):
         return escaped.end(), _UNICODE_STEPS if escaped[0][1] in "pP" else 1

@@ -22,7 +22,8 @@ _PARTS: dict[str, Kernel] = {
     "DOW": partial(pc.day_of_week, week_start=7),
     "ISODOW": partial(pc.day_of_week, count_from_zero=False),
 }
-# the mark of a node AT TIME ZONE that was created for a zone in a call, such as hour(ts, 'UTC')
+# The parser creates an AT TIME ZONE node for the zone in a call such as hour(ts, 'UTC'). This key in the metadata of
+# the node distinguishes it from an AT TIME ZONE that is written in the SQL.
 OF_A_FUNCTION = "of_a_function"
 _CLOCK_UNITS = ("HOUR", "MINUTE", "SECOND")
 _TRUNCATED = ("YEAR", "QUARTER", "MONTH", "WEEK", "DAY", *_CLOCK_UNITS)
@@ -85,7 +86,8 @@ def date_trunc(unit: exp.Expr, term: Term) -> Term:
 def _floored_in_zone(value: Value, kind: pa.DataType, unit: str) -> Value:
     """Return times rounded down to a unit of local time.
 
-    An hour that the clock shows twice remains two different hours.
+    At the end of daylight saving time, the clock shows an hour twice. Times in the two hours are rounded down to
+    different instants.
     """
     local = pc.local_timestamp(value)
     floor = pc.floor_temporal(local, unit=unit.lower())
@@ -137,10 +139,9 @@ class DateDifference(exp.Expression, exp.Func):
 
 @reads(DateDifference, names="date_diff", unit=written("the unit of date_diff"), this=ANY, expression=ANY)
 def date_diff(unit: str | None, start: Term, end: Term) -> Term:
-    """Return the term for the number of boundaries of a unit between two times.
+    """Return the term for the number of boundaries of a unit, such as the starts of hours, between two times.
 
-    Boundaries are counted negatively if ``end`` is before ``start``. Days and longer units follow the clock of the
-    times' zone.
+    The number is negative if ``end`` is before ``start``. Days and longer units begin on the clock of the times' zone.
     """
     name = _DIFFERENCES.get((unit or "").lower())
     if name is None:
@@ -212,9 +213,10 @@ def _moment(compiler: Compiler, node: exp.Expr, name: str) -> tuple[Term, bool]:
 
 @reads(exp.AtTimeZone, this=Argument(_moment), zone=written("the zone of AT TIME ZONE"))
 def at_time_zone(moment: tuple[Term, bool], zone: str | None) -> Term:
-    """Return the term for times in a zone: ``ts AT TIME ZONE 'Europe/Berlin'``. ``moment`` is that of `_moment`.
+    """Return the term for times in a zone: ``ts AT TIME ZONE 'Europe/Berlin'``. `_moment` returns ``moment``.
 
-    A column without a zone contains local times of this zone, as in DuckDB and PostgreSQL.
+    If the type of the column ``ts`` has no zone, its values are read as local times of the zone in the SQL, as in
+    DuckDB and PostgreSQL.
     """
     term, is_local = moment
     if zone is None:

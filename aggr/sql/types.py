@@ -1,7 +1,8 @@
 """Types: the common type in which values are compared and computed, and casts to it.
 
-Two float32 combine to float32. With any other number, both become float64, as in Spark. Integers and decimals are never
-combined as floats. Their common type is int64, or a decimal type that contains both.
+The common type of float32 values is float32. A float and a number of any other type have the common type float64, as in
+Spark. Integers and decimals have a common type without rounding: int64, or a decimal type that can represent all values
+of both types.
 """
 
 from __future__ import annotations
@@ -84,9 +85,10 @@ def caster(old: pa.DataType, new: pa.DataType) -> Callable[[Value], Value]:
 
 
 def literal_as(term: Term, kind: pa.DataType, through: pa.DataType) -> pa.Scalar | None:
-    """Return a constant in the type ``kind`` of the column with which it is compared, so that the column is not cast.
+    """Convert a constant to ``kind``, the type of the column that it is compared with, so that the column is not cast.
 
-    Return None if this would change the result of the comparison, which is made in the type ``through``.
+    Return None if a comparison in the type ``kind`` could have another result than a comparison in ``through``, the
+    common type of the column and the constant.
     """
     scalar = term.literal
     if scalar is None or not scalar.is_valid:
@@ -121,7 +123,7 @@ def decimal_type(kind: pa.DataType) -> pa.DataType:
 
 
 def nanoseconds_since_epoch(term: Term) -> Term:
-    """Return the term for the nanoseconds since 1970 of times or dates. It is a decimal, because int64 is too small."""
+    """Return the term for the nanoseconds since 1970 of times or dates, as decimals, because int64 is too small."""
     unit = term.type.unit if pa.types.is_timestamp(term.type) else "s"
     steps = pa.scalar(10 ** (9 - 3 * _UNITS.index(unit)), pa.decimal128(10, 0))
     kind = term.type if pa.types.is_timestamp(term.type) else pa.timestamp("s")

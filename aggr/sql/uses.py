@@ -1,4 +1,4 @@
-"""Uses: how an expression uses the values of a column, such as text or as numbers."""
+"""Uses: how an expression uses the values of a column, for example as text or as numbers."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ _NOT_NUMBERS = exp.DataType.TEXT_TYPES | exp.DataType.TEMPORAL_TYPES
 
 
 def uses_of(text: str | None, what: str = CONDITION) -> tuple[tuple[str, Use], ...]:
-    """List the columns that a condition or an expression reads, each with how it is used.
+    """List the columns that a condition or an expression reads, and how it uses each of them.
 
     Parameters
     ----------
@@ -56,9 +56,10 @@ def _uses(text: str, what: str) -> tuple[tuple[str, Use], ...]:
 
 
 def uses_among(text: str | None, names: Collection[str], what: str = CONDITION) -> tuple[tuple[str, Use], ...]:
-    """List the columns like `uses_of`, but list entry columns instead of a record and its key.
+    """List the columns like `uses_of`, but list an entry column instead of the record and the key that it replaces.
 
-    For ``fields[class]``, only the entry column is listed if ``names`` contains it (`aggr.sql.entry_columns`).
+    A table with repeated rows may contain the values of ``fields[class]`` as an entry column
+    (`aggr.sql.entry_columns`). If ``names`` contains this column, it is listed instead of ``fields`` and ``class``.
 
     Parameters
     ----------
