@@ -1,7 +1,8 @@
 """aggr: mergeable aggregate functions, whose states are Arrow columns.
 
-A state is one row of an Arrow struct column. Merging states returns the state of all their rows together. The bits of
-this state do not depend on batches, partitions, the order of rows, or the tree of merges.
+A state is one row of an Arrow struct column, which summarizes the rows of a group. Merging the states of several groups
+returns the state of all their rows together. Its bits do not depend on batches, partitions, the order of rows, or the
+tree of merges.
 
 >>> import pyarrow as pa
 >>> from aggr import Groups, Sum
@@ -27,7 +28,7 @@ from aggr.tables.retention import retention
 from aggr.testing.edge_cases import edge_cases
 
 if TYPE_CHECKING:
-    from aggr.contrib import *  # type checkers do not read entry points
+    from aggr.contrib import *  # `__getattr__` finds these functions by entry points, which type checkers do not read
 
 
 def __getattr__(name: str) -> Any:

@@ -69,10 +69,10 @@ def accessor(result_type: pa.DataType) -> Callable[[Method], Method]:
     Returns
     -------
     callable
-        A decorator for a method ``(self, states)`` or ``(self, states, value)``. ``states`` is a struct array without
-        nulls, which has been checked; the method returns an array of ``result_type`` with one value per state. The
-        accessor is called ``aggr_FUNCTION_METHOD(states, value)`` in SQL; on Spark it is also read by
-        `spark_udaf.states.read_accessor`, and in Python by `aggr.tables.accessors.read_accessor`.
+        A decorator for a method ``(self, states)`` or ``(self, states, value)``. The method receives ``states`` as a
+        struct array without nulls, whose states have already been checked. It returns an array of ``result_type`` with
+        one value per state. The accessor is called ``aggr_FUNCTION_METHOD(states, value)`` in SQL. It can also be
+        called by `spark_udaf.states.read_accessor` on Spark, and by `aggr.tables.accessors.read_accessor` in Python.
 
     Raises
     ------

@@ -68,9 +68,9 @@ def percentile(q: float) -> float:
 
 
 def capped_ranks(ranks: Floats, counts: Whole) -> Whole:
-    """Return ranks, which are counted from 0, as whole numbers of at most ``counts - 1``, shape (n,).
+    """Return ranks as whole numbers of at most ``counts - 1``, shape (n,). Ranks are counted from 0.
 
-    A rank could otherwise exceed the last one, because doubles round large ranks up.
+    Without this limit, a rank could exceed the last rank, ``counts - 1``, because doubles round some large ranks up.
 
     >>> capped_ranks(np.array([3.0, 2.0**63]), np.array([9, 2**63 - 1]))
     array([                  3, 9223372036854775806])

@@ -21,9 +21,9 @@ from aggr.registry import get
 from aggr.sql.inputs import quoted
 
 _OPTIONAL = "str | None"
-# function -> the function that replaces it if distinct=True is passed
+# For each function that accepts ``distinct``, the function that replaces it if distinct=True is passed.
 _DISTINCT = {"count": "count_distinct", "sum": "sum_distinct", "avg": "avg_distinct"}
-# function -> the function that replaces it if beyond="estimate" is passed
+# For each function that accepts beyond="estimate", the function that replaces it if this argument is passed.
 _ESTIMATES = {"count_distinct": "approx_count_distinct"}
 _ESTIMATE = "estimate"
 _WORDS = {  # the parameters that several calls share, with their descriptions
@@ -102,8 +102,8 @@ def call_of(function: type[Function]) -> Callable[..., Measure]:
 
 
 def _record_of(function: type[Function], columns: object) -> str:
-    """Return the SQL expression ``struct(…)`` of a list of columns; raises ``ValueError`` unless it is a list of
-    names.
+    """Return the SQL expression ``struct(…)`` that combines a list of columns. Raises ``ValueError`` if ``columns`` is
+    not a list of names.
     """
     if not isinstance(columns, list | tuple) or not columns or not all(map(is_name, columns)):
         raise ValueError(
@@ -115,9 +115,9 @@ def _record_of(function: type[Function], columns: object) -> str:
 
 
 def _is_estimate(beyond: object) -> bool:
-    """Return whether ``beyond`` is "estimate", which replaces exact counts by estimates.
+    """Return whether ``beyond`` is "estimate", which replaces the exact function by an estimating one.
 
-    Raises ``ValueError`` for an unknown word.
+    Raises ``ValueError`` if ``beyond`` is not an allowed word.
     """
     check_beyond(beyond, (*REACTIONS, _ESTIMATE))
     return beyond == _ESTIMATE

@@ -2,11 +2,12 @@
 
     call      NAME, or NAME(argument, …)
     argument  value, or KEY=value, or FLAG: the name of a parameter with the default False, which sets it to True
-    value     a number, true, false, None, [value, …]; text in quotes; a call, if the argument may be one; or bare text
+    value     a number, true, false, None, [value, …]; text in quotes; a call, if the parameter accepts calls; or bare
+              text
 
 Bare text ends at the next comma: ``30m``, ``price * quantity``. Text must be quoted by ' or " if it contains a comma or
-an ``=``, or would otherwise be read as another value. Within quotes, the quote itself is doubled or follows a
-backslash.
+an ``=``, or if it looks like another value, such as a number. Inside quoted text, a quotation mark of the same kind is
+written twice, or after a backslash.
 """
 
 from __future__ import annotations
@@ -92,7 +93,8 @@ def read_value(text: str) -> Any:
         text = quote + inside.replace("\n", r"\n").replace("\r", r"\r") + quote
     try:
         with warnings.catch_warnings():
-            warnings.simplefilter("ignore")  # otherwise Python warns about a backslash that does not escape a letter
+            # Otherwise Python warns about a backslash and a letter that do not form an escape sequence.
+            warnings.simplefilter("ignore")
             return ast.literal_eval(text)
     except (ValueError, TypeError, SyntaxError, MemoryError, RecursionError):
         return _WORDS.get(text, text)
@@ -166,8 +168,8 @@ def read_as(
     inner: Callable[[str], Any] | None = None,
     name_alone: bool = False,
 ) -> T:
-    """Parse a call, and return the result of the callable in ``makers`` that has its name, called with its arguments.
-    Raises ``ValueError`` for other texts, unknown names and invalid arguments.
+    """Parse the text of a call, look up its name in ``makers``, and return the result of calling this callable with the
+    arguments in the text. Raises ``ValueError`` for other texts, unknown names and invalid arguments.
 
     In error messages, ``what`` names the kind of call, and ``example`` is an example of it. ``fixed`` is described in
     `bound`. ``inner`` parses arguments that are calls themselves; without it, they are bare text. With ``name_alone``,
@@ -181,7 +183,7 @@ def read_as(
     def value(argument: str, parameter: str | None) -> Any:
         if inner is not None and read_call(argument):
             return inner(argument)
-        # a list is converted to a tuple, because the result is frozen and must be hashable
+        # Lists are converted to tuples, because the callables create frozen dataclasses, whose fields must be hashable.
         return frozen(read_value(argument))
 
     return bound(call, makers[call.name], str(text), what, fixed=fixed, value=value)()

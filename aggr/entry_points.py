@@ -21,14 +21,15 @@ def load_group(
     *,
     register_tested: Callable[[Any], Any] | None = None,
 ) -> None:
-    """Load the objects of a group of entry points, and call ``register`` with each.
+    """Load the objects of a group of entry points, and call ``register`` with each object.
 
-    If this fails for an entry point, a warning names the entry point and the kind of its object, ``what``.
+    If an object cannot be loaded or registered, a warning names its entry point, and the kind of the object by the
+    words ``what``.
 
     ``register_tested``, if it is passed, is called instead of ``register`` for the objects of this distribution. It may
     omit checks that the tests of this distribution make.
     """
-    from importlib.metadata import entry_points  # imported here because it loads email and zipfile
+    from importlib.metadata import entry_points  # imported here because it loads email and zipfile, which takes time
 
     distribution_name = cache(attrgetter("name"))  # cached, because each access parses the metadata of the distribution
     for point in entry_points(group=group):
@@ -53,7 +54,7 @@ def load_name(group: str, name: str) -> Any:
     """Return the object of the entry point ``name`` in a group, or `NO_OBJECT` if no distribution declares it. Errors
     of its import are raised.
     """
-    from importlib.metadata import entry_points  # imported here because it loads email and zipfile
+    from importlib.metadata import entry_points  # imported here because it loads email and zipfile, which takes time
 
     for point in entry_points(group=group, name=name):
         return point.load()

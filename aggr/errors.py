@@ -10,10 +10,10 @@ _KINDS = (DamagedState, TypeError, ValueError, OverflowError)  # classes of erro
 def with_text(error: Exception, text: str) -> Exception:
     """Return an error like the original with another message, and with the traceback of the original.
 
-    The new error is a `DamagedState`, ``TypeError``, ``ValueError`` or ``OverflowError``, because such errors can be
-    created from a single text. It has the first class in this list to which the original belongs: a
-    ``JSONDecodeError``, for example, becomes a ``ValueError``. If the classes of the two errors differ, the original
-    error is the cause of the new error.
+    The class of the new error is the first of `DamagedState`, ``TypeError``, ``ValueError`` and ``OverflowError`` to
+    which the original belongs: a ``JSONDecodeError``, for example, becomes a ``ValueError``. Only these classes are
+    used, because they can be created from a single text, unlike some of their subclasses. If the classes of the two
+    errors differ, the original error is the cause of the new error.
 
     Parameters
     ----------
@@ -25,7 +25,7 @@ def with_text(error: Exception, text: str) -> Exception:
     Returns
     -------
     DamagedState, TypeError, ValueError or OverflowError
-        The caller should raise it ``from`` its own ``__cause__``.
+        The new error. Raise it by ``raise new_error from new_error.__cause__``, so that its cause is preserved.
 
     Examples
     --------

@@ -11,7 +11,7 @@ class MissingExtra(ImportError):
     """
 
     def __init__(self, what: str, extra: str, error: ImportError) -> None:
-        """Create the error from ``what``, the feature that needs the extra, the extra's name, and the original
-        error.
+        """Create the error for the feature ``what``, which needs a dependency that is not installed. ``extra`` is the
+        name of the extra that installs the dependency, and ``error`` the error of its import.
         """
         super().__init__(f"{what} needs the extra {extra}: pip install 'tiltframe[{extra}]' ({error})", name=error.name)

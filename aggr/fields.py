@@ -29,8 +29,8 @@ _REDUCE_AGAIN = "; reduce the remaining rows instead"
 
 
 class CannotSubtract(ValueError):
-    """Rows cannot be subtracted from a state, because it does not contain them, or because the state of the remaining
-    rows cannot be computed.
+    """Raised if rows cannot be subtracted from a state, because the state does not contain these rows, or because the
+    state of the remaining rows cannot be computed.
 
     Parameters
     ----------
@@ -53,12 +53,12 @@ class Field(ABC):
 
     @abstractmethod
     def merge(self, column: pa.Array, groups: Groups) -> pa.Array:
-        """Combine the rows of each group into one.
+        """Combine the values that this field has in the states of each group into one value.
 
         Parameters
         ----------
         column : array, shape (rows,)
-            The field in undamaged states, in the field's own type.
+            The values of the field in undamaged states, in the field's own type.
         groups : Groups
             The groups, with as many rows as ``column``.
 
@@ -101,8 +101,8 @@ class Field(ABC):
         Raises
         ------
         DamagedState
-            If a value is impossible; the message describes it, and the function puts its own name and the field's name
-            before it.
+            If a value is impossible. The message describes only the value: the function that reads the states puts its
+            own name and the name of the field before the message.
         """
         return
 
@@ -144,7 +144,7 @@ class Field(ABC):
         return self.merge(column, groups)
 
     def subtract(self, column: pa.Array, gone: pa.Array) -> pa.Array:
-        """Undo a merge: return the field of the states without the rows of the states in ``gone``, row by row.
+        """Undo a merge: for each pair of states, return the field of the first state without the rows of the second.
 
         The method is called only if the `State` declares ``counted_by``, and only for states in which some rows remain.
 
@@ -322,7 +322,7 @@ class ValueBy(Field):
 
     def reduce(self, values: Values) -> pa.Array:
         names = (self.by, self.other)
-        # the order of the fields in stored states: the time comes first
+        # In stored states, the time is always the first field.
         names = ("time", "value") if "time" in names else names
         rows = pa.StructArray.from_arrays([values.array.field(name) for name in names], names=list(names))
         return self.merge(rows, values.groups)

@@ -51,7 +51,8 @@ class Function(ABC):
     More, for a few functions
     -------------------------
     aliases : other names of the function; a subclass does not inherit them
-    about : input -> a sentence about its column, which documentation shows instead of the sentence of ``takes``
+    about : a mapping from an input to a sentence about its column, which documentation shows instead of the sentence of
+        ``takes``
     reads : other states that contain its own state, so that its results can also be computed from them
     ordered_inputs : names of inputs whose values are compared with each other; values of other inputs are only copied
     time_is_order : whether event times only decide which of two rows is later, so that row numbers can replace them
@@ -167,9 +168,9 @@ class Function(ABC):
     def finish_with_neighbours(self, states: pa.StructArray, neighbours: Neighbours) -> pa.Array:
         """Compute one result per state, for a function that `reads_neighbours`.
 
-        The states of the windows before and after are also read. If the nearest point of a neighbouring window is at
-        most `Neighbours.longest` away, the time between it and the window's own point counts up to the edge of the
-        window.
+        The method also reads the last point of the key before each window, and the first point after it, from the other
+        states. If such a point is at most `Neighbours.longest` away from the nearest point in the window, the time
+        between these two points counts in this window, up to the edge of the window.
 
         Parameters
         ----------

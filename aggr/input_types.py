@@ -55,7 +55,7 @@ def unsupported_input(function: str, dtype: pa.DataType, takes: str, hint: str =
     Returns
     -------
     TypeError
-        The caller should raise it.
+        The error, which is not raised here.
     """
     return TypeError(f"{function} cannot take a column of type {shown(dtype)}; it takes {takes}{hint}")
 

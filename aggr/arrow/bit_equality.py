@@ -42,8 +42,8 @@ def _is_same_message(a: pa.Array, b: pa.Array) -> bool:
 def _has_dictionary(dtype: pa.DataType) -> bool:
     """Return whether a type is a dictionary type or contains one.
 
-    The Arrow message of such a column does not contain the dictionary, so equal messages do not imply equal values. An
-    extension type counts as a dictionary type, because the types inside it are unknown.
+    The Arrow message of a column with dictionaries contains only their indices. Equal messages therefore do not imply
+    equal values. The result is also True for an extension type, because its storage may contain a dictionary.
     """
     if pa.types.is_dictionary(dtype) or isinstance(dtype, pa.BaseExtensionType):
         return True

@@ -4,15 +4,19 @@ from __future__ import annotations
 
 import pyarrow as pa
 
-RESTORE = "; restore the states from a backup, or reduce the rows again"  # the end of a message about damaged states
+RESTORE = "; restore the states from a backup, or reduce the rows again"  # ends each message about damaged states
 
 
 class DamagedState(ValueError):
-    """A column of states contains values that no function can have written: it is damaged, or of another type."""
+    """Raised for a column of states that contains values that no function can have written. The column is damaged, or
+    has another type.
+    """
 
 
 def damaged_state(reader: str, damage: object) -> DamagedState:
-    """Return the error for a damaged state, with the name of the function that reads it and the way to repair it."""
+    """Return the error for a damaged state. Its message names ``reader``, the function that reads the state, and says
+    how to repair the state.
+    """
     return DamagedState(f"a damaged state of {reader}: {damage}{RESTORE}")
 
 

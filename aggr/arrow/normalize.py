@@ -9,7 +9,7 @@ from aggr.arrays import Whole
 from aggr.arrow import compute as pc
 from aggr.arrow import versions
 
-# extension types whose storage is only a number without its unit, and their names for messages
+# Extension types whose storage is a number without its unit, each with its name in messages.
 _NUMBERED = {"pandas.period": "pandas' Period"}
 
 

@@ -25,11 +25,11 @@ from aggr.compiling.jit import compiled
 
 Words = NDArray[np.uint64]
 
-# A sample contains the rows whose hash is below its threshold. Every hash of `hash64` is below this threshold, so the
-# sample contains all rows.
+# A sample contains the rows whose hash is below its threshold. Every hash of `hash64` is below this value, so a sample
+# with this threshold contains all rows.
 NO_THRESHOLD = np.iinfo(np.int64).max
 _LANES = 2
-# the hash of a null: 2^64 divided by the golden ratio, the increment of SplitMix64
+# The hash of a null is a constant: 2^64 divided by the golden ratio, which SplitMix64 uses as its increment.
 _NULL = np.uint64(0x9E3779B97F4A7C15)
 # the initial hashes of the two lanes: FNV's 64-bit basis, and the same number with exchanged halves
 _BASIS = (np.uint64(0xCBF29CE484222325), np.uint64(0x84222325CBF29CE4))
@@ -220,8 +220,8 @@ def _chained(
     """Hash the elements of each row by FNV-1a: exclusive or with each element, then multiply by a prime.
 
     Return the hashes, shape (2, rows). Each of the two lanes has its own elements, basis and prime. ``lengths`` has the
-    number of elements of each row. Both lanes are computed in one loop, because each multiplication of a lane needs the
-    result of the one before it; the processor computes the other lane in the meantime.
+    number of elements of each row. One loop computes both lanes: each multiplication of a lane waits for the previous
+    multiplication of this lane, and meanwhile the processor computes the other lane.
     """
     hashes = np.empty((2, len(lengths)), np.uint64)
     at = np.uint64(0)

@@ -20,9 +20,10 @@ def order_keys(values: pa.Array) -> Whole:
     Values with equal bits have equal keys.
 
     The order of floats is that of Spark: NaN is greater than all numbers, and all NaN are equal. In addition, ``-0.0``
-    sorts before ``0.0``, so that the minimum of both does not depend on the order of rows. Strings compare by code
-    point, bytes by byte. Records compare field by field, with null after all values. Keys of records, and of values
-    without a fixed width, are ranks, and are only comparable within one call.
+    sorts before ``0.0``, so that the minimum of both zeros does not depend on the order of rows. Strings are compared
+    by code point, and binary values by byte. Records are compared field by field, with null after all values. The keys
+    of records, decimals, strings and binary values are ranks among the values of this call, and cannot be compared with
+    keys of another call.
 
     >>> order_keys(pa.array([2.0, -1.0, float("nan")])).argsort()
     array([1, 0, 2])

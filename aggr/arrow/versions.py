@@ -64,12 +64,12 @@ def whole_bytes(dtype: pa.DataType) -> int | None:
         bits = int(dtype.bit_width)
     except ValueError:
         return None
-    return None if bits % 8 else bits // 8  # not `byte_width`, which is 0 for booleans before pyarrow 17
+    return None if bits % 8 else bits // 8  # `dtype.byte_width` is 0 for booleans before pyarrow 17
 
 
 def to_fixed_size_binary(values: pa.Array, dtype: pa.DataType) -> pa.Array:
-    """Convert binary values of equal length to ``dtype``. pyarrow 14 lacks this cast. With pyarrow 14, the values are
-    therefore converted one by one.
+    """Convert binary values of equal length to ``dtype``, a fixed-size binary type. pyarrow 14 lacks this cast, so the
+    values are then converted one by one.
 
     >>> to_fixed_size_binary(pa.array([b"ab", None]), pa.binary(2)).type
     FixedSizeBinaryType(fixed_size_binary[2])

@@ -79,8 +79,8 @@ class MeasureCase:
         ]
 
     def reduced(self) -> pa.StructArray:
-        """Reduce the rows to one state per group. The groups are created again, so that they contain no cached
-        values.
+        """Reduce the rows to one state per group. Each call creates new groups, so that values cached by an earlier
+        call do not shorten the time.
         """
         return self.measure.reduce(self.rows, Groups(self._ids(), self.group_count), self._times())
 

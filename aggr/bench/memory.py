@@ -33,8 +33,8 @@ def peak_bytes(case: MeasureCase) -> int | None:
     Returns
     -------
     int or None
-        The bytes in addition to those of the loaded rows. None if the system is not Linux, or if a new process does not
-        find the function because it is registered only in this process.
+        The growth in bytes, without the memory of the loaded rows. None if the system is not Linux, or if the separate
+        process cannot find the function because the function is registered only in this process.
     """
     if not _RESET.exists():
         return None
@@ -44,7 +44,8 @@ def peak_bytes(case: MeasureCase) -> int | None:
             writer.write_table(case.rows)
         description = json.dumps(case.measure.describe())
         command = [sys.executable, "-m", "aggr.bench.memory", str(file), description, str(case.group_count)]
-        # Loops are compiled in the warm-up of `_main`, so that compilation is not part of the measured call.
+        # With this variable, a loop is compiled when it is first called. This happens in the warm-up in `_main`, so
+        # compilation is not part of the measured call.
         environment = {**os.environ, "TILTFRAME_COMPILE_FROM": "0"}
         done = subprocess.run(command, capture_output=True, text=True, check=False, env=environment)
     return int(done.stdout) if done.returncode == 0 else None

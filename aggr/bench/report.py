@@ -49,9 +49,9 @@ class Timing:
 
 @dataclass(frozen=True)
 class Size:
-    """The bytes of one state, or of one serialized sketch of another package, that was reduced from a number of rows.
+    """The size in bytes of one state, or of one serialized sketch of another package, with the values of ``rows`` rows.
 
-    A function that rejects this number of rows has ``bytes=None``.
+    ``bytes`` has the value None if the function raises an error for this number of rows, because they exceed its limit.
     """
 
     measure: str
@@ -62,7 +62,10 @@ class Size:
 
 @dataclass(frozen=True)
 class Error:
-    """The errors of one part of a result, such as a quantile, for several groups of values from one distribution."""
+    """The errors of one part of a result, such as one quantile, over several groups of values from one distribution.
+
+    The last three fields are those of `aggr.bench.exact.PartErrors`.
+    """
 
     measure: str
     by: str

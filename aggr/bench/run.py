@@ -21,9 +21,9 @@ from aggr.bench.sizes import state_sizes
 from aggr.bench.timing import Call, alternate, circumstances
 from aggr.measure import Measure
 
-ERROR_GROUPS = 5  # the number of groups whose errors are compared, for each distribution
-ERROR_ROWS = 20_000  # the number of rows in each group whose errors are compared
-# the minimum number of rows in a group whose errors are compared; small data is divided into fewer groups
+ERROR_GROUPS = 5  # errors are measured for this number of groups of each distribution
+ERROR_ROWS = 20_000  # the number of rows in each such group
+# the minimum number of rows in each such group: a table with few rows is divided into fewer groups
 FEWEST_ERROR_ROWS = 100
 AUTO = "auto"
 
@@ -204,14 +204,15 @@ def bench(
     Raises
     ------
     ValueError, TypeError
-        If arguments are invalid, peers are unknown, packages are missing, or measures do not fit the rows. Nothing has
-        been measured then.
+        If arguments are invalid, peers are unknown, packages are missing, or measures do not fit the rows. These errors
+        are raised before the first measurement.
 
     Notes
     -----
-    All operations alternate within one process, and medians are compared, because timings vary. The engines run with
-    one thread. Errors are relative to the exact result. For quantiles, the exact result is the range between the values
-    of the two neighbouring ranks, and the error is the distance to this range.
+    Timings vary, so all operations are run alternately within one process, and their medians are reported. DuckDB runs
+    with one thread; `one_core` restricts the other engines. Errors are relative to the exact result. For quantiles, the
+    exact result is the range between the values of the two neighbouring ranks, and the error is the distance to this
+    range.
 
     Examples
     --------

@@ -21,13 +21,13 @@ def state_sizes(measure: Measure, rows: pa.Table) -> Iterator[tuple[int, int | N
     ----------
     measure : Measure
     rows : pa.Table
-        The rows. Numbers above the length of this table are left out.
+        The rows. Entries of `ROW_COUNTS` that exceed the length of this table are left out.
 
     Yields
     ------
     (int, int or None)
-        None in place of the bytes if the function rejects this number of rows, because it exceeds the function's
-        ``max``.
+        A number of rows, and the bytes of their state, or None if the function raises an error for this number of rows,
+        for example because it exceeds the function's ``max``.
     """
     for count in ROW_COUNTS:
         if count > len(rows):

@@ -23,8 +23,8 @@ Call = Callable[[], object]
 def alternate(calls: Sequence[Call], rounds: int, after_round: Callable[[], None] | None = None) -> list[float]:
     """Run all calls once per round, each round in a new random order. Return the median time of each call.
 
-    Every call is therefore affected in the same way by the caches, the freed memory and the clock speed that other
-    calls leave behind. Ratios of the medians can be compared even if the machine is noisy.
+    Because of the random order, the caches, the freed memory and the clock speed that one call leaves behind affect all
+    other calls in the same way. Ratios of the medians are therefore comparable even on a noisy machine.
 
     Parameters
     ----------
@@ -48,7 +48,7 @@ def alternate(calls: Sequence[Call], rounds: int, after_round: Callable[[], None
     seconds: list[list[float]] = [[] for _ in calls]
     order = list(range(len(calls)))
     rng = random.Random(1)
-    with compile_at_once():  # so that no round after the first interprets or compiles a loop
+    with compile_at_once():  # compile each loop in the first round, so that no other round interprets or compiles it
         for _ in range(rounds):
             rng.shuffle(order)
             for i in order:

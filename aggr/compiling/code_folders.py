@@ -17,14 +17,15 @@ from contextlib import suppress
 from functools import cache
 from pathlib import Path
 
-_CODE = ("*.nbc", "*.nbi")  # code is copied before its index, because the index names the files of the code
+# The files of code come before the index that lists them, so that a copied index never lists a file that is missing.
+_CODE = ("*.nbc", "*.nbi")
 
 
 @cache
 def private_folder() -> str | None:
-    """Return a folder for temporary files that only this user can write, or None if there is none.
+    """Return a folder for temporary files that only this user can write, or None if it cannot be created.
 
-    The code in it is executed, so a folder of another user is never used.
+    The process executes the code in this folder, so a folder that belongs to another user is never returned.
     """
     if not hasattr(os, "getuid"):  # Windows, where the folder for temporary files belongs to the user
         return str(Path(tempfile.gettempdir()) / "tiltframe-code")

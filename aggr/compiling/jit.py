@@ -45,7 +45,9 @@ _LOAD_NUMBA = 0.6  # seconds that it takes to load numba and the code of a few l
 _LOAD_CODE = 0.02  # seconds that it takes to load the code of one loop from disk
 _COMPILE_BYTE = 3e-4  # seconds of compiling per byte of bytecode, of a loop and the loops that it calls
 _PER_ELEMENT = 5e-6  # seconds of plain Python per element, for a loop that has not been measured yet
-_UNMEASURED = 1000  # in predictions, `_PER_ELEMENT` counts as much as the measurement of this many elements
+# A prediction is based on the mean time per element. In addition to the measured elements, the mean includes this
+# number of elements at `_PER_ELEMENT` seconds.
+_UNMEASURED = 1000
 
 
 class _Interpreter:
@@ -65,8 +67,9 @@ class _Interpreter:
     def takes(self, loop: Any, arguments: list[Any]) -> bool:
         """Return whether a loop with these arguments should be interpreted.
 
-        Numba is loaded to find out whether the code of the loop is on disk. It is not loaded as long as all interpreted
-        loops of the process, including this one, are predicted to take less time than loading numba.
+        This method needs numba to find out whether the code of the loop is on disk. Numba is not loaded as long as
+        interpreting all loops of the process so far, including this one, is predicted to take less time than loading
+        numba.
         """
         if self.most <= 0 or self.forbidden:
             return False

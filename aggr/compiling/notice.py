@@ -1,4 +1,4 @@
-"""A notice of compiling: a program can show its user once that it waits for the compiler."""
+"""A notice while loops are compiled: a program can inform its user, once, that it is waiting for the compiler."""
 
 from __future__ import annotations
 
@@ -39,8 +39,8 @@ def announce_compiling(announce: Callable[[], None] | None) -> None:
 
 @contextmanager
 def waiting_for_compiler() -> Iterator[None]:
-    """Add the time that the block takes to the time of waiting for the compiler. After a second in total, the function
-    that `announce_compiling` has received is called.
+    """Count the time of the block as time of waiting for the compiler. When the total reaches a second, the function
+    that was passed to `announce_compiling` is called.
 
     >>> with waiting_for_compiler():
     ...     pass

@@ -41,8 +41,8 @@ else:
 
 
 class _Turn:
-    """The lock that this process has while it compiles. A process has at most one lock at a time. Two processes can
-    therefore not wait for a lock of each other.
+    """The lock that this process has while it compiles. A process has at most one lock at a time, so two processes
+    cannot each wait for the lock of the other.
 
     All methods run under numba's own lock, which lets only one thread of a process compile at a time.
     """
@@ -52,9 +52,10 @@ class _Turn:
         self.file: int | None = None
 
     def take(self, folder: str) -> bool:
-        """Lock a folder, unless this process has already locked one, and return whether this call has locked it.
+        """Lock a folder, unless this process already has a lock. Return True if this call has locked the folder.
 
-        If it has, the caller searches for the code again, because another process may have compiled it in the meantime.
+        The caller then searches the folder for the code again, because another process may have compiled the code while
+        this process waited for the lock.
         """
         if self.file is not None:
             return False

@@ -1,8 +1,9 @@
 """Item hashes: 63 bits for each value, equal to the hashes in the Theta sketches of Apache DataSketches.
 
 Integers are hashed by their value in 64 bits. Floats are hashed by their bits as doubles, with one zero and one NaN.
-Text is hashed by its bytes in UTF-8, and bytes are hashed unchanged. DataSketches has no rule for other types. There is
-one difference: DataSketches skips empty text and bytes, and this module hashes them.
+Text is hashed by its bytes in UTF-8, and binary values by their bytes. DataSketches does not define hashes for other
+types. This module differs from DataSketches in one case: DataSketches skips empty texts and empty binary values, and
+this module hashes them.
 """
 
 from __future__ import annotations
@@ -58,7 +59,7 @@ def words_by_group(values: Values, coupons: bool = False) -> tuple[Whole, int]:
         return Numbers(hash_bytes(*of_arrow(values.array), coupons), values.groups).sorted_by_group, HASHES
     if values.array.type == pa.int64():
         return values.numbers.sorted_by_group, INTEGERS + hashed
-    integers = values.array.to_numpy().astype(np.int64)  # the largest uint64 is treated as -1, as in DataSketches
+    integers = values.array.to_numpy().astype(np.int64)  # uint64 from 2^63 on become negative, as in DataSketches
     return Numbers(integers, values.groups).sorted_by_group, INTEGERS + hashed
 
 

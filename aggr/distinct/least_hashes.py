@@ -4,10 +4,11 @@
     state                 hashes = 3  5  7         theta = 9, the smallest hash that is not kept, or 2^63 - 1 if all
                                                    hashes are kept
 
-A set of values therefore has only one state, however its rows are split. A hash that is among the k smallest of all
-rows is also among the k smallest of every part that contains it. The next larger hash, the theta of all rows, is among
-the k smallest of some part as well, or is the theta of a part. Hashes are uniformly distributed from 0 to 2^63, so
-``retained / (theta / 2^63)`` estimates the number of distinct values.
+The state depends only on the set of values, and not on how the rows are split into parts, for two reasons. A hash that
+is among the k smallest of all rows is also among the k smallest of every part that contains it. The next larger hash of
+all rows, which is their theta, is also among the k smallest of a part, or is the theta of a part. Hashes are uniformly
+distributed from 0 to 2^63, so ``retained / (theta / 2^63)`` estimates the number of distinct values, where ``retained``
+is the number of hashes in the state.
 
 Source: Bar-Yossef et al., "Counting distinct elements in a data stream", 2002; Dasgupta, Lang, Rhodes, Thaler,
 "A framework for estimating stream expression cardinalities", ICDT 2016.
@@ -75,7 +76,7 @@ class Sketches:
 
     @property
     def are_empty(self) -> Flags:
-        """A mask of the sketches of groups without values, shape (n,): they have no hashes, and theta excludes none."""
+        """A mask of the sketches of groups without values, shape (n,): without hashes, and with the largest theta."""
         empty: Flags = (self.retained == 0) & (self.thetas == NO_THRESHOLD)
         return empty
 
@@ -149,12 +150,12 @@ def smallest_hashes(words: Whole, kind: Int, starts: Whole, thetas: Whole, k: In
     """Return the k smallest distinct hashes of each group that are below the group's theta in ``thetas``.
 
     The words of group ``g`` are ``words[starts[g]:starts[g + 1]]``, and ``kind`` is their kind, as returned by
-    `words_by_group`. The results are the new theta of each group, the hashes of all groups, group after group, and the
-    offsets of the groups in them.
+    `words_by_group`. The results are three arrays: the new theta of each group; the hashes of all groups, group after
+    group; and the offsets of the groups in the array of hashes.
 
-    The hashes of a group are stored in a table in ascending order. Hashes are evenly distributed, so a hash's value
-    determines its approximate slot. When a table has 2k hashes, only the k smallest are kept. The smallest of the
-    others becomes theta, and from then on hashes that are not below theta are skipped.
+    The hashes of a group are inserted into a table in ascending order. Hashes are evenly distributed, so the value of a
+    hash determines its approximate slot. When the table contains 2k hashes, the k smallest are kept and the others are
+    removed. The smallest removed hash becomes theta, and later hashes that are not below theta are skipped.
     """
     n, room, largest = len(thetas), np.int64(0), np.int64(0)
     for group in range(n):

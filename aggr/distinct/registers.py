@@ -6,7 +6,8 @@
     more coupons        are stored as 2^lg_k registers. Register i has the largest zero count of the coupons whose
                         lowest bits are i.
 
-A set of coupons and a maximum of registers do not depend on the order of the values.
+The state does not depend on the order of the values, because neither a set of coupons nor the maximum in each register
+depends on it.
 
 Source: Flajolet, Fusy, Gandouet, Meunier, "HyperLogLog", 2007; the coupons of Apache DataSketches; the estimate of
 Ertl, "New cardinality estimation algorithms for HyperLogLog sketches", 2017, which reads nothing but the registers.
@@ -35,7 +36,7 @@ _COUPONS = 1 << 32  # the number of different coupons
 # The number of equally likely coupons with the same frequency of collisions. A coupon has 26 address bits. Two values
 # with equal address bits also have equal zero counts, and therefore equal coupons, in a third of cases.
 _APART = 3.0 * 2**26
-# the number of registers from which estimates are computed in one pass; each needs 8 bytes of temporary memory
+# Estimates are computed for this number of registers at a time, because each needs 8 bytes of temporary memory.
 _CELLS = 1 << 20
 _SIZE = 4  # the bytes of a coupon
 _MOST = 63  # the largest value of a register
@@ -139,8 +140,8 @@ class Registers(Field):
 def _registers(words: Whole, kind: Int, starts: Whole, full: Flags, lg_k: Int) -> Bytes:
     """Return the registers of the groups for which ``full`` is true, shape (such groups, 2^lg_k).
 
-    They are computed from the words of the group, ``words[starts[g]:starts[g + 1]]``, which are coupons, or values to
-    hash; ``kind`` is their kind, as in `item_hash`.
+    The registers of group ``g`` are computed from its words, ``words[starts[g]:starts[g + 1]]``. The words are coupons,
+    or values to hash, depending on ``kind``, which is described in `item_hash`.
     """
     registers = np.zeros((full.sum(), 1 << lg_k), np.uint8)
     row, last = np.int64(0), (1 << lg_k) - 1

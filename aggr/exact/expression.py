@@ -49,7 +49,9 @@ class ExactNumbers:
         return cls(_combine(factors=integers, number=_ones(n), sign=1, left=_zeros(n), right=_zeros(n)))
 
     def __mul__(self, other: ExactNumbers | int) -> ExactNumbers:
-        """Multiply by other numbers, or all numbers by one integer, which must fit into int64."""
+        """Multiply each number by the number of the same group in ``other``, or by one integer, which must fit into
+        int64.
+        """
         n = len(self.limbs.low)
         if isinstance(other, int):
             factors = np.full(n, other)
@@ -60,11 +62,15 @@ class ExactNumbers:
         return ExactNumbers(product, self.scale + other.scale)
 
     def __add__(self, other: ExactNumbers | int) -> ExactNumbers:
-        """Add other numbers of the same scale, or one integer to each."""
+        """Add to each number the number of the same group in ``other``, which must have the same scale, or one
+        integer.
+        """
         return self._plus(other, 1)
 
     def __sub__(self, other: ExactNumbers | int) -> ExactNumbers:
-        """Subtract other numbers of the same scale, or one integer from each."""
+        """Subtract from each number the number of the same group in ``other``, which must have the same scale, or one
+        integer.
+        """
         return self._plus(other, -1)
 
     def _plus(self, other: ExactNumbers | int, sign: int) -> ExactNumbers:
@@ -105,14 +111,16 @@ class ExactNumbers:
         return ratios(top.limbs, other.limbs, scale, root)
 
     def over_integers(self, *divisors: Whole, root: bool = False) -> Floats:
-        """Divide by the product of positive integers, each array of shape (n,). Return the correctly rounded quotients,
-        or their square roots.
+        """Divide the number of each group by the product of the group's integers in ``divisors``. Return the correctly
+        rounded quotients, or their square roots. Each array of divisors has the shape (n,), and contains positive
+        integers.
         """
         return quotient(self.limbs, *divisors, scale=self.scale, root=root)
 
 
 def cross(counts: Whole, product: ExactNumbers, left: ExactNumbers, right: ExactNumbers) -> ExactNumbers:
-    """Return ``n·Σab − Σa·Σb`` for each group: n² times the covariance, or the variance if a and b are the same.
+    """Return ``n·Σab − Σa·Σb`` for each group: n² times the covariance of a and b. The covariance of numbers with
+    themselves is their variance.
 
     n is the group's entry of ``counts``, and ``product``, ``left`` and ``right`` are Σab, Σa and Σb.
     """
@@ -206,8 +214,8 @@ def _combined(
 
 @compiled
 def _add_product(cells: Whole, at: Int, product: Int) -> None:
-    """Add a product of two balanced digits to ``cells``: its lower digit at position ``at``, and its upper digit at the
-    next one.
+    """Add a product of two balanced digits to ``cells``: its lower digit at position ``at``, and its upper digit at
+    position ``at + 1``.
     """
     carry = (product + HALF) >> BITS
     cells[at] += product - (carry << BITS)

@@ -3,8 +3,9 @@
     x = ± m · 2^e, with m below 2^53        if e is from low to low + 43 in a group, then m · 2^(e - low) is below 2^96
 
 Each number of the group is the integer ± m · 2^(e - low), in units of 2^low. An integer has three digits of 32 bits.
-The digits of the numbers of a group, or of their squares, are added in a few registers, several rows at a time. Nothing
-is rounded. The results are those of `row_sums`, for groups in which no number is more than about 2^43 times another.
+The digits of the numbers of a group, or of their squares, are added in a few processor registers, several rows at a
+time. Nothing is rounded. The results are equal to those of `row_sums`. This module supports only groups in which no
+number is more than about 2^43 times another number.
 """
 
 from __future__ import annotations

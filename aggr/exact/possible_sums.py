@@ -16,9 +16,10 @@ from aggr.exact.superaccumulator import Limbs
 Sums = tuple[NDArray[np.int16], Any, NDArray[np.int32]]
 
 _FLAGS = 7  # all flags of special values together
-# Before the square of a sum is compared, it is multiplied by a scale of 2^(32·level). These are the limits of the
-# level. The square of two digits in base 2^32 is below 2^128. Multiplied by 2^(32·27) it is a finite double, and by
-# 2^(32·-62) it is 0, so levels beyond these limits do not change a comparison.
+# `_all_possible` multiplies the square of a sum's two highest digits by a scale of 2^(32·level), before it compares the
+# square. These are the lowest and the highest level. The square of two digits in base 2^32 is below 2^128. The scale
+# 2^(32·27) still makes it a finite double, and the scale 2^(32·-62) makes it 0. Levels beyond these limits would not
+# change the result of a comparison.
 _MIN_LEVEL, _MAX_LEVEL = -62, 27
 _SCALES = tuple(2.0 ** (32 * levels) for levels in range(_MIN_LEVEL, _MAX_LEVEL + 1))
 

@@ -27,7 +27,7 @@ _IN_CACHE = 1 << 14  # the numbers per block; temporary arrays of this size fit 
 _STEPS = 64
 # the Taylor coefficients of e^s from s^9 to s^3, for |s| up to ln 2 / 128; the next term is below 2^-96
 _TAIL = [1.0 / 362880, 1.0 / 40320, 1.0 / 5040, 1.0 / 720, 1.0 / 120, 1.0 / 24, 1.0 / 6]
-_ERROR = 2.0**-68  # a bound of the relative error of the double-double; the measured error is below 2^-73
+_ERROR = 2.0**-68  # a bound of the relative error of the result of `_power`; the measured error is below 2^-73
 
 
 def power_of_two(tops: Whole, bottom: int) -> Floats:
@@ -74,7 +74,7 @@ def exp2(exponents: Floats) -> Floats:
 def binary_logarithm(numbers: Floats) -> Whole:
     """Return the binary logarithms of numbers in [1, 2) as whole numbers of units of ``2^-53``, shape (n,).
 
-    They are correctly rounded to such units, which is `PLACES` binary places.
+    The logarithms are correctly rounded to these units, that is, to `PLACES` binary places.
 
     >>> binary_logarithm(np.array([1.0, 2**0.5])) / 2**53
     array([0. , 0.5])
@@ -84,7 +84,8 @@ def binary_logarithm(numbers: Floats) -> Whole:
 
 
 def _logarithm(numbers: Floats) -> Whole:
-    # The last bit of log2 differs between machines. The correction is computed without log2, so the result does not.
+    # The last bit of log2 differs between machines, so ``near`` is only an approximation. The correction is computed
+    # without log2, and rounding the corrected number gives the same result on all machines.
     near = np.rint(np.log2(numbers) * 2.0**PLACES)
     high, low = _power(near, np.array([2.0**PLACES]))
     correction = (numbers - high - low) / high * (2.0**PLACES / _tables()[0])

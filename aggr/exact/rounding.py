@@ -200,8 +200,8 @@ def _divide_exactly(pair: Pair, divisors: Sequence[Whole]) -> Flags:
     The mask is valid only for pairs that are exact. ``divisors`` are arrays of positive integers. The divisor of a pair
     is the product of its integers in these arrays.
 
-    Means of few numbers are often exactly halfway between two doubles. A double-double without an error still
-    determines how they are rounded.
+    Means of few numbers are often exactly halfway between two doubles. If the double-double of such a mean has no
+    error, it can be rounded correctly without the slower computation with Python integers.
     """
     exact = np.ones(len(pair.high), np.bool_)
     for divisor in divisors:
@@ -249,7 +249,8 @@ def as_integers(limbs: Limbs, low_bound: int, high_bound: int) -> tuple[NDArray[
     low, high = _words(*limbs.parts)
     with np.errstate(over="ignore"):  # a number beyond the largest double is beyond the bounds too
         near = np.ldexp(*leading(limbs)[::2])
-    # the error is at most 2^-88: a number within 99.9 % of both bounds fits, and other numbers are compared exactly
+    # The relative error of ``near`` is at most 2^-88. A number therefore fits if ``near`` lies within 99.9 % of both
+    # bounds. All other numbers are compared exactly.
     fits = (near > low_bound * 0.999) & (near < high_bound * 0.999)
     for i in np.flatnonzero(~fits).tolist():
         fits[i] = low_bound <= whole_number(limbs, i) <= high_bound

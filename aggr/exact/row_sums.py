@@ -27,8 +27,8 @@ _MANTISSA = (1 << 52) - 1
 _HIDDEN = 1 << 52
 _WORD = (1 << 32) - 1
 _NONE = 1 << 20  # stands for the lowest exponent of a group without numbers; it is larger than every exponent
-# The number of rows per pass if a number has three or four parts. The fourth power of such a number is the sum of up to
-# 400 products, so that digits of more rows could overflow.
+# The maximum number of rows per pass if a number has three or four parts. The fourth power of such a number is the sum
+# of up to 400 products, so the digits of a sum over more rows could exceed int64.
 _ROWS_OF_PARTS = 1 << 20
 _UWORD, _UBITS = np.uint64(_WORD), np.uint64(32)
 _PLACE_1, _PLACE_2, _PLACE_3, _PLACE_4 = (np.uint64(place) for place in (1, 2, 3, 4))
@@ -100,8 +100,8 @@ def sum_powers(parts: Sequence[Numbers], degree: int) -> pa.StructArray:
     """Return the exact sum per group of the powers of finite numbers. ``degree`` is the exponent, 3 or 4. The number of
     a row is the sum of its parts.
 
-    A square is the exact sum of two doubles, unless it over- or underflows. The parts of a row are therefore first
-    divided by a power of two near the largest part.
+    A square is the exact sum of two doubles, unless it over- or underflows. To prevent this, the parts of a row are
+    first divided by a power of two near the largest part, and the power of the row is multiplied by it again.
 
     >>> sum_powers([Numbers(np.array([1e100, 3.0, -1e100]), Groups.single(3))], 3).to_pylist()
     [{'exponent': 0, 'limbs': [27]}]

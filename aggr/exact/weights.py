@@ -64,7 +64,7 @@ def accepted_weights(column: pa.Array) -> tuple[Weights, Flags]:
         limit = 2.0**63 if pa.types.is_floating(column.type) else 2**63
         is_accepted = pc.and_(is_accepted, pc.less(column, pa.scalar(limit, column.type)))
     if not pa.types.is_integer(column.type):
-        # A decimal(2, 2) such as 0.50 has no digits before the point, so it cannot represent the result of floor.
+        # A type such as decimal(2, 2) has no digits before the point, so it cannot represent the result of floor.
         wide = column.cast(pa.decimal256(76, column.type.scale)) if pa.types.is_decimal(column.type) else column
         is_accepted = pc.and_(is_accepted, pc.equal(pc.floor(wide), wide))
     is_accepted = pc.fill_null(is_accepted, True)

@@ -64,7 +64,7 @@ class Groups:
                 f"at most 2^31 - 1 rows can be grouped at once; got {len(self.ids):,}; group fewer rows at a time"
             )
         view = np.ascontiguousarray(self.ids, dtype=np.intp)[:]
-        # read as unsigned numbers, negative ids are greater than ``n``
+        # One comparison checks both bounds: read as an unsigned number, a negative id is greater than ``n``.
         if len(view) and int(view.view(np.uintp).max()) >= self.n:
             raise ValueError(
                 f"group ids must be at least 0 and below the number of groups, {self.n}; got ids from {self.ids.min()} "
@@ -374,7 +374,8 @@ def group_by(columns: Sequence[pa.Array], rows: int) -> tuple[Groups, NDArray[np
         if len(column) != rows:
             raise ValueError(f"each row must have one value in a key column; got {len(column)} values and {rows} rows")
         code, size = _codes(column)
-        if bound * size >= 2**62:  # the combined codes might not fit int64, so the codes are first made dense
+        # The combined codes might not fit int64. The codes of the earlier columns are then first numbered without gaps.
+        if bound * size >= 2**62:
             codes, counts, _ = _dense(codes, bound)
             bound = len(counts)
         if place:
@@ -474,7 +475,8 @@ def _steps(values: NDArray[np.int64], low: int, step: int) -> tuple[NDArray[np.i
     steps, remainders = np.empty(len(values), np.int64), np.int64(0)
     for i in range(len(values)):
         distance = values[i] - low
-        # divided as doubles, because the division of integers takes ten times as long
+        # The distances are divided as doubles, because the division of integers takes ten times as long. The remainders
+        # show whether a quotient is exact.
         steps[i] = np.int64(np.float64(distance) / step)
         remainders |= distance - steps[i] * step
     return steps, remainders == 0

@@ -71,7 +71,8 @@ def sum_by_group(values: Whole, groups: Groups) -> Whole:
     check_lengths(len(values), groups)
     total, sizes = _add(values, groups.ids, groups.n)
     if (int(sizes) + 1) * len(values) >= _SURE:  # if the product is smaller, no sum can overflow
-        # Approximate sums, as doubles, do not overflow. A sum that has overflowed differs from them by about 2^64.
+        # The same sums are computed approximately, as doubles, which do not overflow. An int64 sum that has overflowed
+        # differs from its approximation by about 2^64 or more.
         near = np.bincount(groups.ids, values.astype(np.float64), minlength=groups.n)
         if (np.abs(near - total) > _SURE).any():
             raise OverflowError(TOO_MANY_VALUES)
@@ -226,7 +227,8 @@ class Numbers:
     def sorted_by_group(self) -> NDArray[Any]:
         """The numbers sorted by group and then by row, shape (rows,). The offsets of the groups are `Groups.offsets`.
 
-        Loops over sorted numbers keep their sums in registers, and process several rows at a time.
+        Loops over sorted numbers are faster: they keep the sum of a group in processor registers, and process several
+        rows at a time.
         """
         groups = self.groups
         ordered = self.bits if groups.n == 1 else sort_by_group(self.bits, groups.ids, groups.offsets)

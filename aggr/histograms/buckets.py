@@ -1,8 +1,8 @@
 """Buckets: the field of a state with a histogram over integer keys, for HdrHistogram and DDSketch.
 
 Keys are counted by `aggr.histograms.loops`. The histograms of a group are added in an array with one cell per key,
-which fits into the cache. If the keys of a group are far apart, numpy sorts them instead. Few columns have such keys,
-and a compiled sort would take long to compile.
+which fits into the cache. If the keys of a group are far apart, they are sorted instead. numpy sorts them, because few
+columns have such keys, and a sort of our own would take a long time to compile.
 """
 
 from __future__ import annotations
@@ -86,8 +86,8 @@ class Buckets(Field):
     ) -> pa.StructArray:
         """Return the histogram of the keys of each group. Keys must fit int32 and be sorted by group.
 
-        ``key_ranges`` contains the lowest and the highest key of each group, and 1 and 0 for a group without keys.
-        Without it, they are computed.
+        ``key_ranges`` contains the lowest and the highest key of each group. For a group without keys, it contains 1
+        and 0. If ``key_ranges`` is not passed, the lowest and the highest keys are computed.
         """
         check_lengths(len(keys), groups, "keys")
         if not len(keys):
@@ -113,7 +113,8 @@ class Buckets(Field):
     def _check_range(self, low: Whole, high: Whole) -> None:
         """Raise ``ValueError`` if a group has keys outside the declared range.
 
-        ``low`` and ``high`` are the lowest and the highest key of each group. Without a key, low is above high.
+        ``low`` and ``high`` are the lowest and the highest key of each group. For a group without keys, ``low`` is
+        greater than ``high``.
         """
         has_keys = low <= high
         below, above = low[has_keys & (low < self.lowest_key)], high[has_keys & (high > self.highest_key)]
@@ -321,7 +322,7 @@ def _merged(
                         low[row], high[row], total[row], counts, here, end, unasked, row, no_keys
                     ):
                         broken = True
-                        break  # not added, because damaged keys may lie outside the array of cells
+                        break  # a damaged histogram is not added, because its keys may lie outside the array of cells
                     cell = np.int64(low[row]) - folded
                     _add(cells, marks, apart, cell, counts=counts, at=here, end=end)
             at = write_marked(cells, marks, span, data, at) if apart else write_cells(cells[:span], line, data, at)

@@ -115,7 +115,8 @@ def shifted(column: pa.StructArray, shifts: Whole) -> pa.StructArray:
 def first_last(lengths: Whole, values: NDArray[Any]) -> tuple[NDArray[Any], NDArray[Any]]:
     """Return the first and the last value of each row, each of shape (n,), and 0 for an empty row.
 
-    ``values`` contains the values of all rows, one row after the other. ``lengths`` contains their numbers of values.
+    ``values`` contains the values of all rows, one row after the other. ``lengths`` contains the number of values of
+    each row.
     """
     holds, row_ends = lengths > 0, np.cumsum(lengths)
     first, last = np.zeros((2, len(row_ends)), values.dtype)
@@ -183,7 +184,8 @@ def within(low: Int, high: Int, total: Int, size: Int, max_keys: Int, lowest_key
     """Return whether the lowest key, the highest key and the total of a histogram are possible.
 
     ``size`` is the number of bytes of its encoded counts. In an empty histogram, ``low``, ``high``, ``total`` and
-    ``size`` must be 0. In others, keys must lie from ``lowest_key`` to ``highest_key``, and span at most ``max_keys``.
+    ``size`` must be 0. The keys of other histograms must lie from ``lowest_key`` to ``highest_key``, and span at most
+    ``max_keys`` keys.
     """
     if total == 0:
         return bool(size == 0 and low == 0 and high == 0)

@@ -95,10 +95,10 @@ class LogarithmicMapping:
     def _table(self, values: Floats, span: tuple[float, float]) -> StepTable | None:
         """Return a table of keys for values within ``span``, or None if a table would not save time.
 
-        It saves time if there are many values, with few different exponents, and if the buckets are wide.
+        A table saves time if there are many values, if they have few different exponents, and if the buckets are wide.
         """
-        # A bucket has the relative width 2α, and a step at most 2^-11. If a bucket has fewer than 8 steps, too many
-        # steps contain an edge.
+        # The width of a bucket is about 2 · relative_accuracy of its values, and the width of a step at most 2^-11 of
+        # them. If a bucket has fewer than 8 steps, too many steps contain an edge.
         if len(values) < _CACHED_ROWS or self.relative_accuracy < 2.0**-_STEP_BITS * 4:
             return None
         low, high = (int(np.float64(edge).view(np.int64)) >> 52 for edge in span)
@@ -112,9 +112,9 @@ class LogarithmicMapping:
         place *= 1.0 / math.log(2.0) * self._multiplier
         keys: Floats = np.ceil(place)
         # The last bits of numpy's logarithm depend on the machine. If this could move a value across an edge, the
-        # logarithm of the C library is used. numpy's logarithm, with an error of up to 4 units in the last place, and
-        # the two products have a relative error of at most 1.2e-15. The margins, 4e-15 and 1e-9, are larger, and about
-        # one value in 10^8 lies within them.
+        # logarithm of the C library is used. numpy's logarithm has an error of up to 4 units in the last place, so
+        # ``place`` has a relative error of at most 1.2e-15. The margin around an edge is larger: 4e-15 relative, plus
+        # 1e-9. About one value in 10^8 lies within the margin.
         farthest = max(float(place.max()), -float(place.min()), 1.0)
         place -= np.rint(place)
         near = np.flatnonzero(np.abs(place) <= 1e-9 + 4e-15 * farthest)

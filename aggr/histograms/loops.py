@@ -58,7 +58,7 @@ def counted(keys: NDArray[np.integer], until: Whole, low: Whole, spans: Whole) -
     for group in range(n):
         widest = max(widest, spans[group])
     lows, highs, totals = np.zeros(n, np.int64), np.zeros(n, np.int64), np.zeros(n, np.int64)
-    # a count of n rows takes at most n bytes, and the gap before each count at most five
+    # An encoded count of n takes at most n bytes, and the gap before each count takes at most five bytes.
     data, offsets = np.empty(6 * len(keys) + 2, np.uint8), np.zeros(n + 1, np.int64)
     cells, marks, line = np.zeros(widest, np.int32), np.zeros(widest // 64 + 1, np.uint64), room(widest)
     at: Int = np.int64(0)
@@ -121,13 +121,14 @@ def write_marked(cells: NDArray[np.integer], marks: NDArray[np.uint64], span: In
         left: Int = marks[np.uint64(word)]
         marks[np.uint64(word)] = 0
         while left:
-            # the lowest mark; if it is converted to a double, the exponent is the position of the mark in the word
+            # ``bit`` contains only the lowest mark of the word. It is converted to a double, because the exponent of
+            # this double is the position of the mark.
             bit = left & (~left + ONE)
             left &= left - ONE
             cell = np.int64(64 * word + (np.float64(bit).view(np.int64) >> 52) - 1023)
             count, missing = np.int64(cells[np.uint64(cell)]), cell - last - 1
             cells[np.uint64(cell)], last = 0, cell
-            gap = (2 * missing - 1) * (missing > 1)  # written as by `put_number`, but without a call
+            gap = (2 * missing - 1) * (missing > 1)  # encoded like -missing in `put_number`, but without a slower call
             while gap > 127:
                 data[np.uint64(at)] = (gap & 127) | 128
                 gap, at = gap >> 7, at + 1
@@ -163,7 +164,8 @@ def write_keys(keys: Whole, counts: Whole, size: Int, data: Bytes, at: Int) -> I
     for i in range(size):
         count, missing = counts[np.uint64(i)], keys[np.uint64(i)] - last - 1
         last = keys[np.uint64(i)]
-        # the gap and the count take at most one byte each; no branches, because the processor cannot predict gaps
+        # The gap and the count take at most one byte each. They are written without further branches, because the
+        # processor cannot predict gaps.
         if count < 64 and missing < 64:
             data[np.uint64(at)] = (2 * missing - 1) * (missing > 1)
             at += missing != 0

@@ -1,7 +1,8 @@
 """The sum, min and max of imported sketches.
 
-A sum, min or max that the caller supplies for a row is used. If it is missing, it is computed from the values that
-represent the buckets. The value of a bucket is within the relative accuracy of all values in the bucket.
+Messages of other systems may lack the sum, min or max of their values, so the caller may supply these figures for each
+message. A figure that is not supplied is computed from the values that represent the buckets. The value of a bucket is
+within the relative accuracy of all values in the bucket.
 """
 
 from __future__ import annotations
@@ -66,7 +67,7 @@ def filled(parts: dict[str, pa.Array], columns: dict[str, pa.Array | None], vali
         if column is not None:
             supplied[name] = _supplied_column(f"{name}s", column, valid)
             filled_parts[name] = pc.coalesce(supplied[name], parts[name])
-    for name in ("min", "max"):  # min and max of an empty sketch are null, also if they were supplied
+    for name in ("min", "max"):  # min and max of an empty sketch are always null: supplied figures are ignored
         filled_parts[name] = pc.if_else(parts[name].is_valid(), filled_parts[name], None)
     for name, other, within in (("min", "max", pc.min_element_wise), ("max", "min", pc.max_element_wise)):
         if other in supplied:  # lower a computed min to the supplied max, and raise a computed max to the supplied min

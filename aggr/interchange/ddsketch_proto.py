@@ -137,7 +137,7 @@ def from_dds_proto(
     Guarantee
     ---------
     Every count is read into its own bucket. If sum, min or max is missing or null, it is computed from the values of
-    the buckets. Min and max are then within the relative accuracy, and the sum is within ``α·Σ|x|``.
+    the buckets. Min and max are then within the relative accuracy α, and the error of the sum is at most ``α·Σ|x|``.
 
     Examples
     --------
@@ -182,7 +182,7 @@ def _shift(keys: Keys) -> int:
 def _stores(buckets: Histograms, shift: int, store: Callable[..., Any]) -> list[Any]:
     """Return one store message per histogram, of the class ``store``. ``shift`` is added to the keys.
 
-    The counts are written as one contiguous list, which is the only form that all readers support.
+    The counts are written as one list for adjacent keys, because this is the only form that all readers support.
     """
     stores = []
     for low, counts in buckets.dense(_WIDEST):

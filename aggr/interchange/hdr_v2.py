@@ -7,8 +7,7 @@ The content of a text::
     counts   from index 0 up, zig-zag LEB128: n >= 0 is a count, n < 0 means -n counts of 0
 
 The ratio stores the parameter ``unit`` of `hdr`, or 1.0 if the function has no unit. The format cannot contain the
-number of NaN or the exact min and max.
-Readers take min and max from the outermost buckets.
+number of NaN or the exact min and max. Readers take min and max from the lowest and the highest bucket.
 
 If the lowest discernible value is 2 or more, values are counted in units of the largest power of two that does not
 exceed it, such as 16384 for jHiccup's 20000. Each bucket of such a histogram is a union of buckets of a histogram whose
@@ -84,7 +83,7 @@ def to_hdr_v2(states: pa.Array, function: Hdr) -> pa.Array:
     present = states.drop_null()
     buckets = Histograms.from_arrow(present.field("buckets"))
     _, last = first_last(buckets.sizes, buckets.keys)
-    # readers require that the highest value is at least twice the lowest
+    # Readers require that the highest trackable value is at least twice the lowest discernible value, which is 1.
     highest = np.maximum(function.layout.highest(last), 2).tolist()
     texts = (_text(counts, top, function) for counts, top in zip(_written(buckets), highest, strict=True))
     return pa.array([next(texts) if valid else None for valid in states.is_valid().to_pylist()], pa.string())
@@ -245,7 +244,7 @@ def _opened(text: str | bytes, function: Hdr, max_bytes: int) -> tuple[bytes, in
             f"digits={digits}"
         )
     magnitude = lowest.bit_length() - 1
-    # int64 cannot represent the first bucket's values in such large units
+    # In larger units, int64 cannot represent the values of the first bucket.
     if lowest < 1 or magnitude + function.layout.half_magnitude > 61:
         raise ValueError(
             f"a damaged histogram: its lowest discernible value is {lowest}, which is impossible with {digits} "

@@ -24,7 +24,7 @@ from aggr.contrib import Exponential
 from aggr.extend.arguments import MissingExtra, shown
 from aggr.interchange.otlp import bucket_values, from_otlp
 
-# a function that does not merge a message's buckets to a coarser scale
+# A function with such a high limit of buckets that the buckets of a message are never merged to a coarser scale.
 _ALL_BUCKETS = Exponential(max_buckets=2**31 - 1)
 _DELTA, _NO_VALUE = 1, 1  # the value of AGGREGATION_TEMPORALITY_DELTA, and the flag of a data point without a value
 _EPOCH = datetime(1970, 1, 1, tzinfo=UTC)

@@ -46,7 +46,7 @@ class Peer(ABC):
         """Check the expression as far as that is possible without rows."""
         self.check()
 
-    def check(self) -> None:  # noqa: B027, because a peer without a check of its own needs none
+    def check(self) -> None:  # noqa: B027, because a peer whose expression needs no check does not override it
         """Raise ``ValueError`` for an expression that cannot be evaluated."""
 
     @abstractmethod
