@@ -71,7 +71,7 @@ def jobs(spark: SparkSession, folder: str) -> dict[str, Callable[[], None]]:
 def two_empty_stages(df: DataFrame) -> DataFrame:
     """Send rows through a stage of Python workers that drops them, a shuffle into one partition, and a second stage.
 
-    `su.group_by` has the same two stages, so this is the least time that it can take.
+    `su.group_by` has the same two stages, so it takes at least the time of this job.
     """
 
     def drop(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:

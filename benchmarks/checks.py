@@ -78,7 +78,7 @@ def promised(
 ) -> None:
     """Raise ``AssertionError`` if one of ``estimates``, the estimated ``quantiles`` of the sorted values ``ordered``,
     has a larger error than ``promise`` allows. If the promise limits the error of the rank, an additional error of two
-    rows is accepted.
+    ranks is accepted.
     """
     if promise.relative is None:
         errors = samples.rank_errors(estimates, ordered, quantiles)

@@ -7,7 +7,7 @@ Spark and of numba. The job rolls up a DataFrame to the results of nine function
 
 - ``empty cache``: the cache folder of the user is empty and writable.
 - ``read-only``: neither the folders of the package nor the cache folder of the user can store code, as in a container.
-  Files with the names of the folders take their place, because root could write into read-only folders.
+  The benchmark replaces these folders by files of the same names, because root could write into read-only folders.
 - ``compiled``: the compiled code is on the disk, because an earlier cluster with the same folders has run the job. The
   same holds after `su.warm`, and if an archive or an image contains the code.
 """
@@ -51,8 +51,8 @@ spark.stop()
 
 
 def run(home: Path, package: Path) -> list[float]:
-    """Return the seconds of three equal jobs in a new cluster. ``home`` is the home folder of its user, and ``package``
-    is the folder from which it imports the code.
+    """Return the seconds of three equal jobs in a new cluster. ``home`` is the home folder of the cluster's user, and
+    ``package`` is the folder from which the cluster imports the code.
     """
     import pyspark
 

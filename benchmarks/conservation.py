@@ -3,8 +3,9 @@
 python -m benchmarks.conservation [--quick] [--out FILE]
 
 A task that sends rows adds receipts with the numbers of rows. A task that receives rows compares the receipts with the
-rows that arrive. The seconds for both are divided by the core time of the job, which is its elapsed time times the
-number of cores. The files have rows in the order of time, rows in random order, or rows with a million keys.
+rows that arrive. The seconds for adding and comparing receipts are divided by the core time of the job, which is its
+elapsed time times the number of cores. The files have rows in the order of time, rows in random order, or rows with a
+million keys.
 """
 
 from __future__ import annotations

@@ -2,9 +2,9 @@
 
     python -m benchmarks.distinct [--quick]
 
-`aggr.bench` measures both, and the ratio of their median times is compared with a limit. The stage ``answers`` of
-tiltframe, and DuckDB, group rows by an integer key and return counts. The stage ``reduce`` of tiltframe only reduces
-rows whose groups are known.
+`aggr.bench` measures the function of tiltframe and that of DuckDB, and the ratio of their median times is compared with
+a limit. DuckDB, and the stage ``answers`` of tiltframe, group rows by an integer key and return counts. The stage
+``reduce`` of tiltframe only reduces rows whose groups are known.
 """
 
 from __future__ import annotations

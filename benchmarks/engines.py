@@ -50,7 +50,7 @@ class Engine(ABC):
 
 
 class Ours(Engine):
-    """tiltframe. Measures whose states are equal or contain each other share one state."""
+    """tiltframe. Two measures share one column of states if their states are equal, or if one contains the other."""
 
     name, package = "tiltframe", "tiltframe"
     sketches: Mapping[str, Promise] = {

@@ -1,6 +1,7 @@
 """Nanoseconds per state to compute results from a column of states, for each function.
 
-Queries, rollups and jobs do not check states that they have merged themselves. Other states are checked first.
+Queries, rollups and jobs do not check states that they have merged themselves. They check all other states before they
+compute results. Both cases are measured.
 
 python -m benchmarks.finishing [STATES]
 """

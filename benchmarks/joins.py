@@ -2,10 +2,11 @@
 
     python -m benchmarks.joins [--quick] [--out FILE]
 
-In the first case, 10,000 events ask for the days of a year or for the seconds of an hour. They have two distinct
-ranges, and millions of joined rows. In the second case, 500 events ask for the seconds of a minute that begins at a
-random second of the hour. They have hundreds of distinct ranges. Before anything is timed, the joined rows of some
-events are compared with one query per event.
+Each event has a range of time and a window size, and is joined with the results of the store in these windows. In the
+first case, each of 10,000 events has a year of daily windows or an hour of one-second windows. The events have two
+distinct ranges, and millions of joined rows. In the second case, each of 500 events has a minute of one-second windows
+that begins at a random second of the hour. These events have hundreds of distinct ranges. Before anything is timed, the
+joined rows of some events are compared with one query per event.
 """
 
 from __future__ import annotations

@@ -3,7 +3,8 @@
     make bench
 
 Each function is checked before it is timed. Its runs alternate in one process with the plain sum, NumPy's ``bincount``
-with weights. The report has the ratios of both median times, because the speed of a machine varies.
+with weights. The report has the ratio of the function's median time to that of the plain sum, because the speed of a
+machine varies.
 """
 
 from __future__ import annotations

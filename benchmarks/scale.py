@@ -1,5 +1,5 @@
-"""Roll up 1, 10 and 100 days with the same number of rows from files into a store with Spark, and compare the costs
-with those that `explain` predicts.
+"""Roll up 1, 10 and 100 days of files into a store with Spark, and compare the costs with those that `explain`
+predicts. Each day has the same number of rows.
 
 python -m benchmarks.scale [--days 1,10,100] [--rows-per-day 10000000] [--master local-cluster[2,1,4096]] [--out FILE]
 
@@ -84,8 +84,8 @@ def write_hours(folder: Path, counts: list[int], keys: int = KEYS, of_first: flo
 @contextmanager
 def watched() -> Iterator[dict[str, float]]:
     """Within the block, measure this process and its descendants. After the block, the yielded dict has two numbers:
-    ``core_seconds``, the CPU seconds of all these processes, and ``peak_bytes``, the peak memory of all descendants
-    that run Python together.
+    ``core_seconds``, the CPU seconds of all these processes, and ``peak_bytes``, the largest total memory of the
+    descendants that run Python.
     """
     peaks, over, seen = {"peak_bytes": 0.0}, threading.Event(), dict[int, float]()
     before = {process: _cpu_seconds(process) for process in [os.getpid(), *_descendants(os.getpid())]}

@@ -96,8 +96,8 @@ def send(connection: http.client.HTTPConnection, path: str, body: str | None = N
 
 
 def write(port: int, number: int, per_second: float, observed: Observed) -> None:
-    """Send requests with events, ``per_second`` in each second, as the writer ``number``. Record their times in
-    ``observed`` until the measurement ends.
+    """Send ``per_second`` requests with events in each second, as the writer ``number``. Record the times of the
+    requests in ``observed`` until the measurement ends.
     """
     rng = np.random.default_rng(number)
     connection = http.client.HTTPConnection("127.0.0.1", port, timeout=60)

@@ -15,7 +15,7 @@ X = "latency_ms"
 
 @dataclass(frozen=True)
 class Shape:
-    """A kind of rows: its possible keys, and the precision of hdr (``digits`` and ``unit``) that is used for them."""
+    """A kind of rows: the possible keys, and the precision (``digits`` and ``unit``) of the measure hdr."""
 
     name: str
     keys: pa.Array

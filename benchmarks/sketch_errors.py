@@ -50,7 +50,7 @@ class Errors:
     rank : float
         The largest error of a rank, as a share of all ranks.
     bytes : int or None
-        The bytes of a sketch of `SIZE` values, or None if the package does not expose it.
+        The bytes of a sketch of `SIZE` values, or None if the package does not report the size of a sketch.
     """
 
     data: str

@@ -3,10 +3,10 @@
 python -m benchmarks.spark_streaming [--keys 100,10000] [--rows 4000000] [--batches 6] [--repeats 3] [--out FILE]
 
 Each query reads the same Parquet files, one per batch, and discards its output. The first file has rows at three times
-in the hour before, so that windows of every level are open. Rows per second are measured for the median batch of all
-repeats, including the work of Spark itself. The first run of each query is not counted, because it compiles loops. The
-first two batches of each run are not counted either, because they start workers and close older windows. Batches are
-large, as in a stream that cannot keep up with its source.
+in the hour before the times of the other files, so that older windows of every level are open. Rows per second are
+measured for the median batch of all repeats, including the work of Spark itself. The first run of each query is not
+counted, because it compiles loops. The first two batches of each run are not counted either, because they start workers
+and close older windows. Batches are large, as in a stream that cannot keep up with its source.
 """
 
 from __future__ import annotations

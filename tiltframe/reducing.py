@@ -72,8 +72,8 @@ def adaptive_states(
     def groups(table: pa.Table) -> int:
         starts = as_instants(frame.panes.starts(event_times(table.column(frame.time), frame.time, frame.timezone)))
         _, places, keys = keyed(table, frame.keyed_by, (), frame.timezone)
-        # A row whose key is a list belongs to several groups, so the number of groups cannot be compared with the number
-        # of rows. The result 0 makes the caller reduce the rows of the batch.
+        # A row whose key is a list belongs to several groups, so the number of groups cannot be compared with that of
+        # the rows. The result 0 makes the caller reduce the rows of the batch.
         if places is not None:
             return 0
         return group_by([starts, *keys.values()], table.num_rows)[0].n

@@ -123,8 +123,9 @@ def rows_of(
     timezone : str
         The time zone of the windows, in which dates are read.
     check : function
-        A function that receives the schema of files, and raises an error if the schema does not fit. If the reason is
-        that a column has a value which is not a number, the error names this value and its line instead.
+        A function that receives the schema of files, and raises an error if the schema does not fit. If the schema does
+        not fit because a column of numbers has a value that is not a number, another error is raised, which names this
+        value and its line.
     use_stored_types : function, optional
         A function that receives the schema of files and the names of the columns whose types were inferred. It returns
         the schema, in which these columns have the types of a store.
@@ -136,7 +137,7 @@ def rows_of(
     Raises
     ------
     ValueError
-        If ``data`` is not such an object, or a file cannot be read.
+        If ``data`` has another type, or a file cannot be read.
 
     >>> schema, batches, _ = rows_of(pa.table({"ts": [0], "a": [1]}), "data", lambda names: ["ts", "a"], "ts")
     >>> [batch.num_rows for batch in batches]

@@ -2,8 +2,8 @@
 
 When clocks are changed, some local times occur twice and others are skipped. A local time that occurs twice is read as
 the earlier instant; the later one can be written with an offset. A local time that is skipped is read as the instant of
-the change. The windows of `windows` begin by the same rule. In Berlin on 2024-10-27, the hour from 02:00 occurs twice
-and has two windows; the pattern ``2024-10-27 02:**:**`` selects the first.
+the change. The package `windows` uses the same rule for the starts of windows. In Berlin on 2024-10-27, the hour from
+02:00 occurs twice and has two windows; the pattern ``2024-10-27 02:**:**`` selects the first of them.
 """
 
 from __future__ import annotations
