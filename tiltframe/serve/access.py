@@ -1,7 +1,7 @@
 """Access control: decide which requests are answered.
 
-If the server has a token, a request must contain it. Without a token, a request must name this machine as its host,
-such as localhost, and must not come through a proxy.
+If the server has a token, a request must contain this token. If the server has no token, a request must name this
+machine as its host, such as localhost, and must not come through a proxy.
 """
 
 from __future__ import annotations
@@ -77,8 +77,8 @@ def read_token(file: Path) -> bytes:
 
 
 class Access:
-    """ASGI middleware that rejects requests. With a token, it rejects requests that lack it. Without a token, it
-    rejects requests for other hosts and those that a proxy forwarded.
+    """ASGI middleware that rejects requests. If the server has a token, requests without this token are rejected. If
+    the server has no token, requests for other hosts, and requests that a proxy forwarded, are rejected.
     """
 
     def __init__(self, app: ASGIApp, token: bytes | None, open_to_all: frozenset[str]) -> None:
@@ -124,8 +124,8 @@ class Access:
 
     @staticmethod
     def _check_host(host: str | None) -> None:
-        """Raise an error if the request is for another host. This prevents DNS rebinding: if the host name of a
-        malicious web page resolved to this machine, the scripts of the page could read the stores.
+        """Raise an error if a request is for another host than this machine. This prevents DNS rebinding: if the host
+        name of a malicious web page resolved to this machine, the scripts of the page could read the stores.
         """
         if host is not None and not is_loopback(re.sub(r":[0-9]*$", "", host).strip("[]").lower()):
             raise Refused(

@@ -1,6 +1,6 @@
 """Answers: responses that are computed in worker threads, and cached in bounded memory. An answer belongs to one
-version of a store, and its ETag is derived from this version. If several requests need the same answer, it is computed
-once, and the other requests wait for it.
+version of a store, and its ETag is derived from this version and the request. If several requests need the same answer
+at the same time, the first request computes it, and the other requests wait for it.
 """
 
 from __future__ import annotations
@@ -71,7 +71,7 @@ class Answers:
         self._most_bytes = limits.memory // 2
 
     async def to(self, request: Request, ask: Callable[[], Question]) -> Response:
-        """Return the response to a request. ``ask`` returns the question to answer; it runs in a worker thread."""
+        """Return the response to a request. ``ask``, which is called in a worker thread, returns the question."""
         packing = packing_of(request.headers.get("accept-encoding", ""))
         etags = request.headers.get("if-none-match", "")
         begun = await self._pool.look_up(self._find_answer, ask, packing, etags)
@@ -135,8 +135,8 @@ class Answers:
         return cached or (question, tag)
 
     def _computed(self, question: Question, tag: str, packing: str | None, deadline: Deadline) -> _Begun:
-        """Compute an answer, cache it and return it. Raise an error, which becomes status 503, after the deadline. The
-        time that the request waited for a thread counts too.
+        """Compute an answer, cache it and return it. Raise `OutOfTime`, which becomes status 503, after the deadline.
+        The deadline includes the time for which the request waited for a thread.
         """
         deadline.check()
         more, pieces = question.compute(packing, deadline)

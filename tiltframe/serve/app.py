@@ -52,7 +52,7 @@ _FOLDER = Path(__file__).parent / "page"
 _KINDS = {".html": "text/html", ".js": "text/javascript", ".css": "text/css", ".txt": "text/plain"}
 _NAMES = sorted(str(path.relative_to(_FOLDER)) for path in _FOLDER.rglob("*.*"))
 _FILES = {"/": "index.html", **{f"/page/{name}": name for name in _NAMES if Path(name).suffix in _KINDS}}
-PATHS = frozenset({*_FILES, "/api", "/openapi.json"})  # paths without data of stores, which need no token
+PATHS = frozenset({*_FILES, "/api", "/openapi.json"})  # the paths that return no data of stores, and so need no token
 _GRACE = 5  # the time, in seconds, that running requests have to end after a signal to stop
 
 
@@ -197,7 +197,8 @@ def run(
     maintenance.stop()
     LOG.info({"message": "stopped"})
     if pool.close():
-        # Python would wait for threads that still run. Their results are not needed, and commits are atomic.
+        # At a normal exit, Python would wait for threads that still run. They can be stopped at any point, because
+        # their results are not needed, and commits are atomic.
         os._exit(0)
 
 

@@ -38,8 +38,8 @@ class BoundedConnection(H11Protocol):
     reading: OrderedDict[BoundedConnection, asyncio.TimerHandle]
 
     def connection_made(self, transport: asyncio.Transport) -> None:  # type: ignore[override]
-        """Start the timer for the headers. If there are too many connections, close the one that has waited longest for
-        a request.
+        """Start the timer for the headers. If there are too many connections, close the connection that has waited
+        longest for a complete request.
         """
         super().connection_made(transport)
         self._awaits_body = False

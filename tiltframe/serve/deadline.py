@@ -33,7 +33,7 @@ class Deadline:
         self._end = time.monotonic() + self._seconds
 
     def within(self, seconds: float) -> Deadline:
-        """Return a deadline that is a number of seconds from now, or this deadline if that is earlier."""
+        """Return the earlier of two deadlines: this deadline, and the one that is ``seconds`` from now."""
         return Deadline(min(seconds, self._end - time.monotonic()))
 
     def check(self) -> None:

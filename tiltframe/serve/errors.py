@@ -38,7 +38,7 @@ class BadData(PromQLError):
 
 
 class Unanswerable(PromQLError):
-    """An error: the request can be read, but its answer is not a merge of states, or exceeds a limit."""
+    """An error: the request can be read, but its answer cannot be computed by merging states, or exceeds a limit."""
 
     kind = "execution"
     status = 422
@@ -105,7 +105,7 @@ def prometheus_failure(error: BaseException) -> Response:
         if status == 413:  # Prometheus has no type of errors for this status
             status = BadData.status
         kind = OutOfTime.kind if status == 503 else kind
-    elif status == 400:  # the expression is valid, but the store cannot evaluate it
+    elif status == 400:  # not a `PromQLError`, so the expression is valid, but the store cannot evaluate it
         status, kind = Unanswerable.status, Unanswerable.kind
     return _response({"status": "error", "errorType": kind, "error": sentence_of(error)}, status, error)
 

@@ -22,7 +22,9 @@ LINES = "application/x-ndjson"  # JSON lines, the format of rows to write
 
 
 class _Pieces(io.BytesIO):
-    """A file in memory. `take` returns and removes the bytes that were written, also after `close`."""
+    """A file in memory. `take` returns and removes the bytes that were written. `close` has no effect, so that the last
+    bytes can be taken after a writer has closed the file.
+    """
 
     def close(self) -> None:
         pass

@@ -67,7 +67,7 @@ def read_members(body: bytes, example: str) -> dict[str, Any]:
 
 def check_words(members: object) -> None:
     """Raise `Refused`, with status 413, if the texts of a query have more than `_MOST_WORDS` words, numbers and signs
-    in total. Parsing takes a tenth of a millisecond for each of them.
+    in total. This limits the time of parsing, which takes about a tenth of a millisecond per word, number or sign.
     """
     texts, waiting = [], [members]
     while waiting:

@@ -2,8 +2,9 @@
 stopped.
 
 A deadline is checked only between the slices of an answer. While a query is parsed and planned, and states are read, a
-call must be stopped in another way: another thread raises an exception in the thread of the call, before its next
-Python bytecode. Native code runs to its end first; the limits of requests keep this time short.
+call must be stopped in another way: another thread asks Python to raise an exception in the thread of the call. Python
+raises it before the next bytecode that this thread runs. Native code is not interrupted, but the limits of requests
+keep its duration short.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""Joins over HTTP: a request contains rows, which are joined with the results of a store for their keys and ranges."""
+"""Joins over HTTP: each row of a request is joined with the results of a store for the row's keys and time range."""
 
 from __future__ import annotations
 

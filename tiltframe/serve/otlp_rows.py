@@ -1,5 +1,5 @@
-"""Rows of OTLP metrics as a table. The types of columns come from the store, or otherwise from the types of values in
-the messages. A text such as "12" is then a text, and not a number.
+"""Rows of OTLP metrics as a table. A column has the type that the store has for it. If the store has no such type, the
+column has the type of the values in the messages, so that a text such as "12" is text and not a number.
 
 If a value does not fit the type of its column, its row is rejected, and the other rows are used.
 """
@@ -66,7 +66,7 @@ def _is_column(name: str, frame: TiltFrame) -> bool:
 
 def _schema(values: dict[str, list[Any]], store: FrameStore) -> pa.Schema:
     """Return a schema for columns of values, as name → values. A type comes from the store's keys and states, or
-    otherwise from the values. A column of mixed types is text.
+    otherwise from the values. A column of integers and doubles has doubles; other columns of mixed types are text.
     """
     frame = store.frame
     fields = [pa.field(name, _TIME if name == frame.time else _type_of(column)) for name, column in values.items()]
@@ -83,7 +83,7 @@ def _schema(values: dict[str, list[Any]], store: FrameStore) -> pa.Schema:
 
 def _with_whole_numbers(schema: pa.Schema, store: FrameStore) -> pa.Schema:
     """Return ``schema`` with integers in place of doubles in the columns for which the store has states of integers.
-    Points with a fraction are then rejected.
+    Rows with a fraction in such a column are then rejected.
     """
     unknown = [field.with_type(pa.null()) if pa.types.is_floating(field.type) else field for field in schema]
     fitting = store.with_stored_types(pa.schema(unknown))

@@ -42,7 +42,7 @@ MOST_POINTS = 11_000  # the maximum number of points of a series, as in Promethe
 _MOST_BYTES = QUERY_BYTES
 _API = "2.45.0"  # the release of Prometheus that this API and PromQL follow
 _REVERSED = "the end of the range, {end}, is before its start, {start}; exchange them"
-_MOST_PARAMETERS = 1000  # the maximum number of parameters in an address, and in a body
+_MOST_PARAMETERS = 1000  # the maximum number of parameters in a URL; the same limit applies to those in a body
 # parameters for which an empty text means the same as a missing parameter
 _OPTIONAL = ("time", "start", "end", "timeout", "lookback_delta", "limit", "metric")
 _STREAMED = {"content-type": "application/x-streamed-protobuf; proto=prometheus.ChunkedReadResponse"}
@@ -60,8 +60,8 @@ def routes(
     """Return the routes of the API. ``now`` is called for each request, and returns the current views of the stores by
     name.
 
-    Raise ``ValueError`` if two measures or two keys of a store would have the same name in PromQL, which allows fewer
-    characters in names, or if ``buckets`` names a measure that no store has.
+    Raise ``ValueError`` if two measures or two keys of a store would have the same name in PromQL, where characters
+    other than letters and digits are replaced by ``_``. Also raise it if ``buckets`` names a measure that no store has.
     """
     metrics_of(now())
     buckets.check([measure for view in now().values() for measure in view.frame.measures])
@@ -226,7 +226,8 @@ class _Api:
 
 def _joined(frames: Iterator[bytes], deadline: Deadline) -> bytes:
     """Return the next frames of a stream as bytes: at least `_STREAMED_BYTES` bytes, or all bytes that remain. After
-    the end of the stream, return no bytes. The timer of ``deadline`` is started again.
+    the end of the stream, return no bytes. Each call starts the timer of ``deadline`` again, so that the time limit
+    applies to one call, and not to the whole stream.
     """
     deadline.restart()
     joined = bytearray()

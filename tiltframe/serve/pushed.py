@@ -123,9 +123,9 @@ class Pushed:
             self._listeners -= 1
 
     def _event(self, name: str, per: str | None, seen: SeenParts | None) -> tuple[SeenParts, bytes]:
-        """Return the current parts of a store, and an event with the windows that changed since ``seen``, only of the
-        level ``per`` if it is passed. The event is empty if the version is that of ``seen``, and has only an id if no
-        window changed.
+        """Return the current list of parts of a store, and an event with the windows that changed since ``seen``. If
+        ``per`` is passed, the event has only windows of this level. The event is empty if the store still has the
+        version of ``seen``. It consists of an id if the store has a new version, in which no window changed.
         """
         changes = self._stores.now(name).changes(seen)
         if seen is not None and changes.seen.version == seen.version:

@@ -5,8 +5,8 @@ from __future__ import annotations
 import re
 from urllib.parse import unquote_plus
 
-# The length, in characters, of the parts of the token that are replaced. Parts are replaced, because a message may
-# contain only the beginning of a text with the token.
+# The length, in characters, of the parts of the token that are replaced. Not only the complete token is replaced,
+# because a message that is cut to a maximum length may end in the middle of the token.
 _PART = 8
 _REPLACEMENT = "[redacted]"
 _NAMED = re.compile(

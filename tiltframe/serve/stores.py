@@ -23,8 +23,9 @@ _DATABASES = ("postgres", "postgresql")
 class ServedStore:
     """A store under the name by which it is served.
 
-    ``place`` is a folder, a URI or ``NAME=URI``. Without ``NAME``, the name is the last part of the folder or URI, or
-    for a database the name of the store in it. With a database, ``NAME`` selects the store.
+    ``place`` is a folder, a URI or ``NAME=URI``. Without ``NAME``, the name is the last part of the folder or URI. If
+    the URI is that of a database, the name is that of the store in the database, and ``NAME`` selects one of its
+    stores.
 
     Raise ``ValueError`` if the name cannot be part of a URL, and `StoreError` if the store cannot be opened.
     """
@@ -48,8 +49,8 @@ class ServedStore:
         self._described = store.at().snapshot.manifest
 
     def read_with_open(self, saved: str) -> None:
-        """Read the store together with the open windows of a stream from now on. ``saved`` is the path of the file in
-        which the stream saves its state.
+        """From now on, include the open windows of a stream in the views of the store. ``saved`` is the path of the
+        file in which the stream saves its state.
         """
         self.store = self.store.with_open(saved)
         self.now()
@@ -59,7 +60,7 @@ class ServedStore:
         FrameStore(self._uri, name=self._name_in_database).at()
 
     def now(self) -> StoreView:
-        """Return the current view of the store. If its frame has changed, the store is opened again.
+        """Return the current view of the store. If the manifest of the store has changed, the store is opened again.
 
         The view's time is set to the last microsecond of the current window of the finest level. All requests within
         this window therefore have the same time, and get the same cached answer if the store has not changed.

@@ -28,7 +28,8 @@ from tiltframe.serve.stores import Stores
 from tiltframe.serve.workers import WorkerPool
 from tiltframe.store import FrameStore, StoreError, check_writer
 
-_CALLED = "the events"  # the name of the body of a request in messages, which would otherwise name a file
+# the name of the body of a request in error messages; those about JSON lines would otherwise name a temporary file
+_CALLED = "the events"
 
 
 class Writing:
@@ -47,7 +48,9 @@ class Writing:
         ]
 
     async def events(self, request: Request) -> Response:
-        """Add events under the name and the number of a writer. Return a response that says whether they were added."""
+        """Add the events in the body of a request, once per writer and number. Return a response that says whether this
+        request added them.
+        """
         kind = _kind(request, "events", LINES, ARROW)
         writer, number = _numbered(request)
         body = await read_body(request, BODY_BYTES, self._limits.seconds)
@@ -65,8 +68,8 @@ class Writing:
         return JSONResponse({"added": added, **({"warnings": notes} if notes else {})})
 
     async def metrics(self, request: Request) -> Response:
-        """Add the points that an OpenTelemetry exporter sends, under the name and the number of a writer. If the
-        request has no name and number, it is identified by its bytes: the same bytes are added only once.
+        """Add the data points that an OpenTelemetry exporter sends, once per writer and number. A request without a
+        writer and a number is identified by the bytes of its body: the same bytes are added only once.
         """
         kind = _kind(request, "metrics", PROTOBUF, JSON)
         numbered = _numbered(request) if request.query_params else None
@@ -155,8 +158,8 @@ def _unpacked(body: bytes) -> bytes:
 
 
 def read_lines(body: bytes, store: FrameStore) -> pa.Table:
-    """Return the rows of JSON lines. They are read in the same way as a file, with the types that the store
-    requires.
+    """Return the rows of a body of JSON lines. The body is read in the same way as a file of JSON lines, with the types
+    of columns that the store requires.
     """
     frame = store.frame
     with tempfile.NamedTemporaryFile(suffix=".jsonl") as file:
