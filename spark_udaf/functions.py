@@ -1,4 +1,5 @@
-"""Aggregate functions for any Spark job: one for every registered function of `aggr`, also if it is registered later.
+"""Aggregate functions for any Spark job, one for every registered function of `aggr`. Functions that are registered
+later are included.
 
 In a job::
 

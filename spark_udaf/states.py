@@ -1,5 +1,5 @@
-"""Functions of columns of states. They read results from states, or combine states of distinct counts as sets, without
-a shuffle.
+"""Functions for columns that contain states. They compute results from states, or combine states of distinct counts as
+sets, without a shuffle.
 
 In a job::
 

@@ -51,9 +51,9 @@ def run(
 ) -> None:
     """Run a query from a source into a store or to standard output, until the query ends or Ctrl-C is pressed.
 
-    ``folder`` is the input of the source, ``source`` is its format, with the names of Spark, and ``options`` are texts
-    ``KEY=VALUE``. All other arguments are options of ``tiltframe stream``; ``state`` is the folder of Spark's
-    checkpoint.
+    ``source`` is Spark's name of the format of the source, such as ``kafka``. ``folder`` is the folder that the source
+    reads, or None for a source that does not read files. ``options`` are options of the source, as texts ``KEY=VALUE``.
+    All other arguments are options of ``tiltframe stream``; ``state`` is the folder of Spark's checkpoint.
     """
     if source is None:
         raise ValueError(

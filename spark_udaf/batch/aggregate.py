@@ -155,8 +155,9 @@ def plan_states(
 
     def groups(rows: pa.Table) -> int:
         _, places, key_columns = keyed(rows, keys, ())
-        # With 0, `adaptive_states` always reduces the rows to states, and never yields the rows themselves for the
-        # shuffle. Rows without columns, and rows that are repeated for the elements of a list, cannot be shuffled.
+        # If this function returns 0, `adaptive_states` always reduces the rows to states, and never yields the rows
+        # themselves for the shuffle. This is needed for rows without columns and for rows that are repeated for the
+        # elements of a list, because they cannot be shuffled.
         if places is not None or not columns:
             return 0
         return group_by(list(key_columns.values()), rows.num_rows)[0].n
@@ -211,7 +212,8 @@ def merge(states: DataFrame | ParquetScan, by: Sequence[str]) -> DataFrame:
     Parameters
     ----------
     states : DataFrame, or Parquet files from `scan_parquet`
-        The result of `aggregate` or `rollup`, also if it was written, read back, filtered or united with others.
+        The result of `aggregate` or `rollup`, which may have been written and read back, filtered, or united with other
+        states.
     by : column names
         The keys of groups; any columns except states.
 
@@ -227,7 +229,7 @@ def merge(states: DataFrame | ParquetScan, by: Sequence[str]) -> DataFrame:
 
     Guarantee
     ---------
-    The states are bit-for-bit those of `aggregate` for all the rows.
+    The states equal, bit for bit, those that `aggregate` computes directly from the rows of all merged groups.
     """
     keys = _names(by)
     source, schema_of_states = source_of(states, lambda names: keys)
@@ -237,7 +239,8 @@ def merge(states: DataFrame | ParquetScan, by: Sequence[str]) -> DataFrame:
         names = ", ".join(schema_of_states.names)
         raise ValueError(f"the columns {names} contain no states to merge; pass the result of su.aggregate")
     check_rows(schema_of_states, {name: name for name in keys}, (), pa.timestamp("us", "UTC"))
-    # States of different levels are merged separately at first, so that `second` can detect groups of several levels.
+    # States of different levels are merged separately at first, so that `second` can detect a group that contains
+    # states of several levels.
     apart = [*keys, LEVEL] if LEVEL in schema_of_states.names and LEVEL not in keys else keys
     schema = pa.schema([schema_of_states.field(name) for name in [*keys, *state_columns]])
     shuffled = pa.schema([schema_of_states.field(name) for name in [*apart, *state_columns]])
@@ -252,8 +255,8 @@ def merge(states: DataFrame | ParquetScan, by: Sequence[str]) -> DataFrame:
         return as_states(partial_states(batches, combine, combine, MOST_BYTES))
 
     def second(table: pa.Table) -> pa.Table:
-        # Without keys, the result has one row even if there are no states. Its states are null. Merging a null state
-        # with another state gives the other state.
+        # Without keys, the result has one row even if there are no states. The states in this row are null. They can be
+        # merged with any other states later, because merging a null state with another state gives the other state.
         if not keys and not table.num_rows:
             return pa.table({name: pa.nulls(1, schema.field(name).type) for name in state_columns})
         table = combine(table)  # `combine` raises an error if partitions have states with different parameters
@@ -407,8 +410,8 @@ def finish(
     Parameters
     ----------
     states : DataFrame, or Parquet files from `scan_parquet`
-        The result of `rollup`, `ordered_rollup` or `aggregate`, also if it was merged, written and read back, filtered,
-        or united with others.
+        The result of `rollup`, `ordered_rollup` or `aggregate`, which may have been merged, written and read back,
+        filtered, or united with other states.
     measures : TiltFrame, OrderedFrame, or name -> measure
         The measures of the states, or other measures that can be computed from the same states, such as other
         quantiles.

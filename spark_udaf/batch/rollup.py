@@ -1,8 +1,9 @@
 """rollup: tilt frames on Spark, as a two-phase plan with one shuffle for all levels.
 
-The shuffle combines states by keys and coarsest window. Every finer window lies inside one coarsest window, so that a
-shard computes all levels independently. If windows overlap, or their ends depend on rows, the shuffle combines states
-by keys only. If a single task reads all rows of a window, this task computes the window before the shuffle.
+The shuffle combines states by keys and coarsest window. Every finer window lies inside one coarsest window, so that
+each shard can compute all levels without the states of other shards. If windows overlap, or their ends depend on rows,
+the shuffle combines states by keys only. If a single task reads all rows of a window, this task computes the window
+before the shuffle.
 """
 
 from __future__ import annotations
@@ -76,8 +77,9 @@ def rollup(
     excluded : `pyspark.sql.Observation`, optional
         An observation. When an action runs, it counts, for each level, the groups with more values than the limit of a
         measure with ``beyond="null"``, and the values that a measure with ``bad_values="skip"`` refused. Its metrics
-        have names such as ``ms groups beyond the limit, 1h`` and ``ms refused values, 1h``. With an observation,
-        `finish` reads the states again. If only results are needed, pass the observation to `finish` instead.
+        have names such as ``ms groups beyond the limit, 1h`` and ``ms refused values, 1h``. With an observation, a
+        later `finish` takes longer, because Spark sends the states to Python again. If only results are needed, pass
+        the observation to `finish` instead.
 
     Returns
     -------
@@ -141,8 +143,8 @@ def plan_rollup(
     together = [COARSE] * frame.disjoint
     nested = frame.disjoint and frame.panes.contiguous
     alone = source.exclusive_times(frame.time, frame.timezone) if finishes and nested else None
-    # If tasks finish windows before the shuffle, the states that are left may belong to any level. This column contains
-    # the index of the level of each state.
+    # If tasks finish windows before the shuffle, the states of the remaining windows may belong to any level. The
+    # column ``level`` then contains the index of the level of each state.
     climbed = [] if alone is None else [pa.field(LEVEL, pa.int8())]
     partial = pa.schema([*(pa.field(name, INSTANT) for name in together), *climbed, *panes])
 

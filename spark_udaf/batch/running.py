@@ -63,7 +63,7 @@ def running(
     keys : column names
         Each key has separate windows, and is computed in one task. Null is a legal key.
     order : column names
-        The columns by which rows of equal times are ordered.
+        The columns by which rows with equal times are ordered.
     ticks : ticks
         Times at which every key has an additional result, as in `tiltframe.running`.
     emit : "rows", "ticks" or "final"

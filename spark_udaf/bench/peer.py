@@ -62,9 +62,9 @@ class SparkPeer(Peer):
 
 
 def _session() -> SparkSession:
-    """Start a session. If the process has one, return a new session of the same Spark, because a builder would also
-    change the settings of the existing session, such as its time zone. Spark Connect has no such sessions before Spark
-    4.3, so its session is used as it is.
+    """Start a session. If the process already has an active session, return a new session of the same Spark instead,
+    because a builder would also change the settings of the active session, such as its time zone. On Spark Connect,
+    return the active session, because Spark Connect cannot create such a session before Spark 4.3.
     """
     existing = SparkSession.getActiveSession()
     if existing is None:

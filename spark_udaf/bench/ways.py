@@ -24,7 +24,7 @@ from windows import TimeWindow, read_window
 RESULT = "result"
 OF_FILES = " of files"  # the suffix of the names of ways that read files in workers
 VIEW = "tiltframe_bench_rows"
-# The names of levels for which Spark's function ``window`` returns the same windows: those of a fixed length.
+# Matches the names of levels whose windows have a fixed length. Spark's function ``window`` supports only such windows.
 _FIXED = re.compile(r"\d+(us|ms|s|m|h|d)")
 
 

@@ -43,13 +43,13 @@ def from_hdr_v2(texts: Column | str, digits: int = 3, unit: float | None = None)
     digits : int, 1 to 5
         Significant decimal digits of the histograms.
     unit : float, optional
-        The value of one unit in the histograms, their conversion ratio; None means 1.
+        The conversion ratio of the histograms, which is the value that one unit represents. None means 1.
 
     Returns
     -------
     Column of states
-        Null for null. A damaged text, or a histogram with other digits or another ratio, fails the job with an error
-        that names the problem.
+        Null if the text is null. A damaged text, or a histogram with other digits or another ratio, fails the job with
+        an error that names the problem.
 
     Raises
     ------
@@ -113,15 +113,16 @@ def from_dds_proto(
     max_bins : int, optional
         As in `aggr.dds`.
     sums, mins, maxs : Column or str, optional
-        Values for which the messages have no fields; by default they are computed from the buckets.
+        The sum, the minimum and the maximum of the values of each sketch, for which the messages do not have fields.
+        By default, they are computed from the buckets.
     keys : "upper" or "lower"
         As in `to_dds_proto`.
 
     Returns
     -------
     Column of states
-        Null for null. Damaged messages and those of another accuracy fail the job with an error that names the
-        function.
+        Null if the message is null. A damaged message, or a message with another accuracy, fails the job with an error
+        that names the function.
 
     Raises
     ------
@@ -185,8 +186,8 @@ def from_theta_sketch(sketches: Column | str, k: int = 4096) -> Column:
     Returns
     -------
     Column of states
-        As `aggr.interchange.theta_sketch.from_theta_sketch` reads them; null for null. A damaged sketch fails the job
-        with an error that describes the damage.
+        As `aggr.interchange.theta_sketch.from_theta_sketch` reads them; null if the sketch is null. A damaged sketch
+        fails the job with an error that describes the damage.
 
     Raises
     ------

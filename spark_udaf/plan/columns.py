@@ -76,7 +76,7 @@ def _field(field: StructField, read: bool) -> pa.Field:
     if read:
         check_collation(field)
     try:
-        description = (field.metadata or {}).get(KEY.decode())  # the description of the states of a frame
+        description = (field.metadata or {}).get(KEY.decode())  # the description of states, if the column has one
         metadata = {KEY: description.encode()} if isinstance(description, str) else None
         return pa.field(field.name, to_arrow_type(field.dataType), field.nullable, metadata)
     except UnsupportedType:
@@ -194,8 +194,8 @@ def unsliced_batches(table: pa.Table, most_rows: int) -> Batches:
 
 
 def _plain(names: Sequence[str], available: Sequence[str]) -> bool:
-    """Return whether Spark would find exactly one column for each of ``names`` without quotes, so that columns need not
-    be renamed.
+    """Return whether Spark finds exactly one column for each of ``names`` if they are written without quotes. Columns
+    with such names need not be renamed for the transfer.
     """
     lower_names = [name.lower() for name in available]
     return all(re.fullmatch("[A-Za-z_][A-Za-z0-9_]*", name) and lower_names.count(name.lower()) == 1 for name in names)

@@ -121,8 +121,8 @@ class Received:
                     f"{came[1]:,}, and {len(receipts):,} receipts; run the job again, and report the error to the "
                     f"project of the engine"
                 )
-            # A shard without receipts has only an empty message, which the driver sent because the result has one row
-            # even without rows. Such a shard does not count.
+            # A shard without receipts has only a message of the kind `Content.EMPTY`, which the plan adds so that an
+            # input without rows also has a result. Such a shard is not counted, because no task sent data to it.
             if senders:
                 self.shards += 1
 

@@ -52,8 +52,8 @@ class Engine:
     ----------
     name : str
         The name for messages.
-    runs : callable of a session
-        Returns whether the engine runs the session.
+    runs : callable
+        Receives a session, and returns whether the engine runs it.
     lacks : mapping of Feature to str
         The features that the engine does not have. The value ends a sentence of an error message, which begins with the
         name of the engine: ``does not keep the order``.
@@ -63,7 +63,7 @@ class Engine:
         Returns the number of tasks that run at once, or None if it is unknown. It is called if the settings of a
         session do not determine the number.
     start : callable, optional
-        Returns a context in which the engine runs in this process, without Java, and whose value is a session.
+        Returns a context manager. It starts the engine in this process, without Java, and its value is a session.
     package : str
         The Python package that ``start`` needs.
     """

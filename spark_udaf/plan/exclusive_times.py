@@ -29,7 +29,7 @@ Span: TypeAlias = tuple[int, int]  # microseconds UTC, the end exclusive
 
 
 def exclusive_times(spans: Sequence[Span]) -> list[Span | None]:
-    """For each task, return a range of times that no other task can read, or None.
+    """For each task, return a range of times that no other task can read, or None if there is no such range.
 
     The range starts after the latest time of all tasks that begin earlier, and stops at the earliest time of the task
     that begins next.

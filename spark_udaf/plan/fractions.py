@@ -1,5 +1,5 @@
-"""Checks of the types of columns for hdr, which counts whole numbers if it has no unit. A type with fractions raises an
-error on the driver, before a task reads the column.
+"""Checks of the types of columns for the function hdr, which counts whole numbers if it has no parameter ``unit``. For
+a column of a type with fractions, an error is raised on the driver, before a task reads the column.
 """
 
 from __future__ import annotations

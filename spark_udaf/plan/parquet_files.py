@@ -63,7 +63,7 @@ class Selection:
         """Yield batches of the selected rows and columns of pieces."""
         texts = [name for name in self.keys if pa.types.is_string(self.schema.field(name).type)]
         coded = pa.schema([_coded(f) if f.name in texts else f for f in self.schema])
-        # Files in object stores are prefetched, because each request takes long. Local files are not.
+        # Data of files in object stores is read ahead, because each request takes long. Local files are not read ahead.
         at_once = ds.ParquetFragmentScanOptions(pre_buffer=not isinstance(self.filesystem, fs.LocalFileSystem))
         layout = ds.ParquetFileFormat(dictionary_columns=texts, default_fragment_scan_options=at_once, **_LAYOUT)
         for piece in pieces:
@@ -97,7 +97,9 @@ def dataset_of(
         return factory.finish(schema)
     try:
         inspected = factory.inspect(promote_options="permissive")
-    except TypeError:  # pyarrow 20 inspects only the first file, and before 17 there is no promote_options
+    except TypeError:
+        # Old versions of pyarrow inspect only the first file, and do not have the parameter ``promote_options``. Each
+        # file is therefore inspected on its own.
         schemas = [
             ds.FileSystemDatasetFactory(filesystem, [f], ds.ParquetFileFormat(**_LAYOUT)).inspect() for f in files
         ]
@@ -143,7 +145,8 @@ def expression_of(filters: Filters | None) -> pc.Expression | None:
 
 def places_of(paths: list[str], filesystem: fs.FileSystem | None) -> tuple[list[str], fs.FileSystem]:
     """Return the paths within their filesystem, such as ``bucket/folder`` for ``s3://bucket/folder``, and the
-    filesystem. By default, it is derived from the paths. Raise ``ValueError`` if they lie in different filesystems.
+    filesystem. Without the argument ``filesystem``, it is derived from the paths. Raise ``ValueError`` if the paths lie
+    in different filesystems.
     """
     if not paths:
         raise ValueError("paths is empty; name at least one file or folder")

@@ -60,7 +60,7 @@ def scan_of(df: DataFrame) -> ParquetScan:
     Returns
     -------
     ParquetScan
-        A scan of the same files and rows, which the tasks read.
+        A scan that reads the same rows of the same files in the tasks, without the JVM.
 
     Raises
     ------
@@ -71,7 +71,7 @@ def scan_of(df: DataFrame) -> ParquetScan:
 
     Guarantee
     ---------
-    The scan reads the rows of the DataFrame, with NaN compared as in Spark.
+    The scan has the same rows as the DataFrame. Conditions compare NaN as Spark does: NaN is greater than all numbers.
 
     Examples
     --------
@@ -272,8 +272,8 @@ def _compared(compare: Any, name: str, value: Any, schema: pa.Schema) -> pc.Expr
 
 
 def _scalar(value: Any, kind: pa.DataType, name: str) -> pa.Scalar:
-    """Return a value of the JVM as an Arrow scalar of the type ``kind`` of the column ``name``. Raise `NotPlain` for
-    null, NaN and other types.
+    """Return a value of the JVM as an Arrow scalar of the type ``kind``, the type of the column ``name``. Raise
+    `NotPlain` if the value is null or NaN, or if ``kind`` is not a supported type.
     """
     if value is None or (isinstance(value, float) and math.isnan(value)):
         raise NotPlain(f"its condition compares {name!r} with {'null' if value is None else 'NaN'}")

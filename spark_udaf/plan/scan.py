@@ -224,8 +224,8 @@ def scan_parquet(
     Returns
     -------
     ParquetScan
-        An argument of `rollup` or `aggregate` instead of a DataFrame. The states are bit-for-bit those of the
-        DataFrame.
+        An argument of `rollup` or `aggregate` instead of a DataFrame. The states equal, bit for bit, the states of a
+        DataFrame with the same rows.
 
     Raises
     ------

@@ -40,11 +40,11 @@ def _leaves(kind: pa.DataType) -> Iterator[pa.DataType]:
 
 
 def with_identity(schema: pa.Schema, states: Iterable[StateColumn]) -> pa.Schema:
-    """Return the schema with descriptions of states in the metadata of its columns. For a frame, the column ``level``
-    already has the description, which is copied to the column ``window_start``.
+    """Return the schema with descriptions of states in the metadata of its columns. In a schema for states of a tilt
+    frame, the column ``level`` already has the description, which is copied to the column ``window_start``.
 
     Spark keeps the metadata of columns in tables, views and unions. It drops the metadata of a partition column, whose
-    values become names of folders. If states are partitioned by level, the copy remains.
+    values become names of folders. If a table is partitioned by ``level``, only the copy in ``window_start`` remains.
     """
     if LEVEL in schema.names and KEY in (schema.field(LEVEL).metadata or {}):
         described = {KEY: schema.field(LEVEL).metadata[KEY]}

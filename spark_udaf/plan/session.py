@@ -54,10 +54,10 @@ def shuffle_partitions(spark: SparkSession) -> int:
 
 
 def parallelism(spark: SparkSession) -> int | None:
-    """Return the number of tasks that run at once according to the session's settings, or None if it is unknown,
-    because executors are dynamic.
+    """Return the number of tasks that run at once according to the session's settings. If the settings do not contain
+    it, return the number that the engine reports. None means that the number is unknown.
 
-    Only settings are read, because a session of Spark Connect does not provide a scheduler.
+    The scheduler, which knows the number of executors, is not asked, because Spark Connect does not provide it.
     """
     setting = spark.conf.get("spark.default.parallelism", None)
     if setting:

@@ -16,7 +16,9 @@ if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
 
 SHARD = "shard"
-_BATCH_BYTES = 1 << 20  # Messages are joined to batches of this size, because each batch costs the JVM some time.
+# The minimum size in bytes of a batch of messages, except for the last one. Small messages are sent together, because
+# each batch has a fixed cost in the JVM.
+_BATCH_BYTES = 1 << 20
 MESSAGE = pa.schema([(SHARD, pa.int32()), ("message", pa.binary()), ("content", pa.int8()), ("rows", pa.int64())])
 
 
@@ -29,8 +31,8 @@ class Content(IntEnum):
     # A message without rows, which contains the number of messages that a task sent to the shard. See
     # `spark_udaf.plan.conservation`.
     RECEIPT = 3
-    # A message without rows. Without keys, all rows are one group, which has a result even if there are no rows. This
-    # message is sent to its shard, so that a task computes this result.
+    # A message without rows, for a plan without keys. All rows of such a plan are one group, which has a result even if
+    # there are no rows. The message is sent to the shard of this group, so that a task computes the result.
     EMPTY = 4
 
 

@@ -55,7 +55,7 @@ MOST_BYTES = 1 << 26
 # The minimum number of shards, so that the states of one shard fit into memory even if there are few partitions.
 _MIN_SHARDS = 64
 SHARDS = "shards"  # the name of a column of results; it contains the numbers of the shards whose states were merged
-_ROWS_PER_BATCH = 2000  # the number of states that are passed to the JVM at once, as a batch of some megabytes
+_ROWS_PER_BATCH = 2000  # the number of states in a batch that is passed to the JVM; its size is a few megabytes
 
 
 class Source(Protocol):
@@ -153,14 +153,17 @@ def source_of(
 
 @dataclass(frozen=True)
 class RawRows:
-    """The functions for rows that are shuffled in the place of states, because they would reduce to too many states.
+    """Functions for rows that are shuffled instead of states, because reducing them would give nearly as many states as
+    rows.
 
     Parameters
     ----------
-    schema : schema of the shuffled rows: the columns to read
-    shard_rows : rows -> the rows that belong to a window, and the columns that determine their shards, with the same
-        values and types as in their states
-    reduce : rows -> table of partial states
+    schema : schema of the shuffled rows, with the columns to read
+    shard_rows : function of a table of rows
+        It returns a table of the rows that belong to a window, and a list of the columns that determine the shard of
+        each row. These columns have the types that they have in states, so that rows and states with equal keys have
+        the same shard.
+    reduce : function of a table of rows that returns a table of partial states
     """
 
     schema: pa.Schema
@@ -185,15 +188,15 @@ class TwoPhases:
     keys : names of the key columns
     reduce : function
         The first phase. It receives the batches and the index of a partition, and yields pairs of a `Content` and a
-        table: partial states; with ``unreduced`` also rows; and with ``finishes`` also results, of windows whose rows
-        are all in the partition.
+        table. A table contains partial states, or rows (only with ``unreduced``), or results (only with ``finishes``).
+        Results are those of windows whose rows are all in the partition.
     partial : schema of the partial states
     shard_by : names of columns of ``partial``
         States that are equal in these columns are in the same table that ``merge`` receives.
     merge : function of a table of partial states that returns a table of merged states
     result : schema of the result
-        If it has a column ``shards``, the first row of each table of results lists the shards from which the table was
-        merged. The list is empty in the other rows.
+        If it has a column ``shards``, the first row of each table of results lists the shards whose states were merged
+        into this table. The list is empty in the other rows.
     unreduced : RawRows, optional
         The functions for rows that are shuffled in the place of states. None means that only states are shuffled.
     finishes : whether ``reduce`` may return results
@@ -323,8 +326,9 @@ def _sharded(plan: TwoPhases) -> DataFrame:
     sent = plan.source.map(plan.columns, plan.keys, first, MESSAGE)
     if plan.one_group:
         sent = sent.union(empty_message(plan.source.spark, int(numbers[0])))
-    # If `repartition` receives no number, Spark joins small partitions, for example to three partitions for two cores,
-    # so that one core waits at the end. If it receives a number, Spark keeps this number.
+    # If `repartition` receives the number of partitions, Spark keeps this number. Otherwise, Spark joins small
+    # partitions, for example into three partitions for two cores, so that one core waits at the end. The number is
+    # passed only if the number of tasks before the shuffle is known, because it is computed from that number.
     sharded = sent.repartition(SHARD) if source_partitions is None else sent.repartition(partitions, SHARD)
     return sharded.sortWithinPartitions(SHARD)
 

@@ -23,7 +23,7 @@ _QUERY_FIELDS = (*_TEXTS, *_TRUTHS)
 _STATES_FIELDS = ("per", "within", "where", "now")  # The query options that are allowed with states=true.
 WARN = "warn"
 OPTIONS = ("path", *_QUERY_FIELDS, "states", "name", "rows_per_task", WARN)
-# the default number of states per task; states of some kilobytes then need some hundred megabytes
+# the default number of rows of states per task; if a row has a few kilobytes, a task needs some hundred megabytes
 ROWS_PER_TASK = 50_000
 _TABLE = {"owner", "provider"}  # Options that Spark adds in CREATE TABLE.
 

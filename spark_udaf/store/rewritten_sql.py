@@ -88,7 +88,8 @@ def store_sql(query: str, store: FrameStore, spark: SparkSession | None = None, 
 
     Guarantee
     ---------
-    The result equals that of ``spark.sql(query)`` over the rows of the store, with ``exact=True`` to the bit.
+    The result equals that of ``spark.sql(query)`` over the rows of the store. With ``exact=True``, they are equal bit
+    for bit.
 
     Examples
     --------
@@ -231,7 +232,7 @@ class _Rewritten:
         return are_integers and all(isinstance(kind, IntegralType) for kind in kinds)
 
     def _outer(self, clause: exp.Expr) -> str:
-        """Return the text of a clause in which columns replace groups and aggregates."""
+        """Return the text of a clause in which groups and aggregates are replaced by columns of the store's results."""
 
         def replaced(node: exp.Expr) -> exp.Expr:
             if column := self.columns.get(same_text(node)):

@@ -1,4 +1,4 @@
-"""Select: parse a query of one table by sqlglot, and read its groups, moments and names."""
+"""Select: parse a query of one table with sqlglot, and read the windows in GROUP BY and the times in conditions."""
 
 from __future__ import annotations
 
@@ -84,8 +84,8 @@ def column_of(text: str) -> exp.Expr:
 
 
 def unqualified(tree: exp.Expr) -> exp.Expr:
-    """Return an expression without the name of the table before columns. Spark has checked that there is only one
-    table.
+    """Return an expression in which the names of columns are not qualified by the name of a table. They remain
+    unambiguous, because the query reads only one table. ``window.start`` and ``window.end`` are not changed.
     """
     return tree.transform(
         lambda node: exp.column(node.this) if isinstance(node, exp.Column) and node.table.lower() != "window" else node

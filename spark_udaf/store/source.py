@@ -124,14 +124,16 @@ def read(
     Warns
     -----
     tiltframe.store.Expired
-        If a level no longer contains the complete range. Windows that have expired in part are ``partial``.
+        If some windows of the range have expired. The column ``partial`` is true for a window if some of its finer
+        windows have expired.
     tiltframe.store.NotKnown
         If a measure was added to the store after rows of the range were written.
 
     Guarantee
     ---------
-    Every window has the bits of `tiltframe.FrameStore.query` at one moment while the query ran; different windows may
-    be from different moments. The DataFrame reads the store again each time it is evaluated.
+    The results of each window equal, bit for bit, those of `tiltframe.FrameStore.query` at a moment while the job runs.
+    For different windows, these may be different moments. The DataFrame reads the store again each time it is
+    evaluated.
 
     Examples
     --------
@@ -174,7 +176,7 @@ def read_states(
     -------
     DataFrame
         level, window_start, window_end, keys, states, like the result of `rollup`, with one row per window and key.
-        `finish`, `merge` and `append` accept it, also united with others.
+        `finish`, `merge` and `append` accept it, and also its union with other states.
 
     Raises
     ------

@@ -50,14 +50,15 @@ def append(
 ) -> bool:
     """Add states to a frame store under a writer's commit number, in one transaction.
 
-    The states are shuffled once by key and coarsest window. A task then has the states of this window at all levels,
-    and checks that the states of the coarser levels equal the merged states of the finest level.
+    The states are shuffled once by key and coarsest window. All states of a key in one coarsest window, at all levels,
+    are then in the same task. The task checks that the states of the coarser levels equal the merged states of the
+    finest level.
 
     Parameters
     ----------
     states : DataFrame, or Parquet files from `scan_parquet`
-        The result of `rollup`, also if it was written, read back, filtered or united with others. If it contains only
-        finer levels, coarser ones are derived.
+        The result of `rollup`, which may have been written and read back, filtered, or united with other states. If it
+        contains only finer levels, the states of the coarser levels are derived from them.
     store : FrameStore
         A store that is accessible to the driver and the tasks.
     writer : str
@@ -70,15 +71,15 @@ def append(
     Returns
     -------
     bool
-        Whether the states were added. If the commit exists, its states are compared with these, and nothing is
-        written.
+        Whether the states were added. If the store already has this commit, the states are compared with its states,
+        and nothing is written.
 
     Raises
     ------
     ValueError, TypeError, StoreError
-        Before any job starts: if these are not states of the store's frame, or their types differ from the store.
-        Later: if `tiltframe.FrameStore.append` refuses windows, levels or results, if the commit exists with other
-        states, or if a task cannot write. In these cases, nothing is committed.
+        Before any job starts: if ``states`` are not states of the store's frame, or if their types differ from the
+        types in the store. Later: if `tiltframe.FrameStore.append` would reject windows, levels or results, if the
+        commit exists with other states, or if a task cannot write. In these cases, nothing is committed.
 
     Guarantee
     ---------
@@ -255,14 +256,15 @@ def rollup_into(
     Returns
     -------
     bool
-        Whether the rows were added. If the commit exists, the rows are rolled up and compared with its states, and
-        nothing is written.
+        Whether the rows were added. If the store already has this commit, the rows are rolled up to states, which are
+        compared with the states of the commit, and nothing is written.
 
     Raises
     ------
     ValueError, TypeError, StoreError
         Before any job starts: if the rows lack a column of the store's frame, or the types of their states differ from
-        the store. Later: if a task cannot read its rows or write; if the commit exists with other rows.
+        the types in the store. Later: if a task cannot read its rows or cannot write, or if the commit exists with
+        other states.
     OverflowError
         If the result of a state could not be computed.
 
@@ -384,7 +386,7 @@ def backfill(
     Raises
     ------
     ValueError
-        If earlier calls of the writer had another chunk, order or range, or the time has another type.
+        If earlier calls of the writer had another chunk, order or range, or if the column of times is not a TIMESTAMP.
     StoreError
         See `rollup_into`. The previous ranges stay in the store.
 

@@ -1,8 +1,8 @@
 """The work of tasks in a stream of ordered windows: they send rows to shards as messages (Arrow batches as bytes), and
 return results.
 
-This code needs no Spark session, so it also runs without a JVM. Rows are shuffled unchanged. Rows of equal times are in
-the order of their messages: by task, then by arrival.
+This code needs no Spark session, so it also runs without a JVM. Rows are shuffled unchanged. Rows with equal times keep
+the order of their messages, which are ordered by task, and within a task by their number.
 """
 
 from __future__ import annotations
@@ -49,8 +49,9 @@ class OrderedJob(Job):
 
     @cached_property
     def inside(self) -> OrderedQuery:
-        """The query that a shard runs. In contrast to `query`, all of its keys are names of columns; for a key that is
-        an expression, this is the column with its values.
+        """The query that a shard runs. In contrast to `query`, all of its keys are names of columns. If a key of
+        `query` is an expression, tasks compute its values before the shuffle, and the key here is the name of the
+        column with these values.
         """
         return self.query.ordered_by(computed(self.query.order))
 

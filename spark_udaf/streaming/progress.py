@@ -1,4 +1,5 @@
-"""Progress of streams: of a stream into a store, the last batch in the store; of open windows, their metrics.
+"""Progress of streams. For a stream into a store, it is the number of the last batch in the store. For a stream that
+keeps windows open, it consists of the metrics of the open windows.
 
 The name of a writer consists of its stream and the query's id, which Spark generates for each new checkpoint. Batches
 are numbered from 0 in each checkpoint, so each checkpoint has a separate writer. The first batch records the ids of all
@@ -101,8 +102,8 @@ def progress(query: StreamingQuery, name: str | None = None) -> IntoProgress | P
     Parameters
     ----------
     query : StreamingQuery
-        A query that `stream_into` returned in this process, or a query over the result of `stream`. Before the first
-        batch all figures are 0. ``query.lastProgress`` has Spark's own figures.
+        A query that `stream_into` returned in this process, or a query over the result of `stream`.
+        ``query.lastProgress`` has Spark's own figures.
     name : str, optional
         The name of one of several streams in the query, see `stream`.
 
@@ -110,12 +111,14 @@ def progress(query: StreamingQuery, name: str | None = None) -> IntoProgress | P
     -------
     IntoProgress or `tiltframe.streaming.Progress`
         For a stream into a store: ``writer``, ``batch``, ``waiting_parts``. For open windows: ``rows``, ``late_rows``,
-        ``open_windows``, ``watermark`` and others, over all shards, of the last batch in Spark's recent progress.
+        ``open_windows``, ``watermark`` and others, over all shards, as reported in the last batch of Spark's recent
+        progress. Before the first batch, the counts are 0.
 
     Raises
     ------
     ValueError
-        For other queries and names.
+        If the query is of another kind, if it does not have a stream called ``name``, or if it has several streams and
+        ``name`` is missing.
     StoreError
         If the store cannot be read.
 

@@ -272,14 +272,14 @@ def scan_parquet_stream(
     options : names and values
         Options of Spark's file source, such as ``{"maxFilesPerTrigger": "8"}``.
     tasks : int, optional
-        The number of tasks of a batch, each with about the same share of its bytes. The default is
+        The number of tasks per batch. All tasks of a batch read about the same number of bytes. The default is
         ``spark.sql.shuffle.partitions``. The fastest choice is the number of cores.
 
     Returns
     -------
     ParquetStream
-        An argument of `stream` or `stream_into` instead of a streaming DataFrame. The results are bit-for-bit those of
-        a streaming DataFrame.
+        An argument of `stream` or `stream_into` instead of a streaming DataFrame. The results equal, bit for bit, the
+        results of a streaming DataFrame with the same rows.
 
     Raises
     ------

@@ -42,7 +42,7 @@ from tiltframe.streaming.stream_rules import CHANGE, DROPPED
 # microseconds UTC. For ordered windows, it contains the position of the message among all messages of the batch.
 NUMBER = "number"
 IN = MESSAGE.append(pa.field(NUMBER, pa.int64()))  # the schema of messages to a shard
-# the name of the column of output with emitted messages; the other columns contain the metrics of a shard
+# the name of the output column that contains the emitted messages; the other columns contain the metrics of a shard
 OUT = "message"
 
 _MESSAGE_BYTES = 1 << 24  # The approximate maximum size of a message with emitted states, in bytes.
@@ -235,8 +235,8 @@ class ShardJob(Job):
                 )
 
     def _typed(self, windows: OpenWindows) -> OpenWindows:
-        """Return the windows unchanged if the types of their states are known. Otherwise, add an empty table first,
-        which sets the types, also those of added measures.
+        """Return the windows. If the types of their states are not known yet, add an empty table first, which sets the
+        types. The types of added measures are not known in windows from an earlier state.
         """
         if not windows.typed:
             windows.add(self.partial.empty_table())

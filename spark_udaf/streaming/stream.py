@@ -121,8 +121,8 @@ def stream(
 
     Guarantee
     ---------
-    In the mode ``accumulating``, the last emission of a window is bit-for-bit the `rollup` of its rows without late
-    rows, for any batches, partitions, shards and restarts.
+    In the mode ``accumulating``, the last emission of a window equals, bit for bit, the `rollup` of its rows without
+    the late rows that were dropped, for any batches, partitions, shards and restarts.
 
     Notes
     -----
@@ -243,8 +243,8 @@ def _read(messages: DataFrame, job: ShardJob | OrderedJob, *, schema: pa.Schema,
 
 def _timers(has_watermark: bool, windows: OpenWindows) -> str:
     """Return Spark's name of the clock whose timers call the shards in batches without rows: "EventTime" or
-    "ProcessingTime", or "None" if shards are then not called. Raise ``ValueError`` if the emit policy needs a watermark
-    and the stream does not have one.
+    "ProcessingTime", or "None" if batches without rows do not call them. Raise ``ValueError`` if the emit policy needs
+    a watermark and the stream does not have one.
     """
     emit = windows.emit
     if emit.by_arrival:

@@ -33,7 +33,8 @@ if TYPE_CHECKING:
     from pyspark.sql.streaming.query import StreamingQuery
 
 ALL_THERE = "available_now"
-# The number of batches between compactions. With few tasks per batch, at most some hundred parts per level remain.
+# The number of batches between compactions. If a batch has few tasks, a level has at most some hundred parts before a
+# compaction.
 COMPACT_EVERY = 50
 
 
@@ -192,7 +193,7 @@ def _checked_trigger(trigger: object) -> dict[str, Any]:
 
 def _warn_of_former(query: StreamingQuery, store: FrameStore, stream: str, former: str) -> None:
     """Warn that a new query reads a stream from its beginning, although the store has rows of the stream from another
-    query. Stop the query if warnings are errors.
+    query. If Python is configured to raise warnings as errors, stop the query and raise the warning.
     """
     try:
         warnings.warn(

@@ -134,8 +134,8 @@ def count(states: Column | str) -> Column:
     Returns
     -------
     Column of bigint
-        Null if a state is null. NaN is counted in states of functions whose result it makes NaN, such as avg. States
-        of a function without a count fail the job with an error that names the function.
+        Null if a state is null. For a function whose result becomes NaN if a value is NaN, such as avg, NaN values are
+        counted as well. States of a function without a count fail the job with an error that names the function.
     """
     return _read("bigint", states, accessors.count)
 
@@ -210,8 +210,8 @@ def read_accessor(states: Column | str, accessor: str, *arguments: Any, function
     *arguments
         The argument of the accessor, if it takes an argument. It is the same for all states.
     function : str, optional
-        The name of the function of the states. It is required only if accessors of several functions have this name and
-        return different types.
+        The name of the function whose states the column contains. It is required only if several functions have an
+        accessor with this name, and the accessors return different types.
 
     Returns
     -------
@@ -284,7 +284,8 @@ def intersection(left: Column | str, right: Column | str) -> Column:
     Returns
     -------
     Column of states
-        Null if either is null. `bounds` returns the error, which is larger if few values are in common.
+        Null if either is null. `bounds` returns bounds of the number of common values, which are wider if the two sets
+        have few values in common.
     """
     return _operate("intersection", left, right)
 

@@ -175,8 +175,8 @@ def _reading(call: Call, type: DataType | str | None, df: DataFrame | None) -> U
 
 
 def _column(call: Call, read: UdafSpec, groups: Literal["large"] | None) -> Column:
-    """Return the Column with the results of a call. Its method ``over`` uses `grouped_udaf`, which does not need lists,
-    because Spark cannot collect lists over windows.
+    """Return the Column with the results of a call. Spark cannot collect lists over windows. The method ``over`` of the
+    Column therefore uses `grouped_udaf`, which does not read lists.
     """
     explain_task_errors()
 
@@ -223,8 +223,8 @@ def _describe(name: str) -> str:
     parameters
         As in `aggr.{name}`.
     by : Column or name
-        For first and last, the event times; for arg_min and arg_max, the column to minimize or maximize. Other
-        functions of several inputs accept these by their names as well.
+        For first and last, the event times; for arg_min and arg_max, the column to minimize or maximize. For any other
+        function of several inputs, pass each further input by its own name instead.
     weight : Column or name
         For count, sum, avg, dds and hdr, the number of rows that each row represents: integers from 0.
     where : Column or SQL condition

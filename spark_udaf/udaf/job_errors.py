@@ -63,8 +63,8 @@ def _explaining(convert: Callable[..., Any]) -> Callable[..., Any]:
 
 
 def _begin_with(error: Exception, sentence: str) -> None:
-    """Change an error so that its text begins with a sentence. PySpark computes the text of some errors only when it is
-    read.
+    """Change an error so that its text begins with a sentence. PySpark computes the text of some errors only when the
+    text is read. The class of the error is therefore replaced by a subclass, which adds the sentence at that time.
     """
     kind = type(error)
 

@@ -37,8 +37,8 @@ def sql(
     ----------
     first, second : a session and a query, or a query and a store
         A query of a session is any query in Spark's SQL. Its calls of ``aggr_dds(x)`` and the like may be mixed
-        with Spark's own aggregates and have ``DISTINCT`` and ``FILTER (WHERE …)``, and are registered when needed.
-        Each call reads a list of its group's values, so that Python is called once for thousands of groups.
+        with Spark's own aggregates and have ``DISTINCT`` and ``FILTER (WHERE …)``. The functions are registered when
+        needed. Each call reads a list of its group's values, so that Python is called once for thousands of groups.
 
         A query that a store answers is ``SELECT … FROM table [WHERE …] [GROUP BY …] [HAVING …] [ORDER BY …] [LIMIT n]``
         of a table or view of the session. Groups are ``window(ts, '1 hour')`` or ``date_trunc('hour', ts)``, and keys
@@ -67,7 +67,7 @@ def sql(
         If the store cannot give the same answer (the message names the part of the query), if a call of a function of
         several columns has ``DISTINCT``, if a call has no column or reads a stream, or if ``args`` has too few values.
     TypeError
-        For other arguments than these two forms.
+        If the arguments have neither of the two forms, a session and a query, or a query and a store.
     AnalysisException
         If Spark rejects the query.
 

@@ -77,10 +77,11 @@ def register(spark: SparkSession, *names: str, types: Sequence[str] = _TYPES) ->
         The names of the functions, sorted. For a function ``f``: ``aggr_f(x, parameters…)``,
         ``aggr_f_state(x, parameters…)`` with the parameters that determine the state, ``aggr_f_merge(state)``,
         ``aggr_f_finish(state)``, and the accessors of the state, such as ``aggr_f_quantile(state, q)``. The first
-        three have a form for lists, ``aggr_f_list(collect_list(x), parameters…)``, with lists of structs for several
-        inputs, or values and weights. Functions of several inputs accept them in their order; for first and last, the
-        event time is second. Functions with weights accept ``weight => w``. Quantiles are a map from their names, and
-        the numbers of a record, except its count, are double.
+        three also exist in a form that reads lists, such as ``aggr_f_list(collect_list(x), parameters…)``. If the
+        function has several inputs, or values and weights, the elements of the lists are structs. Functions of several
+        inputs accept them in their order; for first and last, the event time is second. Functions with weights accept
+        ``weight => w``. If a result is a struct, its quantiles are a map from the names of the quantiles to their
+        values, and its other numbers, except the count, are double.
 
     Raises
     ------
@@ -126,9 +127,10 @@ def registered_families() -> tuple[Family, ...]:
 
 @dataclass(frozen=True)
 class Family:
-    """The SQL functions that are made from one aggr function, which reads its column in the type ``dtype``.
+    """The SQL functions that are made from one aggr function, which reads its column in the type ``dtype``. They
+    aggregate rows, merge states and read results from states.
 
-    They aggregate rows, merge states and read results from states.
+    Without ``dtype``, the column is read in its own type, because the types of the results do not depend on it.
     """
 
     name: str

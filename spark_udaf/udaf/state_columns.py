@@ -1,8 +1,8 @@
 """state_columns: functions of columns of states. For any other column, Spark raises an error when it analyzes a query.
 
 Spark passes a column of any type to a function in Python, which would raise an error only in a task. The argument is
-therefore put into an expression that Spark can analyze only for a struct with the first field of all states. The
-optimizer removes the expression, because its value has no effect.
+therefore put into an expression that selects the field with which every state begins. Spark can analyze this expression
+only if the argument is a struct with this field. The optimizer removes the expression, because its value has no effect.
 """
 
 from __future__ import annotations
@@ -37,7 +37,7 @@ def read_states(function: Callable[..., pa.Array], dtype: DataType | str, *colum
     dtype : Spark type or its name
         The type of the result.
     *columns : Column or str
-        A query with another column fails when Spark analyzes it.
+        Columns of states. If one of them does not contain states, the query fails when Spark analyzes it.
     """
     name = function.__name__
 

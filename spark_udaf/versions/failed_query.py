@@ -122,7 +122,9 @@ def _counted(df: DataFrame, mark: str, is_late: threading.Event) -> LargestGroup
         texts = [call.sql() for call in _nodes(marked[0], "AggregateExpression")]
         lists = [text for text in texts if text.startswith(_LIST)]
         child = aggregate.child()
-        for common in _nodes(plan, "WithCTE"):  # The aggregated rows may come from a query in WITH.
+        # The aggregated rows may come from a query of a WITH clause. The plan of the rows does not contain the
+        # definition of that query, so it is added here.
+        for common in _nodes(plan, "WithCTE"):
             child = getattr(jvm, "org.apache.spark.sql.catalyst.plans.logical.WithCTE")(child, common.cteDefs())
         java_class = getattr(jvm, df._jdf.getClass().getName())
         rows: Any = type(df)(java_class.ofRows(df._jdf.sparkSession(), child), df.sparkSession)

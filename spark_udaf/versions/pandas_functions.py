@@ -110,8 +110,9 @@ def _with_type(column: Column) -> tuple[Column, Column]:
 
 def _as_columns(lists: Column, has_nulls: bool) -> tuple[Column, Column, Column, Column]:
     """Return four Columns, which `_lists` reads. If pandas represents the elements exactly, the first Column contains
-    the lists without their nulls, and the second one whether each element is null. Otherwise, the third Column contains
-    the lists as JSON text. The fourth Column is the name of the type of the lists.
+    the lists without their nulls, and the second Column contains lists of booleans that are true for null elements.
+    Otherwise, the third Column contains the lists as JSON text. The fourth Column contains the name of the type of the
+    lists.
     """
     is_exact = F.typeof(lists).isin(_EXACT_LISTS)  # Spark evaluates this condition when it plans the query
     values = F.when(is_exact, F.array_compact(lists) if has_nulls else lists)
