@@ -174,7 +174,7 @@ def mean(states: pa.Array) -> pa.Array:
 def stdev(states: pa.Array, ddof: int = 1) -> pa.Array:
     """Return the standard deviation of each state, for a sample (ddof=1) or a population (ddof=0).
 
-    It is null if the count is not above ddof. For hdr, it is accurate to the significant digits.
+    It is null if the count is not above ddof. For hdr, it has the number of accurate digits that the states have.
     """
     reader, function = Stdev(ddof), function_of(states)  # the constructor of Stdev rejects an invalid ddof
     if _is_read_by(Stdev, function):

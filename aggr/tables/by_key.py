@@ -339,9 +339,9 @@ def finish_by(
 ) -> pa.Table:
     """Return a table with the keys and the results of measures.
 
-    ``measures`` contains, for each result, the name of its column of states and its measure. Results whose names are in
-    ``neighbours`` also use points of other rows. `CheckedStates` are not checked again. An error names the measure, and
-    the keys of the first row whose result cannot be computed.
+    ``measures`` contains, for each result, the name of its column of states and its measure. ``neighbours`` contains,
+    for some of the results, the points of the windows before and after, which these results also use. `CheckedStates`
+    are not checked again. An error names the measure, and the keys of the first row whose result cannot be computed.
     """
     table = arrow_of(states)
     columns = {name: table.column(name) for name in keys}

@@ -19,9 +19,9 @@ def function_of(states: pa.Array | pa.ChunkedArray) -> Function:
     """Return the function that merges and reads these states, with the parameters that the states depend on.
 
     Parameters that affect only results have their defaults. If several functions share a state, the simpler one is
-    returned: sum rather than avg, var rather than stdev. For a column without states, the result is the first function
-    by name whose states have the column's type. Raises ``TypeError`` if no registered function has such states, and
-    ``ValueError`` if they belong to several functions or have different parameters.
+    returned: sum rather than avg, var rather than stdev. If all states in the column are null, the result is the first
+    function by name whose states have the column's type. Raises ``TypeError`` if no registered function has states of
+    this type, and ``ValueError`` if the states belong to several functions or have different parameters.
 
     >>> from aggr import Dds, Groups
     >>> function_of(Dds((0.9,), 0.02).reduce(pa.array([1.0]), Groups.single(1)))
@@ -55,9 +55,10 @@ def not_states(dtype: pa.DataType) -> TypeError:
 
 
 def _named(states: pa.Array) -> type[Function] | None:
-    """Return the function that the states name, or None for a column without states.
+    """Return the function whose name the states contain.
 
-    Raise ``ValueError`` if they name several functions, and ``TypeError`` if the function is not registered.
+    Return None if all states are null, or if no registered function has states of this type.
+    Raise ``ValueError`` if the states contain several names, and ``TypeError`` if the function is not registered.
     """
     if class_of(states.type) is None:
         return None

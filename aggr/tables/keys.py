@@ -428,7 +428,7 @@ def _elements_of(text: str, rows: pa.Table, timezone: str) -> Elements:
 
 
 def _with_columns(rows: pa.Table, columns: Mapping[str, pa.Array], needed: Collection[str]) -> pa.Table:
-    """Return rows with those of ``columns`` whose names are in ``needed`` and which the rows do not have."""
+    """Return rows with additional columns: those in ``columns`` that ``needed`` names and that ``rows`` lacks."""
     for name, column in columns.items():
         if name in needed and name not in rows.column_names:
             rows = versions.append_column(rows, name, column)

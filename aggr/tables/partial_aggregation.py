@@ -15,8 +15,8 @@ from aggr.workers import Workers
 
 # the number of rows per call of reduce: enough to amortize the call, and few enough to fit into the cache
 REDUCE_ROWS = 1 << 19
-# The maximum number of rows per call if groups have few rows. The states of smaller tables would have to be merged more
-# often, which would take more time than the better use of the cache saves.
+# The maximum number of rows per call of reduce. Tables of more than `REDUCE_ROWS` rows do not fit into the cache. If
+# groups have few rows, such tables are faster nevertheless, because their states must be merged less often.
 _MOST_ROWS = 1 << 20
 _MANY = 32  # if a table has fewer than this number of rows per group, the next tables are twice as long
 # Rows are reduced only if there are at most this number of groups per row. States are merged only if there are at most
@@ -134,7 +134,8 @@ def adaptive_states(
 def _keep_freed_memory() -> None:
     """Allocate and free a block of `_KEPT_BYTES`. From then on, glibc keeps freed memory for the next table.
 
-    Getting new memory from the system would take as long as the computation that uses it. The block is not accessed.
+    Getting new memory from the system would take as long as the computation that uses it. The block itself does not
+    take up physical memory, because it is not accessed.
     """
     np.empty(_KEPT_BYTES, np.uint8)
 
@@ -197,7 +198,10 @@ def _gathered(batches: Iterable[pa.RecordBatch], want: list[int]) -> Iterator[pa
 
 
 def _pieces(batch: pa.RecordBatch) -> Iterator[pa.RecordBatch]:
-    """Yield slices of a batch, each of at most `REDUCE_ROWS` rows, because memory for larger arrays is not reused."""
+    """Yield slices of a batch, each of at most `REDUCE_ROWS` rows.
+
+    The memory of larger arrays would not be reused for the next table (see `_KEPT_BYTES`).
+    """
     return (batch.slice(start, REDUCE_ROWS) for start in range(0, max(batch.num_rows, 1), REDUCE_ROWS))
 
 

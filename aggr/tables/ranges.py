@@ -108,7 +108,8 @@ def merge_runs(function: Function, states: pa.StructArray, first: Places, last: 
 
     Returns
     -------
-    column of states, shape (ranges,); the identity for a range without runs
+    column of states, shape (ranges,)
+        The state of a range without runs is that of an empty group.
 
     Guarantee
     ---------
@@ -277,8 +278,8 @@ def _levels(segments: Places) -> list[_Level]:
 def _climbed(column: pa.Array, levels: list[_Level], merge: Callable[[pa.Array, Groups], pa.Array]) -> pa.Array:
     """Return the scan of a column by the plan ``levels``.
 
-    The merged pairs are scanned first. The result for a pair is also the result for its second state. It is then merged
-    with the first state of the next pair, which gives the result for that state.
+    The merged pairs are scanned first. The result for a pair is also the result for the second state of the pair.
+    Merged with the first state of the next pair, it gives the result for that state.
     """
     if not levels:
         return column

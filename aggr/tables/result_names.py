@@ -49,8 +49,9 @@ def flat_names(schema: pa.Schema) -> list[str]:
 def names_read(text: str, what: str, names: Collection[str], candidates: Iterable[str]) -> tuple[str, ...]:
     """Return the names that a condition or an expression reads.
 
-    Raise ``ValueError`` for a name that is not in ``names``. The message suggests one of ``candidates``, and calls the
-    text ``what``. The text must be a condition if it is called "having", otherwise an expression.
+    Raise ``ValueError`` for a name that is not in ``names``. The word for the text in the message is ``what``, and
+    ``candidates`` are the names that the message may suggest. The text is read as a condition if its word is "having",
+    otherwise as an expression.
     """
     read = sql.columns_of(text, "condition" if what == "having" else "expression")
     for name in read:

@@ -22,17 +22,17 @@ def retention(states: pa.Array, later: pa.Array) -> pa.Array:
     Parameters
     ----------
     states, later : columns of states, shape (n,)
-        States of `per`, or of functions with the state of `value_counts`, in different windows. In each row, both
-        states belong to the same keys of the table.
+        States of `per`, or of functions with the state of `value_counts`. Each row has the states of one group in two
+        windows, for example the visitors from one country in two weeks.
 
     Returns
     -------
     array of float64, shape (n,)
-        The share is in [0, 1]. It is null if either state is null or has more keys than an absorbing limit allows, or
-        if the state in ``states`` has no keys. The share is exact if both maps have at most ``max`` keys. A map with
-        more keys is a sample, and the share is then an estimate from the keys whose hashes are below the thetas of both
-        states. Its standard error is ``sqrt(p (1 - p) / keys)``, for a share ``p`` that was estimated from this number
-        of keys.
+        The share is in [0, 1]. It is null if either state is null, if either state had too many keys with
+        ``beyond="null"``, or if the state in ``states`` has no keys. The share is exact if both groups have at most
+        ``max`` keys. The map of a group with more keys is a sample: it contains the keys whose hashes are below the
+        threshold ``theta``. The share is then an estimate from the keys whose hashes are below the thresholds of both
+        states. For a share ``p`` that was estimated from n keys, the standard error is ``sqrt(p (1 - p) / n)``.
 
     Raises
     ------
@@ -71,6 +71,6 @@ def retention(states: pa.Array, later: pa.Array) -> pa.Array:
 
 
 def _has_keys(function: Function, states: pa.Array) -> pa.Array:
-    """Return a mask of the states that are not null and do not exceed an absorbing limit."""
+    """Return a mask of the states that are not null, and whose map is not null because of too many keys."""
     beyond = function.own_state.beyond_limit(states)
     return states.is_valid() if beyond is None else pc.and_(states.is_valid(), pa.array(~beyond))

@@ -143,7 +143,8 @@ def _paired(left: pa.Array, right: pa.Array) -> tuple[ApproxCountDistinct, list[
     The mask has one entry per row, and selects the rows in which neither state is null. Only the states in these rows
     are returned.
 
-    Raise ``TypeError`` or ``ValueError`` unless they are states of approx_count_distinct, with equal k and length.
+    Raise ``TypeError`` or ``ValueError`` unless both columns contain states of approx_count_distinct with equal k, and
+    have the same length.
     """
     function = function_of(left)
     if not isinstance(function, ApproxCountDistinct):
