@@ -50,7 +50,9 @@ _MERGED_BY |= dict.fromkeys((SUM, HISTOGRAM), ("increase", "sum"))
 
 @dataclass(frozen=True)
 class Listing:
-    """The time range in which series are listed, and the limits of the request. The range includes both ends."""
+    """The time range in which series are listed, and the limits of the request. The range includes its start and its
+    end.
+    """
 
     start: int | None  # in microseconds UTC, like ``end``; None stands for no limit
     end: int | None

@@ -2,8 +2,8 @@
 evaluated. A cell contains a state until an operation needs a number; the state is then converted to a number.
 
            moments ──▶
-series   ┌──┬──┬──┬──┐     A cell is absent if the series has no window there, or if its windows have no value:
-  │      ├──┼──┼──┼──┤     a null result is never a cell.
+series   ┌──┬──┬──┬──┐     A cell is absent if the series has no window at the moment, or if the result of its
+  │      ├──┼──┼──┼──┤     windows is null.
   ▼      └──┴──┴──┴──┘
 """
 
@@ -115,7 +115,9 @@ class Vector:
 
 @dataclass(frozen=True)
 class States:
-    """The states of series at moments. Later aggregations can merge them, and `values` converts them to numbers."""
+    """States by series and moment. Aggregations of an expression can merge them, and `values` converts them to
+    numbers.
+    """
 
     series: Sequence[Mapping[str, str]]
     moments: int  # the number of moments
@@ -124,9 +126,9 @@ class States:
     states: pa.StructArray
     function: Function  # merges the states
     reader: Function  # computes results from the states; it may have other quantiles than the measure
-    path: tuple[str, ...]  # the names of the nested fields that lead to the values in the results of ``reader``
+    path: tuple[str, ...]  # the names of the nested fields that contain the values in the results of ``reader``
     kind: str  # a kind in `tiltframe.serve.promql.metrics`, which determines the aggregations that merge states
-    per: float = 1.0  # the number by which sums are divided; for rates, the length of the range in seconds
+    per: float = 1.0  # the number by which values are divided: for rates, the length of the range in seconds
     bounds: Bounds = field(default_factory=dict)  # for `BUCKETS`, the bounds of the buckets; each bound gives a series
     known_results: pa.Array | None = None  # the result of ``reader`` for each state, or None if it was not computed yet
 

@@ -83,9 +83,9 @@ def shown_of(value: Value) -> Scalar | States | Vector | str:
 
 
 def range_alone(node: Expression, evaluation: Evaluation) -> tuple[States | Vector, Instants] | None:
-    """Return the values of a range selector or a subquery at one moment, and the time of each value. A range
-    selector has the values of the windows that end in the range, because a store has no samples. A subquery has the
-    values at its steps.
+    """Return the values of a range selector or a subquery at one moment, and the time of each value. A store has no
+    samples, so the values of a range selector are those of the windows that end in the range. The values of a subquery
+    are those of its expression at its steps.
 
     Return None if the expression is not a range.
     """
@@ -261,8 +261,8 @@ def _over_time(node: Call, evaluation: Evaluation, grouping: Grouping) -> States
     if selector.metric.kind == HISTOGRAM and any(matcher.label == QUANTILE for matcher in selector.matchers):
         raise Unanswerable(f"{selector.text}: quantiles of windows cannot be merged; use quantile_over_time")
     q = _constant(node.args[0], evaluation) if name == QUANTILE_OVER_TIME else None
-    # The kind `LAST` allows only last_over_time. The result is a value of the metric itself. Unlike results of other
-    # functions, it therefore keeps the name of the metric.
+    # For the kind `LAST`, last_over_time is the only function. Its result is a value of the metric itself, so the
+    # series keep the name of the metric, which other functions remove.
     if selector.metric.kind == LAST:
         return select(selector, evaluation)
     return over_time(name, select(selector, evaluation, grouping), span, quantile=q, text=selector.text)
@@ -297,7 +297,7 @@ def _aggregate(node: AggregateExpr, evaluation: Evaluation) -> States | Vector:
     if isinstance(value, States):
         if value.is_merged_by(name, grouping):
             return value.merged(grouping)
-        if name == "count":  # ``count`` counts the cells, so it also works for histograms, which have no numbers
+        if name == "count":  # ``count`` needs no numbers, so it is also computed for histograms
             value = _presence(value)
         elif value.kind == HISTOGRAM:
             raise Unanswerable(f"{name} cannot merge the histograms {_text(node.expr)}; use sum, which can")

@@ -206,7 +206,8 @@ def valued(
     states: pa.StructArray, reader: Function, path: Sequence[str], kind: str
 ) -> tuple[NDArray[np.bool_], pa.Array | None]:
     """Return a mask of the states whose result is not null. If ``path`` is not empty, the field of the result at
-    ``path`` must not be null. Also return the results of ``reader``, or None if the mask did not need them.
+    ``path`` must not be null. Also return the results of ``reader``, or None if they were not computed, because the
+    mask follows from the states.
     """
     if kind in (HISTOGRAM, BUCKETS) and isinstance(reader, Hdr | SignedSketch):
         # The result of such a state is null exactly if its minimum is null, so results need not be computed.
@@ -237,7 +238,7 @@ class Metric:
     store_name: str  # the value of the label ``store``
     view: StoreView  # the view of the store, which is read at one version
     measure: str  # a measure of the store's frame
-    path: tuple[str, ...]  # the names of the nested fields that lead to the values in the measure's results
+    path: tuple[str, ...]  # the names of the nested fields that contain the values in the measure's results
     # the aggregation that merges the states: sum, min, max, avg or last; ``gauge`` if no aggregation does; or
     # ``histogram`` or `BUCKETS`
     kind: str
@@ -272,8 +273,8 @@ class Metric:
         return self.kind == LAST and self.view.frame.measures[self.measure].others in ((None,), (self.view.frame.time,))
 
     def matched(self, matchers: Iterable[Matcher]) -> tuple[Metric, tuple[Matcher, ...]]:
-        """Return the metric, and the matchers that apply to its keys. The buckets of a classic histogram are restricted
-        to those that the matchers of ``le`` select.
+        """Return the metric, and the matchers that apply to its keys. If the metric is a classic histogram, the
+        returned metric has only the buckets that the matchers of the label ``le`` select.
         """
         on_keys = [matcher for matcher in matchers if matcher.label not in (NAME, STORE)]
         if self.kind != BUCKETS:
@@ -319,7 +320,7 @@ def metrics_of(views: Mapping[str, StoreView], bucket_bounds: BucketBounds = DEF
     return by_name
 
 
-# The cache works because a store has the same manifest object until it is opened again.
+# The keys of the cache are compared quickly, because a store has the same manifest object until it is opened again.
 @lru_cache(maxsize=64)
 def _of_store(store_name: str, manifest: Manifest) -> tuple[partial[Metric], ...]:
     """Return, for each metric of a store, a function that returns the metric for a view of the store."""

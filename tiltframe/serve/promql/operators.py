@@ -64,7 +64,7 @@ def _matched(operate: Operation, left: Vector, right: Vector, *, filters: bool, 
     ids, groups = grouping.groups([*left.series, *right.series])
     on_left = ids[: len(left.series)]
     on_right = ids[len(left.series) :]
-    # At a moment without any left values, right values are ignored, so that duplicates among them are not an error.
+    # At a moment without left values, right values are ignored, so that several matching right values are not an error.
     asked_moments = left.present.any(axis=0)
     right = Vector(right.series, right.values, right.present & asked_moments)
     _check_one(right, on_right, groups, "right")
@@ -83,8 +83,9 @@ def _matched(operate: Operation, left: Vector, right: Vector, *, filters: bool, 
 
 
 def _labels_of_match(labels: Labels, grouping: Grouping, filters: bool) -> dict[str, str]:
-    """Return the labels of a result. With ``filters``, the operator is a comparison that removes values: the name of
-    the metric stays, unless ``on`` or ``ignoring`` excludes it from matching. Other operators remove the name.
+    """Return the labels of a result. ``filters`` means that the operator is a comparison that removes values. Such a
+    comparison keeps the name of the metric, unless ``on`` or ``ignoring`` excludes it from matching. Other operators
+    remove the name.
     """
     if filters and grouping.without:
         return {label: text for label, text in labels.items() if label not in grouping.labels}

@@ -22,7 +22,7 @@ _MOST_CHARACTERS = 1_000_000
 # The maximum number of characters outside strings. It limits the depth of an expression, because parsing and evaluation
 # are recursive.
 _MOST_CODE = 2_000
-# the maximum number of operators and parentheses; the time of parsing grows with the square of the nesting
+# the maximum number of operators and parentheses; the time of parsing grows with the square of their nesting depth
 _MOST_LEVELS = 500
 _MOST_REGEX_STEPS = (
     # the maximum number of steps of all regular expressions together: one step for each character, times its
@@ -36,7 +36,8 @@ _NEWER_SYNTAX = re.compile(
 )
 _LEVELS = re.compile(r"[(+\-*/%^<>]|==|!=|\b(?:and|or|unless|atan2)\b", re.IGNORECASE)
 _REGEXES = re.compile(r"""[=!]~\s*("(?:\\.|[^"\\])*"|'(?:\\.|[^'\\])*'|`[^`]*`)""")
-# A Unicode class counts as three classes of RE2, because the parser compiles it to some hundred ranges of bytes.
+# A class of Unicode characters, such as \pL or \w. It counts as three classes for `_MOST_REGEX_STEPS`, because the
+# parser compiles it to some hundred ranges of bytes.
 _UNICODE_CLASS = re.compile(r"\\(?:[pP](?:\{[^}]*\}|.)|[wWdDsS])")
 # the first and the last time for which windows exist, in seconds since 1970: the years 5 to 9987
 _EARLIEST, _LATEST = -62_000_000_000, 253_000_000_000
@@ -64,8 +65,8 @@ def read_expression(text: str) -> Expression:
 
 
 def _check_nesting(text: str) -> None:
-    """Raise `BadData` if an expression has too many operators and parentheses, because it takes long to parse them if
-    they are nested.
+    """Raise `BadData` if an expression has too many operators and parentheses, because the time of parsing grows with
+    the square of their nesting depth.
     """
     levels = len(_LEVELS.findall(_STRINGS.sub("", text)))
     if levels > _MOST_LEVELS:
@@ -89,8 +90,8 @@ def _check_regexes(text: str) -> None:
 
 
 def _without_backquotes(string: re.Match[str]) -> str:
-    """Return a string in double quotes with the same value as a backquoted one; other strings are returned unchanged.
-    In backquotes a backslash has no special meaning, but the parser would treat it as an escape.
+    """Convert a backquoted string to a string in double quotes with the same value; return other strings unchanged.
+    Between backquotes a backslash has no special meaning, but the parser would treat it as the start of an escape.
     """
     text = string[0]
     if not text.startswith("`"):

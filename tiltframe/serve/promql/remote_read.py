@@ -1,11 +1,11 @@
 """Remote read: Prometheus requests the samples of series. The response is a protobuf message that is compressed by
 snappy, or a stream of chunks.
 
-Counts, sums, and the numbers of values up to a bound are sent as counters, which are running totals over windows. They
-are read from the coarsest windows from which Prometheus computes the same result as from finer ones. Other measures are
-read from the finest windows. If these windows have expired or are too many, coarser windows are read, provided that
-the function of the query can be computed from coarser windows too. The time of a sample is the end of its window. The
-exception is a measure ``last``: the time of its samples is the time of the last event.
+Counts, sums, and the numbers of values up to a bound are sent as counters, which are running totals over windows. These
+measures are read from the coarsest windows from which Prometheus computes the same result as from finer windows. Other
+measures are read from the finest windows. If the finest windows have expired or are too many, coarser windows are read,
+provided that the function of the query can be computed from coarser windows too. The time of a sample is the end of its
+window. The exception is a measure ``last``: the time of its samples is the time of the last event in the window.
 
 Source: ``prompb/remote.proto`` and ``prompb/types.proto`` of prometheus/prometheus.
 """
@@ -34,13 +34,13 @@ from tiltframe.serve.promql.xor_chunks import encode_chunks, frame
 from windows import TimeWindow
 
 _MOST_BYTES = 16 << 20  # the maximum number of bytes of a request after decompression
-_MILLIS = 1000  # microseconds
+_MILLIS = 1000  # the number of microseconds in a millisecond
 _SAMPLES, _STREAMED_CHUNKS = 0, 1  # values of ReadRequest.ResponseType
 _XOR = 1  # the value of Chunk.Encoding for chunks that are encoded by XOR
 # the maximum number of chunks in a frame, so that a frame has less than 1 MiB, as in Prometheus
 _CHUNKS_PER_FRAME = 300
 _MOST_SAMPLES = 5_000_000  # the maximum number of samples in a response; each takes 22 bytes
-_CELLS_AT_ONCE = 200_000  # The maximum number of values that are encoded at once. One series is always encoded whole.
+_CELLS_AT_ONCE = 200_000  # the maximum number of values that are encoded at once, unless a single series has more
 # functions of PromQL that treat each decrease of a counter as a reset
 _OF_COUNTERS = ("rate", "irate", "increase", "resets")
 # functions of PromQL that need only the values at the ends of a range; "" means that the expression has no function
@@ -213,7 +213,8 @@ def _unpacked(body: bytes) -> bytes:
 
 
 def _read_query(query: Any) -> _ReadQuery:
-    kinds = [(False, False), (False, True), (True, False), (True, True)]  # EQ, NEQ, RE, NRE
+    # ``regex`` and ``negated`` of a `Matcher`, for each value of LabelMatcher.Type: EQ, NEQ, RE, NRE
+    kinds = [(False, False), (False, True), (True, False), (True, True)]
     matchers = tuple(Matcher(matcher.name, matcher.value, *kinds[matcher.type]) for matcher in query.matchers)
     start, end = (int(at) * _MILLIS for at in (query.start_ms, query.end_ms))
     hints = query.hints
@@ -231,9 +232,9 @@ def _samples_of(metric: Metric, query: _ReadQuery, evaluation: Evaluation) -> tu
     is_total = metric.kind in (SUM, BUCKETS) and query.function != "sum_over_time"
     first, last = _bounds(metric)
     level = _level(metric, query, evaluation, is_total=is_total)
-    # The first window that ends at or after the start of the range begins at most one window length earlier. If the
-    # range begins before the first window of the store, the first sample is at the end of the empty window before it.
-    # There, a counter is 0.
+    # The first window that ends at or after the start of the range begins at most one window length before this start.
+    # If the range begins before the first window of the store, the first sample is that of the empty window which ends
+    # when the first window begins. The value of a counter in this sample is 0.
     low = max(query.start, first) - int(level.length)
     high = min(query.end, last) + 1
     evaluation.check(max(high - low, 0) // int(level.length))
@@ -329,7 +330,8 @@ def _levels(metric: Metric, query: _ReadQuery, *, is_total: bool) -> list[TimeWi
     if query.function == "series":  # Prometheus needs only the labels of series, and ignores their samples
         return list(frame.levels)
     finest = frame.levels[0]
-    # Without a range, Prometheus uses the last sample in the lookback period, so each such period must contain one.
+    # Without a range, Prometheus uses the last sample in the lookback period. Each such period must contain a sample,
+    # so windows must not be longer than the period.
     longest = query.span // 10 or LOOKBACK
     moments = [query.start + (query.span or LOOKBACK)]
     moments += [] if query.step else [query.end]
@@ -337,7 +339,7 @@ def _levels(metric: Metric, query: _ReadQuery, *, is_total: bool) -> list[TimeWi
     def fits(level: TimeWindow) -> bool:
         length = int(level.length)
         is_aligned = query.step % length == 0 and query.span % length == 0
-        # Since Prometheus 3, a range excludes its start, so the range that it requests begins 1 ms later.
+        # Since version 3, a range of Prometheus excludes its start, so the requested range begins 1 ms later.
         return is_aligned and all(at % length in (0, _MILLIS) for at in moments)
 
     short = [level for level in frame.levels[1:] if int(level.length) <= longest]

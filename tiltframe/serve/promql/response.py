@@ -21,7 +21,7 @@ _SPECIAL = {"nan": "NaN", "inf": "+Inf", "-inf": "-Inf"}
 def success(data: str, warnings: Iterable[str] = (), infos: Iterable[str] = ()) -> str:
     """Return the text of a successful response. ``data`` is JSON.
 
-    Grafana marks a panel that has ``warnings``. ``infos`` are remarks about correct data.
+    ``warnings`` are messages about missing data, with which Grafana marks the panel. ``infos`` are other messages.
     """
     more = "".join(
         f',"{name}":{_json(list(sentences))}'

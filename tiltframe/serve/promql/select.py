@@ -1,7 +1,7 @@
 """Selection: read the states of a selector from a store, by series and moment. The store is read once.
 
 windows of a level ──▶ filter by labels ──▶ merge by the labels to keep, sorted by series and time
-    ──▶ for each moment t the newest window with a value, or the merge of all that ended in (t - range, t]
+    ──▶ for each moment t the newest window with a value, or the merge of all windows that end in (t - range, t]
     ──▶ drop cells whose result is null
 """
 
@@ -49,17 +49,17 @@ class Evaluation:
     moments: Instants  # ascending
     step: int | None  # the time between moments; None for a single moment
     budget: Budget  # the limits of the cost of each read
-    # The maximum time from the end of the newest window to a moment. If it is shorter than a window, the length of the
-    # window is used instead. The exception is 0: the window must then end at the moment.
+    # The maximum time from the end of the newest window to a moment. If this time is shorter than the window, the
+    # length of the window is used instead. With 0, the window must end exactly at the moment.
     lookback: int = LOOKBACK
     deadline: Deadline = field(default_factory=Deadline)
     # messages about missing data, which are added during the evaluation
     warnings: dict[str, None] = field(default_factory=dict)
-    infos: dict[str, None] = field(default_factory=dict)  # messages that are not warnings, such as the level read
+    infos: dict[str, None] = field(default_factory=dict)  # other messages, such as the name of the level that is read
 
     def check(self, cells: int = 0) -> None:
-        """Raise `OutOfTime` after the deadline. Raise `Unanswerable` if ``cells`` exceeds the limit. ``cells`` is the
-        size of a value, its series times its moments, or the number of rows to read.
+        """Raise `OutOfTime` after the deadline. Raise `Unanswerable` if ``cells`` exceeds `MOST_CELLS`. ``cells`` is
+        the number of series of a value times its number of moments, or the number of rows to read.
         """
         self.deadline.check()
         if cells > MOST_CELLS:
@@ -114,8 +114,8 @@ def selector_of(node: promql_parser.VectorSelector, span: int | None, evaluation
 
 
 def select(selector: Selector, evaluation: Evaluation, grouping: Grouping | None = None) -> States:
-    """Return the states of a selector by series and moment. With ``grouping``, the series are those of an aggregation,
-    such as ``sum by (host)``: states whose labels of the grouping are equal are merged while they are read.
+    """Return the states of a selector by series and moment. ``grouping`` belongs to an aggregation of the selector,
+    such as ``sum by (host)``: states are merged if they have equal values of all labels that the grouping keeps.
     """
     metric, moments = selector.metric, evaluation.moments - selector.offset
     level = _level(selector, moments, evaluation)
@@ -233,8 +233,8 @@ def narrowing(matchers: Iterable[Matcher], metric: Metric) -> str | None:
 def _series(
     keys: pa.Table, first_rows: NDArray[np.intp], metric: Metric, grouping: Grouping | None
 ) -> list[dict[str, str]]:
-    """Return the labels of each series. ``first_rows`` has the index, in ``keys``, of the first row of each series. The
-    labels for the store and the metric are included, unless ``grouping`` removes them.
+    """Return the labels of each series. ``keys`` has the values of labels by row, and ``first_rows`` the index of the
+    first row of each series. The labels for the store and the metric are included, unless ``grouping`` removes them.
     """
     own = {NAME: metric.name, STORE: metric.store_name}
     constant = own if grouping is None else grouping.kept_labels(own)

@@ -19,8 +19,8 @@ from numpy.typing import NDArray
 from aggr.extend import compiled
 
 SAMPLES = 120  # the maximum number of samples in a chunk, as in Prometheus
-# The number of leading zeros before the first XOR of a chunk is written. If a later XOR fits into the range of bits of
-# an earlier XOR, this range is used again. The value 255 means that there is no earlier XOR.
+# An XOR is written as a range of its bits. If it fits into the range of an earlier XOR of the chunk, this range is used
+# again. A number of leading zeros of 255 means that the chunk has no earlier XOR.
 _NO_WINDOW = 255
 # how a delta of deltas is written: the number of its bits, the prefix before it, and the number of bits of the prefix
 _CHANGES = ((14, 0b10, 2), (17, 0b110, 3), (20, 0b1110, 4))
@@ -71,8 +71,9 @@ def encode_chunks(times: Counts, values: NDArray[np.float64], series: Counts) ->
 
 def _write_times(times: Counts, lengths: Counts, fields: Words, widths: Counts) -> None:
     """Write the first two fields of each sample into ``fields``, and their numbers of bits into ``widths``. For the
-    first sample of a chunk, these fields are the number of samples (``lengths``) and the time; for the second sample,
-    nothing and the difference of the times; for later samples, the prefix and the bits of the delta of deltas.
+    first sample of a chunk, these fields are the number of samples (``lengths``) and the time. For the second sample,
+    the first field is empty, and the second field is the difference of the two times. For later samples, the fields are
+    the prefix and the bits of the delta of deltas.
     """
     fields[:, 0, 0], widths[:, 0, 0] = lengths, 16
     fields[:, 0, 1], widths[:, 0, 1] = _varints((times[:, 0] << 1) ^ (times[:, 0] >> 63))
