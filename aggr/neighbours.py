@@ -1,5 +1,5 @@
-"""The window and the key of each state. From these, functions such as `time_weighted_avg` find the states of the
-windows before and after, and use their points.
+"""The window and the key of each state. Functions such as `time_weighted_avg` use them to find the previous and the
+next window of the same key, whose points they read as well.
 """
 
 from __future__ import annotations
@@ -20,7 +20,8 @@ class Neighbours:
     its window.
 
     Starts, ends and ``longest`` are in microseconds. If two consecutive points of a key are at most ``longest`` apart,
-    the time between them counts in each window up to the window's edges.
+    the time between them counts, also if they lie in different windows. Each window then counts its part, up to its
+    edge.
     """
 
     keys: Groups
@@ -36,9 +37,9 @@ class Neighbours:
         """Return the order of all points by key and time, and the range of points of each state in this order.
 
         ``times`` has the times of all points, state after state, and ``lengths`` the number of points of each state.
-        The results are three arrays: the indices of the points in their order, the first position of each state's
-        range, and the position after its last. The range contains the points from which the result is computed: the
-        state's own points, and the previous and the next point of its key if they are at most ``longest`` away.
+        The results are three arrays: the indices of the points in this order, the first position of each state's range,
+        and the position after the end of the range. The range contains the points from which the result is computed:
+        the state's own points, and the previous and the next point of its key if they are at most ``longest`` away.
         """
         keys = np.repeat(self.keys.ids, lengths)
         order = np.lexsort((times, keys))

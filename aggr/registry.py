@@ -66,7 +66,8 @@ def register(function: type[Function]) -> type[Function]:
         if not isinstance(word, str) or not word.isidentifier() or iskeyword(word) or word.startswith("_"):
             raise ValueError(f"a function's name must be a word such as 'geomean'; {function.__name__} has {word!r}")
         owner = _FUNCTIONS.get(word, function)
-        # compared by name, because running a notebook's cell again defines a new class of the same name
+        # Classes are compared by name, because running a cell of a notebook again defines a new class with the same
+        # name, which replaces the earlier one.
         if (owner.__module__, owner.__qualname__) != (function.__module__, function.__qualname__):
             raise ValueError(
                 f"the name {word!r} is already used by {owner.__module__}.{owner.__qualname__}; choose another"
@@ -250,7 +251,7 @@ def _load_others() -> None:
 
 
 class UnknownFunction(KeyError):
-    """No function has this name."""
+    """Raised for a name under which no function is registered."""
 
     def __str__(self) -> str:
         """Return the message without the quotes that a KeyError adds."""

@@ -121,9 +121,9 @@ class State(ABC):
             low                  5   2  null          a row for each group; the identity for a group without rows
             high                13   4  null
 
-        It is called by `reduce`, after types and lengths were checked, dictionaries decoded, chunks joined and nulls
-        removed. Implementations should not loop over rows or groups in Python. Fields, numpy and `aggr.extend.compiled`
-        process all of them at once.
+        `reduce` calls this method after types and lengths were checked, dictionaries decoded, chunks joined and nulls
+        removed. Implementations should not loop over rows or groups in Python, but use fields, numpy or
+        `aggr.extend.compiled`, which process all rows at once.
 
         Parameters
         ----------
@@ -314,7 +314,7 @@ class State(ABC):
         if column.null_count:
             groups = groups.filter(column.is_valid().to_numpy(zero_copy_only=False))
             column = column.drop_null()
-        # if each group has exactly one state, no fields are merged; the states are only sorted by group
+        # If each group has exactly one state, no fields need to be merged, and the states are only sorted by group.
         is_single = len(groups) == groups.n and bool((groups.counts() == 1).all())
         if not is_checked:
             check_states(self, column, reading, is_named, in_full=is_single)
@@ -326,10 +326,11 @@ class State(ABC):
         return CheckedStates(merged) if is_checked else merged
 
     def _merge_fields(self, states: pa.StructArray, groups: Groups, reader: str, is_checked: bool) -> pa.StructArray:
-        """Merge states of each group field by field. They must have passed `check_states`, or be `CheckedStates`.
+        """Merge the states of each group field by field. The states must have passed `check_states`, or come from
+        `CheckedStates`.
 
-        ``is_checked`` is whether they were `CheckedStates`, whose fields need no further checks. ``reader`` is the name
-        of the function in errors.
+        ``is_checked`` is true if the states were `CheckedStates`, whose fields need no further checks. ``reader`` is
+        the name of the function in errors.
         """
         merged = {}
         if not self.merges_by_field:

@@ -1,7 +1,8 @@
 """Checked states: a type for states that are known to be undamaged, and the checks that establish this.
 
-A state from outside is checked once and completely, by `checked` or by a function's merge and finish. States that are
-derived from checked states are `CheckedStates` again, and are not checked a second time.
+States that a caller passes, or that were read from a file or a store, are checked once and completely, by `checked` or
+by a function's merge and finish. States that are derived from `CheckedStates` are `CheckedStates` as well, and are not
+checked again.
 """
 
 from __future__ import annotations
@@ -43,7 +44,7 @@ class CheckedStates:
         return CheckedStates(self.states.column(name))
 
     def __reduce__(self) -> Any:
-        """Raise ``TypeError``, because an unpickled object would come from outside unchecked."""
+        """Raise ``TypeError``. A pickle could be changed before it is read, so its states would have to be checked."""
         raise TypeError(
             "checked states cannot be pickled; send their Arrow column, and check it again in the receiving process"
         )
@@ -128,8 +129,8 @@ def checked_like(states: Any, derived: Any) -> Any:
 def checked(function: FunctionOfStates, states: pa.Array | pa.ChunkedArray) -> CheckedStates:
     """Check a column of a function's states completely, and return it as `CheckedStates`. Nulls are allowed.
 
-    Raises ``TypeError`` if it is not an Arrow column, ``ValueError`` for states of another function, of other
-    parameters or of a newer version, and `DamagedState` for a field that is impossible or contradicts others.
+    Raises ``TypeError`` if ``states`` is not an Arrow column, ``ValueError`` for states of another function, with other
+    parameters or of a newer version, and `DamagedState` for a field that is impossible or contradicts other fields.
     """
     state = function.own_state
     column, is_named = received(state, states, function)
@@ -140,7 +141,8 @@ def checked(function: FunctionOfStates, states: pa.Array | pa.ChunkedArray) -> C
 def received(state: Layout, states: pa.Array | pa.ChunkedArray, reading: Reading) -> tuple[pa.Array, bool]:
     """Return a column of states as one array, and whether all rows are known to have the name of ``state``.
 
-    Raises ``TypeError`` if it is not an Arrow column, and `DamagedState` if offsets or indices are out of bounds.
+    Raises ``TypeError`` if ``states`` is not an Arrow column, and `DamagedState` if offsets or indices in it are out of
+    bounds.
     """
     if not isinstance(states, pa.Array | pa.ChunkedArray):
         raise TypeError(
@@ -157,8 +159,8 @@ def received(state: Layout, states: pa.Array | pa.ChunkedArray, reading: Reading
 def _validate(state: Layout, states: pa.Array | pa.ChunkedArray) -> bool:
     """Validate the buffers of a column of states; return whether all rows have the name of ``state``.
 
-    Columns with offsets, such as lists and texts, are validated completely. Numbers, and names that are equal to the
-    expected one, need no validation.
+    Columns with offsets, such as lists and texts, are validated completely. Numbers have no offsets, and a column of
+    names that are all equal to the name of ``state`` is known to be valid, so these columns are not validated.
     """
     if not isinstance(states, pa.StructArray):
         states.validate(full=True)
@@ -214,7 +216,7 @@ def damaged_field(function: str, field: str, damage: DamagedState) -> DamagedSta
 
 def _check_names(state: Layout, names: pa.Array, reading: Reading) -> None:
     """Raise ``ValueError`` for a name that is neither the name of ``state`` nor of a state in ``reading.reads``."""
-    # usually all names are the expected one, and this comparison is faster than listing the distinct names
+    # Usually all names are equal to the name of ``state``. This comparison is faster than listing the distinct names.
     if is_constant(names, name_array(state.name)):
         return
     for name in pc.unique(names).to_pylist():

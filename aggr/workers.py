@@ -1,7 +1,7 @@
 """Workers: threads that run several calls at the same time and return their results in the order of the calls.
 
-Arrow and compiled loops release Python's global lock. Threads therefore use several cores, and share tables without
-copying them.
+Arrow and compiled loops release Python's global interpreter lock, so threads can use several cores. Unlike processes,
+threads share tables without copying them.
 """
 
 from __future__ import annotations
@@ -18,7 +18,9 @@ if TYPE_CHECKING:
     # not imported at run time until several threads are used, because the import is slow
     from concurrent.futures import Future, ThreadPoolExecutor
 
-MOST_JOBS = 4  # more threads would wait for the calling thread, which reads and merges, and need more memory
+# The default number of threads is limited: more threads would only wait for the calling thread, which reads the items
+# and merges the results, and would need more memory.
+MOST_JOBS = 4
 T = TypeVar("T")
 R = TypeVar("R")
 

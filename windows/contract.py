@@ -25,12 +25,14 @@ from aggr.call_text import write_call
 from aggr.duration import DAY
 from windows.timezone import Instants, checked_instants, clock
 
-# the start and end of a window over all time: outside of all supported years, and so small that the sum with a duration
-# does not exceed int64
+# The start and the end of a window over all time. They lie outside of all supported years. Their magnitude is so small
+# that adding a duration to them does not exceed int64.
 MIN_INSTANT, MAX_INSTANT = -(2**62), 2**62
 # the maximum number of windows in a list, which takes 80 MB for starts and 240 MB for intervals
 MOST_LISTED = 10_000_000
-_TRIED, _DECADE = 19_723 * DAY, 3_652 * DAY  # the start of 2024, around which nesting is tested; ten years (both in µs)
+# `_TRIED` is the start of 2024 in microseconds UTC: nesting is tested in windows around this instant. `_DECADE` is ten
+# years in microseconds.
+_TRIED, _DECADE = 19_723 * DAY, 3_652 * DAY
 
 
 class Intervals(NamedTuple):

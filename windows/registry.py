@@ -1,7 +1,7 @@
-"""The registry of the kinds of windows, by the first word of their text. It includes those of other packages.
+"""The registry of the kinds of windows, by the first word of their text. It includes the kinds of other packages.
 
-There are two families of windows: time windows, and ordered windows (`windows.ordered`). Both may have a kind with the
-same word, such as ``session``. A package adds kinds of both families by entry points in the group
+There are two families of windows: time windows, and ordered windows (`windows.ordered`). A kind of each family may have
+the same word, such as ``session``. A package adds kinds of either family by entry points in the group
 ``tiltframe.windows``::
 
     [project.entry-points."tiltframe.windows"]
@@ -24,7 +24,8 @@ from windows.kinds.session import session
 from windows.kinds.tumbling import window
 
 GROUP = "tiltframe.windows"
-# The base class of each family -> the first word of a text -> the function or class that creates the window.
+# For the base class of each family: a mapping from the first word of a text to the function or class that creates the
+# window.
 _FAMILIES: dict[type[Any], dict[str, Callable[..., Any]]] = {
     TimeWindow: {"tumbling": window, "hopping": hopping, "session": session, "all": AllTime}
 }
@@ -79,7 +80,8 @@ def register(kind: _K) -> _K:
             f"{kind.__name__} has {shown(word)}"
         )
     registered: Any = makers.get(word, kind)
-    # compare names, because running a notebook's cell again creates a new class
+    # Classes are compared by name, because running a cell of a notebook again creates a new class with the same name,
+    # which replaces the earlier one.
     if (registered.__module__, registered.__qualname__) != (kind.__module__, kind.__qualname__):
         raise ValueError(
             f"the kind {word!r} is taken by {registered.__module__}.{registered.__qualname__}; choose another word"

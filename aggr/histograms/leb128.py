@@ -28,8 +28,8 @@ FAR = 1 << 40
 
 _SEVEN, _SEVEN_BITS, _MORE, _LAST = np.uint64(7), np.uint64(0x7F), np.uint64(0x80), np.uint64(56)
 
-# Constants for words of eight bytes. Most are masks that select the same bits in each byte. A word of four 16-bit numbers
-# is multiplied by ``_PAIR_SUM`` to add the numbers: their sum is the upper 16 bits of the product.
+# Constants for words of eight bytes. Most are masks that select the same bits in each byte. To add the four 16-bit
+# numbers of a word, the word is multiplied by ``_PAIR_SUM``: their sum is the upper 16 bits of the product.
 WORD = 8
 LONGER = np.uint64(0x8080808080808080)
 _EACH, _BELOW, _HALVES = np.uint64(0x0101010101010101), np.uint64(0x7F7F7F7F7F7F7F7F), np.uint64(0x3F3F3F3F3F3F3F3F)

@@ -213,7 +213,7 @@ def _read(message: Any, sign: str, row: int) -> tuple[Side, int]:
             "correct it, or pass null for this row"
         )
     starts = accumulate(span.offset for span in spans)
-    # The sums begin with -1, because the offset of the first span is relative to the bucket with index 0, whose key is -1.
+    # The sums begin with -1: the offset of the first span is relative to the bucket with index 0, whose key is -1.
     before = accumulate((span.length for span in spans), initial=-1)
     starts_and_lengths = zip(spans, starts, before, strict=False)
     runs = [np.arange(span.length) + start + skipped for span, start, skipped in starts_and_lengths]

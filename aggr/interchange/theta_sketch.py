@@ -29,7 +29,7 @@ from aggr.extend.tables import checked
 from aggr.histograms.leb128 import of_arrow, to_arrow, word_at
 
 _COMPACT = 3  # the number of the family of compact sketches
-_SEED_HASH = 0x93CC  # the hash of DataSketches' default seed, 9001, which sketches contain
+_SEED_HASH = 0x93CC  # sketches contain a hash of their seed: this is the hash of DataSketches' default seed, 9001
 # `_FLAGS` are the flags read-only, compact and ordered, which are set in all sketches that are written
 _BIG_ENDIAN, _EMPTY, _FLAGS = 1, 4, 2 | 8 | 16
 # the size of a long in bytes, and the mask of the number of longs in the first byte of the preamble
@@ -186,8 +186,9 @@ def _hashes(data: Bytes, starts: Whole, hash_places: Whole, bits: Whole, packed:
     """Return the hashes of all sketches, one sketch after the other.
 
     Sketch ``i`` has the hashes from index ``hash_places[i]`` to before ``hash_places[i + 1]`` of the result.
-    ``starts`` contains the byte offset of each sketch's hashes in ``data``. There, hashes are words of 64 bits. In a
-    sketch that ``packed`` marks, they are differences to the previous hash, of ``bits`` bits each, highest bit first.
+    ``starts`` contains the byte offset of each sketch's hashes in ``data``. ``packed`` is a mask of the packed
+    sketches. A packed sketch contains the difference of each hash to the previous hash, in ``bits`` bits, highest bit
+    first. Other sketches contain the hashes as words of 64 bits.
     """
     hashes = np.empty(hash_places[-1], np.int64)
     for row in range(len(starts)):

@@ -36,8 +36,8 @@ WRITES = "it writes into an array that other measures of the same column also us
 class Case:
     """One case for laws: a function, values of one type, and their groups.
 
-    ``rng`` is the source of random numbers of the law. ``parameters`` are the values of parameters that `check`
-    received.
+    ``rng`` is the source of random numbers for the law. ``parameters`` are the values that the caller of `check` has
+    passed for parameters of the function.
     """
 
     function: Function
@@ -133,8 +133,8 @@ def draw_accepted(function: Function, kind: pa.DataType, size: int, seed: int) -
 def draw_ordinary(function: Function, kind: pa.DataType, size: int, seed: int) -> pa.Array | None:
     """Draw distinct values of both signs, or positive values if the function rejects negative ones.
 
-    If it also rejects these, return the values of `draw_accepted`, which have edge cases and may repeat, or None if the
-    function rejects them as well.
+    If the function rejects positive values as well, return the values of `draw_accepted`, which contain edge cases and
+    may repeat. Return None if the function rejects all kinds of values.
     """
     for signed in (True, False):
         if _accepts(function, ordinary_values(kind, size, seed, signed=signed)):
@@ -161,7 +161,7 @@ def _sources(kind: pa.DataType) -> Iterator[Source]:
 def _accepts(function: Function, values: pa.Array) -> bool:
     """Return whether a function can reduce values to a state of one group, and compute the result.
 
-    Raise `LawBroken` if it writes into the array of the values.
+    Raise `LawBroken` if the function writes into the array of the values.
     """
     try:
         function.finish(function.reduce(values, Groups.single(len(values))))

@@ -35,8 +35,8 @@ def edge_cases(
 ) -> pa.Array:
     """Draw values of a type on which aggregates often fail.
 
-    They contain nulls, repeated values and limits of the type, and among floats denormals, numbers that cancel, and
-    small differences of large numbers.
+    The values contain nulls, repeated values and the limits of the type. Floats also contain denormals, numbers that
+    cancel each other, and large numbers with small differences.
 
     Parameters
     ----------

@@ -78,7 +78,8 @@ _OF_MANY_ROWS = (repeats, tower, identity, any_order, any_tree, single_rows, iso
 _FEW_ROWS = 60
 _MANY_ROWS = 4_000
 _MOST_ROWS = 70_000  # more than 2^16
-# A parameter that is a number may be a limit of rows. Up to this number, groups with more rows are also tried.
+# A parameter that is an integer may be a limit of rows. Unless it exceeds this number, a group with more rows than the
+# parameter is also tried.
 _GREATEST_BOUND = 10_000
 _MANY_GROUPS = 66_000  # more than 2^16
 _ALONE = 8  # the number of groups, drawn at random, that are also reduced separately
@@ -97,9 +98,8 @@ class _Trial:
     compared: list[int] = field(default_factory=lambda: [0])
 
     def draw(self, kind: pa.DataType, size: int, seed: int) -> pa.Array | None:
-        """Draw values from ``source``; without it, draw edge cases that the function accepts.
-
-        Return None if it rejects all kinds of values.
+        """Draw values from ``source``. Without ``source``, draw edge cases that the function accepts, or return None if
+        the function rejects all kinds of values.
         """
         if self.source is not None:
             return self.source(size, seed)
@@ -309,7 +309,7 @@ def _check_elsewhere(trial: _Trial, kinds: Sequence[pa.DataType]) -> None:
         return
     drawn = [trial.draw(kind, 50, trial.seed + number) for kind in kinds for number in range(2)]
     if trial.source is None:
-        # added because the edge cases above may all be null
+        # Ordinary values are added, because all the edge cases above may be null.
         drawn += [draw_ordinary(function, kind, 50, trial.seed) for kind in kinds]
     columns = [values for values in drawn if values is not None]
     groups = Groups(np.arange(50) % 3, 3)

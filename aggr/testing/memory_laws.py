@@ -24,7 +24,8 @@ def neighbours(case: Case) -> None:
     """Reducing does not change the arrays that other measures share: values, doubles, groups and weights."""
     _check_untouched(case, case.function.grouped(case.values, case.groups))
     present = case.function.drop_null(case.function.grouped(case.values, case.groups))
-    # checked without nulls too: from a column with nulls, the function receives a copy, so its writes are not detected
+    # The check is repeated without nulls. For a column with nulls, the function receives a filtered copy, so the first
+    # check cannot detect that the function writes into it.
     _check_untouched(case, present)
     if case.function.takes_weights:
         weights = pa.array(case.rng.integers(1, 2**10, len(case.values)))

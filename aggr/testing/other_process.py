@@ -20,7 +20,7 @@ from aggr.function import Function
 from aggr.groups.groups import Groups
 
 _SEED = "20240501"  # the seed of hashes of the other process, which differs from the seed of this process
-# the other process has the first of these time zones that is not the zone of this process
+# The other process uses the first zone in this list that is not the zone of this process.
 _ZONES = "Pacific/Apia", "America/Caracas"
 _PROGRAM = """
 import pickle, sys
@@ -71,7 +71,7 @@ def digests_elsewhere(function: Function, columns: Sequence[pa.Array], groups: G
 def is_importable(function: Function) -> bool:
     """Return whether another process can import the class of a function.
 
-    It cannot if the class is defined in a cell of a notebook, in ``__main__`` or inside a function.
+    Another process cannot import a class that is defined in a cell of a notebook, in ``__main__`` or inside a function.
     """
     kind = type(function)
     module = sys.modules.get(kind.__module__)

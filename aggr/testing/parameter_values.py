@@ -55,8 +55,8 @@ def check_parameters(function: Function, parameters: Parameters) -> None:
     ------
     ValueError
         If there is no value to try, or ``parameters`` has an unknown name. Numbers, flags and values of
-        ``typing.Literal`` are guessed. Other values, such as texts and tuples, must come from the author. A guess might
-        have the same effect as the function's own value, so that the law would not test anything.
+        ``typing.Literal`` are guessed. Other values, such as texts and tuples, must come from the author, because a
+        guess might have the same effect as the function's own value, so that the law would not test anything.
     """
     names = [parameter.name for parameter in fields(function) if parameter.init]
     for unknown in sorted(set(parameters) - set(names)):
