@@ -39,8 +39,8 @@ _MISTAKES = (ValueError, TypeError, OverflowError, aggr.UnknownFunction)
 
 
 class _ReaderHasGone(Exception):
-    """The error that is raised in place of BrokenPipeError if standard output was closed. After a BrokenPipeError,
-    click would exit with status 1.
+    """The error that is raised in place of BrokenPipeError if standard output was closed. It is needed because click
+    itself catches a BrokenPipeError, and exits with status 1.
     """
 
 
@@ -58,7 +58,7 @@ class _Commands(click.Group):
 
     def invoke(self, ctx: click.Context) -> Any:
         """Invoke a command, and return its result. If standard output is closed, as by ``| head -1``, raise
-        `_ReaderHasGone`, with which `main` ends without an error.
+        `_ReaderHasGone`. `main` catches this error, and exits with status 0.
         """
         try:
             return super().invoke(ctx)
@@ -145,7 +145,7 @@ def main(args: list[str] | None = None) -> None:
         click.echo(error.format_message(), err=True)
         sys.exit(2)
     except click.ClickException as error:
-        # click's messages may contain long values, which are shortened
+        # click's messages may contain long quoted values; only their first 80 characters are shown
         _end(re.sub(r"'([^']{80})[^']{40,}'", r"'\1…'", error.format_message()), 2)
     except OSError as error:
         _drop_output()
@@ -157,8 +157,8 @@ def main(args: list[str] | None = None) -> None:
 
 
 def _drop_output() -> None:
-    """Redirect standard output to the null device if it cannot be written. Otherwise Python would try to write the
-    buffer again at exit.
+    """Redirect standard output to the null device if the buffered output cannot be written, for example to a full disk.
+    Otherwise Python would try to write the buffer again at exit.
     """
     try:
         sys.stdout.flush()

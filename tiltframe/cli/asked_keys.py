@@ -1,4 +1,6 @@
-"""The option ``--key`` of queries. A key of the results is a key of the frame, or a value that a file assigns to it."""
+"""The option ``--key`` of queries. A key of the results is a key of the frame, or a value that a file has for this
+key.
+"""
 
 from __future__ import annotations
 

@@ -138,7 +138,7 @@ def bench_command(
     With --spark, each call runs as su.rollup, su.group_by, in agg and in SQL, next to Spark's own functions, with the
     bytes shuffled and spilled, and the memory of Python workers.
     """
-    from aggr.bench import Report, as_text, bench, one_core  # imported here, because no other command needs it
+    from aggr.bench import Report, as_text, bench, one_core  # imported here, because no other command needs this module
     from aggr.bench.plots import plot as draw_plot
 
     _check_place(context, is_on_spark)

@@ -6,7 +6,8 @@ A file is identified by a digest of its bytes. Each commit records, in addition 
     content 4123…     {"held": true, "range": [from, to]}     "held": whether the store has the file's rows; it is false
                                                               after other rows have replaced them. "range": the range
                                                               of the windows of its rows, or null
-    path /data/a.csv  "4123…"                                 the digest of the path's bytes when it was last recorded
+    path /data/a.csv  "4123…"                                 the digest of the bytes that the file at this path had
+                                                              when its path was last recorded
 """
 
 from __future__ import annotations
@@ -38,9 +39,9 @@ class KnownFile:
 
     @property
     def is_path_recorded(self) -> bool:
-        """Whether the store has recorded the current digest of the file for its path.
+        """Whether the record of the file's path is up to date: it contains the current digest of the file.
 
-        It is true for standard input, whose path is not recorded.
+        The path of standard input is never recorded, so this is true for standard input.
         """
         return self.piped or self.recorded_content == self.content
 
@@ -97,11 +98,11 @@ def to_record(
     writer changes these current records first.
 
     ``filed`` are the files whose paths are recorded. ``came`` are the files whose rows are added to the store, and
-    ``ranges`` maps them to the ranges of their windows.
+    ``ranges`` maps each of these files to the range of its windows.
 
-    ``sources`` is passed only if windows of the store are replaced, and has the files whose rows replace them. The
-    earlier versions of the files in ``came`` are then recorded as replaced, because the store no longer has their rows.
-    An exception is a version with the same bytes as a file in ``sources``.
+    ``sources`` is passed only if windows of the store are replaced: it has the files whose rows are in the new windows.
+    The earlier versions of the files in ``came`` are then recorded as replaced, because the store no longer has the
+    rows of these versions. An exception is a version with the same bytes as a file in ``sources``.
     """
     recorded: dict[str, Any] = {}
     replacing: dict[str, Any] = {}
@@ -159,7 +160,7 @@ def file_digest(file: Path) -> str:
 
 def _recorded(store: FrameStore, names: Iterable[str]) -> dict[str, Any]:
     """Return the records of a store whose names are in ``names``, by name. A name may occur several times, because
-    files may be equal or linked.
+    several files may have the same bytes, or may be links to the same file.
     """
     return store.recorded(list(dict.fromkeys(names)))
 

@@ -49,7 +49,7 @@ def never_swallowed() -> Iterator[None]:
     """Within the block, send the signal of a Ctrl-C to this process again if the first one arrives in code that
     cannot raise exceptions, such as the callback of a weak reference.
 
-    Python only prints an exception in such code, so the command would continue.
+    In such code, Python prints the KeyboardInterrupt and ignores it, so that the command would continue.
     """
     previous_hook = sys.unraisablehook
 
@@ -69,7 +69,7 @@ def never_swallowed() -> Iterator[None]:
 @contextmanager
 def writing(written: Callable[[], bool]) -> Iterator[None]:
     """Set the message that is printed if the block, which writes to a store, is interrupted. The message says whether
-    the store has the new data. ``written`` is a function that returns whether it has.
+    the store contains the new data, as the function ``written`` returns it.
     """
     from_now(UNSURE)
     try:

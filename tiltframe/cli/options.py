@@ -102,7 +102,7 @@ _READING = (
         "--where", metavar="CONDITION", help="Count only rows for which this condition is true: 'status < 500'."
     ),
 )
-# the options that `ReadOptions` has under the same names
+# the options that are passed to `ReadOptions` under the same names
 _AS_GIVEN = (
     "encoding",
     "delimiter",
@@ -117,8 +117,8 @@ _AS_GIVEN = (
 
 
 def other_word(*words: str, use: str) -> Callable[[Callable[..., Any]], Callable[..., Any]]:
-    """Return a decorator that adds hidden options ``words`` to a command. They are names that other programs use, such
-    as --port. If one is passed, ``UsageError`` is raised, and its message advises ``use``.
+    """Return a decorator that adds hidden options ``words`` to a command. Other programs have options with these names,
+    such as --port. If a user passes a hidden option, ``UsageError`` is raised with the advice ``use``.
     """
 
     def refuse(_context: click.Context, _option: click.Parameter, value: str | None) -> None:
@@ -139,8 +139,8 @@ with_bad_rows = click.option(
 
 
 def read_bad_rows(text: str, once: bool = True) -> BadRows | None:
-    """Return the `BadRows` for a value of --bad-rows, or None for ``fail``, with which the command ends at the first
-    bad row. ``once`` is passed to `BadRows`: whether to skip rows that the file already contains.
+    """Return the `BadRows` for a value of --bad-rows. Return None for ``fail``, which means that the first bad row
+    raises an error. ``once`` is passed to `BadRows`: whether to skip rows that the file of bad rows already contains.
     """
     if text == "fail":
         return None
@@ -248,8 +248,8 @@ def _ordered(
     until: str | None,
     fill: str | None,
 ) -> OrderedAggregator:
-    """Return the aggregation over the ordered windows in ``text``: that of `tiltframe.running` for one window, and a
-    chain for several.
+    """Return the aggregation over the ordered windows in ``text``: a `RunningAggregation` for a single window, and an
+    `OrderedRollup` for a chain of several windows.
     """
     if timezone != "UTC":
         raise ValueError(

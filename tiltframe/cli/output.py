@@ -169,7 +169,8 @@ def _start(start: dt.datetime, form: str) -> str:
     """Return the start of a window as text in ``form``, the time format of its level. Hours and minutes are added if
     this format would leave them out, and they are not 0.
 
-    They are added, for example, to a day that does not begin at midnight in the time zone of the output.
+    For example, the start of a day is shown with its hour if the day does not begin at midnight in the time zone of the
+    output.
     """
     text = start.strftime(form)
     if form.endswith("%f"):
@@ -231,12 +232,12 @@ def as_moment(micros: int | None) -> str:
 def on_same_terminal() -> bool:
     """Return whether standard output and standard error are the same terminal.
 
-    Only then can output appear above the progress bar.
+    Only in this case can rich print the output above the progress bar.
     """
     try:
         both = (sys.stdout.fileno(), sys.stderr.fileno())
         return all(map(os.isatty, both)) and len({os.fstat(stream).st_rdev for stream in both}) == 1
-    except (AttributeError, OSError):  # One of the two is closed, or is not a file.
+    except (AttributeError, OSError):  # One of the two streams is closed, or is not a file.
         return False
 
 

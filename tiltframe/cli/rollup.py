@@ -41,7 +41,7 @@ from tiltframe.spilled_states import Slices, spilled
 from tiltframe.store import FrameStore, Query
 from tiltframe.time_range import read_time_range
 
-# the bytes of memory that the process needs in total, with rows and files, for each byte of states in memory
+# the total memory of the process, including rows and files, as a multiple of the bytes of states in memory
 _A_STATE_TAKES = 16
 _MORE_PER_THREAD = 10  # the increase of `_A_STATE_TAKES` for each additional thread
 # The interval, in seconds, after which a thread lets another one run Python code. With the default of 5 ms, the thread
@@ -190,8 +190,8 @@ def append_new(
     bad: BadRows | None,
     max_bytes: int,
 ) -> None:
-    """Add the rows of the files in ``filed`` whose bytes the store does not have yet. For the other files, only record
-    the path. ``writable`` is a function that opens the store for writing and returns it.
+    """Add the rows of those files in ``filed`` whose bytes were not added to the store before. For the other files,
+    only record the path. ``writable`` is a function that opens the store for writing and returns it.
     """
     for known_file in filed:
         _check_addable(known_file, store)
@@ -256,8 +256,9 @@ def replace_in(
     writable: Callable[[], FrameStore],
     bad: BadRows | None,
 ) -> None:
-    """Replace the windows in the range ``within`` by those of the files ``filed``, and record the files that have rows
-    in the range. ``writable`` is a function that opens the store for writing and returns it.
+    """Replace the windows of the store in the range ``within`` by the windows of the rows in the files ``filed``, and
+    record the files that have rows in this range. ``writable`` is a function that opens the store for writing and
+    returns it.
     """
     span = read_time_range(within, store.frame.timezone)
     once = list({known_file.content: known_file for known_file in filed}.values())
@@ -310,8 +311,8 @@ def _read(
     def watched(
         coded: Source, seen: _Seen, check: _Check | None, progress: Callable[[int, int], None]
     ) -> Iterator[pa.RecordBatch]:
-        """Yield an empty batch, and then the batches of the files. Update ``seen`` with the range of the windows of
-        each file, and the number of its rows in ``span``.
+        """Yield an empty batch, which has the schema, and then the batches of the files. Update ``seen`` with the range
+        of the windows of each file, and the number of its rows in ``span``.
         """
         columns = frame.columns_in(coded.schema.names)
         yield pa.RecordBatch.from_pylist([], pa.schema([coded.schema.field(name) for name in columns]))
@@ -348,8 +349,8 @@ def _read(
 
 
 def _check_addable(known_file: KnownFile, store: FrameStore) -> None:
-    """Raise ``ValueError`` if a file has changed since the store recorded it, or if its rows in the store were replaced
-    by others.
+    """Raise ``ValueError`` if a file has changed since the store recorded it, or if the rows of the file were once in
+    the store and were then replaced by rows of other files.
     """
     if known_file.changed and known_file.before_range is not None:
         raise ValueError(
@@ -367,9 +368,9 @@ def _check_addable(known_file: KnownFile, store: FrameStore) -> None:
 def _check_outside(
     fresh: Sequence[KnownFile], finest: pa.Table, span: Range, spans: Mapping[Path, Range], store: FrameStore
 ) -> None:
-    """Raise ``ValueError`` if the new files, ``fresh``, have rows outside the range ``span``, which is to be replaced,
-    unless the store has the same states there as the inputs. ``finest`` has the states of the inputs on the finest
-    level, and ``spans`` the range of the windows of each file.
+    """Raise ``ValueError`` if the store has other states than the inputs outside ``span``, the range to replace. Only
+    the ranges of the new files, ``fresh``, and of their earlier versions are compared. ``finest`` has the states of the
+    inputs on the finest level, and ``spans`` the range of the windows of each file.
     """
     ranges = [
         *(spans[known_file.file] for known_file in fresh),

@@ -40,7 +40,7 @@ _HEAD = 1 << 16
 @contextmanager
 def with_standard_input(inputs: Sequence[Path], form: str | None) -> Iterator[tuple[list[Path], Path | None]]:
     """Yield the inputs with a temporary file in place of ``-``, and the path of this file. The file contains all bytes
-    of standard input. If the inputs do not contain ``-``, yield them and None.
+    of standard input. If the inputs do not contain ``-``, yield the unchanged inputs, and None in place of the path.
 
     The format of the file is ``form``. If it is None, the format is detected: Parquet and JSON by their first bytes,
     and tab-separated values by a tab and no comma in the first line. All other data is CSV. In errors within the block,

@@ -1,4 +1,4 @@
-"""A lock for each file with a saved state, so that only one process uses it. The lock ends with the process."""
+"""A lock for each file with a saved state, so that only one process uses the state. The lock ends with the process."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from pathlib import Path
 def locked(state: Path | None) -> Iterator[None]:
     """Lock the file ``state`` within the block, in which a stream runs. Do nothing if ``state`` is None.
 
-    The lock is on a separate file next to the state. This file is removed at the end. If the process is killed, the
+    A separate file next to ``state`` is locked, and is removed at the end of the block. If the process is killed, the
     operating system releases the lock.
 
     Raises
@@ -30,15 +30,15 @@ def locked(state: Path | None) -> Iterator[None]:
     try:
         yield
     finally:
-        # Remove the file before the lock is released. A process that locks the removed file sees that it is not at its
-        # path any more, and tries again.
+        # Remove the lock file before the lock is released. Another process may have opened the file before it was
+        # removed. After locking it, this process detects that the path has another file or none, and tries again.
         file.unlink(missing_ok=True)
         os.close(descriptor)
 
 
 def _acquire(file: Path, state: Path) -> int:
-    """Create and lock a file, and return its descriptor. If its previous owner removed the file in the meantime, try
-    again.
+    """Create and lock a file, and return its descriptor. If the process that held the lock before has removed the file
+    in the meantime, try again.
     """
     while True:
         descriptor = os.open(file, os.O_RDWR | os.O_CREAT, 0o666)
