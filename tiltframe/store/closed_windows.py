@@ -49,7 +49,7 @@ from tiltframe.streaming.saved import append_extension, read_extension
 
 __all__ = ["ClosedWindows", "committed_before", "compact_or_warn", "recovered"]
 
-COMPACT_EVERY = 50  # commits
+COMPACT_EVERY = 50  # the number of commits between two compactions
 _AFTER_ALL = "9999-01-01"  # later than the end of any window
 
 
@@ -293,7 +293,7 @@ class ClosedWindows:
         self._owner = self.writer
         if watermark is not None:
             self._recorded_watermark = watermark.closed_before
-        # Only the finest level is counted, because a coarser window may be in several commits.
+        # Only the finest level is counted. A coarser window may be in several commits, and would be counted repeatedly.
         finest, closed = levels[0]
         self.excluded.count_groups(finest.name, closed)
         self.excluded.count_values(closed)

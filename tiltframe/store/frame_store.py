@@ -123,7 +123,7 @@ class FrameStore:
     MissingStore
         If the store does not exist and no frame is passed.
     OtherFrame
-        If the store has another frame than the one passed; the message names the difference.
+        If the store has another frame than ``frame``; the message names the difference.
     DamagedStore, UnreachableStore
         If the store is damaged, or its folder, object store or database cannot be read.
     StoreError

@@ -1,4 +1,7 @@
-"""Inspecting: report the contents of a store, level by level."""
+"""Inspecting: report the contents of a store, level by level.
+
+The states of a store are stored in parts. A part consists of states of one level that were written together.
+"""
 
 from __future__ import annotations
 

@@ -1,4 +1,7 @@
-"""Verifying: check the log, the files and the states of a store, and that its levels agree with each other."""
+"""Verifying: check the log, the files and the states of a store, and that its levels agree with each other.
+
+The states of a store are stored in parts. A part consists of states of one level that were written together.
+"""
 
 from __future__ import annotations
 

@@ -1,7 +1,8 @@
 """A view: a store at one moment, with the methods that query it.
 
 The results of a query depend only on the manifest, a snapshot, the backend and a time. `tiltframe.FrameStore`, the
-server, the command line and Spark all query views.
+server, the command line and Spark all query views. A snapshot lists the parts of the store; a part consists of states
+of one level that were written together.
 """
 
 from __future__ import annotations

@@ -4,6 +4,9 @@ store.
 A snapshot describes one moment of the stream. The stream saves its state before each commit, so the store lacks at most
 the pending commit of the newest saved state. If the store has a later commit than the saved state, the file of the
 state is read again, because the stream has saved a newer state.
+
+A part consists of states of one level that were written together. The windows of the saved state are presented as
+additional parts, one for each level.
 """
 
 from __future__ import annotations

@@ -59,7 +59,7 @@ def check_backend(make_backend: Callable[[], Backend]) -> None:
 
 @dataclass
 class _Tried:
-    """A backend with a new store, and methods that write to it and compare its contents."""
+    """A backend with a new store, and methods that write to the store and compare its contents with expected states."""
 
     backend: Backend
     schema: pa.Schema
@@ -306,8 +306,8 @@ def _check_ranges(tried: _Tried) -> None:
 
 
 def _check_all_at_once(tried: _Tried) -> None:
-    """Check one transaction that adds and removes parts, writes records and changes the manifest. It removes one of the
-    two parts of a bucket.
+    """Check one transaction that adds and removes parts, writes records and changes the manifest. The transaction
+    removes only one of the two parts of a bucket.
     """
     first, _ = sorted(tried.add(_states([0, 1]), w="1"), key=lambda part: part.first_start)
     tried.add(_states([0]))

@@ -13,7 +13,8 @@ import pyarrow as pa
 from aggr import sql
 from tiltframe.store.backends.stored_types import stored
 
-# the maximum number of values to compare one by one; if there are more, only their range is compared
+# the maximum number of allowed values of a key that are compared one by one; if there are more, only the smallest and
+# the largest value are compared
 _MOST_VALUES = 100
 
 
@@ -57,7 +58,7 @@ def _stored_bound(key: str, bound: sql.Bound, dtype: pa.DataType) -> KeyBound | 
         few = bound.values is not None and len(bound.values) <= _MOST_VALUES
         values = _stored(sorted(bound.values), dtype) if few and bound.values is not None else None
     except (pa.ArrowException, OverflowError):
-        return None  # a time that microseconds cannot represent
+        return None  # The bound is a time that microseconds cannot represent.
     return KeyBound(key, _stored([], dtype).type, low=low, high=high, values=values)
 
 

@@ -4,7 +4,7 @@ with the same name and number counts only once.
 The store keeps a fingerprint of the states for each of a writer's last commits. If a commit number is used again, the
 fingerprints of the old and the new states are compared. If they are equal, the commit is a repetition, and nothing is
 written; otherwise an error is raised. (Delta Lake's application transactions and Flink's two-phase sinks work in the
-same way.)
+same way.) The states are written as parts; a part consists of states of one level that were written together.
 """
 
 from __future__ import annotations
@@ -120,7 +120,8 @@ class Commit:
         """
         parts, digests = list[Part](), list[list[Digest]]()
         excluded = Exclusions(self.frame)
-        all_written = list[Part]()  # also has the parts of threads whose results are lost after an error
+        # If one thread raises an error, the results of other threads may be lost. This list contains their parts, too.
+        all_written = list[Part]()
 
         def write(states_of_level: tuple[TimeWindow, list[pa.Table]]) -> tuple[list[Part], list[list[Digest]]]:
             level, tables = states_of_level
@@ -258,7 +259,9 @@ def read_receipts(receipts: Iterable[str]) -> tuple[list[Part], list[Digest]]:
 
 
 def read_excluded(receipts: Iterable[str], frame: TiltFrame) -> Exclusions:
-    """Return the numbers of groups beyond limits and of skipped values in receipts, the results of `Commit.write`."""
+    """Return the sums of the numbers in ``receipts``, the results of `Commit.write`: for each measure, the number of
+    groups with more values than the measure's limit, and the number of skipped values.
+    """
     return Exclusions(frame, (json.loads(receipt)[EXCLUDED] for receipt in receipts))
 
 

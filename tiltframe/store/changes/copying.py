@@ -4,9 +4,9 @@ copy up to date.
 source ── parts of a bucket at a time ──▶ written to the target, not readable; the target records the copied parts
                             at the end ──▶ one commit: adds the copies, removes outdated parts, writes all records
 
-A bucket is the hour, day, month or year whose states of a level are stored together. Because one commit makes all
-copies readable, readers find the target either empty, or complete as of one moment. If the process is killed, the next
-call continues the copy.
+A part consists of states of one level that were written together. All of them lie in one bucket, which is an hour, day,
+month or year. Because one commit makes all copies readable, readers find the target either empty, or complete as of one
+moment. If the process is killed, the next call continues the copy.
 """
 
 from __future__ import annotations

@@ -2,7 +2,9 @@
 
 Stored states do not change. Existing rows lack the states of an added measure, so these states are unknown. Every
 result that includes such a row is null until the rows are rolled up again (`replacement.replace_range`). A new level is
-derived from the coarsest level in the same commit.
+derived, in the same commit, from the level that was the coarsest before the change.
+
+A part consists of states of one level that were written together.
 """
 
 from __future__ import annotations

@@ -1,4 +1,8 @@
-"""Expiry: remove the windows of each level that are older than the level's retention, on all levels at once."""
+"""Expiry: remove the windows of each level that are older than the level's retention, on all levels at once.
+
+A part consists of states of one level that were written together. A part that also contains newer windows is replaced
+by a part with the newer windows only.
+"""
 
 from __future__ import annotations
 

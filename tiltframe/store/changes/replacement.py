@@ -1,8 +1,11 @@
 """Replacement: replace the windows of a range on every level atomically.
 
 Rows that are appended to the range at the same time are merged with the replacing rows. Two concurrent replacements, or
-a replacement and an expiry, take effect one after the other: each writes the record `EXPIRED`, even if its text does
-not change, so that the later commit conflicts and is derived again.
+a replacement and an expiry, take effect one after the other. Each of them writes the store's record of expired windows
+(`EXPIRED`), even if the text of the record does not change. The later commit therefore conflicts with the earlier one,
+and is derived again.
+
+A part consists of states of one level that were written together.
 """
 
 from __future__ import annotations

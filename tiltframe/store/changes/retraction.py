@@ -1,8 +1,8 @@
 """Retraction: subtract rows from the states of a store. A retraction is a commit of a writer and has a commit number,
 like a commit that adds rows.
 
-The parts of the affected windows are rewritten on all levels atomically. The remaining states are bit-for-bit those of
-a store that never had the rows.
+The parts of the affected windows are rewritten on all levels atomically; a part consists of states of one level that
+were written together. The remaining states are bit-for-bit those of a store that never had the rows.
 """
 
 from __future__ import annotations

@@ -26,7 +26,7 @@ class DamagedStore(StoreError):
 
 
 class OtherFrame(StoreError):
-    """The store has another frame than the one that was passed, or its frame has changed since the store was opened."""
+    """The frame that was passed is not the frame of the store, or the store's frame has changed since it was opened."""
 
     __module__ = PUBLIC_MODULE
 

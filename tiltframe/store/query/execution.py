@@ -1,6 +1,8 @@
 """Execution: read the states that the plan of a query selects, and compute the results from them.
 
 Query ──▶ plan ──▶ read states ──▶ merge by windows and keys ──▶ compute results ──▶ having, order, limit, zone, flat
+
+The states are read from parts. A part consists of states of one level that were written together.
 """
 
 from __future__ import annotations

@@ -2,7 +2,7 @@
 
     store/tiltframe/                       the table, partitioned by level and bucket of time
       _delta_log/                          commits of all levels; metadata of the column level contain the manifest
-      level=1h/bucket=2024-05/….parquet    states
+      level=1h/bucket=2024-05/….parquet    states; such a file is called a part
       level=_recorded/bucket=_/….parquet   records, names with texts
       _head                                the last version of the log
 
@@ -111,7 +111,7 @@ class DeltaBackend:
     def at(cls, uri: str, name: str, options: Mapping[str, str], durable: bool) -> DeltaBackend:
         """Return the backend for a folder, a ``file://`` URI, or the URI of an object store."""
         if uri.startswith("file://"):
-            from urllib.request import url2pathname  # imported here, because it imports http and ssl
+            from urllib.request import url2pathname  # imported here, because urllib.request loads http and ssl
 
             uri = url2pathname(urlsplit(uri).path)
         return cls(uri, tuple(options.items()), durable)
@@ -227,7 +227,8 @@ class DeltaBackend:
             changes: dict[str, Any] = {"mode": "append", "schema": now.table.schema()}
             if transaction.manifest is None:
                 actions += [*map(removed, transaction.removed), *map(removed, outdated)]
-            else:  # deltalake changes a schema only if partitions are overwritten
+            else:
+                # The schema contains the manifest, and deltalake changes a schema only if it overwrites partitions.
                 filters, copies = self._overwritten(now, transaction.removed)
                 columns = transaction.schema or self._manifest().columns
                 schema = _table_schema(columns, json.dumps(transaction.manifest))
@@ -429,7 +430,7 @@ class DeltaBackend:
         if now.version == table.version():
             return
         text = next((f.metadata.get(_MANIFEST) for f in table.schema().fields if f.name == LEVEL), None)
-        text = text or table.metadata().configuration.get(_MANIFEST)  # before format 5, the manifest was stored here
+        text = text or table.metadata().configuration.get(_MANIFEST)  # the place of the manifest before format 5
         if text != now.text or not now.manifest:
             now.text, now.manifest, now.parsed = text, manifest_in(text, self.uri), None
         now.parts, now.records = files_in(pa.table(table.get_add_actions(flatten=True)), self.uri)

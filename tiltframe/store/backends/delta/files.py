@@ -1,4 +1,6 @@
-"""Data files: write and read the Parquet files of a store in a folder or an object store."""
+"""Data files: write and read the Parquet files of a store in a folder or an object store. A file of states is a part of
+the store; other files contain records.
+"""
 
 from __future__ import annotations
 
@@ -37,7 +39,8 @@ from tiltframe.store.log.errors import DamagedStore
 from tiltframe.store.log.manifest import Manifest
 from windows import TimeWindow
 
-# the names of the files that this package writes: a random number and the checksum of the footer
+# This package names a data file by a random number and the checksum of the file's footer, both in hexadecimal digits.
+# The pattern matches such names.
 _OURS = re.compile(r"/[0-9a-f]{32}-([0-9a-f]{8,})\.parquet$")
 _CHECKED = {"page_checksum_verification": True} if has_page_checksums() else {}
 _FORMAT = ds.ParquetFileFormat(
@@ -205,7 +208,7 @@ def _check_file(name: str, folder: fs.FileSystem) -> None:
         raise DamagedStore(
             f"the store is damaged: {folder.base_path}{name} is {problem}, not a regular file; restore it from a backup"
         )
-    own_name = _OURS.search(name)  # None for a file of another program, such as OPTIMIZE: its name has no checksum
+    own_name = _OURS.search(name)  # None if another program has written the file; its name then has no checksum
     with folder.open_input_file(name) as file:
         if own_name and f"{_footer_checksum(file):08x}" != own_name.group(1):
             raise DamagedStore(
@@ -215,7 +218,9 @@ def _check_file(name: str, folder: fs.FileSystem) -> None:
 
 
 def copy_file(name: str, folder: fs.FileSystem) -> str:
-    """Copy a data file, and return the name of the copy. The new name contains the same checksum."""
+    """Copy a data file, and return the name of the copy. If the name of the file contains a checksum of its footer, the
+    name of the copy contains the same checksum.
+    """
     place, _, file = name.rpartition("/")
     copied = f"{place}/{uuid.uuid4().hex}{file[32:]}" if _OURS.search(name) else f"{place}/{uuid.uuid4().hex}.parquet"
     folder.copy_file(name, copied)

@@ -26,7 +26,7 @@ from tiltframe.regular_files import not_a_file, not_a_folder
 
 LOG = "_delta_log"
 _NAME = "_head"  # VACUUM does not delete files whose name begins with an underscore
-_READ = (".json", ".parquet", "_last_checkpoint")  # the files of a log that readers of Delta use
+_READ = (".json", ".parquet", "_last_checkpoint")  # the endings of the names of files that readers of a Delta log read
 
 
 @dataclass(frozen=True)

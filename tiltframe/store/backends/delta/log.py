@@ -1,4 +1,6 @@
-"""The Delta log of a store: convert its entries to parts, parts to entries, and errors of deltalake to store errors."""
+"""The Delta log of a store: convert its entries to parts, which are files of states, and parts to entries. Also convert
+errors of deltalake to store errors.
+"""
 
 from __future__ import annotations
 
@@ -22,7 +24,9 @@ from tiltframe.store.backends.delta.records import RECORDS, RecordFile
 from tiltframe.store.backends.protocol import Part
 from tiltframe.store.log.errors import DamagedStore, UnreachableStore
 
-_LONGEST = 150  # longer lines of an error message are shortened, because Delta Lake quotes complete schemas
+# the maximum length of a line in an error message; longer lines are shortened, because some messages of Delta Lake
+# contain complete schemas
+_LONGEST = 150
 _TRACE = re.compile(r"at \./|[0-9]+: ")
 
 
@@ -117,7 +121,7 @@ def one_line(error: BaseException) -> str:
     """
     text = because(error) if isinstance(error, OSError) and error.errno is not None else str(error)
     text = re.sub(r"\x1b\[[0-9;]*m", "", text)  # escape sequences for terminal colours
-    # deltalake reads the log with a separate library, delta-kernel
+    # deltalake reads the log with the library delta-kernel, so an error of this kind means that the log is damaged
     text = re.sub(r"^Kernel error: ", "its log is damaged: ", text)
     # "Kernel error -> …" also occurs for rejected requests, such as S3 without credentials, so it is not reported as
     # damage

@@ -8,7 +8,7 @@ import os
 
 from tiltframe.store.log.errors import StoreError
 
-_STARTED_IN: list[int] = []  # the process in which deltalake started its threads
+_STARTED_IN: list[int] = []  # the id of the process in which deltalake started its threads; at first empty
 
 
 def check_process() -> None:

@@ -61,7 +61,7 @@ class Layout:
 
     @property
     def columns(self) -> pa.Schema:
-        """The columns of the table of states: window_start, the keys, and one for each field of a state."""
+        """The columns of the table of states: window_start, the keys, and one column for each field of a state."""
         return flat_schema(stored_schema(self.schema))
 
     def table(self, what: str) -> str:

@@ -52,10 +52,10 @@ def register_sql(*functions: type[aggr.Function]) -> Callable[[Reader], Reader]:
     -------
     callable
         A decorator for a Python function with four parameters: the aggregate function, the merged fields of the view
-        (`Merged`), the name of the state's column, and the Arrow type of the state. It returns a dict of SQL
-        expressions, which read the merged fields, one per column of the view. The keys of the dict are the suffixes
-        that follow the measure's name in the names of the columns, such as ``_mean``, or ``""`` for none. If the dict
-        is empty, the view reads the results from the plain table.
+        (`Merged`), the name of the state's column, and the Arrow type of the state. The Python function returns a dict
+        of SQL expressions, which read the merged fields, one per column of the view. The keys of the dict are the
+        suffixes that follow the measure's name in the names of the columns, such as ``_mean``, or ``""`` for none. If
+        the dict is empty, the view reads the results from the plain table.
 
     Examples
     --------

@@ -46,8 +46,8 @@ class Merged:
         """
         level, size = column_of(*path, "exponent"), ""
         if scaled:
-            # Adding SPAN // 2 makes the dividend at least 0, because a level is at least -SPAN / 2. The quotient is
-            # then rounded down, although SQL truncates towards 0.
+            # The stored exponent is ``level + SPAN * places``, where the level is greater than -SPAN / 2. After adding
+            # SPAN // 2, the dividend is positive. The division then rounds down, although SQL truncates towards 0.
             places = f"(({level} + {SPAN // 2}) / {SPAN})"
             level, size = f"({level} - {SPAN} * {places})", f" * ('1e-' || {places})::numeric"
         power = f"32 * ({level} + l.place - 1)"
@@ -58,8 +58,8 @@ class Merged:
         )
 
     def pick(self, value: str, order: str, present: str) -> str:
-        """Return the name of the aggregate that returns ``value`` of one row. Of the rows in which ``present`` is not
-        null, this is the first one in the SQL order ``order``.
+        """Return the name of the aggregate that returns ``value`` of one row: the first row, in the SQL order
+        ``order``, in which ``present`` is not null.
         """
         return self(f"(array_agg({value} ORDER BY {order}) FILTER (WHERE {present} IS NOT NULL))[1]")
 
