@@ -98,11 +98,11 @@ def to_record(
     writer changes these current records first.
 
     ``filed`` are the files whose paths are recorded. ``came`` are the files whose rows are added to the store, and
-    ``ranges`` maps each of these files to the range of its windows.
+    ``ranges`` maps each file in ``came`` to the range of its windows.
 
     ``sources`` is passed only if windows of the store are replaced: it has the files whose rows are in the new windows.
-    The earlier versions of the files in ``came`` are then recorded as replaced, because the store no longer has the
-    rows of these versions. An exception is a version with the same bytes as a file in ``sources``.
+    The earlier versions of the files in ``came`` are then recorded as replaced, because the store no longer has their
+    rows. An exception is an earlier version with the same bytes as a file in ``sources``.
     """
     recorded: dict[str, Any] = {}
     replacing: dict[str, Any] = {}

@@ -190,8 +190,8 @@ def append_new(
     bad: BadRows | None,
     max_bytes: int,
 ) -> None:
-    """Add the rows of those files in ``filed`` whose bytes were not added to the store before. For the other files,
-    only record the path. ``writable`` is a function that opens the store for writing and returns it.
+    """Add the rows of each file in ``filed`` whose bytes were not added to the store before. For the other files, only
+    record the path. ``writable`` is a function that opens the store for writing and returns it.
     """
     for known_file in filed:
         _check_addable(known_file, store)

@@ -81,8 +81,8 @@ class Inputs:
     sources: SourceWatermarks
 
     def __post_init__(self) -> None:
-        """If there are several inputs, set their pause to 0, so that an input without rows does not delay the others.
-        `batches` waits for all inputs together instead.
+        """If there are several inputs, set the pause of each input to 0, so that an input without rows does not delay
+        the others. Instead, `batches` waits for all inputs together.
         """
         if len(self.rows) > 1:
             for rows in self.rows.values():

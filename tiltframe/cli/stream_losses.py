@@ -22,7 +22,7 @@ _EVERY = 60.0  # the minimum number of seconds between two reports
 
 @dataclass
 class Losses:
-    """The number of rows that were dropped as late. It is printed together with the number of bad rows."""
+    """The number of rows that were dropped as late, which is printed together with the number of bad rows."""
 
     query: TiltFrame | OrderedQuery  # has the name of the time column and the time zone of the windows
     bad: BadRows | None
@@ -48,8 +48,8 @@ class Losses:
         self.late += late_rows.num_rows
 
     def report(self) -> None:
-        """Print the counts of late and bad rows if they have changed since they were last printed. Changes are looked
-        for at most once a minute.
+        """Print the counts of late and bad rows if they have changed since they were last printed. If the last check
+        was less than a minute ago, do nothing.
         """
         if clock.monotonic() - self._last >= _EVERY:
             self._last = clock.monotonic()

@@ -56,8 +56,8 @@ def run_stream(
 
 
 def _stream_name(inputs: Mapping[str, Path], settings: Settings) -> str:
-    """Return the name of the stream in a store: that of the option ``--stream``, or otherwise one that is derived from
-    the inputs.
+    """Return the name of the stream in a store: the value of the option ``--stream``, or otherwise a name that is
+    derived from the inputs.
     """
     if settings.stream_name is not None:
         return settings.stream_name
@@ -68,8 +68,8 @@ def _stream_name(inputs: Mapping[str, Path], settings: Settings) -> str:
 
 
 def _watermarks(inputs: Mapping[str, Path], settings: Settings, notes: Mapping[str, Any]) -> SourceWatermarks:
-    """Return the watermarks of the inputs. ``notes`` are the notes of the saved state. If they contain the watermark of
-    an input, the input begins with this watermark.
+    """Return the watermarks of the inputs. ``notes`` is the information about inputs in the saved state. If it contains
+    the watermark of an input, the input begins with this watermark.
     """
     sources, now = SourceWatermarks(inputs, idle=settings.idle), clock.time_ns() // 1000
     for name, watermark in notes.get("watermarks", {}).items():
@@ -87,7 +87,7 @@ def _opened(
     store: FrameStore | None,
 ) -> dict[str, Rows]:
     """Open the inputs, and return them by name. Pipes and standard input are read as lines. The files in folders are
-    read, except those that ``notes``, the notes of the saved state, list as already read.
+    read, except those that ``notes``, the information about inputs in the saved state, lists as already read.
     """
     opened: dict[str, Rows] = {}
     reading, common = settings.reading, {"bad": settings.bad, "ahead": settings.ahead}
@@ -147,8 +147,8 @@ def _run_until_stopped(
 
 
 def _save_first(safe: Output | IntoStore, state: Path | None, notes: Mapping[str, Any]) -> None:
-    """Save ``safe``, the destination as of the last complete batch or file before an error, to the file ``state``.
-    Without such a file, print a warning that open windows are lost.
+    """Save ``safe``, the destination as of the last complete batch or file before an error, to the file ``state``. If
+    ``state`` equals None, print a warning that open windows are lost.
     """
     if state is None:
         if safe.windows.progress.rows:
@@ -160,8 +160,9 @@ def _save_first(safe: Output | IntoStore, state: Path | None, notes: Mapping[str
 
 
 def _end_without_reader(safe: Output | IntoStore, state: Path | None, rows: Inputs) -> NoReturn:
-    """Exit after the reader of standard output has closed it: save ``safe``, the destination as of the last complete
-    batch or file, if there is a file ``state``; print which results are lost; exit with the status of a broken pipe.
+    """Exit with the status of a broken pipe, because the process that read standard output has closed it. If ``state``
+    is passed, first save ``safe``, the destination as of the last complete batch or file, to this file. Print which
+    results are lost.
     """
     # Redirect standard output to the null device. Otherwise Python would try to write the buffered output at exit.
     os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
@@ -175,7 +176,9 @@ def _end_without_reader(safe: Output | IntoStore, state: Path | None, rows: Inpu
 
 
 def _report_excluded(sink: Output | IntoStore) -> None:
-    """Print, for each measure, the number of groups with more values than its limit, and of refused values."""
+    """Print, for each measure, the number of groups that exceeded its limit of values, and the number of refused
+    values.
+    """
     if sink.excluded is not None:
         sink.excluded.report(lambda sentence: click.echo(f"tiltframe: {sentence}", err=True))
 

@@ -44,8 +44,8 @@ class Sink:
 
     @property
     def excluded(self) -> Exclusions | None:
-        """The numbers of groups beyond limits and of refused values in the results of this process, or None for ordered
-        windows.
+        """The number of groups that exceeded the limit of values of a measure, and the number of refused values, in the
+        results of this process; or None for ordered windows.
         """
         excluded: Exclusions | None = getattr(self.windows, "excluded", None)
         return excluded
@@ -127,7 +127,7 @@ class OrderedOutput(Output):
 @dataclass
 class IntoStore(Sink):
     """A destination that commits closed windows to a store. `settle` first saves the state, which includes the closed
-    windows, and then commits them.
+    windows, and then commits these windows, so that a commit can be repeated if the process is killed.
     """
 
     closed: ClosedWindows
@@ -141,7 +141,9 @@ class IntoStore(Sink):
 
     @property
     def excluded(self) -> Exclusions:
-        """The numbers of groups beyond limits and of refused values in the states that this process has committed."""
+        """The number of groups that exceeded the limit of values of a measure, and the number of refused values, in the
+        states that this process has committed.
+        """
         return self.closed.excluded
 
     @property
@@ -163,8 +165,8 @@ class IntoStore(Sink):
         self.closed.close()
 
     def settle(self, state: Path | None, notes: Mapping[str, Any], ended: bool = False) -> None:
-        """Save the state together with ``notes``, and then commit the closed windows. While rows arrive, do so only if
-        enough time has passed since the last call that did so. With ``ended``, always do so.
+        """Save the state together with ``notes``, and then commit the closed windows. Unless ``ended`` is true, do
+        nothing if there is nothing to save and to commit, or if the last commit was less than ``_every`` seconds ago.
         """
         came = self.closed.is_waiting or (self._unsaved and state is not None)
         if not ended and (not came or clock.monotonic() - self._last < self._every):
@@ -206,4 +208,6 @@ def _now() -> int:
 
 
 def _say_nothing(sentence: str) -> None:
-    """Do nothing with a sentence about the exclusions of one commit. The command reports their totals at the end."""
+    """Ignore a sentence about the groups and values that one commit has excluded, because the command prints the totals
+    of all commits at the end.
+    """

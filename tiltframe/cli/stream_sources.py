@@ -54,16 +54,16 @@ PAUSE = 0.2  # the time, in seconds, without rows after which an empty batch is 
 # the maximum number of bytes of a batch of lines; a batch has fewer if no more lines are available
 _GATHERED = 1 << 20
 _STANDARD_INPUT = "standard input"
-# the number of seconds after its last modification from which a file counts as complete, and is read
+# a file counts as complete, and is read, if it was not modified for this number of seconds
 _QUIET = 1.0
 
 
 @dataclass(frozen=True)
 class Arrived:
-    """A batch of rows. If no rows arrive for some time, the batch is empty, and ``rows`` is None.
+    """A batch of rows. ``rows`` equals None if no rows have arrived for some time, and at the end of a file or input.
 
-    ``completes`` is true if the state may be saved after this batch, and false within a file. ``source`` is the name of
-    the input if there are several inputs.
+    ``completes`` is true if the state may be saved after this batch. It is false for the batches of a file, because the
+    saved state may not contain only a part of a file. ``source`` is the name of the input.
     """
 
     rows: pa.Table | None
@@ -147,9 +147,9 @@ class Lines:
             self._number += data.count(b"\n")
 
     def _one_by_one(self, data: bytes, error: Exception) -> Iterator[Arrived]:
-        """Yield the rows of a batch that contains bad lines. With ``bad``, the bad lines are written to it, and the
-        rows of all other lines are yielded. Without it, the rows before the first bad line are yielded, and then the
-        error of this line is raised.
+        """Yield the rows of a batch that contains bad lines. If ``bad`` is set, the bad lines are written to it, and
+        the rows of all other lines are yielded. If ``bad`` equals None, the rows before the first bad line are yielded,
+        and then the error of this line is raised. ``error`` is the error of reading the complete batch.
         """
         begun = self.schema is not None
         lines = [Line(number, text) for number, text in enumerate(data.splitlines(keepends=True), self._number)]
@@ -247,7 +247,7 @@ class Lines:
 
     def _with_texts_of_times(self, rows: pa.Table, data: bytes) -> pa.Table:
         """Return ``rows`` with event times as text if the parser has converted them to timestamps. Timestamps do not
-        say which times had an offset, so ``data`` is parsed again.
+        show which of the texts had an offset from UTC, so ``data`` is parsed again.
 
         Keys that look like times become text too, unless their type is declared.
         """
@@ -325,8 +325,8 @@ class Arrivals:
     """Files that arrive in a folder. Each is read once, in the order of their modification times. If ``folder`` is a
     single file, the stream ends after it.
 
-    ``pause`` is the number of seconds to wait for files before an empty batch is yielded. ``known`` has the
-    files that were read. It maps the path of a file, in the folder, to a list: the digest of its bytes, its size in
+    ``pause`` is the number of seconds to wait for files before an empty batch is yielded. ``known`` has the files that
+    were read: it maps the path of each file, relative to the folder, to a list of the digest of its bytes, its size in
     bytes, and its modification time in nanoseconds. A file that is removed from the folder is also removed from
     ``known``.
     """

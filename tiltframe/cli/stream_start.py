@@ -88,9 +88,9 @@ def _windows(data: bytes | None, frame: TiltFrame, settings: Settings) -> OpenWi
 
 
 def _closed(data: bytes | None, store: FrameStore, stream_name: str, settings: Settings) -> ClosedWindows:
-    """Return the windows of a stream into a store. They are restored from the saved state ``data``, and its last commit
-    is repeated, because the store may lack it. Without ``data``, the stream continues from the store if the store has
-    rows of the stream, and otherwise begins without windows.
+    """Return the windows of a stream into a store. They are restored from the saved state ``data``. The commit that
+    followed this state is repeated, because the process may have ended before the commit. Without ``data``, the stream
+    continues from the store if the store has rows of the stream, and otherwise begins without windows.
     """
     late = "true_window" if settings.late is None else settings.late
     policies: dict[str, Any] = {"emit": settings.emit or "after_close", "late": late, "max_keys": settings.max_keys}
