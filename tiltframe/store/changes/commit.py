@@ -45,8 +45,8 @@ from windows import TimeWindow
 # commits, usually one, so that older fingerprints are not needed.
 KEPT = 64
 
-# A receipt contains two numbers for each measure under this key: the number of groups with more values than the
-# measure's limit, and the number of skipped values.
+# Under this key, a receipt contains two numbers for each column of states: the number of groups with more values than
+# the limit of a measure, and the number of skipped values.
 EXCLUDED = "excluded"
 # Tables of the same level are collected until their total size is at least this many bytes. They are then written as
 # one table, because a few large parts are faster to read than many small parts.
@@ -259,8 +259,8 @@ def read_receipts(receipts: Iterable[str]) -> tuple[list[Part], list[Digest]]:
 
 
 def read_excluded(receipts: Iterable[str], frame: TiltFrame) -> Exclusions:
-    """Return the sums of the numbers in ``receipts``, the results of `Commit.write`: for each measure, the number of
-    groups with more values than the measure's limit, and the number of skipped values.
+    """Return the sums of the numbers in ``receipts``, the results of `Commit.write`: for each column of states, the
+    number of groups with more values than the limit of a measure, and the number of skipped values.
     """
     return Exclusions(frame, (json.loads(receipt)[EXCLUDED] for receipt in receipts))
 

@@ -1,4 +1,4 @@
-"""Transactions on a store whose frame has not changed since it was opened."""
+"""Transactions on a store whose frame has not changed since the store was opened."""
 
 from __future__ import annotations
 

@@ -211,7 +211,8 @@ def check_whole(span: Range, frame: TiltFrame) -> Range:
 def _check_held(manifest: Manifest, snapshot: Snapshot, span: Range, anew: bool) -> None:
     """Raise ``ValueError`` if the coarser windows of a range cannot be derived because some of their finer windows have
     expired. If ``anew`` is true, the windows of the finest level in the range are replaced too. The coarser windows in
-    the range are then derived from the new windows, and stored finer windows are needed only outside the range.
+    the range are then derived from the new windows. Stored finer windows are needed only for coarser windows that
+    extend beyond the range.
     """
     levels = manifest.frame.levels
     for fine, coarse in pairwise(levels):

@@ -31,8 +31,9 @@ from tiltframe.store.query.query import Query
 from tiltframe.store.query.results import finish
 from tiltframe.time_range import moment_or_now
 
-# The list of parts also has two entries that are not parts. Their names:
-_OPEN = "open"  # the range of this entry is that of the windows that were incomplete at the last update
+# The list of parts from which a plain table was computed also contains two entries that are not parts. This entry has
+# the range of the windows that were incomplete at the last update:
+_OPEN = "open"
 # Both ends of the range of this entry are the number of times that the frame had changed at the last update. If the
 # number has increased since then, the table belongs to an earlier frame.
 _FRAME = "frame"

@@ -26,7 +26,9 @@ class DamagedStore(StoreError):
 
 
 class OtherFrame(StoreError):
-    """The frame that was passed is not the frame of the store, or the store's frame has changed since it was opened."""
+    """The frame that was passed differs from the frame of the store, or the frame of the store has changed since the
+    store was opened.
+    """
 
     __module__ = PUBLIC_MODULE
 

@@ -37,7 +37,7 @@ class Transaction:
     recorded : name -> text
         Records to write.
     record_names : set of str
-        Records whose revision must not change before the commit, including the names in ``recorded``.
+        Names of records whose revision must not change before the commit, including the names in ``recorded``.
     ranges : list of (level, range)
         Ranges of window starts. The readable parts in these ranges must not change before the commit.
     manifest : dict or None

@@ -96,8 +96,8 @@ def fill_values(results: pa.Table, with_events: pa.Table, plan: QueryPlan, fill:
 
 def finish_to_edges(states: pa.Table, plan: QueryPlan, *, fill: str | bool, known_from: int, now: int) -> pa.Table:
     """Return the results of the windows in the range of a query with ``edges``. ``states`` also contains windows
-    outside the range, whose points are used for the results of windows inside it. ``known_from`` and ``now`` are those
-    of `finish`.
+    outside the range, whose points are used for the results of windows inside the range. ``known_from`` and ``now`` are
+    those of `finish`.
     """
     begun = instants_of(states)
     is_requested = (begun >= plan.within[0]) & (begun < plan.within[1])

@@ -87,8 +87,8 @@ class QueryPlan:
         return tuple(dict.fromkeys([*keys, *read, *self.states]))
 
     def narrowing(self, schema: pa.Schema) -> str | None:
-        """Return the condition on keys that backends may use to skip rows, or None. Backends read times in UTC, so None
-        is returned if the condition compares times in another zone.
+        """Return the condition on keys that backends may use to skip rows, or None. Backends read the times in a
+        condition in UTC, so None is returned if the condition compares times in another zone.
         """
         read = () if self.where is None else sql.columns_of(self.where)
         timed = self.timezone != "UTC" and any(pa.types.is_temporal(schema.field(name).type) for name in read)

@@ -269,7 +269,8 @@ class DeltaBackend:
         self, now: _Opened, removed_parts: Sequence[Part]
     ) -> tuple[list[tuple[str, str, Any]], list[Part]]:
         """Return the arguments for a commit that changes the schema. Such a commit overwrites the partitions of the
-        parts to remove. The arguments are filters that match these partitions, and copies of the other parts in them.
+        parts to remove. The arguments are filters that match these partitions, and copies of the other parts in these
+        partitions.
 
         If there are no parts to remove, the filters do not match any partition. Parts that are not removed are copied
         under a new name, because one commit of Delta Lake cannot remove and add the same file.
