@@ -76,8 +76,8 @@ def account(events: Iterable[dict[str, Any]]) -> list[dict[str, Any]]:
     contains the name of the stage, its elapsed ``seconds``, the ascending ``task seconds``, and ``bytes``, a dict from
     kinds of bytes, such as "shuffle read", to their number.
     """
-    # the id of a query -> the ids of its stages; a query has several jobs, because adaptive execution starts one for
-    # each stage
+    # The ids of the stages of each query, by the id of the query. Adaptive execution starts several jobs for one query,
+    # and the stages of all its jobs are collected.
     queries: dict[str, list[int]] = defaultdict(list)
     stages: dict[int, dict[str, Any]] = {}
     tasks: dict[int, list[float]] = defaultdict(list)

@@ -110,7 +110,7 @@ def spark(rows: Sequence[Pair]) -> Results:
 
 def duckdb(rows: Sequence[Pair]) -> Results:
     """Return the statistics that DuckDB computes for each pair. Skewness is left out, because DuckDB computes the
-    skewness of a sample.
+    skewness of a sample, and the other engines compute that of a population.
     """
     import duckdb as engine
 

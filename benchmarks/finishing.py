@@ -45,7 +45,7 @@ def finishing(states: int, rounds: int) -> tuple[list[Cost], list[Cost]]:
     ]
     outside = [partial(function.finish, column) for function, column in zip(functions, all_states, strict=True)]
     for call in own + outside:
-        call()  # this compiles the loops, and is not measured
+        call()  # The first call compiles loops. It is not measured.
     seconds = alternate(own + outside, rounds)
     costs = [
         Cost(f.name, "tiltframe", STATES, s / states * 1e9) for f, s in zip([*functions] * 2, seconds, strict=True)

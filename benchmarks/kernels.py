@@ -34,7 +34,8 @@ from benchmarks.finishing import finishing
 ROWS, GROUPS = 1_000_000, 1_800
 STATES, MERGED = 100_000, 10_000
 
-# The limit of each function in nanoseconds per row, on a machine on which NumPy's plain sum takes about 1.5.
+# The limit of each function in nanoseconds per row. It is for a machine on which NumPy's plain sum takes about 1.5
+# nanoseconds per row.
 MAY_COST = {"count": 3, "min": 6, "max": 6, "sum": 20, "avg": 20, "var": 60, "stdev": 60, "dds": 60, "hdr": 60}
 MERGE_MAY_COST = 3_000
 FINISH_MAY_COST = {"dds": 2_000, "hdr": 4_000}

@@ -43,7 +43,7 @@ def bare_seconds(measure: aggr.Measure, groups: int, rounds: int) -> float:
     ids = np.random.default_rng(1).integers(0, groups, ROWS)
     rows = table_for([measure], ROWS, "lognormal").append_column(GROUP, pa.array(ids)).combine_chunks()
     case = MeasureCase(measure, rows, groups)
-    case.reduced()  # this compiles the loops, and is not measured
+    case.reduced()  # The first call compiles loops. It is not measured.
     seconds = []
     for _ in range(rounds):
         begin = time.process_time()

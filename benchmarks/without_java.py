@@ -125,7 +125,8 @@ def main(quick: bool, sail: str, out: Path | None, engine: str | None, folder: s
     """Compare Sail with Spark's JVM. Exit with status 1 if a limit is exceeded."""
     if engine and folder:
         return work(engine, folder)
-    # This module imports packages that the environment of Sail lacks. The worker processes do not reach this line.
+    # `benchmarks.musthold` imports packages that the environment of Sail lacks. It is imported only here, because the
+    # worker processes do not reach this line.
     from benchmarks.musthold import MustHold, show_must_hold
 
     rows, groups, rounds = (500_000, 3_600, 1) if quick else (20_000_000, 36_000, 3)

@@ -127,7 +127,9 @@ class Exclusions:
         self._values.update(other._values)
 
     def subtract(self, other: Exclusions) -> None:
-        """Subtract the counts of another object, which must have counted a part of the states that this one counted."""
+        """Subtract the counts of another object. The states that it has counted must be a part of the states that this
+        object has counted.
+        """
         self._groups.subtract(other._groups)
         self._values.subtract(other._values)
 

@@ -384,7 +384,7 @@ class TiltFrame:
         return pa.schema([*own_fields, *(computed.schema.field(name) for name in self.results)])
 
     def with_expressions(self, results: pa.Table) -> pa.Table:
-        """Return a table of results with the columns of expressions.
+        """Add the columns of the frame's expressions to a table of results, and return the new table.
 
         Parameters
         ----------

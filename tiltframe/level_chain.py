@@ -37,7 +37,7 @@ def climb(
     frame : TiltFrame
     coarser : tables, one for each level above the finest
         States that `climb_within` has already merged into windows of the level. The states from ``finest`` are merged
-        with them, so no row may be counted in both.
+        with them. Therefore a row must not be counted both in ``finest`` and in ``coarser``.
     """
     below, panes = finest, frame.panes
     for level, others in zip_longest(frame.levels, [None, *coarser]):

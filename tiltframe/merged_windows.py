@@ -28,7 +28,7 @@ from windows.timezone import Instants
 
 def merge_panes(states: pa.Table | CheckedStates, frame: TiltFrame, max_ratio: float = 1.0) -> pa.Table:
     """Merge states of panes of the finest level, and return one row per pane and key. ``states`` has the columns of a
-    table from `reduce_rows`. A pane and key may occur in several of its rows.
+    table from `reduce_rows`. Several of its rows may have the same pane and key.
 
     If ``max_ratio`` is below 1, and the merge would leave more than this fraction of the rows, ``states`` is returned
     unmerged.

@@ -20,7 +20,8 @@ from aggr.groups.numbers import sort_by_group
 from aggr.tables.partial_aggregation import joined_batches
 from tiltframe.event_time import event_times
 
-PARTS = 64  # the number of ranges of time, all of one length; the groups of one range should fit the processor's cache
+# the number of ranges of time, which have equal lengths; the groups of one range should fit into the processor's cache
+PARTS = 64
 _INTEGERS = {32: pa.int32(), 64: pa.int64()}
 Span = tuple[int, int]  # the first and the last time, in microseconds
 

@@ -71,8 +71,8 @@ def difference(own: Mapping[str, Any], other: Mapping[str, Any], exactly: bool) 
 
 
 def state_difference(name: str, read_as: Mapping[str, Any], described_as: Mapping[str, Any]) -> str | None:
-    """Return None if the states that ``read_as`` describes can be read from the states that ``described_as`` describes.
-    Otherwise return the difference as a clause for a message. ``name`` is the column of states.
+    """Return None if the states that ``read_as`` describes can be computed from the states that ``described_as``
+    describes. Otherwise return the difference as a clause for a message. ``name`` is the name of the column of states.
     """
     if read_as == described_as or _serves(described_as, read_as):
         return None
@@ -80,7 +80,7 @@ def state_difference(name: str, read_as: Mapping[str, Any], described_as: Mappin
 
 
 def _serves(other: Mapping[str, Any], own: Mapping[str, Any]) -> bool:
-    """Return whether the states that ``own`` describes can be read from the states that ``other`` describes."""
+    """Return whether the states that ``own`` describes can be computed from the states that ``other`` describes."""
     try:
         return holds(from_description(dict(other)), from_description(dict(own)))
     except (LookupError, TypeError, ValueError):

@@ -21,7 +21,8 @@ def finish(states: Any, frame: TiltFrame, flat: bool = False) -> pa.Table:
     Parameters
     ----------
     states : table
-        A table from `rollup`, or such a table as a DataFrame, a stream, a dataset or Parquet files. It is not changed.
+        A table that `rollup` returned, also in the form of a DataFrame, a stream, a dataset or Parquet files. It is not
+        changed.
     frame : TiltFrame
         The frame of the states, or a frame that reads other quantiles from the same states.
     flat : bool

@@ -93,7 +93,7 @@ class Capacity:
         The levels, finest first.
     shuffle_bytes_per_day : float
         The bytes, compressed by LZ4, that Spark shuffles per day if each state of the finest level is sent once. If the
-        files are not in the order of time, a state is sent once for each task that has rows of it.
+        files are not in the order of time, a state is sent once by each task that reads rows of its window and key.
     commits_per_day, files_per_day : float
         The number of commits, as passed to `explain`, and of the files that they write into a folder store. A commit
         writes one file for each level and bucket of time. If a commit has more than 64 MiB of states of the finest
@@ -181,8 +181,8 @@ def explain(
     reading : ReadOptions, optional
         See `tiltframe.rollup`.
     commits_per_day : float
-        The number of commits per day that write the rows into a store. Each commits the rows of a contiguous range of
-        time.
+        The number of commits per day that write the rows into a store. Each commit contains the rows of a contiguous
+        range of time.
 
     Returns
     -------
@@ -347,7 +347,7 @@ def _windows_per_day(level: TimeWindow) -> float | None:
     days = 1 if level.length <= DAY / 24 else 4 * _YEAR + 1
     try:
         return len(level.starts_between(_SOME_DAY, _SOME_DAY + days * DAY)) / days
-    except ValueError:  # a window over all time has no start
+    except ValueError:  # `starts_between` does not support windows over all time
         return 0.0
 
 

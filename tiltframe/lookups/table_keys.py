@@ -5,7 +5,8 @@ device.
     d1       berlin                           window 10:00, device d1 ──▶ paris
     d1       paris  2024-05-01T10:00Z         any window,   device d9 ──▶ null, with a warning
 
-States whose keys get the same new value are merged. The results are those of rows that had the new key from the start.
+States whose keys get the same new value are merged. The results are the same as if the rows had the new key from the
+start.
 Data warehouses call such tables slowly changing dimensions (Kimball): ``now`` is their type 1, and ``as_of`` their type
 2.
 """
@@ -43,8 +44,9 @@ def lookup(key: str, table: Any, valid: str = "now") -> Lookup:
         A key of the frame.
     table : table, DataFrame, stream or path
         The table. It has a column with the name of the frame's key, and one with the name of the new key. If it also
-        has a column ``valid_from``, it may have several rows for a value of the frame's key. Each row is valid from
-        this time to that of the next row for the value; null means from the beginning.
+        has a column ``valid_from``, it may have several rows for a value of the frame's key. Each row is valid from its
+        time in this column until the time of the next row for the value. If its time is null, it is valid from the
+        beginning.
     valid : str
         ``now``: every window uses the row that is valid at the time ``now`` of the query. ``as_of``: every window uses
         the row that is valid at the start of the window. These are the windows of the stored level that the query
@@ -61,8 +63,8 @@ def lookup(key: str, table: Any, valid: str = "now") -> Lookup:
 
     Guarantee
     ---------
-    States whose keys get the same new value are merged. The results are bit for bit those of rows that had the new key
-    from the start. Values that are missing in the table become null, with the warning `tiltframe.store.Unmapped`.
+    States whose keys get the same new value are merged. The results are bit for bit the same as if the rows had the new
+    key from the start. Values that are missing in the table become null, with the warning `tiltframe.store.Unmapped`.
 
     Examples
     --------
@@ -94,7 +96,9 @@ class Lookup(DerivedKey):
     valid: str = "now"
 
     def __post_init__(self) -> None:
-        """Raise ``ValueError`` if a column is missing, or if the table has two rows for the same value and time."""
+        """Raise ``ValueError`` if a column is missing, or if two rows of the table have the same value of the key and
+        the same time ``valid_from``.
+        """
         if not is_name(self.key) or self.key not in self.table.column_names:
             raise ValueError(
                 f"the table of a lookup needs a column with the name of the key; got {shown(self.key)} and the "

@@ -28,7 +28,8 @@ from windows.ordered import Condition, Input, OrderedWindow, Tick, Weight, as_or
 EMIT = ("rows", "ticks", "final")
 TICK = "tick"
 NEXT, ZERO = "next", "zero"  # a value of the argument ``until``, and a value of the argument ``fill``
-ROWS = "__rows"  # an internal measure: the number of rows of a window, which is compared with `least_rows`
+# an internal measure: the number of rows of a window, which is compared with `OrderedWindow.least_rows`
+ROWS = "__rows"
 # the type of the positions of rows within their key, which `first` and `last` use instead of times
 POSITION = pa.int64()
 
@@ -77,8 +78,8 @@ class OrderedQuery:
         return self.order.keyed_by
 
     def ordered_by(self, order: Order) -> OrderedQuery:
-        """Return the same query for another order of rows with the same keys, for example after the keys were computed
-        as columns.
+        """Return the query with another order of rows. ``order`` must have the keys of this query, but may read them
+        from other columns, for example after the keys were computed as columns.
         """
         raise NotImplementedError
 

@@ -14,9 +14,10 @@ from windows import MAX_INSTANT, MIN_INSTANT
 
 _EPOCH = dt.datetime(1970, 1, 1, tzinfo=dt.UTC)
 _MICROSECOND = dt.timedelta(microseconds=1)
-_YEAR_10000 = 253_402_300_800_000_000  # in microseconds; read as nanoseconds, this number is a time in 1978
+# the beginning of the year 10000 in microseconds; a number that is at least as large is probably in nanoseconds
+_YEAR_10000 = 253_402_300_800_000_000
 _END_OF_TIME = 2**61  # a watermark of at least this value means that no more events are expected
-_1971 = 31_536_000_000_000  # in microseconds
+_1971 = 31_536_000_000_000  # the beginning of the year 1971, in microseconds
 
 
 def read_moment(moment: Any, name: str, lowest: int = MIN_INSTANT) -> int:

@@ -186,7 +186,7 @@ class OpenLevel:
         Returns
         -------
         OpenLevel
-            The level afterwards.
+            The level after the call.
         table
             The emitted rows, with the columns that `OpenWindows.advance` describes.
         int

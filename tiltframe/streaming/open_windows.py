@@ -593,9 +593,9 @@ class OpenWindows:
         """Reduce rows to states of panes. Rows are left out if they are late because their session was removed from
         memory.
 
-        ``times`` are the times of the rows. ``placed`` has one time per row; the row counts in the window that contains
-        this time, which differs from the row's own time if the late policy has moved the row. All times are in
-        microseconds UTC. Return the states, and a mask of the late rows.
+        ``times`` are the times of the rows. ``placed`` has one time per row: the row counts in the window that contains
+        this time. The time in ``placed`` differs from that in ``times`` if the late policy has moved the row. All times
+        are in microseconds UTC. Return the states, and a mask of the late rows.
         """
         late, window = np.zeros(len(times), np.bool_), self.frame.levels[0]
         assigned = window.assign(times) if window.is_merging else None
@@ -750,8 +750,8 @@ class OpenWindows:
         return begun
 
     def _store(self, levels: tuple[OpenLevel, ...], clock: saved.Clock, counts: Mapping[str, int]) -> None:
-        """Replace the levels and the clock, and add to the counts of `progress`. This is called last, so that an error
-        before it leaves the stream unchanged.
+        """Replace the levels and the clock, and add to the counts of `progress`. Other methods call this method last,
+        so that an error before this call leaves the stream unchanged.
         """
         self._levels, self._clock = levels, clock
         for name, count in counts.items():

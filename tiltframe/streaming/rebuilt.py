@@ -51,7 +51,7 @@ def rebuild_levels(
         if level == finest:
             of_level = below = of_level.filter(pa.array(finest.ends(instants_of(of_level)) <= committed))
         table = merge_level(below, frame, level, unknown=True)
-        # the mark ``new_rows``: a number above 0 means that rows of the window were not emitted yet
+        # Mark every window as a window with rows that were not emitted yet.
         new_rows = np.ones(table.num_rows, np.int64)
         windows = new_windows(table, new_rows=new_rows, unknown=unknown_marks(table, added))
         windows = windows if level == finest else mark_first_panes(windows, level, below, rules)

@@ -1,8 +1,8 @@
 """Saved streams: the tables of windows in memory, and a JSON description of the frame, the policies and the clock.
 
-The windows of a level are saved as two blocks. One block has bounds, keys and marks, which every batch needs. The other
-has states, which are decoded when windows are merged or emitted. A block that was read and has not changed is not
-encoded again.
+The windows of a level are saved as two blocks. The first block has the bounds and keys of the windows and their marks,
+which are integers such as the number of new rows. It is read for every batch. The second block has the states, which
+are decoded when windows are merged or emitted. A block that was read and has not changed is not encoded again.
 """
 
 from __future__ import annotations
@@ -253,8 +253,8 @@ def read_saved(data: bytes) -> Saved:
 
 
 def read_head(head: bytes, block: Callable[[str, int, int], StoredTable]) -> Saved:
-    """Return the saved state with the description ``head`` (see `Saved.head`). ``block`` is a function that returns the
-    block with a name, a size in bytes and a checksum.
+    """Return the saved state with the description ``head`` (see `Saved.head`). ``block`` is a function that receives
+    the name, the size in bytes and the checksum of a block, and returns the block.
     """
     try:
         description = json.loads(head)

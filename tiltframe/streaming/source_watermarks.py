@@ -108,8 +108,8 @@ class SourceWatermarks:
         self._ended.add(source)
 
     def combined(self, now: dt.datetime | int) -> int | None:
-        """Return the watermark of the stream. If an active source has not received any rows yet, return the previous
-        result, or None if there is none.
+        """Return the watermark of the stream. If an active source has not received any rows yet, return the result of
+        the previous call, or None if no call has returned a watermark yet.
 
         Parameters
         ----------

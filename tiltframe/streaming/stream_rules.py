@@ -43,7 +43,7 @@ CHANGE = "change"
 DROPPED = "dropped"
 ROWS = "__rows"  # the name of the measure that counts the rows of a state
 Mask = NDArray[np.bool_]
-_ASSIGNED_AT_ONCE = 1_000_000  # the maximum number of intervals that are computed at a time; this number needs 24 MB
+_ASSIGNED_AT_ONCE = 1_000_000  # the maximum number of intervals that are computed at a time; they need 24 MB
 
 
 @dataclass(frozen=True)

@@ -29,7 +29,8 @@ from windows.contract import check_nested
 from windows.timezone import Instants
 
 LOWEST, HIGHEST = np.iinfo(np.int64).min, np.iinfo(np.int64).max
-# the value of the mark `last_arrival` if rows of the window arrived after the last call of `advance`
+# The value of the mark `last_arrival` for a window that has received rows since the last call of `advance`. The next
+# call replaces it by its argument ``now``.
 UNSTAMPED = HIGHEST
 
 # For each mark, the function that merges it when windows are merged, and its initial value. Times are in microseconds.
@@ -43,7 +44,8 @@ MARKS: dict[str, tuple[np.ufunc, int]] = {
     # one bit per added measure: whether the window has rows that arrived before the measure was added
     "unknown": (np.bitwise_or, 0),
 }
-_SCHEMA, _BYTES = b"states", b"nbytes"  # keys in the metadata of `to_stored`: the schema and the size of the states
+# the keys of the metadata that `WindowTable.to_stored` writes: the schema of the states, and their size in bytes
+_SCHEMA, _BYTES = b"states", b"nbytes"
 # up to this number of existing windows, `_may_be_merged` returns a mask that is true everywhere, because grouping all
 # windows takes less time than searching for those with the same keys
 _FEW = 256
@@ -74,8 +76,8 @@ class WindowTable:
 
     @classmethod
     def of_stored(cls, stored: StoredTable, states: StoredTable) -> WindowTable:
-        """Return the windows that `to_stored` has converted. ``stored`` has bounds, keys and marks; ``states`` is
-        decoded when it is first used.
+        """Return the windows that `to_stored` has converted to two stored tables. ``stored`` has bounds, keys and
+        marks. ``states`` has the states, and is decoded when it is first used.
         """
         index, metadata = stored.table, stored.table.schema.metadata
         state_columns = StoredStates(states, pa.ipc.read_schema(pa.py_buffer(metadata[_SCHEMA])), int(metadata[_BYTES]))

@@ -74,7 +74,7 @@ def cells_of(column: pa.ChunkedArray, convert: Callable[[Any], Any] = lambda val
     if not (pa.types.is_list(column.type) and pa.types.is_struct(column.type.value_type)):
         return [convert(value) for value in column.to_pylist()]
     lists = one_array(column)
-    # not `Table.from_struct_array`, which pyarrow 14 does not have
+    # `Table.from_struct_array` is not used, because pyarrow 14 does not have it
     batch = pa.RecordBatch.from_struct_array(lists.flatten())
     records = pa.Table.from_batches([batch])
     entries = flattened(records) if records.num_columns else records

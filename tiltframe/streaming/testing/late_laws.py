@@ -43,8 +43,8 @@ class LateCase:
         return policy.arrive(self.frame.levels[0], times, newest, together)
 
     def newest(self) -> list[int | None]:
-        """Return values for the argument ``newest`` of `LatePolicy.arrive`: None and, if the policy uses it, the value
-        after three events.
+        """Return values for the argument ``newest`` of `LatePolicy.arrive`: None and, if the policy uses the argument,
+        the value that `arrive` returns for the first three events.
         """
         newest = self.arrive(self.times[:3], None).newest
         return [None] if newest is None else [None, newest]
