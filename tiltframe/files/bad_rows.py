@@ -130,8 +130,8 @@ def sound(
     """Return the rows of the good lines, or None if all lines are bad, and a list of the bad lines with their errors.
 
     A line is bad if ``read`` or ``check`` raises an error for it. ``read`` returns the rows of lines, and ``check``
-    receives these rows. Because ``check`` is slow, it is first called for all good lines together, and only after an
-    error for halves of them.
+    receives these rows. ``check`` is slow, so it is first called once for all lines that ``read`` accepts. Only if this
+    call raises an error, the lines are halved until the bad lines are known.
     """
 
     def checked(lines: Sequence[Line]) -> Rows:
@@ -225,8 +225,8 @@ def _typed_batches(file: Path, columns: Sequence[str]) -> Iterator[tuple[pa.Reco
     that returns the same rows with all columns of the file, because bad rows are written with all columns.
     """
     own_reader = reader_of(file)
-    # All columns are read at once. In a separate call for other columns, a reader could divide the rows into other
-    # batches, and the values of one row would then be in different batches.
+    # A registered reader reads all columns in a single call. In a second call for other columns, it could divide the
+    # rows into batches of other sizes, so that the values of one row would be in different batches.
     if own_reader is not None:
         names = read_schema(own_reader, file).names
         for batch in read_batches(own_reader, file, names):
@@ -350,8 +350,8 @@ def _records(data: bytes, number: int, delimiter: str | None, last: bool) -> tup
 
     A record of CSV ends at the first line end outside quotes. If the closing quote is missing in the next thousand
     lines, the line with the opening quote is a record of its own. If fewer lines follow, the record is incomplete,
-    because later bytes may contain the quote; but if ``last`` is true, the bytes are the end of the file, and the line
-    is a record of its own. Without a ``delimiter``, the file has JSON lines, and a record is one line.
+    because later bytes may contain the closing quote. If ``last`` is true, no bytes follow, and the line with the
+    opening quote is a record of its own. Without a ``delimiter``, the file has JSON lines, and a record is one line.
     """
     record = re.compile(rb"[^\r\n]*+(?:\r\n|\n|\r)" if delimiter is None else record_pattern(delimiter))
     line = re.compile(rb"[^\r\n]*+(?:\r\n|\n|\r|\Z)")
@@ -370,10 +370,10 @@ def _records(data: bytes, number: int, delimiter: str | None, last: bool) -> tup
 
 
 def sample_of(file: Path, reading: ReadOptions, folder: Path) -> Path:
-    """Write a sample of a text file to a file in ``folder``, and return its path. Types of columns are inferred from
-    the sample in the place of the file.
+    """Write a sample of a text file to a new file in ``folder``, and return the path of the sample. Types of columns
+    are inferred from the sample instead of the file, because bad rows could lead to wrong types.
 
-    The sample has those of the first 10,000 records in which every value has the most frequent kind of its column, such
+    A record of the first 10,000 records is in the sample if every value has the most frequent kind of its column, such
     as number or text. If there are no such records, or if the format of the file has types, ``file`` is returned.
     """
     if has_types(file):

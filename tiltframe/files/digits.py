@@ -1,7 +1,7 @@
 """Digits: check whether reading a column of a text file with its inferred type would lose or change digits.
 
 Two different whole numbers beyond int64 may be the same double. The texts ``007`` and ``7`` are the same number, and so
-are ``1.10`` and ``1.1``. If such texts were keys, their groups would be merged.
+are ``1.10`` and ``1.1``. If such texts are keys and were read as numbers, groups with different keys would be merged.
 """
 
 from __future__ import annotations

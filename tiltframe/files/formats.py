@@ -273,8 +273,8 @@ def _reads_all(texts: pa.Array, kind: pa.DataType, reading: ReadOptions) -> bool
 
 
 def wider_type(file: Path, name: str, guess: pa.DataType, uses: frozenset[Use], reading: ReadOptions) -> str | None:
-    """Choose a type that fits all values of a column of a CSV file, if the inferred type ``guess`` does not. Return the
-    name of the type: float64 if all values are numbers, and otherwise text.
+    """Return the name of a type for all values of a column of a CSV file that has values which do not fit the inferred
+    type ``guess``: float64 if ``guess`` is an integer type and all values are numbers, and otherwise text.
 
     Return None instead of text if a function computes with the values, or compares them as numbers.
     """

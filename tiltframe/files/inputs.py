@@ -75,7 +75,8 @@ class Source:
     timezone : str
         The time zone of the windows, in which dates and the times in expressions are read.
     own : pa.Schema, optional
-        The schema without the event times, if an expression computes them; otherwise None.
+        If an expression computes the event times, the schema before the column of event times is added or replaced;
+        otherwise None.
     written : file -> pa.Schema
         The schema of each file, as it was read or inferred from this file alone.
     key_texts : set of str
@@ -208,9 +209,9 @@ class Source:
         return [name for name, uses in self.uses.items() if Use.KEEP in uses]
 
     def check(self, check: Callable[[pa.Schema], None]) -> None:
-        """Call ``check`` with the schema. If ``check`` would accept the schema with numbers in the place of one text
-        column, raise an error that names the first text in this column that is not a number, and its line. Otherwise
-        raise the error of ``check``.
+        """Call ``check`` with the schema. If ``check`` rejects the schema, raise the error of ``check``, with one
+        exception. If ``check`` would accept the schema with numbers in the place of a text column, raise an error that
+        names the first text in this column that is not a number, and its line.
         """
         try:
             check(self.schema)
@@ -224,9 +225,9 @@ class Source:
             raise
 
     def _read_as(self, file: Path, own: pa.Schema, written: pa.Schema) -> pa.Schema:
-        """Return the schema ``own`` with the type in which event times of a text file are read first: integers,
-        decimals or text. They are converted to times later. ``own`` contains the columns that are needed, and
-        ``written`` the types that were inferred.
+        """Return the schema ``own`` with the type as which the event times of a text file are read, before they are
+        converted to instants: int64, float64 or text. ``own`` contains the columns that are needed, and ``written`` the
+        types that were inferred.
         """
         at = own.get_field_index(self.time)
         if at < 0 or self.reading.time is not None or has_types(file):

@@ -64,7 +64,7 @@ class _Blocks:
     def __init__(self, stream: pa.NativeFile, schema: pa.Schema | None, block_bytes: int) -> None:
         self._block_bytes = block_bytes
         blocks = _blocks_of_lines(stream, block_bytes)
-        # For empty input, this raises the same error as pyarrow.
+        # For an empty stream, an empty block is parsed, which raises the same error as ``pajson.open_json``.
         self._first: pa.RecordBatch | None = self._parsed(next(blocks, b""), schema)
         self.schema: pa.Schema = self._first.schema
         self._blocks = blocks

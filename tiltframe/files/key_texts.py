@@ -4,8 +4,8 @@
     2024-05-01 10:00:00         one group         two groups
     2024-05-01T10:00:00Z
 
-As timestamps, different texts may be equal. Moreover, the type of the column would depend on all rows of the file. A
-key that is computed from a time, such as ``date_trunc('day', at)``, still reads a timestamp.
+As timestamps, different texts may be equal. Moreover, a single row that is not a time would change the type of the
+column. A key that is computed from a time, such as ``date_trunc('day', at)``, still reads a timestamp.
 """
 
 from __future__ import annotations

@@ -33,8 +33,8 @@ class LateType(ValueError):
 
 
 def read_widening(rows: Rows, read: Callable[[Rows], T], widened: Callable[[Rows, LateType], Rows]) -> T:
-    """Return ``read(rows)``. If it raises `LateType`, read again: ``widened(rows, error)`` returns the same rows with
-    the wider type. If the same column needs the same type a second time, the error is raised.
+    """Return ``read(rows)``. If ``read`` raises `LateType`, call it again with ``widened(rows, error)``, the same rows
+    with the wider type of the error. If the same column needs the same type a second time, raise the error.
     """
     seen = set[tuple[str, str]]()
     while True:

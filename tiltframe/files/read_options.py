@@ -1,5 +1,5 @@
-"""Read options: what a file does not say about itself, such as the types of columns and the notation of numbers and
-times. They also contain a condition that selects rows.
+"""Read options: properties that a file does not declare itself, such as the types of its columns and the notation of
+its numbers and times. The options also include a condition that selects rows.
 """
 
 from __future__ import annotations
@@ -148,8 +148,8 @@ class ReadOptions:
         return _UNITS.get(self.types.get(time, ""))
 
     def fraction(self, time: str) -> pa.DataType | None:
-        """Return the type in which JSON numbers in the time column are read if they may have a fraction: float64, if
-        they are declared as seconds or milliseconds. Return None otherwise.
+        """Return float64 if the times are declared as seconds or milliseconds, because JSON numbers in such a unit may
+        have a fraction. Otherwise return None.
 
         Parameters
         ----------

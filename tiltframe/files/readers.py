@@ -163,7 +163,7 @@ def read_schema(reader: FileReader, path: Path) -> pa.Schema:
     """
     try:
         schema = reader.schema(path)
-    except Exception as error:  # code of other packages may raise any error; the message names the file
+    except Exception as error:  # a reader of another package may raise any error; the message adds the file
         raise ValueError(f"cannot read {path} as {reader.name}: {error}") from error
     if not isinstance(schema, pa.Schema):
         raise TypeError(f"the reader {reader.name!r} must return a pyarrow.Schema; it returned {shown(schema)}")
@@ -184,7 +184,7 @@ def read_batches(reader: FileReader, path: Path, columns: Sequence[str]) -> Iter
                     "yield all requested columns"
                 )
             yield batch.select(list(columns))
-    except Exception as error:  # code of other packages may raise any error; the message names the file
+    except Exception as error:  # a reader of another package may raise any error; the message adds the file
         raise ValueError(f"cannot read {path} as {reader.name}: {error}") from error
 
 

@@ -80,9 +80,9 @@ def _numbers_after(file: Path, name: str, reading: ReadOptions, removed: Sequenc
 
 
 def wrong_form(file: Path, error: Exception, reading: ReadOptions) -> ValueError | None:
-    """Return an error that says why Arrow has rejected a text file with ``error``. For JSON, it names the first line
-    that is wrong. For CSV, it names the character that seems to separate the fields, if it is another one than
-    expected. Otherwise return None.
+    """Return an error that explains ``error``, with which Arrow has rejected a text file, or None if the cause is not
+    known. For JSON, the message names the first line that is wrong. For CSV, the message names the character that seems
+    to separate the fields, if this is not the expected delimiter.
     """
     if assumed := delimiter_of(file, reading):
         with open_text(file) as stream:
@@ -201,7 +201,7 @@ def _number_of_text(bare: str, name: str, share: Callable[[Sequence[str]], float
     """
     signs = list(dict.fromkeys(re.findall(r"[^0-9.+eE-]", bare)))
     plain = share(())
-    is_rare = plain >= _MOSTLY  # Values that are not numbers are rare.
+    is_rare = plain >= _MOSTLY  # At least half of the values are numbers, so ``bare`` is an exception.
     if not is_rare and re.search("[0-9]", bare) and 0 < len(signs) <= _MOST_SIGNS and share(signs) > plain:
         text = name
         for sign in signs:
