@@ -358,7 +358,9 @@ class ClosedWindows:
         return StreamWatermark(self.stream, until - (self._window_late_policy.lateness_micros or 0))
 
     def _closes_windows(self, watermark: StreamWatermark) -> bool:
-        """Return whether a watermark closes windows of coarser levels that the recorded watermark leaves open.
+        """Return whether a watermark closes windows of coarser levels that the recorded watermark leaves open. Return
+        False if no watermark is recorded. If the stream has ended and a watermark is recorded, return True, because the
+        recorded watermark must be removed.
 
         Such a watermark is recorded even if the stream has no windows to commit. Otherwise, queries with
         ``closed=True``, which use the earliest watermark of all streams, would still leave out the closed windows. If

@@ -49,7 +49,7 @@ class _OpenPart(Part):
     def from_states(cls, level: str, states: pa.Table, name: str) -> _OpenPart:
         starts = instants_of(states)
         part = cls(level, int(starts.min()), int(starts.max()), states.num_rows, states.nbytes, name)
-        # ``states`` is not a field of the dataclass, because stores write the fields of parts as metadata
+        # ``states`` is not a field of the dataclass, because a store writes all fields of a part as metadata.
         object.__setattr__(part, "states", states)
         return part
 
