@@ -231,8 +231,8 @@ def with_times(rows: Any, time: str, on_null_time: str | Observation, metric: st
     stream, the metric named ``metric`` counts them. If ``on_null_time`` is ``fail``, return ``rows`` unchanged; the
     tasks raise an error for a time that is null.
 
-    Raise ``ValueError`` for other values of ``on_null_time``, if ``rows`` is not a DataFrame and rows are to be
-    skipped, and if the engine does not support observations.
+    Raise ``ValueError`` for other values of ``on_null_time``, if rows must be skipped but ``rows`` is not a DataFrame,
+    and if the engine does not support observations.
     """
     # The name of the class is compared, because Spark Connect has its own class Observation.
     observation = on_null_time if type(on_null_time).__name__ == "Observation" else None

@@ -84,9 +84,9 @@ def running(
 
     Guarantee
     ---------
-    The results are bit-for-bit those of `tiltframe.running`, however the rows are partitioned. Rows of equal times are
-    ordered by ``order``, then by their position in the DataFrame. That position may change in a shuffled DataFrame, so
-    pass ``order``.
+    The results are bit-for-bit those of `tiltframe.running`, however the rows are partitioned. Rows with equal times
+    are ordered by ``order``, then by their position in the DataFrame. If the DataFrame is the result of a shuffle, this
+    position may change from run to run. Pass ``order`` in this case.
 
     Examples
     --------

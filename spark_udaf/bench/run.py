@@ -302,8 +302,8 @@ def _checked_ways(measure: Measure, against: str | Sequence[str], empty: DataFra
     left_out: list[str] = []
     rows = Rows(empty, None)
     for name, build in ways_of(measure, grouping):
-        # Ways that read files need files, which do not exist yet. Each has the same plan as a way that reads a
-        # DataFrame, and the latter is checked.
+        # Ways that read files cannot be planned here, because the files do not exist yet. For each of them, there is a
+        # way with the same plan that reads a DataFrame, and which is checked here.
         if name.endswith(OF_FILES):
             own[name] = build
             continue

@@ -112,7 +112,7 @@ class Received:
             senders = len({task for task, _ in read})
             sent, came = (sum(count for _, count in read), _rows(receipts)), (len(data_messages), _rows(data_messages))
             # Every task sends a receipt to every shard. If the number of tasks is unknown, the receipts of the first
-            # shard determine it, and those of other shards must agree.
+            # shard determine it, and each of the other shards must have receipts from the same number of tasks.
             self.tasks = senders if self.tasks is None else self.tasks
             if sent != came or not self.tasks == senders == len(receipts):
                 raise NotConserved(

@@ -36,7 +36,7 @@ class Feature(Enum):
 
 
 def _spark_partitions() -> int:
-    """Return Spark's default of ``spark.sql.shuffle.partitions``."""
+    """Return the default value that ``spark.sql.shuffle.partitions`` has in Spark."""
     return 200
 
 

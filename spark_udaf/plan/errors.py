@@ -1,4 +1,6 @@
-"""Errors of tasks: raise the error that a task has raised, without Spark's tracebacks."""
+"""Errors of tasks: if a task of a job has raised an error, raise this error in the place of Spark's error for the job,
+which contains long tracebacks.
+"""
 
 from __future__ import annotations
 

@@ -3,7 +3,7 @@
     rows of task 0   ├──────────────┤                        from the earliest to the latest time of its row groups
     rows of task 1               ├───────────────┤
     rows of task 2                                  ├───┤
-    exclusive       ─ 0 ────────┤    ├ 1 ──────────┤├ 2 ──   one task alone can have rows
+    exclusive       ─ 0 ────────┤    ├ 1 ──────────┤├ 2 ──   times at which only this task can have rows
 
 If a window lies within the exclusive times of a task, this task reads all rows of the window, and can compute its
 results before the shuffle.
@@ -75,8 +75,10 @@ def span_of(groups: Iterable[RowGroup], time: str, dtype: pa.DataType, timezone:
     dtype : the type in which the column is read
     timezone : the time zone of the windows; if the column has dates, a date is a day in this zone
     """
+    # For times as text, the statistics contain the first and the last text in the order of texts. Their times need not
+    # be the earliest and the latest time.
     if not (pa.types.is_timestamp(dtype) or pa.types.is_date(dtype) or pa.types.is_integer(dtype)):
-        return None  # The statistics of texts are ordered as texts, which is not the order of their times.
+        return None
     times_by_file = []
     for file, its in groupby(groups, key=itemgetter(0)):
         times = _row_group_times(file, [group for _, group in its], time, timezone)
@@ -111,6 +113,6 @@ def _row_group_times(
                 return None
             extremes += (statistics.min, statistics.max)
         return event_times(pa.array(extremes, file.physical_schema.field(time).type), time, timezone)
-    # A time in the statistics is outside the range of Python's or Arrow's types.
+    # Raised if the types of Python or Arrow cannot represent a time in the statistics.
     except (ValueError, OverflowError, pa.ArrowException):
         return None

@@ -108,8 +108,8 @@ def dataset_of(
 
 
 def _with_instants(schema: pa.Schema, dataset: ds.FileSystemDataset) -> pa.Schema:
-    """Return ``schema`` with the type of instants in UTC, as in Spark, for the columns that the first file of
-    ``dataset`` stores as INT96.
+    """Return ``schema`` in which the columns that the first file of ``dataset`` stores as INT96 have the type
+    ``timestamp[us, UTC]``, because Spark reads INT96 as instants.
     """
     first = next(iter(dataset.get_fragments()), None)
     for name in [] if first is None else instants_of_int96(first.metadata):

@@ -38,8 +38,8 @@ def shard_numbers(shards: int, partitions: int) -> NDArray[np.int32]:
     """Return a number for each shard, so that Spark's hash puts shard ``s`` into partition ``s % partitions``.
 
     Spark puts a row into the partition whose index is the hash of its column modulo the number of partitions. If the
-    shards had the numbers 0, 1, 2 …, their hashes would be as uneven as random numbers: of 64 shards, one of four
-    partitions might receive three times as many as another.
+    shards had the numbers 0, 1, 2 …, their hashes would be as uneven as random numbers. With 64 shards in four
+    partitions, for example, one partition might have three times as many shards as another.
 
     >>> numbers = shard_numbers(8, 4)
     >>> (_spark_hash(numbers) % 4).tolist()

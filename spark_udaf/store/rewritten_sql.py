@@ -1,5 +1,5 @@
-"""sql: answer a query of a table, with GROUP BY over its time and keys. The results are read from a store of the rows
-of the table, if they are provably the same.
+"""sql: answer a query of a table, with GROUP BY over its time and keys, from a store that contains the rows of the
+table. A query is answered only if the result is provably equal to the result that Spark computes from the table.
 
 The rewritten query applies the same SELECT to the result of `su.read`, with columns instead of groups and aggregates.
 The types of its result must be those of the query over the table. A query with a part that may give another result

@@ -32,7 +32,7 @@ _started: dict[str, tuple[FrameStore, str]] = {}
 def query_id(spark: SparkSession, checkpoint: str) -> str:
     """Return the id of the query of a checkpoint, which Spark writes into the checkpoint before the first batch.
 
-    Spark reads the file, because it can access the checkpoint on classic Spark and on Spark Connect.
+    Spark reads the file, because this process may not have access to the checkpoint, for example on Spark Connect.
     """
     lines = [row[0] for row in spark.read.text(f"{checkpoint.rstrip('/')}/metadata").collect()]
     return str(json.loads("".join(lines))["id"])

@@ -38,8 +38,9 @@ from tiltframe.streaming import EmitPolicy, LatePolicy, OpenWindows, OrderedStre
 from tiltframe.streaming.saved import OtherSavedFrame, Saved
 from tiltframe.streaming.stream_rules import CHANGE, DROPPED
 
-# The name of a column of messages. For time windows, it contains the start of the newest window of a batch in
-# microseconds UTC. For ordered windows, it contains the position of the message among all messages of the batch.
+# The name of a column of messages. In a stream of time windows, it contains null, or the start of the newest window for
+# which the sending task has rows, in microseconds UTC. In a stream of ordered windows, it contains the position of the
+# message among all messages of the batch.
 NUMBER = "number"
 IN = MESSAGE.append(pa.field(NUMBER, pa.int64()))  # the schema of messages to a shard
 # the name of the output column that contains the emitted messages; the other columns contain the metrics of a shard
@@ -98,8 +99,9 @@ class Job:
 
     def reduced(self, batches: Batches, task: int) -> Batches:
         """Yield the messages of a task to the shards, and then one receipt per shard. The messages contain the rows of
-        the partition, or states that are reduced from them. The first task also sends a message without rows to every
-        shard, so that Spark calls each shard.
+        the partition, or states that are reduced from the rows. At least the first task also sends a message without
+        rows to every shard. Spark calls only shards that receive a message, and the time of every shard must be
+        advanced.
         """
         return with_receipts(self._messages(batches, task), self.numbers, task, IN)
 
@@ -224,7 +226,9 @@ class ShardJob(Job):
         return self._typed(windows)
 
     def _check_states(self, saved: TiltFrame) -> None:
-        """Raise ``ValueError`` unless the saved windows have the columns of states to which new rows are reduced."""
+        """Raise ``ValueError`` unless ``saved``, the frame of the saved windows, has the same columns of states as the
+        frame of the job, because states of new rows are merged into the saved states.
+        """
         columns, own = ({c.name: c.measure for c in frame.states} for frame in (saved, self.frame))
         for name in [*columns, *own]:
             if columns.get(name) != own.get(name):

@@ -290,8 +290,8 @@ class StreamRows:
         return any(_WATERMARK in (field.metadata or {}) for field in self.df.schema)
 
     def delay_of(self, time: str) -> int | None:
-        """Return the delay of a column's watermark behind its newest value in microseconds, or None without a
-        watermark.
+        """Return the delay of the watermark of the column ``time`` behind the newest value of this column, in
+        microseconds. Return None without a watermark.
         """
         metadata = next((field.metadata for field in self.df.schema if field.name == time), None) or {}
         return int(metadata[_WATERMARK]) * 1000 if _WATERMARK in metadata else None

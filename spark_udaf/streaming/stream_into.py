@@ -92,8 +92,8 @@ def stream_into(
     ---------
     The states of the store equal, bit for bit, those of a rollup of all rows, for any batches, failures and restarts. A
     late row is merged into its window. If the column of event times has a watermark, each batch also records a
-    watermark in the store: the start of its newest window minus the delay. Queries of closed windows use it. If
-    completed batches of the checkpoint are missing from the store, the query fails with a message.
+    watermark in the store: the start of the newest window of the batch minus the delay. Queries of closed windows use
+    this watermark. If completed batches of the checkpoint are missing from the store, the query fails with a message.
 
     Examples
     --------

@@ -166,7 +166,7 @@ class UdafSpec:
     def _same_result(self, values: pa.Array) -> bool:
         """Return whether the result would have the type `result` even if ``values`` were not cast to ``dtype``.
 
-        If ``dtype`` is only a default, this is true for all numbers.
+        If ``dtype`` is only a default, return True for every numeric type, because `_exact` casts the results later.
         """
         first = values if len(self.function.inputs) == 1 else values.field(self.function.inputs[0])
         dtype = normalized_type(first.type)

@@ -1,6 +1,6 @@
 """Support for several versions of Spark. Only this package checks the version of PySpark and replaces missing features.
 
-- `spark_udaf.versions.features` detects whether this PySpark has a feature, and raises an error for missing ones.
+- `spark_udaf.versions.features` detects which features this PySpark has, and raises errors for missing features.
 - `spark_udaf.versions.arrow_types` converts between Arrow types and Spark types.
 - `spark_udaf.versions.arrow_tables` collects a DataFrame as an Arrow table.
 - `spark_udaf.versions.column_functions` converts functions of Arrow arrays to functions of Columns.

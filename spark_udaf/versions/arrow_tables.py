@@ -18,8 +18,8 @@ if TYPE_CHECKING:
 def collect_arrow(df: DataFrame) -> pa.Table:
     """Return all rows of a DataFrame as an Arrow table, with the types that Spark uses when it sends them to Python.
 
-    Before version 4.0, which has added ``DataFrame.toArrow``, each batch is collected as one binary value, the bytes of
-    an Arrow stream.
+    PySpark before version 4.0 does not have ``DataFrame.toArrow``. Each batch is then collected as one binary value,
+    which contains the bytes of an Arrow stream.
     """
     if has_to_arrow():
         return df.toArrow()

@@ -110,7 +110,8 @@ def from_arrow_type(dtype: pa.DataType) -> T.DataType:
 
 def _has_times_without_zone() -> bool:
     """Return whether the name ``timestamp`` may mean times without a zone. This is true if ``spark.sql.timestampType``
-    of the active session has another value than TIMESTAMP_LTZ, and if there is no active session.
+    of the active session has another value than TIMESTAMP_LTZ, or if there is no active session, so that the setting
+    is unknown.
     """
     session: Any = SparkSession.getActiveSession()
     return session is None or session.conf.get(_TIMESTAMP_TYPE, _INSTANTS) != _INSTANTS

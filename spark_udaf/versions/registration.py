@@ -187,8 +187,8 @@ def _arrow_commands(functions: Sequence[SqlFunction]) -> Iterator[tuple[str, byt
 
 @dataclass(frozen=True)
 class _ResultType:
-    """The result type of a function. Its pickle is short, because Spark logs every command. Unpickling it returns
-    Spark's type.
+    """The result type of a function. It is pickled as a reference to the function, and unpickling it returns Spark's
+    type. The pickle is therefore short, which matters because Spark logs every command.
     """
 
     function: SqlFunction
