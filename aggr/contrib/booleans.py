@@ -1,4 +1,4 @@
-"""bool_and, bool_or: whether all values are true, and whether at least one is."""
+"""bool_and, bool_or: whether all values are true, and whether at least one value is true."""
 
 from __future__ import annotations
 

@@ -50,7 +50,7 @@ def increases_of(series: Series, counter: bool) -> Changes:
         return Changes(_float_increases(series.floats, first, until, counter))
     parts = exact_float_parts(series.values)
     longest = int(series.lengths.max(initial=0))
-    # The numbers are whole. If their sums are below 2^53 as well, doubles represent them exactly.
+    # ``parts`` contains whole numbers. Doubles represent whole numbers and their sums exactly if these are below 2^53.
     if len(parts) == 1 and np.abs(parts[0]).max(initial=0.0) * (longest + 1) < 2.0**53:
         grown = _float_increases(parts[0], first, until, counter).astype(np.int64)
         return Changes(ExactNumbers(ExactNumbers.of(grown).limbs, scale_of(series.values.type)))

@@ -66,7 +66,8 @@ class Increase(SeriesFunction):
             read_length(self.extrapolate, "parameter extrapolate")
 
     def finish_with_neighbours(self, states: pa.StructArray, neighbours: Neighbours) -> pa.Array:
-        # The parameter `extrapolate` already extends the increase to the edges of the window.
+        # With `extrapolate`, the increase already extends to the edges of the window, so that points of other windows
+        # are not needed.
         if self.extrapolate is not None:
             return self.finish_states(states)
         return super().finish_with_neighbours(states, neighbours)

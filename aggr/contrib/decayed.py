@@ -60,8 +60,8 @@ from aggr.extend.exact import (
 )
 from aggr.extend.lists import check_neighbours, checked_entries, entries_of, lists_of
 
-# The half-lives per span. Weights in consecutive spans differ by a factor of 2^32, which is the base of the digits of
-# an exact sum.
+# The number of half-lives per span. Weights in consecutive spans therefore differ by a factor of 2^32. This is the base
+# of the digits of an exact sum, so that a sum is multiplied by this factor by moving its digits by one place.
 _HALVINGS = 32
 _SPANS = 4
 # The maximum number of spans by which results are decayed. After 200 spans, every sum has decayed to 0 as a double.

@@ -1,9 +1,9 @@
 """exponential: OpenTelemetry's base-2 exponential histogram, which computes quantiles in bounded space and merges
 exactly.
 
-Its scale is the finest one at which the range from the lowest to the highest bucket of each sign has at most
-``max_buckets`` buckets. This scale depends only on the rows, because a bucket of a scale is a union of buckets of every
-finer scale.
+The scale of a state is the finest scale at which the range from the lowest to the highest bucket of each sign has at
+most ``max_buckets`` buckets. This scale depends only on the rows, and not on the order of merges, because a bucket of a
+scale is a union of buckets of every finer scale.
 
 Source: the data model of OpenTelemetry's metrics, "ExponentialHistogram".
 """
@@ -38,7 +38,7 @@ _SIGNS = ("positive", "negative")
 
 @dataclass(frozen=True)
 class Scale(Field):
-    """The scale of the buckets. A merge keeps the coarsest scale, and an empty group has the finest."""
+    """The scale of the buckets. A merge returns the coarsest of the merged scales, or for an empty group the finest."""
 
     finest: int
 
@@ -62,7 +62,8 @@ class ExponentialState(SketchState):
     max_buckets: int
 
     name = "exponential"
-    # in version 1, the field ``sum`` of decimals was the sum of their nearest doubles; in version 2 it is the exact sum
+    # In version 1, the field ``sum`` of a column of decimals was the sum of the nearest doubles. In version 2, it is
+    # the exact sum.
     versions = (1, 2)
     merges_by_field = False
     parameters: ClassVar[Mapping[str, pa.DataType]] = {"scale": pa.int8(), "max_buckets": pa.int32()}
@@ -224,8 +225,8 @@ def _key_ranges(column: pa.StructArray, shifts: Whole, groups: Groups) -> tuple[
 
 
 def _agree(states: pa.StructArray, shifts: Whole) -> bool:
-    """Return whether the minimum and the maximum of each state lie in its outermost buckets, and its sum is 0 if it has
-    no finite values.
+    """Return whether each state is consistent: its minimum and its maximum lie in its outermost buckets, and its sum is
+    0 if it has no finite values.
 
     ``shifts`` has the number of bits by which keys of the finest scale are shifted to the right, for each state.
     """
@@ -243,7 +244,8 @@ def _agree(states: pa.StructArray, shifts: Whole) -> bool:
         if not np.array_equal(extremes.is_valid().to_numpy(zero_copy_only=False), finite | endless | other):
             return False
         sizes = field_of_type(pc.fill_null(extremes, 0.0), pa.float64()).to_numpy() * sign
-        # states without values, and states with only +inf (in the pass for the minimum) or only -inf (for the maximum)
+        # In the pass for the minimum, these are the states that contain only +inf, and the states without values. In
+        # the pass for the maximum, they are the states that contain only -inf, and the states without values.
         alone = ~finite & ~endless
         if (sizes[endless] != np.inf).any() or (sizes[alone & other] != -np.inf).any():
             return False

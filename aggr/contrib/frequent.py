@@ -4,8 +4,9 @@ cells         a CountMin sketch: each value is counted in one cell per line. The
               value is an upper bound of the value's count.
 candidates    the values with the smallest hashes of (value, event time); results list only these values
 
-The cells and the candidates depend only on the rows. Cells are sums. A candidate of all rows is also a candidate of the
-part that contains its smallest hash, because that part cannot have more values with smaller hashes than all rows have.
+The cells and the candidates depend only on the rows, and not on the way in which rows are divided into parts whose
+states are merged. Cells are sums. A candidate of all rows is also a candidate of the part that contains its smallest
+hash, because that part cannot have more values with smaller hashes than all rows have.
 
 Source: Cormode, Muthukrishnan, "An improved data stream summary: the count-min sketch", 2005; Kirsch, Mitzenmacher,
 "Less hashing, same performance", 2006; Broder, "On the resemblance and containment of documents", 1997.
@@ -84,9 +85,9 @@ class Candidates(Field):
         return self.keep_candidates(entries.field("value"), entries.field("hash").to_numpy(), owners)
 
     def thresholds(self, column: pa.ListArray) -> Whole:
-        """Return the hash below which all values of a state's rows are candidates, shape (states,).
+        """Return one hash per state, shape (states,). All values with a smaller hash are candidates of the state.
 
-        It is `NO_THRESHOLD` if all values are candidates. ``column`` has the candidates of each state.
+        The hash is `NO_THRESHOLD` if all values are candidates. ``column`` has the candidates of each state.
         """
         entries, owners = entries_of(column, Groups.each(len(column)))
         greatest = np.append(entries.field("hash").to_numpy(), 0)[owners.offsets[1:] - 1]

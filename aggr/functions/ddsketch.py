@@ -40,7 +40,8 @@ class DdsState(SketchState):
     max_bins: int | None
 
     name = "dds"
-    # in version 1, the field ``sum`` of decimals was the sum of their nearest doubles; in version 2 it is the exact sum
+    # In version 1, the field ``sum`` of a column of decimals was the sum of the nearest doubles. In version 2, it is
+    # the exact sum.
     versions = (1, 2)
     parameters: ClassVar[Mapping[str, pa.DataType]] = {"relative_accuracy": pa.float64(), "max_bins": pa.int32()}
 

@@ -147,7 +147,7 @@ class SumsState(State):
     def _possible(self, states: pa.StructArray) -> bool:
         """Return whether the count, the sums and the flags of special values of each state can come from the same rows.
 
-        This requires that (Σa)² ≤ n·Σa² and (Σab)² ≤ Σa²·Σb².
+        The sums of n rows satisfy (Σa)² ≤ n·Σa² and (Σab)² ≤ Σa²·Σb². These inequalities are checked too.
         """
         counts, monomials = states.field("count").to_numpy(), self.monomials
         by_product = {tuple(sorted(inputs)): name for name, inputs in monomials.items()}

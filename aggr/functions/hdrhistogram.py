@@ -66,7 +66,7 @@ class Layout:
 
     @property
     def last(self) -> int:
-        """The index of the counts array for the largest int64."""
+        """The index of the largest int64 in the counts array."""
         half = self.half_magnitude
         return ((2**63 - 1) >> (62 - half)) + ((62 - half) << half)
 

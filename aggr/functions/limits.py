@@ -86,13 +86,13 @@ def check_beyond(beyond: object, allowed: Sequence[str] = REACTIONS) -> None:
 def stored_reaction(beyond: str) -> Mapping[str, pa.DataType]:
     """Return the name and the type of the parameter ``beyond`` if states store it: `STORED`, or {} for "error".
 
-    "error" is the default. Such states keep the layout that they had before the parameter existed.
+    "error" is the default. States do not store it, so that they have the same layout as before the parameter existed.
     """
     return {} if beyond == ERROR else STORED
 
 
 def null_lists(lists: pa.Array) -> Flags | None:
-    """Return a mask of the null lists, which are those of states beyond their limit, or None if no list is null."""
+    """Return a mask of the null lists, or None if no list is null. A state beyond its limit has a null list."""
     return lists.is_null().to_numpy(zero_copy_only=False) if lists.null_count else None
 
 

@@ -99,7 +99,7 @@ class SketchState(BucketState):
         columns["min"] = LEAST.of_numbers(ordered.floats)
         columns["max"] = GREATEST.of_numbers(ordered.floats)
         places = scale_of(values.array.type)
-        # `values.counts` raises ``OverflowError`` for counts beyond int64
+        # This access to `values.counts` also checks the counts: it raises ``OverflowError`` if one exceeds int64.
         columns["sum"] = with_places(values.exact_sum, places, values.counts > 0)
         return columns | self.count_finite(finite)
 

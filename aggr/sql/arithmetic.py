@@ -136,8 +136,8 @@ def _remainder(kind: pa.DataType) -> Kernel:
 def _step_of_decimals(operator: str, a: pa.DataType, b: pa.DataType) -> Kernel:
     """Return a kernel for decimals, whose result has at most 38 digits.
 
-    If the result may have more digits, it is computed with up to 76 digits and cast to 38. The cast raises an error if
-    the digits do not suffice.
+    If the types of the operands allow more digits, the result is computed with up to 76 digits and cast to 38. The cast
+    raises an error for a result with more than 38 digits.
     """
     x, y, kernel = decimal_type(a), decimal_type(b), _KERNELS[operator]
     before = (x.precision - x.scale, y.precision - y.scale)  # the numbers of digits before the decimal point

@@ -137,8 +137,8 @@ def _read_column(term: Term, kind: pa.DataType, attempt: bool) -> Term:
     """Return the term that parses a column of text as numbers or dates of the type ``kind``.
 
     The evaluation of the term raises ``ValueError`` for a text that is not such a value. With ``attempt``, such a text
-    becomes null. In an expression of Arrow, it always becomes null, because Arrow also evaluates branches that are not
-    taken.
+    becomes null. In an expression of Arrow, it becomes null also without ``attempt``: Arrow evaluates every branch of
+    CASE for all rows, and must not raise an error for a row that does not take the branch.
     """
     if not (is_number(kind) or pa.types.is_date32(kind)):
         raise ValueError(f"a CAST of a column of text to {kind} is not supported; CAST it to a number or to DATE")
@@ -191,7 +191,7 @@ def _whole_within(value: Value, kind: pa.DataType) -> Value:
 
 
 def _below(number: Value, kind: pa.DataType) -> Value:
-    """Return numbers, with null for those that have too many digits before the point for the decimal type ``kind``."""
+    """Replace numbers by null if they have too many digits before the point for the decimal type ``kind``."""
     digits = kind.precision - kind.scale
     if digits == 38:
         return number

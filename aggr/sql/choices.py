@@ -66,7 +66,7 @@ def case_when(branches: Sequence[tuple[Term, Term]], otherwise: Term) -> Term:
 
 
 def _where_taken(everywhere: Term, conditions: Sequence[Term], values: Sequence[Term], otherwise: Term) -> Term:
-    """Return a term with the values of ``everywhere`` that does not raise the errors of branches a row does not take.
+    """Return a term with the values of ``everywhere``, in which a branch does not fail for rows that do not take it.
 
     The term ``everywhere`` computes every branch for all rows. This is fast, but a branch may raise an error for a row
     that does not take it. If ``everywhere`` raises an error, the returned term therefore computes each branch again,

@@ -37,7 +37,10 @@ def entry_column_of(node: exp.Expr, names: Collection[str]) -> str | None:
 
 
 def named(path: str, schema: pa.Schema, timezone: str) -> Term:
-    """Return the term of the column ``path``, or of the field at this path. Times get the zone ``timezone``."""
+    """Return the term of the column ``path``, or of the field at this path.
+
+    Timestamps get the time zone ``timezone``. Timestamps without a zone are read as UTC before.
+    """
     name = column_in(path, schema.names) or path
     dtype = normalized_type(schema.field(name).type)
     if pa.types.is_union(dtype):

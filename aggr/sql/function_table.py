@@ -113,7 +113,8 @@ def read_as_value(column: exp.Expr) -> Use:
 class Compiler:
     """A compiler of nodes to terms over the columns of ``schema``.
 
-    Timestamps without a zone are read as local times of ``timezone``, see `aggr.sql.zones`.
+    Columns of timestamps get the time zone ``timezone``, which determines their hours and days. Columns without a zone
+    are read as UTC before.
     """
 
     schema: pa.Schema

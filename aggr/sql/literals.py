@@ -1,8 +1,8 @@
 """Literals: numbers, times and dates in the syntax of conditions.
 
 Times are ISO 8601 in extended or basic form: a date, optionally ``T`` or a blank and a time of day with up to nine
-decimal places of a second, and optionally an offset (``Z``, ``+01``, ``+0100``, ``+01:00``). Times without an offset
-are local times of the time zone.
+decimal places of a second, and optionally an offset (``Z``, ``+01``, ``+0100``, ``+01:00``). A time without an offset
+is a local time of the time zone in which the condition is evaluated.
 """
 
 from __future__ import annotations

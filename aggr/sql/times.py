@@ -200,8 +200,7 @@ def _moment(compiler: Compiler, node: exp.Expr, name: str) -> tuple[Term, bool]:
     """Return the term of the operand of AT TIME ZONE, and whether its times are local times.
 
     They are local times if the operand is a column whose type has no zone, and AT TIME ZONE is written in the SQL. In a
-    call with a zone, such as ``hour(ts, 'Europe/Berlin')``, the times of such a column are not local times of that
-    zone.
+    call with a zone, such as ``hour(ts, 'Europe/Berlin')``, the times of such a column are read as UTC.
     """
     operand = node.args[name].unnest()
     if isinstance(operand, exp.Column) and not node.meta.get(OF_A_FUNCTION):

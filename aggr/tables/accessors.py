@@ -1,4 +1,4 @@
-"""Accessors: values that are computed from the states of any function that provides them, one per state.
+"""Accessors: functions that return one value per state, for states of every function that provides the accessor.
 
     quantile   rank   mean   stdev   count   min   max   bounds
 
@@ -94,8 +94,8 @@ def _or_declared(accessor: Accessor) -> Accessor:
 def _call(function: Function, method: AccessorMethod, states: pa.Array, arguments: tuple[Any, ...]) -> pa.Array:
     """Return the values of an accessor that the function declares, one per state, and null for a null state.
 
-    Raise ``TypeError`` for a wrong number of arguments, or if the method returns values of another type or number than
-    it must.
+    Raise ``TypeError`` for a wrong number of arguments, or if the method does not return one value of the declared type
+    per state.
     """
     required_count = 0 if method.is_optional else 1
     allowed_count = 0 if method.parameter is None else 1

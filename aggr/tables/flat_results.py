@@ -20,9 +20,10 @@ _QUANTILES = "quantiles"
 
 
 def flattened(results: pa.Table) -> pa.Table:
-    """Return results with a column for each field of a record, which is null if the record is null.
+    """Return results in which each record is replaced by one column per field.
 
-    Other columns are unchanged. Raise ``ValueError`` if two columns would have the same name.
+    If a record is null, the values of its columns are null. Other columns are unchanged. Raise ``ValueError`` if two
+    columns would have the same name.
 
     >>> record = {"count": 2, "quantiles": {"0.5": 1.0, "0.999": 2.0}}
     >>> flattened(pa.table({"host": ["a"], "latency": [record]})).to_pylist()

@@ -176,7 +176,7 @@ def key_paths(keys: Keys, names: Collection[str]) -> list[tuple[str, str]]:
     """
     paths = []
     for name, text in keys.items():
-        with suppress(ValueError):  # the frame raises an error for a text that cannot be parsed
+        with suppress(ValueError):  # ignores a text that cannot be parsed; the frame raises an error for it
             source = _each_of(name, text, names) or text
             path = source if source in names else sql.column_of(source)
             column = None if path is None else sql.column_in(path, names)
@@ -340,7 +340,8 @@ def _type_of(text: str, schema: pa.Schema) -> pa.DataType:
 def _entry_value_type(dtype: pa.DataType) -> pa.DataType | None:
     """Return the type of the values of a record.
 
-    Return None if ``dtype`` is another type, or its values differ in type.
+    Return None if ``dtype`` is not the type of a record, or if `entry_types` raises an error because the fields of a
+    struct do not have a common type.
     """
     if not is_record(dtype):
         return None

@@ -37,7 +37,7 @@ def partial_states(
     merge: Callable[[pa.Table], pa.Table],
     max_bytes: int | None = None,
 ) -> Iterator[pa.Table]:
-    """Reduce a stream of batches to states, which are merged as they arrive.
+    """Reduce a stream of batches to states, and merge the states whenever their total size reaches a limit.
 
     Parameters
     ----------
