@@ -187,7 +187,7 @@ class Frequent(Function):
     Parameters
     ----------
     share : float from 0.0001 to 1
-        The minimum share of the rows, from 0.0001 to 1. The state depends on this parameter.
+        The minimum share of the rows that a listed value must have. The state depends on this parameter.
 
     Raises
     ------

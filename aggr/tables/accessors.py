@@ -43,7 +43,7 @@ def read_accessor(states: pa.Array, accessor: str, *arguments: Any) -> pa.Array:
     ----------
     states : column of states, shape (n,)
     accessor : str
-        The name of the accessor, such as ``"quantile"``, or a method that is declared by `aggr.extend.accessor`.
+        The name of the accessor, such as ``"quantile"``, or of a method that `aggr.extend.accessor` declares as one.
     *arguments
         The argument of the accessor, if it takes one.
 

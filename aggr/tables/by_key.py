@@ -462,7 +462,8 @@ def subtract(states: pa.Table, gone: pa.Table) -> pa.Table:
         A table, such as the result of a rollup. The columns that do not contain states are keys. A key may occur more
         than once.
     gone : table of the same columns
-        The states to subtract. For each key, their rows must also be rows of the states in ``states``.
+        The states to subtract. Every row from which they were computed must also be a row of the states with the same
+        key in ``states``.
 
     Returns
     -------
@@ -473,7 +474,7 @@ def subtract(states: pa.Table, gone: pa.Table) -> pa.Table:
     ------
     TypeError
         If states of a function cannot be subtracted, such as states of min, max, first, last, sets and lists. The
-        message names them.
+        message names the columns of such states and their functions.
     CannotSubtract
         For the same reasons as `aggr.Function.subtract`, and for a key that does not exist. It is a ``ValueError`` that
         names column and key.

@@ -149,7 +149,10 @@ def merge_runs(function: Function, states: pa.StructArray, first: Places, last: 
 
 
 def _growing(first: Places, last: Places) -> bool:
-    """Return whether overlapping ranges always begin at the same run. A later range then contains the earlier range."""
+    """Return whether overlapping ranges always begin at the same run.
+
+    A range then contains all earlier ranges with which it overlaps.
+    """
     return bool(((first[1:] == first[:-1]) | (first[1:] >= last[:-1])).all())
 
 
