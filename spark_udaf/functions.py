@@ -1,5 +1,4 @@
-"""Aggregate functions for any Spark job, one for every registered function of `aggr`. Functions that are registered
-later are included.
+"""Aggregate functions for any Spark job: one for every function of `aggr`, including functions registered later.
 
 In a job::
 

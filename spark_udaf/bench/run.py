@@ -43,7 +43,7 @@ _COMPARED_GROUPS = 10_000  # the maximum number of groups for which the bits of 
 
 @dataclass
 class _Figures:
-    """The figures that have been measured so far. If the benchmark is interrupted, it reports them."""
+    """The figures that have been measured so far. An interrupted benchmark reports these figures."""
 
     notes: list[str]
     keeps_bits: dict[str, bool] = field(default_factory=dict)

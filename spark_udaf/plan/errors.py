@@ -1,6 +1,4 @@
-"""Errors of tasks: if a task of a job has raised an error, raise this error in the place of Spark's error for the job,
-which contains long tracebacks.
-"""
+"""Errors of tasks: replace Spark's error for a failed job, which has long tracebacks, by the error of the task."""
 
 from __future__ import annotations
 

@@ -1,5 +1,4 @@
-"""Times in Parquet files that Spark and Arrow read differently: times in the legacy calendar of old versions of Spark,
-and times of the type INT96.
+"""Times in Parquet files that Spark and Arrow read differently: times in Spark's legacy calendar, or of type INT96.
 
 Spark writes times as INT96 by default, without a zone in the file, and reads them as instants. Arrow reads them as
 times without a zone, unless the schema of the dataset has the zone UTC.

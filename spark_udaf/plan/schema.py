@@ -65,8 +65,10 @@ def check_described(field: pa.Field) -> None:
 
 
 def check_identity(schema: pa.Schema, states: Iterable[StateColumn], needs_description: bool) -> None:
-    """Raise ``ValueError`` if the metadata of a column describe other states than ``states``, the columns of states
-    that will be read. With ``needs_description``, also raise it for a column without a description.
+    """Raise ``ValueError`` if the metadata of a column describe states from which its measures cannot be computed.
+
+    ``states`` are the columns of states to be read, with their measures. With ``needs_description``, also raise the
+    error for a column without a description.
     """
     for column in states:
         described = description_in(schema.field(column.name))

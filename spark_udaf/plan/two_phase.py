@@ -153,8 +153,7 @@ def source_of(
 
 @dataclass(frozen=True)
 class RawRows:
-    """Functions for rows that are shuffled instead of states, because reducing them would give nearly as many states as
-    rows.
+    """Functions for rows that are shuffled unreduced, because they would give nearly as many states as there are rows.
 
     Parameters
     ----------

@@ -226,8 +226,9 @@ class ShardJob(Job):
         return self._typed(windows)
 
     def _check_states(self, saved: TiltFrame) -> None:
-        """Raise ``ValueError`` unless ``saved``, the frame of the saved windows, has the same columns of states as the
-        frame of the job, because states of new rows are merged into the saved states.
+        """Raise ``ValueError`` unless ``saved`` has the same columns of states as the frame of the job.
+
+        ``saved`` is the frame of the saved windows. The states of new rows are merged into the saved states.
         """
         columns, own = ({c.name: c.measure for c in frame.states} for frame in (saved, self.frame))
         for name in [*columns, *own]:

@@ -150,8 +150,9 @@ def _names_of_results(query: str, tokens: Sequence[Token], calls: Sequence[_Edit
 
 
 def _has_alias(result: str) -> bool:
-    """Return whether a result of a SELECT clause has an alias. Return True for a text that cannot be parsed, so that no
-    alias is added to it.
+    """Return whether a result of a SELECT clause has an alias.
+
+    Return True for a text that cannot be parsed, so that no alias is added to this text.
     """
     try:
         select = sqlglot.parse_one(f"SELECT {result}", read="spark")

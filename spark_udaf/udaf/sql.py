@@ -127,10 +127,10 @@ def registered_families() -> tuple[Family, ...]:
 
 @dataclass(frozen=True)
 class Family:
-    """The SQL functions that are made from one aggr function, which reads its column in the type ``dtype``. They
-    aggregate rows, merge states and read results from states.
+    """The SQL functions that are made from one aggr function, which reads its column in the type ``dtype``.
 
-    Without ``dtype``, the column is read in its own type, because the types of the results do not depend on it.
+    They aggregate rows, merge states and read results from states. Without ``dtype``, the column is read in its own
+    type, because the types of the results do not depend on it.
     """
 
     name: str

@@ -2,8 +2,9 @@
 
 At the first registration, Spark searches for data sources, which starts a Python worker and takes seconds. On classic
 Spark 4.2 and newer, this module adds the source to Spark's registry directly, so that the search is delayed until a
-data source is read. Older versions register it in the ordinary way: on Spark 4.0, a stream copies the session, and the
-copy raises an error if the search finds a source that was added directly.
+data source is read. On older versions, the source is registered by PySpark's ``spark.dataSource.register``, because a
+stream on Spark 4.0 copies the session, and the copy raises an error if the search finds a source that was added
+directly.
 """
 
 from __future__ import annotations

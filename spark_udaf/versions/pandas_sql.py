@@ -1,7 +1,8 @@
 """SQL functions by ``pandas_udf``, for versions of PySpark without ``arrow_udf`` (before 4.1).
 
-Such a function receives each column from pandas. If pandas cannot represent a column exactly, the job fails with a
-message that contains an exact expression. A state is a binary value: a fixed prefix, and an Arrow stream of one row.
+Such a function receives each column from pandas. If pandas cannot represent a column exactly, the job fails, and the
+message contains an expression that pandas represents exactly. A state is a binary value: a fixed prefix, and an Arrow
+stream of one row.
 """
 
 from __future__ import annotations

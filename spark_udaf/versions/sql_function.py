@@ -1,4 +1,7 @@
-"""The description of a function for SQL, from which each version of PySpark registers it."""
+"""The description of a function for SQL, which is independent of the version of PySpark.
+
+`spark_udaf.versions.sql_udfs` converts it to a function that the installed PySpark can register.
+"""
 
 from __future__ import annotations
 
@@ -11,7 +14,7 @@ import pyarrow as pa
 
 @dataclass(frozen=True)
 class SqlFunction:
-    """A function as SQL calls it.
+    """A function of Arrow arrays that can be registered for SQL.
 
     Parameters
     ----------

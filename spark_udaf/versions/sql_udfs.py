@@ -28,7 +28,7 @@ def sql_udf(sql: SqlFunction) -> Any:
 
 
 class ArrowFunction:
-    """A SQL function of Arrow arrays as PySpark calls it."""
+    """The object that PySpark calls for a SQL function. Its arguments are Arrow arrays, one per argument in SQL."""
 
     def __init__(self, sql: SqlFunction) -> None:
         """Store the function."""
