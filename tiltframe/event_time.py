@@ -112,9 +112,9 @@ def of_clock(
 
 
 def check_clock(name: str, timezone: str, clock: str | None, example: str = "") -> None:
-    """Raise `NoClock` if no ``clock`` was passed, and the windows are not in UTC. ``clock`` is the zone of local times,
-    and ``timezone`` that of the windows. The message contains ``name``, the column of the times, and ``example``, one
-    of the times.
+    """Raise `NoClock` if ``clock`` is missing, and the windows are not in UTC. ``clock`` is the zone of local times,
+    and ``timezone`` is the zone of the windows. The message contains ``name``, the name of the column of times, and
+    ``example``, one of the times.
     """
     if clock is None and timezone != UTC:
         such = f", such as {shown(example)}," if example else ""
@@ -127,7 +127,7 @@ def check_clock(name: str, timezone: str, clock: str | None, example: str = "") 
 
 
 def _accepted_times() -> str:
-    """Return the end of a message: the notations of time that are accepted."""
+    """Return the end of an error message, which lists the accepted notations of times."""
     return _FORMS + by_caller(_OPTION, f"{_OPTION}, ReadOptions(time_format=…) in Python")
 
 
@@ -149,7 +149,7 @@ def instants_of_clock(micros: NDArray[np.int64], zone: str) -> NDArray[np.int64]
 
 
 def _floor(times: pa.Array, unit: str) -> NDArray[np.int64]:
-    """Convert timestamps, which have the unit ``unit``, to microseconds. Nanoseconds are rounded down."""
+    """Convert timestamps with the unit ``unit`` to microseconds. Nanoseconds are rounded down."""
     if unit == "us":
         return _int64(times)
     if unit != "ns":

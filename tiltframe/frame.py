@@ -124,7 +124,7 @@ class TiltFrame:
 
     @cached_property
     def states(self) -> tuple[StateColumn, ...]:
-        """The columns of states from which the measures are computed. Several measures may be read from one column."""
+        """The columns of states from which the measures are computed. Several measures may share one column."""
         return self.kept or plan(self.measures)
 
     def keeping(self, states: Sequence[StateColumn]) -> TiltFrame:
@@ -637,8 +637,8 @@ class TiltFrame:
         return html_table(["measure", "call"], self.results.items(), caption)
 
     def __reduce__(self) -> tuple[Any, ...]:
-        """Pickle the arguments of the constructor. Windows and functions are pickled as objects, so that unregistered
-        kinds work too.
+        """Pickle the arguments of the constructor. Windows and functions are pickled as objects and not by name, so
+        that objects of unregistered kinds can be pickled too.
         """
         arguments = self.levels, self.time, dict(self.results), dict(self.keyed_by), self.timezone
         return (TiltFrame, arguments) if self.kept is None else (TiltFrame.keeping, (TiltFrame(*arguments), self.kept))
@@ -665,8 +665,8 @@ class TiltFrame:
 
 
 def _versions(levels: Sequence[TimeWindow]) -> dict[str, int]:
-    """Return the versions of the windows' definitions by the names of the levels. Version 1 is left out, so that
-    descriptions that were written before versions existed remain equal.
+    """Return the versions of the windows' definitions by the names of the levels. Version 1 is left out, so that the
+    description of a frame equals a description that was written before versions existed.
     """
     return {level.name: level.version for level in levels if level.version != 1}
 

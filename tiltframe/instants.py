@@ -44,7 +44,7 @@ def as_instants(micros: Instants) -> pa.Array:
 
 
 def take_rows(table: pa.Table, rows: NDArray[np.int64]) -> pa.Table:
-    """Return the rows of a table at ascending indices. If these are all rows, the table itself is returned."""
+    """Return the rows of a table with the ascending indices ``rows``. For the indices of all rows, return ``table``."""
     return table if _is_all_of(rows, table.num_rows) else table.take(pa.array(rows))
 
 

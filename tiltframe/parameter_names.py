@@ -21,7 +21,7 @@ _spelling = _Spelling()  # shared by all threads, so that messages from a comman
 
 
 def name_options(options: Mapping[str, str]) -> None:
-    """Make messages name the options of a command in place of parameters, until the surrounding block of
+    """Use the options of a command instead of the names of parameters in messages, until the surrounding block of
     `options_in_messages` ends. ``options`` maps names of parameters to options.
 
     >>> with options_in_messages():

@@ -88,7 +88,7 @@ def _serves(other: Mapping[str, Any], own: Mapping[str, Any]) -> bool:
 
 
 def _call(described: Mapping[str, Any]) -> str:
-    """Return, for messages, the call that creates the measure of a description, such as ``sum('bytes')``."""
+    """Return the call that creates the described measure, such as ``sum('bytes')``, as text for a message."""
     arguments = [repr(described["column"])] if "column" in described else []
     more = {k: v for k, v in described.items() if k not in ("function", "column", "parameters")}
     named = described.get("parameters", {}) | more

@@ -107,7 +107,7 @@ def reduce_rows(
 
 def columns_to_reduce(rows: pa.Table, frame: TiltFrame) -> set[str]:
     """Return the names of the columns that are read while rows are reduced. Columns that only keys read are left out,
-    because keys are computed before.
+    because keys are computed before the rows are reduced.
     """
     return {frame.time, *columns_reduced(frame.keyed_by, frame.states, rows.column_names)}
 

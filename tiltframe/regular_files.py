@@ -24,8 +24,8 @@ def not_a_file(path: str | os.PathLike[str]) -> str | None:
     """Return a description of the object at a path, such as ``a folder``. Return None for a regular file, and if the
     path does not exist.
 
-    Call it before a path is opened. Opening a pipe waits until another process writes to it, and some devices, such as
-    /dev/zero, have no end. Symbolic links are followed.
+    Call this function before a path is opened, because opening a pipe waits until another process writes to it, and
+    some devices, such as /dev/zero, have no end. Symbolic links are followed.
 
     >>> not_a_file("/dev/null"), not_a_file("/"), not_a_file(__file__)
     ('a device', 'a folder', None)

@@ -118,8 +118,8 @@ def finest_states(batches: Iterable[pa.RecordBatch], frame: TiltFrame) -> pa.Tab
 
 
 def counted_rollup(batches: Iterable[pa.RecordBatch], frame: TiltFrame) -> tuple[pa.Table, Exclusions]:
-    """Return two values: the states of all levels, as `rollup_batches` does, and the numbers of groups beyond a limit
-    and of refused values.
+    """Return two values: the states of all levels, as `rollup_batches` returns them, and the numbers of groups beyond a
+    limit and of refused values.
     """
     panes = finest_states(batches, frame)
     excluded = Exclusions(frame)

@@ -16,8 +16,8 @@ def is_store(folder: Path) -> bool:
 
 
 def folder_problem(path: Path) -> str | None:
-    """Return the reason why a store cannot be created at a path, or None if it can: the path is a folder or does not
-    exist.
+    """Return the reason why a store cannot be created at a path, for a message. Return None if the path is a folder, or
+    if it does not exist and its nearest existing parent is a folder.
     """
     try:
         os.lstat(path)

@@ -280,9 +280,9 @@ def table_of(data: Any, what: str) -> pa.Table:
 
 
 def _plain(dtype: pa.DataType) -> pa.DataType:
-    """Return the type that tiltframe uses in states for values of the type ``dtype``, also inside structs. For text,
-    bytes and instants, other programs use different types, such as ``large_string``. Other types are returned
-    unchanged.
+    """Return the type that tiltframe uses in states for values of the type ``dtype``. Other programs may use other
+    types for text, bytes and instants, such as ``large_string``; these types are replaced, also inside structs. All
+    other types are returned unchanged.
     """
     if pa.types.is_struct(dtype):
         return pa.struct([field.with_type(_plain(field.type)) for field in dtype])

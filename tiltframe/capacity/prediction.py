@@ -268,8 +268,8 @@ def _rolled_up(rows: pa.Table, frame: TiltFrame) -> tuple[list[tuple[TimeWindow,
 
 
 def _commit_seconds(levels: Sequence[tuple[TimeWindow, pa.Table]], frame: TiltFrame) -> float:
-    """Return the CPU time of a commit of the states, in seconds. It is the minimum of several commits, because the
-    first ones also open connections and files. Return 0 if a store cannot contain windows of these levels.
+    """Return the CPU time of a commit of the states, in seconds: the minimum over several commits, because the first
+    commits also open connections and files. Return 0 if a store cannot contain the windows of the levels.
     """
     if not all(level.contiguous for level, _ in levels):
         return 0.0
@@ -339,7 +339,7 @@ def _level_capacities(
 
 
 def _windows_per_day(level: TimeWindow) -> float | None:
-    """Return the number of windows of a level that begin per day, or None if it depends on the rows, as for
+    """Return the number of windows of a level that begin per day, or None if this number depends on the rows, as for
     sessions.
     """
     if level.is_merging:
@@ -352,8 +352,8 @@ def _windows_per_day(level: TimeWindow) -> float | None:
 
 
 def _stored_bytes(states: pa.Table, frame: TiltFrame) -> dict[str, float]:
-    """Write the states in the format of a folder store, and return the compressed bytes per row, as a dict. Its keys
-    are ``window and keys`` and, for each column of states, the names of its measures.
+    """Write the states to memory in the format of a folder store, and return the compressed bytes per row as a dict.
+    The dict has the key ``window and keys``, and one key for each column of states: the names of its measures.
     """
     names = {column.name: ", ".join(column.serves) for column in frame.states}
     sizes = dict.fromkeys(["window and keys", *names.values()], 0.0)
@@ -374,7 +374,7 @@ def _stored_bytes(states: pa.Table, frame: TiltFrame) -> dict[str, float]:
 def _extrapolated(sampled: Sequence[tuple[float, dict[str, float]]], rows_log: float) -> dict[str, float]:
     """Return the bytes of a state that has e^``rows_log`` rows, as a dict like those of `_stored_bytes`. ``sampled``
     has two finer levels, each with the logarithm of its rows per state and its bytes. The bytes are extrapolated as a
-    linear function of this logarithm, because the size of sketches grows with the logarithm of their number of rows.
+    linear function of the logarithm of the rows per state, because the size of sketches grows with this logarithm.
     """
     (log_before, before), (log_last, last) = sampled
     further = (rows_log - log_last) / max(log_last - log_before, 1e-9)

@@ -25,8 +25,8 @@ _ROWS = "rows must be a pyarrow.Table, or an iterable of batches"
 
 
 class OrderedAggregator:
-    """The base class of `RunningAggregation` and `OrderedRollup`. It has the state between two batches, and methods
-    that save and restore this state.
+    """The base class of `RunningAggregation` and `OrderedRollup`. It contains the state that is kept between two
+    batches, and methods that save and restore this state.
     """
 
     query: Any  # an `OrderedQuery`; subclasses declare its class

@@ -253,7 +253,7 @@ def _checked_until(until: object) -> int | str | None:
 
 
 def make_order(time: str, keys: Sequence[str] | Mapping[str, str], order: Sequence[str]) -> Order:
-    """Check the arguments ``time``, ``keys`` and ``order``, and return them as the order of rows."""
+    """Check the arguments ``time``, ``keys`` and ``order``, and return them as an `Order`."""
     keyed_by = checked_keys(keys)
     then = checked_names(order, "order", "column names")
     if checked_name(time, "time, the column of event times,") in keyed_by:

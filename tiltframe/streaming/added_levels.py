@@ -19,7 +19,9 @@ from windows import TimeWindow
 
 
 def reason_against(rules: StreamRules) -> str | None:
-    """Return why levels cannot be added to a saved stream with these rules, as a clause of a message, or None."""
+    """Return the reason why levels cannot be added to a saved stream with these rules, as a clause for a message.
+    Return None if they can be added.
+    """
     for level in rules.frame.levels:
         if not level.contiguous:
             return f"the windows of {level.name} do not follow each other without gaps or overlaps"

@@ -66,8 +66,8 @@ class KeyLimit:
         return beyond[groups.ids[len(groups) - panes.num_rows :]]
 
     def number_keys(self, indices: Sequence[pa.Table]) -> tuple[int, list[NDArray[np.intp]]]:
-        """Return the number of different keys and, for each table, an array with the integer id of each row's key.
-        Equal keys have the same id in all tables.
+        """Return the number of different keys in the tables ``indices`` and, for each table, an array with the integer
+        id of each row's key. Equal keys have the same id in all tables.
         """
         if not indices:
             return 0, []

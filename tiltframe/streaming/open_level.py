@@ -353,8 +353,8 @@ class OpenLevel:
 
         Return a table with level, window, keys, states and the columns of the policy, but without ``change``; and a
         mask of the windows that `EmitPolicy.admits` accepts. ``partial`` has one bool per window. For an emission,
-        ``reasons`` is a NumPy array, and the policy may replace the reasons. For a retraction, it is an Arrow column
-        with the reasons of the new emissions, which are not replaced again.
+        ``reasons`` is a NumPy array, and the policy may replace the reasons. For a retraction, ``reasons`` is an Arrow
+        column with the reasons of the new emissions, which are not replaced again.
         """
         policy_windows = rules.for_policies(table)
         values = rules.emit.values(policy_windows)

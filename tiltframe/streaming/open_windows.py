@@ -145,7 +145,7 @@ class OpenWindows:
     @property
     def partial_frame(self) -> TiltFrame:
         """The frame with which rows are reduced to states for `add`. It has the measures of the stream's frame, further
-        measures that the emit policy needs, and one that counts rows.
+        measures that the emit policy needs, and a measure that counts rows.
 
         Rows may be reduced in another process, such as a task of Spark. To do so, call ``reduce_rows(rows,
         partial_frame)`` of `tiltframe.reducing`, and optionally ``merge_panes(states, partial_frame)`` of
@@ -706,7 +706,7 @@ class OpenWindows:
     @property
     def _first_watermark(self) -> int:
         """The watermark with which a level is created when its first rows arrive, in microseconds UTC. Windows that end
-        before this watermark are created closed.
+        before this watermark are closed from the beginning.
         """
         return self._closing_time(self._clock.watermark)
 

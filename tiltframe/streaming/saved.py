@@ -119,8 +119,8 @@ class Saved:
         return create_from_saved("frame", TiltFrame.from_dict, self.description["frame"])
 
     def added(self, rules: StreamRules) -> tuple[str, ...]:
-        """Return the names of the columns of states that some of the windows lack, because the measures or the levels
-        were added later.
+        """Return the names of the columns of states that some of the windows lack, because measures or levels were
+        added later.
 
         The columns that were added before the stream was saved come first, followed by those that the present frame and
         policies add, and, if levels are added, by all other columns of states.
@@ -329,7 +329,7 @@ def _record_at(data: bytes, at: int) -> tuple[Saved, int]:
 
 
 class OtherSavedFrame(ValueError):
-    """The frame of a saved state and the frame to continue with have different levels, keys, times or measures."""
+    """The error for a frame that cannot continue a saved state, because its levels, keys, time or measures differ."""
 
 
 def continued_frame(state: Saved, frame: TiltFrame) -> TiltFrame:

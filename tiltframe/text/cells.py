@@ -65,8 +65,8 @@ class SmallTable:
 
 
 def cells_of(column: pa.ChunkedArray, convert: Callable[[Any], Any] = lambda value: value) -> list[Any]:
-    """Return the cells of a column of results. A list of records becomes a `SmallTable`, and every other value the
-    result of ``convert``.
+    """Return the cells of a column of results. A list of records becomes a `SmallTable`. Every other value is replaced
+    by the result of ``convert``.
 
     >>> [str(cell) for cell in cells_of(pa.chunked_array([[[{"host": "a", "n": 1}], None]]))]
     ['host  n\\na     1', 'None']

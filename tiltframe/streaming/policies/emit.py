@@ -39,7 +39,8 @@ class EmitPolicy(Policy):
     """The base class of emit policies, which are frozen dataclasses. The text of a policy is its ``name`` with its
     fields as arguments.
 
-    The methods of this class behave as in `AfterClose`. A subclass overrides the methods in which it differs.
+    The methods of this class implement the policy `AfterClose`. A subclass overrides the methods that behave
+    differently.
 
     Parameters
     ----------
