@@ -31,7 +31,7 @@ def shown(value: object) -> str:
     try:
         as_written = str if isinstance(value, pa.DataType) else repr
         text = as_written(value[:1000] if isinstance(value, str | bytes) else value)
-    except Exception:  # the repr of a foreign type failed, or a number has more digits than Python converts to text
+    except Exception:  # code of the value's type failed, or an integer has more digits than Python converts to text
         text = ""
     if not text or "\n" in text or "<" in text[:1] or " at 0x" in text:
         package = type(value).__module__.split(".")[0]
@@ -99,7 +99,7 @@ def checked_names(value: object, what: str, elements: str = "names") -> tuple[st
     Raises ``ValueError`` for other values, for a name that occurs twice, and for a string, which is not read as a list
     of its letters. The message calls the value ``what``, and its elements ``elements``.
     """
-    unique_names: dict[str, None] = {}  # as a dict, because it keeps the order and finds names quickly
+    unique_names: dict[str, None] = {}  # used as a set that keeps the order of the names
     for name in checked_list(value, what, elements):
         if not is_name(name):
             raise ValueError(

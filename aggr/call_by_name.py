@@ -58,8 +58,8 @@ def caller(name: str) -> Callable[..., Measure]:
     Raises
     ------
     UnknownFunction, ValueError
-        For the same reasons as `aggr.get`. The call raises ``TypeError`` for arguments that the function does not take,
-        and ``ValueError`` for values that it does not allow.
+        For the same reasons as `aggr.get`. The returned call raises ``TypeError`` for arguments that the function does
+        not take, and ``ValueError`` for values that the function does not allow.
 
     Examples
     --------

@@ -10,9 +10,9 @@ from aggr.arrays import Whole
 class ExcludedCounts(NamedTuple):
     """The numbers of groups and of values that the results of states leave out, with one number per state.
 
-    ``groups`` contains the number of groups without a result, because they have more values than the limit of the
-    function, shape (rows,). ``values`` contains the number of refused values that were skipped, shape (rows,). A state
-    that does not count groups or values has None instead of the array.
+    ``groups`` contains the number of groups that have no result because they exceed the function's limit of values,
+    shape (rows,). ``values`` contains the number of values that the function refused and skipped, shape (rows,). If a
+    state does not count groups or values, the field is None.
     """
 
     groups: Whole | None = None

@@ -104,9 +104,11 @@ class Function(ABC):
 
     @property
     def skips_bad_values(self) -> bool:
-        """Whether refused values are skipped and counted.
+        """Whether values that the function refuses, such as negative numbers for `aggr.hdr`, are skipped and counted.
+        By default, a refused value raises an error.
 
-        If so, rows with a refused weight are skipped as well, and ``values.refused`` contains their number.
+        If refused values are skipped, rows with a refused weight are also skipped, and ``values.refused`` contains the
+        number of rows that were skipped for this reason.
         """
         return False
 
@@ -119,8 +121,8 @@ class Function(ABC):
 
             results                  8   2  null      null if the state has no rows
 
-        The method only reads: a state never changes, and a result depends only on its own state. It is called by
-        `finish`, which has checked the states and left out nulls.
+        The method only reads: a state never changes, and a result depends only on its own state. `finish` calls this
+        method after it has checked the states and left out nulls.
 
         Parameters
         ----------
@@ -395,9 +397,9 @@ class Function(ABC):
         TypeError
             If the states of the function cannot be subtracted, such as states of min, max, first, last, sets and lists.
         CannotSubtract
-            If a state evidently does not contain these rows, or the state of the remaining rows cannot be computed.
-            It cannot be computed if rows remain and the subtracted rows contain NaN or infinities of a sum, or the
-            smallest or greatest value of a histogram. The error names the first state to which this applies.
+            If a state evidently does not contain these rows, or the state of the remaining rows cannot be computed. The
+            latter happens if rows remain, and the subtracted rows contain NaN or infinities of a sum, or the smallest
+            or greatest value of a histogram. The error names the first such state.
         ValueError
             For the same reasons as `merge`.
 

@@ -34,8 +34,8 @@ class Measure:
     ----------
     function : Function
     column : str or None
-        A column, or an expression over columns. `aggr.sql.inputs` explains how they are distinguished. None counts
-        rows, and is allowed only for ``count``.
+        A column, or an expression over columns. `aggr.sql.inputs` explains how columns and expressions are
+        distinguished. None counts rows, and is allowed only for ``count``.
     where : str or None
         An SQL condition, such as ``"status >= 500"``.
     others : columns or expressions
@@ -80,8 +80,8 @@ class Measure:
     def _check_others(self) -> None:
         """Raise ``ValueError`` unless ``others`` has a valid name or expression for each further input of the function.
 
-        The column of event times may be None. If ``others`` is empty, it is first set to `Function.further_columns`,
-        or, if these are empty as well, to None for each input.
+        The column of event times may be None. If ``others`` is empty, it is first set to `Function.further_columns`, or
+        to None for each input if the function does not name further columns.
         """
         name, inputs = self.function.name, self.function.inputs[1:]
         if not self.others:

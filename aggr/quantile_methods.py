@@ -4,7 +4,7 @@
     inverted_cdf     the value at rank ⌈q·n⌉, counted from 1, as SQL's percentile_disc
     linear           interpolated between the two values next to rank q·(n − 1), as numpy and pandas by default
 
-A method is chosen when a result is read. States never depend on it.
+A method is chosen when a result is read. States never depend on the method.
 
 Source: Hyndman and Fan, "Sample quantiles in statistical packages", The American Statistician 50 (1996).
 """

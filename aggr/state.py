@@ -2,7 +2,7 @@
 
 A state is one row of an Arrow struct column. A `State` defines the fields of such a row, each with the operation that
 merges it (`aggr.fields`), the parameters that the row depends on, and the version of its layout. Functions compute
-results from it.
+results from states.
 
     function   version   max     values           the state's name, its version, its parameters, its fields
     "collect…"     1     10000   [1, 4, 9]

@@ -5,7 +5,7 @@
 `assign` depends only on the time. `merge` combines equal intervals by default; sessions also combine intervals that
 overlap or touch. Both operations process columns: one call for all rows and keys.
 
-Times are microseconds since 1970-01-01 UTC. The method is that of Beam's ``WindowFn``.
+Times are microseconds since 1970-01-01 UTC. The two operations are those of Beam's ``WindowFn``.
 """
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ from windows.timezone import Instants, checked_instants, clock
 # The start and the end of a window over all time. They lie outside of all supported years. Their magnitude is so small
 # that adding a duration to them does not exceed int64.
 MIN_INSTANT, MAX_INSTANT = -(2**62), 2**62
-# the maximum number of windows in a list, which takes 80 MB for starts and 240 MB for intervals
+# The maximum number of windows in a list. A list of this length takes 80 MB for starts, and 240 MB for intervals.
 MOST_LISTED = 10_000_000
 # `_TRIED` is the start of 2024 in microseconds UTC: nesting is tested in windows around this instant. `_DECADE` is ten
 # years in microseconds.

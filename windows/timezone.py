@@ -38,8 +38,8 @@ class Clock:
     def without_whole_shifts(self, size: int, shift: int = 0) -> Clock:
         """Return the clock without the changes of the UTC offset that do not affect windows of the length ``size``.
 
-        A change by a whole multiple of ``size`` does not affect them: every instant keeps its distance from the start
-        of its window, and an hour that the clock shows twice belongs to two windows, one for each time. Exception: if
+        A change by a whole multiple of ``size`` does not affect the windows: every instant keeps its distance from the
+        start of its window, and an hour that the clock shows twice belongs to two windows. There is one exception: if
         the clock jumps ahead in the middle of a window, the change is kept, because a coarser window may begin at the
         jump.
 

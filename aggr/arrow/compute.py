@@ -1,5 +1,5 @@
-"""Functions of ``pyarrow.compute``, which is imported at the first call, because its import takes longer than that of
-aggr.
+"""Functions of ``pyarrow.compute``, which is imported when one of them is first used, because importing it takes longer
+than importing aggr.
 
 Modules that are loaded by ``import tiltframe`` or by the command line must import the functions from here
 (``tests/docs/test_import_costs.py``).
@@ -16,7 +16,9 @@ from typing import Any
 
 
 def __getattr__(name: str) -> Any:
-    """Return a function of ``pyarrow.compute``. Store it in this module, so that Python finds it there next time."""
+    """Return a function of ``pyarrow.compute``, and store it in this module, where Python finds it the next time
+    without calling ``__getattr__``.
+    """
     if name.startswith("__"):
         raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
     import pyarrow.compute

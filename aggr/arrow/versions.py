@@ -28,7 +28,7 @@ def _predicate(name: str) -> Callable[[pa.DataType], bool]:
     return predicate
 
 
-is_string_view = _predicate("is_string_view")  # pyarrow 16
+is_string_view = _predicate("is_string_view")  # these four functions exist from pyarrow 16 on
 is_binary_view = _predicate("is_binary_view")
 is_list_view = _predicate("is_list_view")
 is_large_list_view = _predicate("is_large_list_view")
@@ -55,7 +55,8 @@ def has_json_stream() -> bool:
 
 
 def whole_bytes(dtype: pa.DataType) -> int | None:
-    """Return the number of bytes of each value, or None if it varies or is not a whole number, as for booleans.
+    """Return the number of bytes of each value of a type. Return None if values of the type have different numbers of
+    bytes, or, as booleans, not a whole number of bytes.
 
     >>> whole_bytes(pa.int32()), whole_bytes(pa.bool_()), whole_bytes(pa.string())
     (4, None, None)
@@ -134,6 +135,6 @@ def open_stream(data: Any) -> pa.RecordBatchReader:
         is_dictionary = pa.types.is_dictionary
         fields = [f.with_type(f.type.value_type) if is_dictionary(f.type) else f for f in table.schema]
         return table.cast(pa.schema(fields)).to_reader()
-    if hasattr(pa.RecordBatchReader, "from_stream"):  # pyarrow 15
+    if hasattr(pa.RecordBatchReader, "from_stream"):  # this method exists from pyarrow 15 on
         return pa.RecordBatchReader.from_stream(data)
     return pa.RecordBatchReader._import_from_c_capsule(data.__arrow_c_stream__())

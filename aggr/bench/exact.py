@@ -58,8 +58,8 @@ def exact_of(function: Function) -> Callable[[pa.Array], Ranges] | None:
     Returns
     -------
     callable or None
-        It computes, from the values of one group, a range for each part of the result. None if the function does not
-        declare ``exact`` and this module does not contain its exact computation.
+        A function that computes, from the values of one group, a range for each part of the result. None if
+        ``function`` does not declare ``exact``, and this module does not contain its exact computation.
     """
     declared = getattr(function, "exact", None)
     if declared is not None:

@@ -5,9 +5,10 @@ pass. Numba compiles the loop once per machine and stores the code next to the s
 or, if neither can be written, in a private folder (`aggr.compiling.code_folders`).
 
 Compiling a loop takes a quarter of a second to several seconds, and loading numba and the compiled code takes half a
-second. Plain Python finishes a loop over ten thousand rows sooner than that. A loop is therefore interpreted while the
-predicted time of interpreting it is shorter than that of obtaining its machine code, and while the process has spent
-less than `_PATIENCE` seconds on interpreting. `TILTFRAME_COMPILE_FROM=0` in the environment compiles at the first call.
+second. Plain Python finishes a loop over ten thousand rows in less time. A loop is therefore interpreted if this is
+predicted to take less time than loading or compiling its machine code, and if the process has spent less than
+`_PATIENCE` seconds on interpreting. With `TILTFRAME_COMPILE_FROM=0` in the environment, each loop is compiled at its
+first call.
 
 The choice between interpreting and compiling is the ski rental problem: renting skis until the total rent reaches their
 price, and buying them then, costs at most twice the minimum (Karlin, Manasse, Rudolph and Sleator 1988).
@@ -53,7 +54,7 @@ _UNMEASURED = 1000
 class _Interpreter:
     """Decides whether a loop is interpreted, runs interpreted loops, and records the time that they take.
 
-    A loop is interpreted if the predicted time of interpreting it is shorter than that of obtaining its machine code.
+    A loop is interpreted if this is predicted to take less time than loading or compiling its machine code.
     """
 
     def __init__(self) -> None:
@@ -134,7 +135,7 @@ def compile_at_once() -> Iterator[None]:
 
 
 def compiled(loop: Callable[P, R]) -> Callable[P, R]:
-    """Compile a function of arrays and numbers once it is called with sufficiently large arguments.
+    """Compile a function of arrays and numbers when it is first called with sufficiently large arguments.
 
     Parameters
     ----------
@@ -201,7 +202,7 @@ def _machine_code(loop: Any, inner: bool = False) -> Callable[..., Any]:
     An inner loop has no wrapper that converts Python objects to arguments, because compiling the wrapper takes a
     quarter of the compile time.
     """
-    import numba  # imported here because it takes a fifth of a second
+    import numba  # imported here because the import takes a fifth of a second
 
     called = {name: _machine_code(other, True) for name, other in _called(loop).items()}
     loop, original = FunctionType(loop.__code__, {**loop.__globals__, **called}, closure=loop.__closure__), loop
@@ -217,7 +218,7 @@ def _machine_code(loop: Any, inner: bool = False) -> Callable[..., Any]:
             _FOLDERS.add(str(dispatcher._cache.cache_path))
         dispatcher = compile_once(dispatcher)
     elif not inner:
-        dispatcher = np.errstate(all="ignore")(dispatcher)  # integers wrap around without a warning
+        dispatcher = np.errstate(all="ignore")(dispatcher)  # otherwise NumPy warns when an integer wraps around
     compiled: Callable[..., Any] = dispatcher
     return compiled
 
@@ -230,7 +231,7 @@ def _dispatcher(loop: Any, how: dict[str, Any]) -> Any:
     named = config.CACHE_DIR
     try:
         dispatcher = numba.njit(cache=True, **how)(loop)
-    except RuntimeError:  # No folder can be written, or the loop is not in a file.
+    except RuntimeError:  # numba can write neither of its folders, or the loop is not defined in a file
         folder = private_folder()
         if folder is None:
             return numba.njit(**how)(loop)
@@ -305,8 +306,8 @@ def _value(value: Any) -> str:
 def _read_only(array: np.ndarray[Any, Any]) -> np.ndarray[Any, Any]:
     """Return a read-only, contiguous view of an array, or a copy.
 
-    Numba compiles a loop separately for writable and for read-only arrays. The arrays of Arrow are read-only. With
-    read-only views of NumPy's arrays, each loop is compiled once for both.
+    Numba compiles a loop separately for writable and for read-only arrays. The arrays of Arrow are read-only. If the
+    arrays of NumPy are passed as read-only views, each loop is compiled only once.
     """
     view = np.ascontiguousarray(array)[:]
     view.flags.writeable = False

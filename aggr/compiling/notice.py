@@ -7,7 +7,7 @@ import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 
-_NOTICE_AFTER = 1.0  # the seconds of waiting after which the function of `announce_compiling` is called
+_NOTICE_AFTER = 1.0  # the seconds of waiting after which the function that `announce_compiling` received is called
 
 
 class _Notice:

@@ -66,7 +66,7 @@ def words_by_group(values: Values, coupons: bool = False) -> tuple[Whole, int]:
 @compiled
 def item_hash(word: Int, kind: Int) -> Int:
     """Return the hash of a word from `words_by_group`, or its 32-bit coupon if 4 was added to ``kind``. A word of the
-    kind `HASHES` is a hash already and is returned unchanged. Both zeros have the same hash, and so have all NaN.
+    kind `HASHES` is a hash already and is returned unchanged. 0.0 and -0.0 have the same hash, and so do all NaN.
     """
     if kind == HASHES:
         return word

@@ -33,8 +33,9 @@ from aggr.histograms.leb128 import of_arrow, to_arrow
 from aggr.values import Values
 
 _COUPONS = 1 << 32  # the number of different coupons
-# The number of equally likely coupons with the same frequency of collisions. A coupon has 26 address bits. Two values
-# with equal address bits also have equal zero counts, and therefore equal coupons, in a third of cases.
+# Coupons are not equally likely. This number of equally likely coupons would collide with the same frequency: a coupon
+# has 26 address bits, and two values with equal address bits also have equal zero counts, and therefore equal coupons,
+# in a third of cases.
 _APART = 3.0 * 2**26
 # Estimates are computed for this number of registers at a time, because each needs 8 bytes of temporary memory.
 _CELLS = 1 << 20
@@ -81,7 +82,9 @@ class Registers(Field):
         return self._to_column(parts.coupons, HASHES, starts, registers=parts.registers, ids=ids[parts.full])
 
     def parts(self, column: pa.Array) -> Parts:
-        """Return the registers and the coupons of a column. Raises `DamagedState` if a row has neither."""
+        """Return the registers and the coupons of a column. Raises `DamagedState` if the size of a row fits neither
+        registers nor coupons.
+        """
         data, places = of_arrow(field_of_type(column, pa.binary()))
         sizes = np.diff(places)
         full = sizes == 1 << self.lg_k

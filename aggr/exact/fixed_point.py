@@ -52,10 +52,10 @@ def sum_near(numbers: Numbers, squares: bool) -> pa.StructArray | None:
 def _add(bits: Whole, offsets: Whole, low: Whole, level: Whole, origin: Whole) -> Whole:
     """Add the numbers of each group; return the digits of all sums, before carries are propagated.
 
-    ``bits`` has the numbers as the bits of doubles, sorted by group: those of a group are ``bits[offsets[group] :
+    ``bits`` has the numbers as the bits of doubles, sorted by group. The numbers of a group are ``bits[offsets[group] :
     offsets[group + 1]]``. ``low`` has the lowest exponent of each group, counted from 1 as in a double. A digit of
-    level n counts multiples of 2^(32·n): ``level`` is the lowest level of each group, and ``origin[group] + n`` the
-    position of its digit of level n (`origins`).
+    level n counts multiples of 2^(32·n). ``level`` has the lowest level of each group, and ``origin[group] + n`` is the
+    position of the group's digit of level n (`origins`).
     """
     digits = np.zeros(origin[-1], np.int64)
     for group in range(len(low)):

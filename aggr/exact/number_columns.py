@@ -158,9 +158,9 @@ def float_results(limbs: Limbs, special: NDArray[np.int8], present: Flags, scale
 
 
 def with_special(results: Floats, special: NDArray[np.int8]) -> Floats:
-    """Return results, one per group, in which those of groups with special values are replaced by an infinity or NaN.
+    """Return results, one per group. The result of a group with special values is replaced by an infinity or NaN.
 
-    ``special`` has the flags of each group. Infinities of both signs give NaN.
+    ``special`` has the flags of each group. A group with infinities of both signs gets NaN.
     """
     if not special.any():
         return results

@@ -22,8 +22,9 @@ from aggr.exact.double_double import fast_two_sum, two_product
 
 _EXACTLY = Context(prec=60)
 PLACES = 53  # the binary places of a logarithm
-_IN_CACHE = 1 << 14  # the numbers per block; temporary arrays of this size fit into the cache
-# the number of steps between powers of two in the table; the remainder of an exponent is at most half a step
+_IN_CACHE = 1 << 14  # the number of elements per block: temporary arrays of this length fit into the cache
+# The table divides the interval between two powers of two into this number of steps. The remainder of an exponent is at
+# most half a step.
 _STEPS = 64
 # the Taylor coefficients of e^s from s^9 to s^3, for |s| up to ln 2 / 128; the next term is below 2^-96
 _TAIL = [1.0 / 362880, 1.0 / 40320, 1.0 / 5040, 1.0 / 720, 1.0 / 120, 1.0 / 24, 1.0 / 6]
@@ -53,7 +54,7 @@ def exp2(exponents: Floats) -> Floats:
     ln2, ln2_low, table_high, table_low = _tables()
     nearest = np.rint(exponents * _STEPS)
     step = nearest.astype(np.int64)
-    remainder = exponents - nearest / _STEPS  # without rounding errors
+    remainder = exponents - nearest / _STEPS  # this difference has no rounding error
     s, s_low = two_product(remainder, ln2)
     s_low = s_low + remainder * ln2_low
     tail = np.zeros_like(s)

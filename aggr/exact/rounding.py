@@ -91,7 +91,7 @@ def ratios(tops: Limbs, bottoms: Limbs, scale: int = 0, root: bool = False) -> F
     pair = _divide_by(leading(tops), (np.where(nothing, 1.0, by.high), by.low))
     if scale:
         pair = _divide_by(pair, _whole_pair_of(10**scale))
-    high = np.where(nothing, np.nan, pair.high + 0.0)  # 0 divided by a negative number is 0.0
+    high = np.where(nothing, np.nan, pair.high + 0.0)  # adding 0.0 replaces -0.0, from 0 and a negative divisor, by 0.0
     pair = Pair(high, pair.low, pair.exponent - by.exponent)
     return _decide(_root(pair) if root else pair, exactly)
 
@@ -133,7 +133,7 @@ def fraction(limbs: Limbs, i: int) -> tuple[int, int]:
 def _decide(pair: Pair, exactly: Callable[[int], float], are_exact: Callable[[Whole], Flags] | None = None) -> Floats:
     """Return double-doubles rounded to doubles, shape (n,).
 
-    If the error of a pair is so large that it could be rounded to either of two doubles, the result is
+    If the error of a pair is so large that the exact number could round to either of two doubles, the result is
     ``exactly(index)``. ``are_exact``, if it is passed, receives the indices of such pairs, and returns a mask of the
     pairs that have no error. ``exactly`` is not called for these pairs. For tiny results, and for results that are not
     finite, ``exactly`` is always called.

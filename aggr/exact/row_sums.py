@@ -101,7 +101,8 @@ def sum_powers(parts: Sequence[Numbers], degree: int) -> pa.StructArray:
     a row is the sum of its parts.
 
     A square is the exact sum of two doubles, unless it over- or underflows. To prevent this, the parts of a row are
-    first divided by a power of two near the largest part, and the power of the row is multiplied by it again.
+    first divided by a power of two near the largest part. `sum_products` then multiplies the result of the row by this
+    power of two, raised to ``degree``.
 
     >>> sum_powers([Numbers(np.array([1e100, 3.0, -1e100]), Groups.single(3))], 3).to_pylist()
     [{'exponent': 0, 'limbs': [27]}]
@@ -234,7 +235,7 @@ def _add_products(left: Whole, right: Whole, squares: bool, powers: Whole, ids: 
                 )
                 shift = np.uint64(exponent & 31)
                 times = ((x ^ y) >> 63 | 1) * (2 if squares and right_part > left_part else 1)
-                # a·b, digit by digit, as integers of 53 bits each
+                # The product of the integers a and b, which have at most 53 bits, is computed digit by digit.
                 a_low, a_high, b_low, b_high = a & _UWORD, a >> _UBITS, b & _UWORD, b >> _UBITS
                 lowest, middle, highest = a_low * b_low, a_low * b_high + a_high * b_low, a_high * b_high
                 first = lowest & _UWORD
@@ -243,7 +244,7 @@ def _add_products(left: Whole, right: Whole, squares: bool, powers: Whole, ids: 
                 carry = (carry >> _UBITS) + (middle >> _UBITS) + (highest & _UWORD)
                 third = carry & _UWORD
                 fourth = (carry >> _UBITS) + (highest >> _UBITS)
-                # the digits of the product, shifted left by ``shift`` bits, are added from its lowest level on
+                # The product is shifted left by ``shift`` bits. Its digits are added from its lowest level on.
                 at = np.uint64(origin[np.uint64(ids[i])] + (exponent >> 5))
                 total = first << shift
                 digits[at] += times * np.int64(total & _UWORD)

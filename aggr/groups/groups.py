@@ -258,7 +258,7 @@ def check_groups(name: str, groups: Any) -> None:
 def check_lengths(rows: int, groups: Groups, what: str = "values") -> None:
     """Raise ``ValueError`` unless there is one group id per row.
 
-    Compiled loops use one index for both arrays, and do not check it.
+    Compiled loops read an array and the group ids at the same index, and do not check whether the index is valid.
 
     Parameters
     ----------

@@ -272,6 +272,6 @@ class Numbers:
         """The lowest and the highest exponent of the nonzero doubles of each group, each of shape (groups,).
 
         Unlike `exponents`, the results are biased exponents, as stored in the bits of a double. A subnormal double
-        counts as one with the exponent 1. Both results are 1 for a group without nonzero doubles.
+        counts as a double with the biased exponent 1. Both results are 1 for a group without nonzero doubles.
         """
         return sorted_exponents(self.sorted_by_group.view(np.int64), self.groups.offsets)

@@ -53,8 +53,8 @@ from aggr.histograms.reading import Packed, next_number
 
 _OFFSET, _KEY = 1 << 31, (1 << 32) - 1  # `_summed` stores the sum of a key and _OFFSET in the lower 32 bits of a number
 _UNASKED = np.zeros((0, 0), np.int64)  # the ``ranks`` of `is_sound` if no keys are requested
-_MARKED = 2  # with more than this number of cells per encoded byte, each used cell is marked by a bit
-_APART = 4  # with more than this number of cells per encoded byte, two histograms are merged as lists
+_MARKED = 2  # if a group has more than this number of cells per encoded byte, each used cell is marked by a bit
+_APART = 4  # if two histograms have more than this number of keys per encoded byte, they are merged as lists
 
 
 @dataclass(frozen=True, slots=True)

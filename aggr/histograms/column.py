@@ -34,7 +34,7 @@ DAMAGED = "has buckets that are cut off, that end in the wrong place, or whose c
 
 MOST = np.int64(np.iinfo(np.int64).max)
 _MOST = np.uint64(MOST)
-NEVER = np.uint64(2**64 - 1)  # larger than every rank
+NEVER = np.uint64(2**64 - 1)  # the next rank if there are no further ranks; it is larger than every rank
 LAST_BYTE = np.uint64(56)
 
 

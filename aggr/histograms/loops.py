@@ -14,15 +14,15 @@ from aggr.arrays import Whole as Whole
 from aggr.compiling.jit import Int, compiled
 from aggr.histograms.leb128 import FAR, put_number
 
-# The maximum number of cells of a group, per key or encoded byte: `EMPTY` for up to `LINE` cells, and `SPARSE` for
-# more. Used cells are marked in words of 64 bits, so that an empty cell takes only 0.01 ns; sorting takes 60 ns per key
-# (measured). The keys of groups that would need more cells are sorted.
+# A group may have this number of cells per key, or per encoded byte: `EMPTY` if it has at most `LINE` cells, otherwise
+# `SPARSE`. The keys of a group that would need more cells are sorted instead. In measurements, sorting took 60 ns per
+# key. An empty cell took only 0.01 ns, because used cells are marked in words of 64 bits.
 SPARSE = 32
 EMPTY, LINE = 1 << 10, 1 << 20
 _BLOCK = 8  # the number of cells that are tested together: if all of them are 0, they are skipped
 # The mark of ``cell`` is the bit ``ONE << (cell & PLACE)`` of the word ``marks[cell >> WORD_OF]``.
 ONE, WORD_OF, PLACE = np.uint64(1), np.uint64(6), np.uint64(63)
-DENSE = 3  # with more than this number of cells per key, each used cell is marked by a bit
+DENSE = 3  # if a group has more than this number of cells per key, each used cell is marked by a bit
 FEW = 1 << 12  # a group may always have this number of cells: 32 KiB, the size of the first-level cache
 
 Rows = NDArray[np.int32]
@@ -65,7 +65,7 @@ def counted(keys: NDArray[np.integer], until: Whole, low: Whole, spans: Whole) -
     for group in range(n):
         group_keys, span, lowest = keys[until[group] : until[group + 1]], spans[group], low[group]
         if span:
-            # keys are clipped, so that a wrong key cannot write outside the cells
+            # Keys are clipped, so that a key outside the range of the group cannot write outside the cells.
             if span <= DENSE * len(group_keys):
                 for i in range(len(group_keys)):
                     cells[np.uint64(min(max(group_keys[i] - lowest, 0), span - 1))] += 1

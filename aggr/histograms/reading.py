@@ -92,8 +92,8 @@ class Packed(NamedTuple):
     def described(self, ranks: Whole, half: int) -> tuple[Whole, Floats, Floats]:
         """Return the keys at ``ranks``, as `keys_at` does, and the mean and the variance of each histogram, shape (n,).
 
-        The keys must be indices of HdrHistogram's counts array. As in HdrHistogram, the mean and the variance are those
-        of the middles of the buckets. ``half`` is the binary logarithm of half the number of sub-buckets.
+        The keys must be indices of HdrHistogram's counts array. As in HdrHistogram, the mean and the variance are
+        computed from the middles of the buckets. ``half`` is the binary logarithm of half the number of sub-buckets.
         """
         most_buckets = int(np.diff(self.places).max(initial=0))
         keys, means, variances, sound = _described(

@@ -259,9 +259,9 @@ def _read_counts(counts: Floats, rows: Ids) -> Whole:
 def _buckets(stores: list[Any], function: Dds, shift: int, rows: Ids) -> pa.StructArray:
     """Return the buckets in each of ``stores`` as a column of histograms.
 
-    The stores are those of positive numbers, or of negative numbers, one per message. A store has counts in a list and
-    in a map. Counts of the same key are added. ``shift`` is subtracted from the keys. ``rows`` has the number of each
-    message, for errors.
+    ``stores`` has one store per message: the store of its positive numbers, or the store of its negative numbers. A
+    store has counts in a list and in a map, and counts of the same key are added. ``shift`` is subtracted from the
+    keys. ``rows`` has the number of each message, for errors.
     """
     counts = [np.array(store.contiguousBinCounts, np.float64) for store in stores]
     keys = [np.arange(len(c)) + store.contiguousBinIndexOffset for c, store in zip(counts, stores, strict=True)]

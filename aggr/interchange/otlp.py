@@ -171,7 +171,7 @@ def bucket_values(states: pa.Array, function: Exponential) -> pa.Table:
         side = Histograms.from_arrow(present.field(sign))
         parts.append((side.rows(), factor * values_of(side.keys, scales[side.rows()]), side.counts))
     row, value, weight = (np.concatenate(column) for column in zip(*parts, strict=True))
-    # min and max are null for states without values
+    # Min and max are null for states without values, which have no buckets, so the 0.0 in their place is not used.
     low, high = (present.field(name).fill_null(0.0).to_numpy() for name in ("min", "max"))
     value = np.clip(value, low[row], high[row])
     return pa.table({"row": rows[row], "value": value, "weight": weight})

@@ -37,7 +37,7 @@ def message_classes(package: str, table: Table, extra: str) -> dict[str, type[An
                 field_descriptor.type, field_descriptor.type_name = field_type.TYPE_MESSAGE, f".{package}.{kind}"
             else:
                 field_descriptor.type = field_type.Type.Value(f"TYPE_{kind.upper()}")
-    # a separate pool, because an application may have registered these messages in the default pool
+    # A separate pool is used, because an application may have registered these messages in the default pool.
     pool = descriptor_pool.DescriptorPool()
     pool.Add(file)
     descriptors = {name: pool.FindMessageTypeByName(f"{package}.{name}") for name in table}

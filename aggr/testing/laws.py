@@ -196,7 +196,7 @@ def _check_all(trial: _Trial, rounds: int) -> None:
 
 
 def _check_type(trial: _Trial, kind: pa.DataType, rounds: int) -> bool:
-    """Check every law with values of one type. Return whether the function accepted any of them."""
+    """Check every law with values of one type. Return whether the function accepted any of the values."""
     accepted = False
     for number in range(rounds):
         rng = np.random.default_rng((trial.seed, number))

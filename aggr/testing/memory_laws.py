@@ -1,4 +1,6 @@
-"""Laws of memory: a function neither changes shared arrays nor reads rows other than its own."""
+"""Laws of memory: a function does not change the arrays that it shares with other functions, and does not read rows
+outside its input.
+"""
 
 from __future__ import annotations
 

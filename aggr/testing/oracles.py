@@ -80,7 +80,7 @@ def consult_declared(case: Case, where: str = "") -> int:
 
 
 def _rows_of(case: Case, group: int) -> pa.Array:
-    """Return the rows of a group without those that the function skips as null."""
+    """Return the rows of a group, without the rows that the function skips because they contain null."""
     rows = case.values.filter(pa.array(case.groups.ids == group))
     return case.function.drop_null(case.function.grouped(rows, Groups.single(len(rows)))).array
 

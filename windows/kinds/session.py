@@ -2,7 +2,7 @@
 
 A row at ``t`` has the interval ``[t, t + gap)``, and intervals of a key that overlap or touch form one session. Two
 rows exactly one gap apart are in one session, as in Spark's ``session_window`` and in Flink. The sessions do not depend
-on the order in which intervals are merged, even if a late row connects two of them.
+on the order in which intervals are merged, even if a late row connects two sessions.
 """
 
 from __future__ import annotations
@@ -18,8 +18,8 @@ from aggr.duration import LONGEST, duration_text, read_duration
 from windows.contract import Intervals, Merged, TimeWindow, check_intervals, number_windows
 from windows.timezone import Instants, checked_times
 
-# the limit of the number of keys times the range of times in microseconds; below it, a key and a time fit into one
-# int64
+# A key and a time can be combined into one int64 if the number of keys, multiplied by the range of times in
+# microseconds, is below this limit.
 _LARGEST_KEY = 2**62
 
 
@@ -110,8 +110,8 @@ def session(gap: str) -> Session:
 
 def _running_ends(same_key: NDArray[np.bool_], interval_ends: Instants) -> Instants:
     """For each interval, return the greatest end among this interval and the earlier intervals of its key. The
-    intervals are sorted by key. ``same_key`` has one element for each interval but the first: whether it has the same
-    key as the previous interval.
+    intervals are sorted by key. ``same_key`` has one element for each interval except the first: whether the interval
+    has the same key as the previous interval.
     """
     if (same_key <= (np.diff(interval_ends) >= 0)).all():
         return interval_ends
@@ -122,7 +122,7 @@ def _running_ends(same_key: NDArray[np.bool_], interval_ends: Instants) -> Insta
         lifted = np.maximum.accumulate(key * width + (interval_ends - low))
         running: Instants = lifted - key * width + low
         return running
-    # a key and an end do not fit into one int64, but a key and the rank of an end do
+    # A key and an end do not fit into one int64 here, but a key and the rank of the end do.
     values, rank = np.unique(interval_ends, return_inverse=True)
     lifted = np.maximum.accumulate(key * len(values) + rank)
     running = values[lifted - key * len(values)]

@@ -1,5 +1,5 @@
-"""Functions for the rows of a batch, which are grouped by key. They compute the position of each row, the previous or
-the last value of each key, and the results of `OrderedWindow.ranges`: the ranges and the carry.
+"""Functions for the rows of a batch, which are grouped by key. The functions compute the position of each row, the
+previous or the last value of each key, and the results of `OrderedWindow.ranges`: the ranges and the carry.
 """
 
 from __future__ import annotations

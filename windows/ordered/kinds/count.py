@@ -13,8 +13,8 @@ from windows.ordered.contract import Carry, OrderedWindow, Ranges, Rows, Weight
 from windows.ordered.rows_by_key import last_by_key, next_carry, non_overlapping, positions, previous
 
 _MAX_SIZE = 2**40  # the maximum size: more than the number of rows of any key, and far below the maximum of int64
-# the maximum of ``ahead``, the number of complete windows of a key that wait for a row to close them; it exceeds the
-# number of rows of any key
+# The maximum of ``ahead``, the number of complete windows of a key that wait for a row to close them. This maximum is
+# greater than the number of rows of any key.
 _MAX_AHEAD = 2**61
 
 

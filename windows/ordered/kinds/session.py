@@ -156,9 +156,10 @@ def session(
         The maximum length of a session. A row that comes at least this time after the first row of a session is not in
         the session.
     start : str, optional
-        A condition in SQL. A session begins with a row that meets it. Rows before that row are in no session.
+        A condition in SQL. A session begins with a row that meets the condition. Rows before this row are not in a
+        session.
     end : str, optional
-        A condition in SQL. The session ends at the first row after its start that meets it.
+        A condition in SQL. A session ends at the first row after its start that meets the condition.
     bounds : str
         Whether the session includes the row that meets ``start`` (``[``, otherwise ``(``) and the row that meets
         ``end`` (``]``, otherwise ``)``). A row that ends a session and is not included may begin the next one.
