@@ -29,7 +29,7 @@ PYTHON = "data sent to Python workers", "data returned from Python workers"
 @click.option("--out", type=click.Path(path_type=Path, dir_okay=False), help="Write the figures to this JSON file.")
 def main(rows: int, out: Path | None) -> None:
     """Roll up files to the results of nine functions at four levels. Print the seconds of each stage and of its tasks,
-    and the bytes that it moves.
+    and the bytes that the stage moves.
     """
     from benchmarks.shapes import INTEGER_KEYS, TEXTS
 

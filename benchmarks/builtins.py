@@ -62,8 +62,8 @@ def rivals() -> list[Rival]:
 
 
 def write_rows(folder: Path, rows: int) -> None:
-    """Write `FILES` Parquet files of rows in the order of time. The rows have a random key, a random integer, which
-    rarely occurs twice, and two doubles.
+    """Write `FILES` Parquet files of rows in the order of time. Each row has a random key, a random integer and two
+    doubles. Most integers occur only once.
     """
     draws = np.random.default_rng(11)
     per = rows // FILES

@@ -135,8 +135,8 @@ def digits(value: float | None, right: float | None) -> float:
 
 
 def worst(rows: Sequence[Pair], results: Results, right: Results) -> dict[str, Digits]:
-    """Return a dict from data sets and functions to the smallest number of correct digits over all pairs of columns.
-    The value is "all" if every result is the nearest double, and None if the engine does not have the function.
+    """Return, by data set and function, the smallest number of correct digits over all pairs of columns. Instead of a
+    number, the value is "all" if every result is the nearest double, and None if the engine does not have the function.
     """
     worst_digits: dict[str, Digits] = {}
     for name in SQL:

@@ -108,7 +108,8 @@ def finishing_figures(rounds: int, plain: float) -> list[dict[str, object]]:
 
 def merging(rounds: int) -> list[dict[str, object]]:
     """Return a list with one figure: the nanoseconds to merge a dds state of about 200 buckets. Raise
-    ``AssertionError`` if merging two halves of the states, and then their results, gives other bits than one merge.
+    ``AssertionError`` if merging in two steps gives other bits than merging all states in one step. The two steps merge
+    the states of each half, and then the results of both halves.
     """
     rng = np.random.default_rng(2)
     function = aggr.Dds()

@@ -159,7 +159,7 @@ def rolled_up(
     master: str, folder: Path, files: Path, days: int, rounds: int, frame: TiltFrame = FRAME
 ) -> dict[str, Any]:
     """Roll up the files of the first ``days`` days ``rounds`` times in one session, each time into a new store. Return
-    the costs of the last time.
+    the costs of the last run.
     """
     import spark_udaf as su
     from spark_udaf.plan.session import local_session

@@ -84,8 +84,9 @@ def serving(store: Path, log: Path) -> Iterator[tuple[int, int]]:
 
 
 def send(connection: http.client.HTTPConnection, path: str, body: str | None = None) -> tuple[float, str | None]:
-    """Send a request. Return two values: the seconds from the request to the last byte of the response, and None for a
-    response with the status 200, or the first characters of another response.
+    """Send a request, and return two values. The first is the number of seconds from the request to the last byte of
+    the response. The second is None if the response has the status 200, and otherwise a text with the status and the
+    beginning of the response.
     """
     began = time.perf_counter()
     kind = {"Content-Type": "application/x-ndjson"}

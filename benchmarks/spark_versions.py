@@ -51,8 +51,8 @@ def measure_versions(extent: Extent) -> tuple[Times, Times]:
 
 
 def with_cpu_time(job: Callable[[], None], cpu_seconds: list[float]) -> Callable[[], None]:
-    """Return a job that calls ``job``, and then appends the CPU seconds of this process and all its descendants during
-    the call to ``cpu_seconds``.
+    """Return a job that calls ``job``, and then appends to ``cpu_seconds`` the CPU seconds that this process and all
+    its descendants have used during the call.
     """
 
     def run() -> None:

@@ -186,8 +186,8 @@ def write_day(folder: Path, extent: Extent) -> None:
 
 
 def rollup_command(rows: Path, target: Path, jobs: int | None = None) -> Sequence[str]:
-    """Return the command that rolls up the files in ``rows`` into a new store in ``target``, with ``jobs`` threads if
-    it is passed.
+    """Return the command that rolls up the files in ``rows`` into a new store in ``target``. If ``jobs`` is passed, the
+    command uses this number of threads.
     """
     options = ["--time", "ts", "--key", "host", "--levels", ",".join(LEVELS)]
     options += [text for measure in MEASURES for text in ("--measure", measure)]

@@ -81,7 +81,7 @@ def streamed(streams: list[OpenWindows], batches: list[pa.Table], seconds: int) 
 
 
 def chain_and_separate(rows: int) -> tuple[dict[str, Any], list[MustHold]]:
-    """Compare one stream of four levels with four streams of one level. Each reads 40 batches of 30 seconds."""
+    """Compare one stream of four levels with four streams of one level. Each stream reads 40 batches of 30 seconds."""
     batches = [events(30 * number, rows // 40) for number in range(40)]
     figures: dict[str, Any] = {"chain": [], "separate": []}
     for _ in range(ROUNDS):
