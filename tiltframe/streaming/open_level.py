@@ -61,8 +61,8 @@ class OpenLevel:
 
     def with_windows(self, windows: WindowTable, rules: StreamRules) -> OpenLevel:
         """Return the level with other windows in memory. Windows whose retention is over (`StreamRules.expired`) are
-        left out. Windows that begin before ``known_from`` may lack rows. All their states are marked as unknown, so
-        that their results are null.
+        left out. Windows that begin before ``known_from`` may lack rows. All states of such windows are marked as
+        unknown, so that their results are null.
         """
         if self.known_from > LOWEST:
             all_columns = (1 << len(rules.added)) - 1
