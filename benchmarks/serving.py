@@ -85,8 +85,8 @@ def serving(store: Path, log: Path) -> Iterator[tuple[int, int]]:
 
 def send(connection: http.client.HTTPConnection, path: str, body: str | None = None) -> tuple[float, str | None]:
     """Send a request, and return two values. The first is the number of seconds from the request to the last byte of
-    the response. For a response with the status 200, the second is None. For any other response, it is a text with the
-    status and the beginning of the response.
+    the response. The second equals None for a response with the status 200; for any other response, it is a text with
+    the status and the beginning of the response.
     """
     began = time.perf_counter()
     kind = {"Content-Type": "application/x-ndjson"}

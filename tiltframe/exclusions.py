@@ -122,7 +122,7 @@ class Exclusions:
         return self._values.total()
 
     def add(self, other: Exclusions) -> None:
-        """Add the counts of another object. Both objects must count states of the same columns."""
+        """Add the counts of another object, which must have counted the same columns of states."""
         self._groups.update(other._groups)
         self._values.update(other._values)
 

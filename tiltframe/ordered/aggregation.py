@@ -82,7 +82,7 @@ class RunningAggregation(OrderedAggregator):
         super().__init__(query)
 
     def add(self, batch: pa.Table | pa.RecordBatch, until: int | None = None) -> pa.Table:
-        """Process a batch of rows, and return the results at its rows and ticks.
+        """Process a batch of rows, and return the results at the rows of the batch and at the ticks.
 
         Parameters
         ----------

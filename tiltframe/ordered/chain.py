@@ -319,8 +319,9 @@ def state_merger(part: Part, states: Mapping[str, pa.StructArray]) -> Reduce:
 
 
 def _as_rows(key: Ints, times: Ints, keys: int) -> Rows:
-    """Return the windows of a level in the form of rows, for the next level. ``key`` has the id of each window's key,
-    ``times`` are in microseconds UTC, and ``keys`` is the number of keys.
+    """Return the windows of a level in the form of rows, because the next level treats windows like rows. ``key`` has
+    the id of each window's key, ``times`` has the time of each window in microseconds UTC, and ``keys`` is the number
+    of keys.
     """
     lengths = np.bincount(key, minlength=keys)
     return Rows(np.cumsum(lengths) - lengths, lengths, times, {EVERY_ROW: np.ones(len(key), np.bool_)})
