@@ -45,7 +45,7 @@ class _ReaderHasGone(Exception):
 
 
 class _Commands(click.Group):
-    """The group of all commands: those of this package, and those of installed packages."""
+    """The group of all commands: the commands of this package, and those that other installed packages add."""
 
     def list_commands(self, ctx: click.Context) -> list[str]:
         return sorted({*super().list_commands(ctx), *(point.name for point in _added())})
@@ -90,8 +90,8 @@ def _is_named(option: click.Parameter) -> TypeGuard[click.Option]:
 
 
 def _loaded(point: EntryPoint) -> click.Command:
-    """Return the command of an entry point. If packages that it requires are missing, return a command that prints
-    which extra to install.
+    """Return the command of an entry point. If a package that the command requires is missing, return a command that
+    fails, and whose error message names the extra to install.
     """
     try:
         command: click.Command = point.load()
@@ -107,7 +107,8 @@ def _loaded(point: EntryPoint) -> click.Command:
 
 
 def _added() -> Iterable[EntryPoint]:
-    from importlib.metadata import entry_points  # imported here, because it imports email and zipfile, which is slow
+    # imported here, because importlib.metadata imports email and zipfile, which slows down the start
+    from importlib.metadata import entry_points
 
     return entry_points(group="tiltframe.commands")
 

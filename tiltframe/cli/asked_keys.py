@@ -1,5 +1,5 @@
-"""The option ``--key`` of queries. A key of the results is a key of the frame, or a value that a file has for this
-key.
+"""The option ``--key`` of queries. A key of the results is a key of the frame, or is looked up in a file: a table that
+contains a value for each value of a key of the frame.
 """
 
 from __future__ import annotations
@@ -13,8 +13,8 @@ from tiltframe.store import key_kinds
 
 
 def asked_keys(texts: Iterable[str]) -> dict[str, Any] | None:
-    """Return the keys that ``texts`` request, as name in the results → key of the frame or derived key. A text is
-    ``NAME`` or ``NAME=lookup(KEY, FILE, valid=as_of)``. Return None if there are no texts.
+    """Return the keys that ``texts`` request, as name in the results → name of a key of the frame, or look-up by such a
+    key. A text is ``NAME`` or ``NAME=lookup(KEY, FILE, valid=as_of)``. Return None if there are no texts.
 
     >>> asked_keys(["host"])
     {'host': 'host'}
@@ -29,7 +29,9 @@ def asked_keys(texts: Iterable[str]) -> dict[str, Any] | None:
 
 
 def _read_derived(call: str) -> Any:
-    """Return the derived key that the text of a call describes. Raise ``ValueError`` for other texts."""
+    """Return the look-up that a call such as ``lookup(host, hosts.csv)`` describes. Raise ``ValueError`` if the text is
+    not such a call, or if no package provides look-ups.
+    """
     kinds = key_kinds()
     if not kinds:
         raise ValueError(f"cannot read {shown(call)} as a key; write the name of a key of the frame")

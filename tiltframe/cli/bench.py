@@ -1,5 +1,5 @@
-"""tiltframe bench: measure the speed, the bytes and the errors of any function. Other packages, or with --spark the
-functions of Spark, are measured on the same rows.
+"""tiltframe bench: measure the speed, the size of states and the errors of functions. Other packages, or with --spark
+the functions of Spark, are measured on the same rows.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ if TYPE_CHECKING:
 
     from aggr.bench import Report
 
-_GROUP = "tiltframe.benchmarks"  # the group of entry points for benchmarks that run elsewhere, such as on Spark
+_GROUP = "tiltframe.benchmarks"  # the group of entry points for benchmarks outside of this process, such as on Spark
 _ONLY_ON_SPARK = ("master", "settings", "table", "keys", "time", "levels", "skewed", "folder")
 _ONLY_HERE = ("memory", "all_cores")
 _WRITTEN = "interrupted; the figures so far were written"

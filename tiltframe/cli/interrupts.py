@@ -69,7 +69,7 @@ def never_swallowed() -> Iterator[None]:
 @contextmanager
 def writing(written: Callable[[], bool]) -> Iterator[None]:
     """Set the message that is printed if the block, which writes to a store, is interrupted. The message says whether
-    the store contains the new data, as the function ``written`` returns it.
+    the store contains the new data. The function ``written`` returns this.
     """
     from_now(UNSURE)
     try:

@@ -1,4 +1,4 @@
-"""Options that several commands share: those of frames, such as measures, keys and levels, and those for
+"""Options that several commands share: options that declare a frame, such as measures, keys and levels, and options for
 reading files.
 """
 

@@ -1,5 +1,5 @@
-"""Output of results: as a table on the screen, or as CSV, JSON lines or Parquet. It also displays the progress of a
-command on a terminal.
+"""Output of results, as a table on the screen, or as CSV, JSON lines or Parquet. The progress of a command is also
+displayed here.
 """
 
 from __future__ import annotations
@@ -60,8 +60,8 @@ def format_of(out: Path | None) -> str:
 
 
 class Form(click.Choice[str]):
-    """The type of the option for the output format. If the value is a format of spreadsheets, its error message advises
-    CSV.
+    """The type of the option for the output format. If the value is a format of spreadsheets, the error message advises
+    to write CSV.
     """
 
     def __init__(self) -> None:
@@ -79,8 +79,8 @@ class Form(click.Choice[str]):
 
 
 def write_results(slices: Iterable[pa.Table], form: str, several: bool, out: BinaryIO) -> None:
-    """Write tables of results to ``out``, one after the other, in the format ``form``. The column of levels is written
-    only if ``several`` is true, or in JSON.
+    """Write tables of results to ``out``, one after the other, in the format ``form``. JSON contains the column of
+    levels. Other formats contain it only if ``several`` is true, because the results have several kinds of windows.
 
     In CSV, a record is written as plain columns, such as ``latency_p99``, and a list as JSON. JSON is written by
     `tiltframe.text.results.json_lines`.

@@ -190,7 +190,7 @@ def _opened(out: Path | None) -> Iterator[BinaryIO]:
     """
     if out is None:
         yield sys.stdout.buffer
-    elif out.exists() and not out.is_file():  # a pipe
+    elif out.exists() and not out.is_file():  # a pipe or a device, which cannot be replaced by a new file
         with out.open("wb") as file:
             yield file
     else:

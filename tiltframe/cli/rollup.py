@@ -44,8 +44,8 @@ from tiltframe.time_range import read_time_range
 # the total memory of the process, including rows and files, as a multiple of the bytes of states in memory
 _A_STATE_TAKES = 16
 _MORE_PER_THREAD = 10  # the increase of `_A_STATE_TAKES` for each additional thread
-# The interval, in seconds, after which a thread lets another one run Python code. With the default of 5 ms, the thread
-# that merges states often waits this long for threads that write states to files.
+# The interval, in seconds, after which a thread lets another thread run Python code. With Python's default of 5 ms, the
+# thread that merges states often waits for 5 ms until a thread that writes states to files lets it run.
 _SWITCH_INTERVAL = 0.0005
 _WHOLE_FILES = "and pass every file that has rows in this range"
 _Reduced = TypeVar("_Reduced")
@@ -266,7 +266,7 @@ def replace_in(
     states, seen = _read(files, store.frame, bad, lambda batches: rollup_batches(batches, store.frame), span=span)
     for known_file in once:
         unchanged(known_file)
-    # the finest level; `FrameStore.replace` merges the coarser levels from it
+    # only the states of the finest level, because `FrameStore.replace` merges the coarser levels from them
     finest = states.filter(pc.equal(states.column(LEVEL), store.frame.levels[0].name))
     inside = _within(finest, span)
     if not inside.num_rows:

@@ -30,8 +30,8 @@ def locked(state: Path | None) -> Iterator[None]:
     try:
         yield
     finally:
-        # Remove the lock file before the lock is released. Another process may have opened the file before it was
-        # removed. After locking it, this process detects that the path has another file or none, and tries again.
+        # Remove the lock file before the lock is released. If another process has already opened the removed file and
+        # now locks it, `_acquire` in that process detects that the file is not at its path, and tries again.
         file.unlink(missing_ok=True)
         os.close(descriptor)
 

@@ -1,4 +1,4 @@
-"""Signals that stop a stream: it ends after its current batch."""
+"""Signals that stop a stream. The stream ends after its current batch."""
 
 from __future__ import annotations
 

@@ -64,7 +64,8 @@ class StreamMetrics:
         """Return the number of dropped rows by reason: ``late``, ``bad``, or ``keys`` for rows whose key is beyond the
         maximum number of keys.
 
-        ``late`` and ``keys`` are counted since the saved state began, and ``bad`` since the process started.
+        ``late`` and ``keys`` include the rows that earlier processes dropped, whose numbers are in the saved state.
+        ``bad`` is counted since this process started.
         """
         return {
             "late": max(self.progress.late_rows, self.losses.late),

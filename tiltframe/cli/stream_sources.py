@@ -365,7 +365,7 @@ class Arrivals:
                         return
                 if self.once:
                     return
-                # After a slow listing, the folder is listed less often.
+                # Listing a large folder is slow, so the pause is at least five times as long as this round has taken.
                 due = clock.monotonic() + max(PAUSE, 5 * (clock.monotonic() - begun))
             yield Arrived(None)
             clock.sleep(max(min(self.pause, due - clock.monotonic()), 0) if not stopped else 0)

@@ -31,11 +31,11 @@ from tiltframe.files.soundness import record_pattern
 
 _BLOCK = 1 << 23  # the size of a block of a text file, in bytes
 _ROWS = 1 << 16  # the number of rows of a batch of Parquet
-# the maximum number of lines of a quoted field; in a longer one, the closing quote counts as missing
+# the maximum number of lines of a quoted field; in a longer field, the closing quote counts as missing
 _MOST_LINES = 1000
 _SAMPLE = 10_000  # the number of records from which types are inferred
 _LONGEST = 300  # the maximum length of a reason, in characters
-UNREADABLE = (ValueError, TypeError, OverflowError)  # the errors that a bad row may raise
+UNREADABLE = (ValueError, TypeError, OverflowError)  # the errors that may be raised when a bad row is read or checked
 # if a part of a file has at least this many rows and all are bad, an error is raised, because the options must be wrong
 ALL_BAD = 10
 _KINDS = (

@@ -1,7 +1,7 @@
 """Digits: check whether reading a column of a text file with its inferred type would lose or change digits.
 
 Two different whole numbers beyond int64 may be the same double. The texts ``007`` and ``7`` are the same number, and so
-are ``1.10`` and ``1.1``. If such texts are keys and were read as numbers, groups with different keys would be merged.
+are ``1.10`` and ``1.1``. If keys were read as numbers, the groups of such texts would be merged.
 """
 
 from __future__ import annotations
@@ -32,8 +32,8 @@ _INFINITE = r"(?i)\s*[+-]?inf(inity)?\s*"
 
 
 def canonical(kind: pa.DataType) -> str | None:
-    """Return a regular expression for the usual texts of values of the type ``kind``: for integers it matches ``7``,
-    but not ``007``. Return None if the type has no such pattern.
+    """Return a regular expression for the canonical texts of values of the type ``kind``. For integers, it matches
+    ``7``, but not ``007``. Return None if the type has no such pattern.
     """
     if pa.types.is_integer(kind):
         return r"^(0|-?[1-9][0-9]*)$"
@@ -101,8 +101,8 @@ def first_rounded_whole(values: pa.Array, texts: pa.Array) -> str | None:
 
 
 def first_rounded(texts: pa.Array, values: pa.Array) -> str | None:
-    """Return the first text whose number changes if it is converted to a double, and back to the shortest decimal
-    number with this double. Return None if there is no such text.
+    """Return the first text whose number cannot be recovered from its double, because the shortest decimal number with
+    this double is another number. Return None if there is no such text.
     """
     long = pc.fill_null(pc.greater(pc.utf8_length(texts), _MANY + 1), False)
     if not pc.any(long).as_py():
@@ -116,8 +116,8 @@ def first_rounded(texts: pa.Array, values: pa.Array) -> str | None:
 
 
 def first_unfaithful(texts: pa.Array, kind: pa.DataType) -> str | None:
-    """Return the first text that differs from the usual text of its value in the type ``kind``, or None if there is no
-    such text.
+    """Return the first text that differs from the canonical text of its value in the type ``kind``, or None if there is
+    no such text.
 
     >>> first_unfaithful(pa.array(["7", None, "007"]), pa.int64()), first_unfaithful(pa.array(["0.5"]), pa.float64())
     ('007', None)
@@ -144,7 +144,7 @@ def largest(values: pa.Array) -> float | None:
 
 def _rounds(text: str, exact: bool) -> bool:
     """Return whether the number in ``text`` is beyond the range of doubles, or is a whole number that a double rounds.
-    With ``exact``, return true also if ``text`` is a fraction and not the shortest text of its double.
+    With ``exact``, also return True for a fraction that is not the shortest decimal text of its double.
     """
     if math.isinf(float(text)):
         return True

@@ -43,8 +43,8 @@ _KINDS = {".parquet": "parquet", ".pq": "parquet", ".csv": "csv", ".tsv": "tsv"}
 _KINDS |= dict.fromkeys((".json", ".jsonl", ".ndjson"), "json")
 COMPRESSED = (".gz", ".bz2", ".zst", ".lz4")
 
-_HEAD = 1 << 12  # the number of bytes at the beginning of a JSON file that show whether it is an array
-# the number of rows at the beginning of a Parquet file that show whether a text column contains numbers
+_HEAD = 1 << 12  # the number of bytes at the beginning of a JSON file that are read to detect an array
+# the number of rows at the beginning of a Parquet file that are read to detect numbers in text columns
 _PARQUET_ROWS = 1 << 16
 _INFERRED_BYTES = 1 << 24  # the number of bytes at the beginning of a CSV or JSON file from which types are inferred
 
@@ -273,7 +273,7 @@ def _reads_all(texts: pa.Array, kind: pa.DataType, reading: ReadOptions) -> bool
 
 
 def wider_type(file: Path, name: str, guess: pa.DataType, uses: frozenset[Use], reading: ReadOptions) -> str | None:
-    """Return the name of a type for all values of a column of a CSV file that has values which do not fit the inferred
+    """Return the name of a type that fits all values of a column of a CSV file, after a value did not fit the inferred
     type ``guess``: float64 if ``guess`` is an integer type and all values are numbers, and otherwise text.
 
     Return None instead of text if a function computes with the values, or compares them as numbers.

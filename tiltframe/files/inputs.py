@@ -154,7 +154,8 @@ class Source:
         try:
             if rows is None:
                 _check_sound(file, self.reading)
-                # ``written`` was inferred from the first rows of the file. A column of JSON may first appear later.
+                # ``written`` was inferred from the first rows of the file. In JSON, a column may first appear in a
+                # later row, so columns are requested even if ``written`` lacks them.
                 late = kind_of(file) == "json"
                 present = [name for name in own.names if late or name in written.names]
                 rows = read(file, present, types=types, uses=self.uses, reading=self.reading)
@@ -235,7 +236,7 @@ class Source:
         if (fraction := self.reading.fraction(self.time)) is not None:
             return own.set(at, pa.field(self.time, fraction if kind_of(file) == "json" else pa.string()))
         place, declared = written.get_field_index(self.time), self.reading.declared.get(self.time)
-        # An integer would lose the first zero of 01052024, which is 1 May 2024.
+        # An integer would lose the first zero of 01052024, which is 1 May 2024 in the format %d%m%Y.
         keeps_zeros = self.reading.time_format is not None and kind_of(file) != "json"
         is_integer = place >= 0 and pa.types.is_integer(written.field(place).type)
         kind = pa.int64() if is_integer and not (_is_text(declared) or keeps_zeros) else pa.string()
@@ -465,7 +466,7 @@ def _files(path: Path) -> list[Path]:
 
 def files_below(folder: Path, through: tuple[Path, ...] = ()) -> Iterator[Path]:
     """Yield the files of known formats in a folder and its subfolders, in the order of their names. Links are followed.
-    ``through`` are the folders that contain this one. They are not listed again if a link leads back to them.
+    ``through`` has the folders that contain ``folder``. If a link leads back to such a folder, it is not listed again.
     """
     real_folder = folder.resolve()
     if real_folder in through or is_store(folder):

@@ -102,7 +102,7 @@ class ArrayLines:
         as outside.
         """
         places = np.arange(len(codes))
-        # for each byte, the index of the last byte that is not a backslash, up to this byte
+        # for each byte, the index of the nearest byte at or before it that is not a backslash, or -1
         last = np.maximum.accumulate(np.where(codes != ord("\\"), places, -1))
         run = places - np.concatenate([[-1], last[:-1]]) - 1  # the number of backslashes directly before the byte
         odd = (run % 2 == 1) ^ (self._escaped & (run == places))

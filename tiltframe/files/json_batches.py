@@ -1,5 +1,5 @@
-"""JSON lines as record batches. Versions of pyarrow before 20 read only complete files, so each block is read as a
-file.
+"""JSON lines as record batches. Versions of pyarrow before 20 can read only complete files. With these versions, each
+block of lines is read as a separate file.
 """
 
 from __future__ import annotations

@@ -34,7 +34,7 @@ def rows_before(
     columns: Sequence[str], schema: pa.Schema, own: pa.Schema | None, time: str, reading: ReadOptions
 ) -> pa.Schema:
     """Return the schema of the columns that `prepared` needs to compute ``columns``. If an expression computes the
-    event times, ``own`` is the schema of the files without them; otherwise it equals None.
+    event times, ``own`` is the schema before the column of event times is added or replaced; otherwise None.
     """
     before = schema if own is None else own
     read = [text_column(name) for name in columns if name != time or reading.time is None]

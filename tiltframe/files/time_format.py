@@ -35,7 +35,7 @@ def check_format(text: str) -> None:
     """
     signs = _signs(_regex(text))
     has_day = "j" in signs or ("d" in signs and signs & set("mbB"))
-    # A format such as %Y-%m means the first day of the month.
+    # A format without a day and a time of day is accepted: %Y-%m stands for the first day of the month.
     is_coarse = "d" not in signs and not signs & set("HIMSf")
     if not ("Y" in signs or "y" in signs) or not (has_day or is_coarse):
         raise ValueError(
@@ -56,7 +56,7 @@ def has_offset(form: str) -> bool:
 
 
 def has_clock(form: str) -> bool:
-    """Return whether a format contains a time of day. Times in a format without one are dates."""
+    """Return whether a format contains a time of day. If it does not, the times in this format are dates."""
     return bool(_signs(_regex(form)) & set("HI"))
 
 

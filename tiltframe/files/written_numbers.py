@@ -24,8 +24,8 @@ Sample = Mapping[str, list[pa.Array]]  # column → its texts, as one array per 
 
 
 def is_guess(kind: pa.DataType) -> bool:
-    """Return whether ``kind`` is a type of numbers or booleans. If it was inferred for a text file, it may be wrong,
-    and different texts may have equal values.
+    """Return whether ``kind`` is a type of numbers or booleans. For a text file, such an inferred type is only a guess,
+    because different texts, such as ``007`` and ``7``, may have the same value.
     """
     return is_number(kind) or bool(pa.types.is_boolean(kind))
 
@@ -41,8 +41,8 @@ def stays_text(texts: Iterable[pa.Array], kind: pa.DataType, uses: frozenset[Use
 
 
 def unfaithful(texts: pa.Array, kind: pa.DataType, reading: ReadOptions) -> str | None:
-    """Return the first text that differs from the usual text of its value in the type ``kind``, such as ``007`` for an
-    integer. Return None if there is no such text.
+    """Return the first text that differs from the canonical text of its value in the type ``kind``, such as ``007`` for
+    an integer. Return None if there is no such text.
     """
     return first_unfaithful(from_text(texts, kind, reading)[1], kind)
 
@@ -72,8 +72,8 @@ def _rounds(values: pa.Array, texts: pa.Array, exactly: bool) -> bool:
 
 
 def needs_numbers(uses: frozenset[Use], is_declared: bool) -> bool:
-    """Return whether a function reads the numbers of a text column. This is so if a function computes with the numbers,
-    or if it compares them and the user did not declare the column as text (``is_declared``).
+    """Return whether a function reads the numbers of a text column. This is the case if a function computes with the
+    numbers, or if a function compares values and the type of the column was not declared (``is_declared`` is false).
     """
     return Use.NUMBER in uses or (Use.ORDER in uses and not is_declared)
 
@@ -103,7 +103,9 @@ def find_numbers(
 
 
 def with_numbers(schema: pa.Schema, numbers: Mapping[str, pa.DataType]) -> pa.Schema:
-    """Return a schema with an additional column of numbers for each text column in ``numbers``, column → type."""
+    """Return a schema with an additional column of numbers for each text column in ``numbers``, which maps the names of
+    text columns to types of numbers.
+    """
     added = [pa.field(number_column(name), kind) for name, kind in numbers.items()]
     return pa.schema([*schema, *added], schema.metadata)
 
