@@ -119,8 +119,8 @@ def bound(
     fixed: Mapping[str, Any] | None = None,
     value: Callable[[str, str | None], Any] = lambda text, parameter: read_value(text),
 ) -> Callable[[], T]:
-    """Return ``make`` with the arguments of a call, as a function without parameters. Raises ``ValueError`` if ``make``
-    does not take these arguments.
+    """Return a function without parameters that calls ``make`` with the arguments of ``call``. Raises ``ValueError`` if
+    ``make`` does not take these arguments.
 
     Error messages show ``text``, the text of the complete call, and ``what``, the kind of object that it describes.
     ``fixed`` contains arguments that the text cannot set. They are passed if ``make`` has parameters with their names.

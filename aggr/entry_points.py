@@ -23,8 +23,8 @@ def load_group(
 ) -> None:
     """Load the objects of a group of entry points, and call ``register`` with each object.
 
-    If an object cannot be loaded or registered, a warning names its entry point, and the kind of the object by the
-    words ``what``.
+    If an object cannot be loaded or registered, a warning names its entry point, and describes the object by the text
+    ``what``, such as "function".
 
     ``register_tested``, if it is passed, is called instead of ``register`` for the objects of this distribution. It may
     omit checks that the tests of this distribution make.
@@ -51,8 +51,8 @@ def load_group(
 
 
 def load_name(group: str, name: str) -> Any:
-    """Return the object of the entry point ``name`` in a group, or `NO_OBJECT` if no distribution declares it. Errors
-    of its import are raised.
+    """Return the object of the entry point ``name`` in a group, or `NO_OBJECT` if no distribution declares this entry
+    point. Errors that the import of the object raises are not caught.
     """
     from importlib.metadata import entry_points  # imported here because it loads email and zipfile, which takes time
 

@@ -11,8 +11,8 @@ class ExcludedCounts(NamedTuple):
     """The numbers of groups and of values that the results of states leave out, with one number per state.
 
     ``groups`` contains the number of groups that have no result because they exceed the function's limit of values,
-    shape (rows,). ``values`` contains the number of values that the function refused and skipped, shape (rows,). If a
-    state does not count groups or values, the field is None.
+    shape (rows,). ``values`` contains the number of values that the function refused and skipped, shape (rows,). A
+    field has the value None if the state does not count these groups or values.
     """
 
     groups: Whole | None = None

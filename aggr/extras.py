@@ -4,7 +4,7 @@ from __future__ import annotations
 
 
 class MissingExtra(ImportError):
-    """An optional dependency is not installed; the message names the extra that installs it.
+    """Raised if an optional dependency is not installed. The message names the extra that installs it.
 
     >>> print(MissingExtra("a store in a folder", "delta", ImportError("No module named 'deltalake'")))
     a store in a folder needs the extra delta: pip install 'tiltframe[delta]' (No module named 'deltalake')

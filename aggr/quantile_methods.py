@@ -40,7 +40,7 @@ def _spread(q: float, counts: Floats) -> Floats:
 def _at_least(q: float, counts: Floats) -> Floats:
     """Return the position ``⌈q·n⌉ - 1``, counted from 0: the positions up to this one have at least q·n of n values.
 
-    One ulp is subtracted from 100·q, so that rounding cannot give the next position.
+    Instead of 100·q, the next smaller double is used, so that a rounding error cannot give the next position.
     """
     return np.ceil(max(math.nextafter(percentile(q), -math.inf), 0.0) * counts / 100.0) - 1.0
 
@@ -82,8 +82,8 @@ METHODS = (*_DISCRETE, *_CONTINUOUS, *_MEANS)
 def _averaged(ranks: Floats) -> Floats:
     """Return a position, counted from 0, for each rank, counted from 1.
 
-    For a whole rank, it is the position halfway between the value at this rank and the next value. For another rank, it
-    is the position of the value at the next whole rank.
+    For a whole rank, the position is halfway between the value at this rank and the next value. For another rank, it is
+    the position of the value at the next whole rank.
     """
     is_whole_rank = ranks == np.floor(ranks)
     return np.where(is_whole_rank, ranks - 0.5, np.ceil(ranks) - 1.0)

@@ -245,7 +245,7 @@ def class_named(name: str) -> type[Function] | None:
 @cache
 def _load_others() -> None:
     """Register the functions that entry points declare. This happens once per process, when functions are first looked
-    up. Failures cause warnings.
+    up. A warning is issued for each function that cannot be loaded.
     """
     load_group(GROUP, "function", register, register_tested=register_own)
 

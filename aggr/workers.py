@@ -71,9 +71,10 @@ class Workers:
             self._pool.shutdown(cancel_futures=True)
 
     def map(self, function: Callable[[T], R], items: Iterable[T]) -> Iterator[R]:
-        """Yield the results of calls in order. At most ``jobs`` results are waiting or being computed.
+        """Call ``function`` with each item in a thread, and yield the results in the order of the items.
 
-        Raise the first error in the order of the items. Items are fetched in the calling thread.
+        At most ``jobs`` results are waiting or being computed. If several calls fail, the error of the first item among
+        them is raised. Items are fetched in the calling thread.
         """
         items = iter(items)
         if self.jobs == 1:

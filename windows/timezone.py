@@ -173,8 +173,8 @@ def _clock(name: str, first: int, last: int) -> Clock:
 
 def _transitions(name: str, year: int) -> list[tuple[int, int]]:
     """Return the changes of a time zone's UTC offset in a year: the instant and the new offset of each, in
-    microseconds. From 2100 on, they are copied from another year with the same weekdays and leap years (`_dates`), in
-    which the rule of the zone gives the same dates.
+    microseconds. From 2100 on, the changes are copied from another year with the same weekdays and leap years
+    (`_dates`), in which the rule of the zone gives the same dates.
     """
     same = year if year < _RULE_YEAR else _year_of_dates()[_dates(year)]
     moved = _start_of_year(year) - _start_of_year(same)

@@ -113,8 +113,8 @@ def _with_pieces(
 ) -> Words:
     """Hash values that consist of 64-bit pieces, shape (rows, pieces), and mix these hashes into ``totals``.
 
-    ``totals`` are the hashes of rows, and the result their new hashes, each of shape (2, rows). The other parameters
-    are the multipliers of `_with_hashes`.
+    ``totals`` are the hashes of rows, and the result contains their new hashes. Both have the shape (2, rows). The
+    other parameters are the multipliers of `_with_hashes`.
     """
     mixed = np.empty((2, len(pieces)), np.uint64)
     for row in range(len(pieces)):

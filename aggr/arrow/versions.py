@@ -17,8 +17,8 @@ Rows = TypeVar("Rows", pa.Table, pa.RecordBatch)
 
 
 def _is_of_no_column(dtype: pa.DataType) -> bool:
-    """Return False. This replaces the test for a type that the installed pyarrow lacks, because no column can have the
-    type.
+    """Return False. This function replaces the test for a type that the installed pyarrow lacks, because no column can
+    have such a type.
     """
     return False
 

@@ -202,8 +202,8 @@ def _hash_block(words: Whole, kind: Int, begin: Int, size: Int, block: Whole) ->
 
 @compiled
 def _put(table: Whole, hashed: Int, scale: float) -> Int:
-    """Insert a hash into an ordered table, at or after the slot ``hashed * scale``. Return the slot after the last one
-    that was written, or 0 if the table already had the hash.
+    """Insert a hash into an ordered table, at or after the slot ``hashed * scale``, and move greater hashes on if
+    necessary. Return the slot after the last written slot, or 0 if the table already contains the hash.
     """
     slot: Int = np.uint64(np.int64(hashed * scale))
     while 0 < table[slot] < hashed:

@@ -30,15 +30,15 @@ _ADDRESS, _HIGHEST = np.uint64(2**26 - 1), np.uint64(1 << 63)
 
 @compiled
 def hash_word(word: Int, coupon: bool) -> Int:
-    """Return the hash or the coupon of an int64, whose eight bytes are hashed from the lowest on. The result is a
-    non-negative int64.
+    """Return the hash of an int64, or its coupon if ``coupon`` is true, as a non-negative int64. The eight bytes of the
+    number are hashed from the lowest byte on.
     """
     return _finished(SEED ^ _first_half(np.uint64(word)), SEED, WORD, coupon)
 
 
 @compiled
 def hash_bytes(data: Bytes, places: Whole, coupon: bool) -> Whole:
-    """Return the hash of the bytes of each row, or with ``coupon`` its coupon, as non-negative int64, shape (rows,).
+    """Return the hash of each row's bytes, or their coupon if ``coupon`` is true, as non-negative int64, shape (rows,).
 
     The bytes of a row are ``data[places[row]:places[row + 1]]``.
     """
@@ -87,8 +87,8 @@ def _turned(word: Any, bits: Int) -> Any:
 
 @compiled
 def _finished(h1: Any, h2: Any, size: Int, coupon: bool) -> Int:
-    """Return the hash, or with ``coupon`` the coupon, from the two halves ``h1`` and ``h2`` that were computed from
-    ``size`` bytes.
+    """Return the hash, or the coupon if ``coupon`` is true, from the two halves ``h1`` and ``h2`` that were computed
+    from ``size`` bytes.
     """
     h1, h2 = h1 ^ np.uint64(size), h2 ^ np.uint64(size)
     h1 += h2

@@ -102,7 +102,7 @@ def special_flags(x: Floats) -> NDArray[np.int8]:
 def as_floats(values: pa.Array) -> Floats:
     """Return numbers as the nearest doubles, shape (rows,). There must be no nulls.
 
-    Arrow's own cast would convert the decimal 0.3 to the double 0.30000000000000004."""
+    Arrow's cast cannot be used, because it would convert the decimal 0.3 to the double 0.30000000000000004."""
     floats: Floats
     if not pa.types.is_decimal(values.type):
         floats = values.to_numpy().astype(np.float64, copy=False)

@@ -98,9 +98,10 @@ def _all_possible(
 
 @compiled
 def _leading(digits: NDArray[np.int32], at: Int, end: Int) -> tuple[float, Int]:
-    """Return the sum ``digits[at:end]``, cut after its two highest digits, as ``(number, position)``.
+    """Return an approximation of the sum whose digits are ``digits[at:end]``, as ``(number, position)``.
 
-    The sum is about ``number · 2^(32 · position)``. Digits are ordered from the lowest to the highest.
+    The sum is about ``number · 2^(32 · position)``, where ``number`` consists of the two highest digits. Digits are
+    ordered from the lowest to the highest.
     """
     if end - at == 1:
         return float(digits[at]), 0

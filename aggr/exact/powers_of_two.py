@@ -100,8 +100,8 @@ def _logarithm(numbers: Floats) -> Whole:
 def _power(tops: Floats, bottom: Floats) -> tuple[Floats, Floats]:
     """Return ``2^(tops / bottom)`` as double-doubles: the rounded powers, and their errors.
 
-    They are computed as ``2^(j / 64) · e^(r · ln 2)``, where j / 64 is the multiple of 1 / 64 nearest to the exponent,
-    and r is the remainder.
+    The powers are computed as ``2^(j / 64) · e^(r · ln 2)``. Here, j / 64 is the multiple of 1 / 64 that is nearest to
+    the exponent, and r is the remainder of the exponent.
     """
     near = tops / bottom
     product, error = two_product(near, bottom)

@@ -36,7 +36,7 @@ class Pair(NamedTuple):
     exponent: Whole
 
     def take(self, rows: Whole) -> Pair:
-        """Return the pairs at these indices."""
+        """Return the pairs at the indices ``rows``."""
         return Pair(self.high[rows], self.low[rows], self.exponent[rows])
 
 
@@ -117,7 +117,7 @@ def root_of(top: int, exponent: int, bottom: int = 1) -> float:
 
 
 def whole_number(limbs: Limbs, i: int) -> int:
-    """Return the number at index ``i`` as an integer. It must be whole."""
+    """Return the number at index ``i``, which must be whole, as an integer."""
     top, exponent = fraction(limbs, i)
     return top << exponent if exponent >= 0 else top >> -exponent
 
@@ -162,8 +162,8 @@ def leading(limbs: Limbs) -> Pair:
 
 @compiled
 def _digits(digits: NDArray[np.int32], places: Whole, low: Whole) -> tuple[Floats, Floats, Whole, Flags]:
-    """Return the three fields of the `Pair` of `leading`, and a mask of the pairs that are exact because their numbers
-    have at most three digits. The parameters are `Limbs.parts`.
+    """Return the three fields of the `Pair` that `leading` returns, and a mask of the exact pairs. A pair is exact if
+    its number has at most three digits. The parameters are `Limbs.parts`.
     """
     n = len(low)
     high, residual, exponent, exact = np.zeros(n), np.zeros(n), np.zeros(n, np.int64), np.zeros(n, np.bool_)
@@ -184,8 +184,8 @@ def _digits(digits: NDArray[np.int32], places: Whole, low: Whole) -> tuple[Float
 
 
 def _divide_by(pair: Pair, divisor: tuple[Floats, Floats]) -> Pair:
-    """Return pairs divided by double-doubles ``(high, low)`` other than 0. Two doubles are needed for divisors above
-    2^53 and for powers of ten above 10^22.
+    """Return pairs divided by double-doubles ``(high, low)`` other than 0. A divisor consists of two doubles, because
+    one double cannot represent all integers above 2^53 and powers of ten above 10^22.
     """
     high, low, exponent = pair
     first = high / divisor[0]

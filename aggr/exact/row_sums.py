@@ -128,8 +128,8 @@ def sum_powers(parts: Sequence[Numbers], degree: int) -> pa.StructArray:
 def sum_monomials(factors: Sequence[Sequence[Numbers]]) -> pa.StructArray:
     """Return the exact sum per group of the products of three or four finite numbers in each row.
 
-    Each number is the sum of its parts. As in `sum_powers`, the numbers of a row are first divided by powers of two
-    near them, so that the product of two parts is the exact sum of two doubles.
+    Each number is the sum of its parts. As in `sum_powers`, each number of a row is first divided by a power of two
+    near the number, so that the product of two parts is the exact sum of two doubles.
 
     >>> x, y = ([Numbers(np.array(column), Groups.single(2))] for column in ([1e200, 3.0], [1e-200, 5.0]))
     >>> sum_monomials([x, x, x]).equals(sum_powers(x, 3)), sum_monomials([x, y, y]).to_pylist()[0]["limbs"][-1]
@@ -215,10 +215,10 @@ def _add(bits: Whole, ids: Ids, origin: Whole) -> Whole:
 def _add_products(left: Whole, right: Whole, squares: bool, powers: Whole, ids: Ids, origin: Whole) -> Whole:
     """Add the products of each group; return the digits of all sums, before carries are propagated.
 
-    ``left`` and ``right`` have the bits of the factors, shape (parts, rows). With ``squares``, both are the same
-    numbers, and each product of two different parts is added twice: (a + b)² = a² + 2ab + b². ``powers`` has the power
-    of two that multiplies each row's product, or is empty. ``ids`` has the group of each row, and ``origin`` is
-    described in `origins`.
+    ``left`` and ``right`` have the bits of the factors, shape (parts, rows). If ``squares`` is true, ``left`` and
+    ``right`` are the same numbers, and each product of two different parts is added twice: (a + b)² = a² + 2ab + b².
+    ``powers`` has one exponent per row, or is empty: the product of a row is multiplied by ``2^power``. ``ids`` has the
+    group of each row, and ``origin`` is described in `origins`.
     """
     digits = np.zeros(origin[-1], np.int64)
     for left_part in range(left.shape[0]):

@@ -47,7 +47,7 @@ def with_places(sums: pa.StructArray, places: int, present: Flags) -> pa.StructA
 
 
 def read_scaled(sums: pa.StructArray) -> ExactNumbers:
-    """Return sums as exact numbers. All of them have the maximum number of decimal places of the column."""
+    """Return sums as exact numbers, which all have the maximum number of decimal places in the column."""
     places = _places_of(sums)
     common_places = int(places.max(initial=0))
     if common_places == 0:
@@ -57,7 +57,7 @@ def read_scaled(sums: pa.StructArray) -> ExactNumbers:
 
 
 def merge_scaled(sums: pa.StructArray, groups: Groups) -> pa.StructArray:
-    """Return the sum of the sums of each group. It has the maximum number of decimal places in the group."""
+    """Return the sum of the sums of each group, with the maximum number of decimal places of the sums in the group."""
     places = _places_of(sums)
     if not places.any():
         return merge_exactly(sums, groups)
@@ -67,7 +67,7 @@ def merge_scaled(sums: pa.StructArray, groups: Groups) -> pa.StructArray:
 
 
 def subtract_scaled(sums: pa.StructArray, subtracted: pa.StructArray) -> pa.StructArray:
-    """Return ``sums - subtracted`` row by row. A difference has the larger number of decimal places of the two."""
+    """Return ``sums - subtracted`` row by row. A difference has as many decimal places as the operand with more."""
     places, other = _places_of(sums), _places_of(subtracted)
     if not places.any() and not other.any():
         return subtract_exactly(sums, subtracted)

@@ -212,7 +212,7 @@ class Groups:
     def rows_by_group(self) -> NDArray[np.int32]:
         """The row numbers sorted by group and then by row, shape (rows,).
 
-        The rows of group ``g`` are in the slice from ``offsets[g]`` to ``offsets[g + 1]``.
+        The rows of group ``g`` are the slice from ``offsets[g]`` to ``offsets[g + 1]`` of this array.
         """
         return read_only(_by_group(self.ids, self.offsets))
 
@@ -451,7 +451,7 @@ def _whole_codes(values: NDArray[np.int64]) -> tuple[NDArray[np.int64], int]:
 
 
 def _value_range(values: NDArray[np.int64]) -> tuple[int, int]:
-    """Return the smallest and the greatest number. A compiled loop computes both in one pass if there are many."""
+    """Return the smallest and the greatest number. For many numbers, a compiled loop computes both in one pass."""
     if len(values) < _LITTLE:
         return int(values.min()), int(values.max())
     low, high = _value_range_of_many(values)
@@ -501,7 +501,7 @@ def _dense(codes: NDArray[np.int64], bound: int) -> tuple[NDArray[np.intp], NDAr
 def _look_up(table: NDArray[np.int64], places: NDArray[np.integer]) -> NDArray[np.int64]:
     """Return the entries of a table at the indices ``places``.
 
-    A loop is used for many indices, because numpy would first convert them to 64 bits.
+    For many indices, a compiled loop is used, because numpy would first convert all indices to 64 bits.
     """
     if len(places) < _LITTLE:
         numbers: NDArray[np.int64] = table[places]

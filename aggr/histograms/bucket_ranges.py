@@ -13,7 +13,8 @@ from aggr.arrays import Floats, Whole
 class BucketRanges(NamedTuple):
     """The buckets of a column of states. Each array has the shape (buckets,).
 
-    ``rows`` contains the row of each bucket's state, ``low`` and ``high`` its edges, and ``counts`` its count.
+    ``rows`` contains the row of each bucket's state, ``low`` and ``high`` contain the edges of each bucket, and
+    ``counts`` contains the number of values in each bucket.
     """
 
     rows: Whole

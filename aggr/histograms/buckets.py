@@ -178,7 +178,7 @@ class Buckets(Field):
         return counts
 
     def packed(self, states: pa.StructArray, name: str) -> Packed:
-        """Return the histograms in the field ``name`` of states. They are checked later, when keys are read."""
+        """Return the histograms in the field ``name`` of states. The histograms are checked when keys are read."""
         bounds = self.max_keys or FAR, self.lowest_key, self.highest_key
         return Packed.from_arrow(states.field(name), *bounds, name=name)
 

@@ -146,7 +146,9 @@ class LogarithmicMapping:
 
 @dataclass(frozen=True, eq=False)
 class StepTable:
-    """A table of keys: ``key[i]`` is the key of the step ``first + i``, or `_EDGE` if the step contains an edge."""
+    """A table of keys: ``key[i]`` is the key of the step ``first + i``, or `_EDGE` if the step contains an edge between
+    two buckets.
+    """
 
     mapping: LogarithmicMapping
     first: int

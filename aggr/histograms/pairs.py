@@ -45,10 +45,10 @@ def add_two(
 ) -> Int:
     """Encode the sum of the histograms in the rows ``first`` and ``second`` at the byte offset ``at`` of ``data``.
 
-    Neither may be empty. The encoded counts of a row are ``bytes_of_rows[places[row]:places[row + 1]]``, and ``low``,
-    ``high`` and ``total`` have the lowest key, the highest key and the sum of the counts of each row. ``lists`` is the
-    memory that `lists_of` returned for at least as many bytes as both histograms have. Return the offset after the
-    encoded sum, or -1 if one of the histograms is damaged.
+    Neither histogram may be empty. The encoded counts of a row are ``bytes_of_rows[places[row]:places[row + 1]]``, and
+    ``low``, ``high`` and ``total`` have the lowest key, the highest key and the sum of the counts of each row.
+    ``lists`` is the result of `lists_of` for at least as many bytes as the encoded counts of both histograms have.
+    Return the offset after the encoded sum, or -1 if one of the histograms is damaged.
     """
     keys_1, counts_1, keys_2, counts_2, keys, counts = lists
     n = listed(low[first], high[first], bytes_of_rows, places[first], places[first + 1], keys_1, counts_1)
@@ -65,7 +65,7 @@ def add_two(
 def _adds_up(counts: Whole, size: Int, total: Int) -> bool:
     """Return whether the first ``size`` counts add up to ``total``.
 
-    Return False if ``size`` is -1, as `listed` returns it for a damaged histogram.
+    Return False if ``size`` is -1, which is the result of `listed` for a damaged histogram.
     """
     seen = np.uint64(0)
     for i in range(size):
