@@ -71,7 +71,7 @@ class Answers:
         self._most_bytes = limits.memory // 2
 
     async def to(self, request: Request, ask: Callable[[], Question]) -> Response:
-        """Return the response to a request. ``ask``, which is called in a worker thread, returns the question."""
+        """Return the response to a request. ``ask``, called in a worker thread, returns the `Question` to answer."""
         packing = packing_of(request.headers.get("accept-encoding", ""))
         etags = request.headers.get("if-none-match", "")
         begun = await self._pool.look_up(self._find_answer, ask, packing, etags)

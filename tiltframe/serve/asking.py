@@ -1,4 +1,4 @@
-"""Reading over HTTP: queries, which are URL parameters or JSON, and descriptions of stores."""
+"""Reading over HTTP: results of queries, and descriptions of stores. A query consists of URL parameters or of JSON."""
 
 from __future__ import annotations
 

@@ -53,8 +53,8 @@ class BoundedConnection(H11Protocol):
         super().connection_lost(exc)
 
     def data_received(self, data: bytes) -> None:
-        """Process bytes of a request. A timer is started at the first byte of the request, replaced by another one at
-        the end of the headers, and stopped at the end of the body.
+        """Process bytes of a request. One timer limits the time until the headers are complete, and a second timer the
+        time until the body is complete.
         """
         cycle = self.cycle
         super().data_received(data)

@@ -1,4 +1,4 @@
-"""Formats of an answer: JSON, CSV or an Arrow stream, compressed or not, which are written as pieces of bytes."""
+"""Formats of answers: JSON, CSV or an Arrow stream, with or without compression. Answers are written piece by piece."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ from tiltframe.store import Answer, Joined, StoreView
 
 JSON, CSV, ARROW = "application/json", "text/csv", "application/vnd.apache.arrow.stream"
 PROTOBUF = "application/x-protobuf"  # the format of OpenTelemetry's exporters
-LINES = "application/x-ndjson"  # JSON lines, the format of rows to write
+LINES = "application/x-ndjson"  # JSON lines, a format in which clients send events
 
 
 class _Pieces(io.BytesIO):

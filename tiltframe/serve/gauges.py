@@ -13,7 +13,7 @@ from tiltframe.store import StoreError
 
 def gauges_of(stores: Stores, pool: WorkerPool) -> list[Gauge]:
     """Return the gauges of the server: its release, the number of unfinished queries, and the age of the newest window
-    of each store. A store that cannot be read or has no windows has no age.
+    of each store. The ages leave out stores that cannot be read or have no windows.
     """
     return [
         Gauge("build_info", "The release of the server.", {f'{{version="{version("tiltframe")}"}}': 1}),

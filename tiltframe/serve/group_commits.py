@@ -37,7 +37,7 @@ class GroupCommits:
     """The commits of one store. Any thread may call `commit`."""
 
     def __init__(self) -> None:
-        """Start without waiting requests."""
+        """Create an empty list of waiting requests."""
         self._waiting: list[_Waiting] = []
         self._committing = threading.Lock()
         self._not_before = 0.0  # the earliest time of the next commit, by the monotonic clock

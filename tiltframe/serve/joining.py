@@ -23,7 +23,7 @@ from tiltframe.store import Join
 
 _TEXT = {"type": "string"}
 _EXAMPLE = '{"store": "web", "rows": [{"host": "a"}], "on": ["host"], "within": "2024-05-01", "per": "1h"}'
-JOIN_MEMBERS: dict[str, Any] = {  # the members of a request, as shown in the description of the API
+JOIN_MEMBERS: dict[str, Any] = {  # the members of the JSON object of a request, for the OpenAPI description
     "rows": {"type": "array", "items": {"type": "object"}, "description": "Rows, each an object of its columns."},
     "on": {
         "type": ["string", "array", "object"],
@@ -72,7 +72,7 @@ class Joining:
 
 
 def _from_body(body: bytes) -> tuple[str, pa.Table, Join]:
-    """Return the store's name, the rows and the join in a JSON body. Raise ``ValueError`` if it cannot be read."""
+    """Return the store's name, the rows and the join in a JSON body. Raise ``ValueError`` if the body is invalid."""
     members = read_members(body, _EXAMPLE)
     store = take_store(members)
     rows = members.pop("rows", None)

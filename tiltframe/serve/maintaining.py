@@ -27,7 +27,8 @@ _PAUSE_FACTOR = (
 _ROUND_SECONDS = 20.0  # the maximum number of seconds for the compaction of one store; the next round continues
 # the number of seconds between two searches for replaced files; a search lists all files of a store
 _VACUUM_SECONDS = 3600.0
-_REPLACED_FOR = "1d"  # the age at which replaced files are removed; no query or commit that reads them takes longer
+# the age at which replaced files are removed; queries and commits that still read these files must end earlier
+_REPLACED_FOR = "1d"
 
 
 class _Interrupted(Exception):

@@ -173,8 +173,8 @@ class _Lines(logging.Formatter):
         return json.dumps({"time": at.replace("+00:00", "Z"), **fields}, ensure_ascii=True, default=str)
 
     def _short(self, text: str) -> str:
-        """Return the beginning of a text without secrets. Secrets are replaced before the text is cut to its maximum
-        length, so that no part of a secret remains.
+        """Return the beginning of a text in which secrets are replaced. Secrets are replaced before the text is cut to
+        its maximum length, so that no part of a secret remains.
         """
         return self._redact(text[: 2 * _LONGEST])[:_LONGEST]
 

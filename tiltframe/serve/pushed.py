@@ -98,8 +98,8 @@ class Pushed:
     async def _events(
         self, request: Request, name: str, per: str | None, seen: SeenParts | None
     ) -> AsyncIterator[bytes]:
-        """Yield an event for each new version of a store after that of ``seen``. After some time without events, yield
-        a comment, so that the connection stays open.
+        """Yield an event for each version of a store that is newer than the version of ``seen``. After some time
+        without events, yield a comment, so that the connection stays open.
         """
         self._listeners += 1
         is_stopping = getattr(request.app.state, "is_stopping", lambda: False)
@@ -125,7 +125,7 @@ class Pushed:
     def _event(self, name: str, per: str | None, seen: SeenParts | None) -> tuple[SeenParts, bytes]:
         """Return the current list of parts of a store, and an event with the windows that changed since ``seen``. If
         ``per`` is passed, the event has only windows of this level. The event is empty if the store still has the
-        version of ``seen``. It consists of an id if the store has a new version, in which no window changed.
+        version of ``seen``. If the store has a new version but no window changed, the event has an id and no windows.
         """
         changes = self._stores.now(name).changes(seen)
         if seen is not None and changes.seen.version == seen.version:

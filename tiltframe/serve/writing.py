@@ -28,7 +28,7 @@ from tiltframe.serve.stores import Stores
 from tiltframe.serve.workers import WorkerPool
 from tiltframe.store import FrameStore, StoreError, check_writer
 
-# the name of the body of a request in error messages; those about JSON lines would otherwise name a temporary file
+# the name of a request's body in error messages; messages about JSON lines would otherwise name a temporary file
 _CALLED = "the events"
 
 
@@ -105,7 +105,9 @@ class Writing:
 
 @contextmanager
 def _called(store: FrameStore, name: str) -> Iterator[None]:
-    """Within the block, replace the store's address on the server by its name in the messages of errors."""
+    """Within the block, replace the address of the store by ``name`` in the messages of errors, because clients know
+    only the name.
+    """
     try:
         yield
     except StoreError as error:
@@ -113,7 +115,7 @@ def _called(store: FrameStore, name: str) -> Iterator[None]:
 
 
 def _reasons(refused: Sequence[str]) -> str:
-    """Return the first reason for which points were rejected, and the number of other reasons."""
+    """Return the first reason for which data points were rejected, and the number of other reasons."""
     reasons = list(dict.fromkeys(refused))
     more = f"; and {len(reasons) - 1} other reasons" if len(reasons) > 1 else ""
     return reasons[0] + more

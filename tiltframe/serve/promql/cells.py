@@ -129,7 +129,8 @@ class States:
     path: tuple[str, ...]  # the names of the nested fields that contain the values in the results of ``reader``
     kind: str  # a kind in `tiltframe.serve.promql.metrics`, which determines the aggregations that merge states
     per: float = 1.0  # the number by which values are divided: for rates, the length of the range in seconds
-    bounds: Bounds = field(default_factory=dict)  # for `BUCKETS`, the bounds of the buckets; each bound gives a series
+    # the bounds of the buckets if ``kind`` is `BUCKETS`, where each bound has a series of its own; otherwise empty
+    bounds: Bounds = field(default_factory=dict)
     known_results: pa.Array | None = None  # the result of ``reader`` for each state, or None if it was not computed yet
 
     def is_merged_by(self, aggregation: str, grouping: Grouping) -> bool:

@@ -81,8 +81,9 @@ def over_time(name: str, states: States, span: int, quantile: float | None, text
 
 
 def part_of(states: States, part: str, text: str) -> States:
-    """Return the states of histograms with one part of their results as the value: ``part`` is count, sum, min, max or
-    avg. Raise `Unanswerable` if the results lack this part. ``text`` is the selector, for the message.
+    """Return the states of histograms as states whose value is a number: the part ``part`` of each histogram, which is
+    count, sum, min, max or avg. Raise `Unanswerable` if the results lack this part. ``text`` is the selector, for the
+    message.
     """
     field, kind = "mean" if part == "avg" else part, _PARTS[part]
     if field not in [field_of_result.name for field_of_result in states.reader.result_type(states.states.type)]:
@@ -200,14 +201,14 @@ def ranked(name: str, vector: Vector, grouping: Grouping, k: float) -> Vector:
     among = np.zeros_like(vector.present)
     np.put_along_axis(among, order, np.broadcast_to((rank < np.trunc(k))[:, None], order.shape), axis=0)
     ranked_vector = Vector(vector.series, vector.values, vector.present & among)
-    # The results of a single moment are sorted by value.
+    # As in Prometheus, the series are sorted by value if there is a single moment.
     rows = order[:, 0] if order.shape[1:] == (1,) else np.arange(len(ids))
     return ranked_vector.chosen(rows[ranked_vector.present[rows].any(axis=1)])
 
 
 def steps_before(moments: Instants, span: int, step: int) -> Instants:
-    """Return the multiples of ``step`` from the start of the first range ``(t - span, t]`` to the end of the last one,
-    in ascending order. ``moments`` contains the times t, ascending. Multiples between two ranges are included.
+    """Return the multiples of ``step`` from the start of the first range ``(t - span, t]`` to the end of the last such
+    range, in ascending order. ``moments`` contains the times t, ascending. Multiples between two ranges are included.
 
     >>> steps_before(np.array([100]), 30, 10)
     array([ 80,  90, 100])

@@ -22,7 +22,7 @@ from tiltframe.serve.errors import Unanswerable
 
 def histogram_buckets(states: pa.StructArray, reader: Function) -> tuple[Floats, Floats, BucketRanges]:
     """Return three values: an array with the count of each state, an array with the sum of each state, and the buckets
-    of all states, in the order of states and bounds. If the results of ``reader`` have no sum, the sums are NaN.
+    of all states, sorted by state and then by bound. If the results of ``reader`` have no sum, the sums are NaN.
 
     Raise `Unanswerable` if a sketch cannot list its buckets.
     """

@@ -221,8 +221,8 @@ def valued(
 
 
 def part_of_results(results: pa.Array, path: Sequence[str]) -> pa.Array:
-    """Return the field of results at a path. If the results have no field with the first name of the path, this name is
-    that of a part that is computed from other fields (`missing_part`).
+    """Return the field of results at a path. If the results have no field with the first name of the path,
+    `missing_part` computes the values of such a field from other fields.
     """
     if not path:
         return results
@@ -242,7 +242,7 @@ class Metric:
     # the aggregation that merges the states: sum, min, max, avg or last; ``gauge`` if no aggregation does; or
     # ``histogram`` or `BUCKETS`
     kind: str
-    labels: Mapping[str, str]  # for each label, the key of the store's frame
+    labels: Mapping[str, str]  # label → the key of the store's frame whose values the label has
     bounds: Bounds = field(default_factory=dict)  # the bounds of the buckets; empty for other kinds
 
     @property
@@ -264,7 +264,7 @@ class Metric:
 
     @property
     def may_be_null(self) -> bool:
-        """Whether a window with rows may have no value."""
+        """Whether the result of a window may be null although the window has rows."""
         return self.reader.name != _COUNT
 
     @property

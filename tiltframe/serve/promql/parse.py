@@ -30,7 +30,8 @@ _MOST_REGEX_STEPS = (
     3_000
 )
 _STRINGS = re.compile(r"""#[^\n]*|"(?:\\.|[^"\\])*"|'(?:\\.|[^'\\])*'|`[^`]*`""")
-# newer syntax that the parser does not support: modifiers of ranges, trimmed histograms, arithmetic of durations
+# newer syntax that the parser does not support: modifiers of ranges, operators that trim histograms, arithmetic with
+# durations
 _NEWER_SYNTAX = re.compile(
     r"\b(anchored|smoothed)\b|</|>/|\[[^\]]*(\b(step|range|min|max|min_of|max_of)\s*\(|[-+*/%^])|\boffset\s*-?\("
 )

@@ -256,8 +256,8 @@ def _samples_of(metric: Metric, query: _ReadQuery, evaluation: Evaluation) -> tu
 
 
 def _at_events(states: States, query: _ReadQuery) -> tuple[Vector, NDArray[np.int64]]:
-    """Return the last values of windows, and the times of their events in milliseconds. Events outside the range of the
-    query are marked as absent.
+    """Return the last value of each window, and the time of the event with this value, in milliseconds. Events outside
+    the range of the query are marked as absent.
     """
     vector = states.values()
     times = np.full(vector.present.shape, query.start - 1)
@@ -339,7 +339,7 @@ def _levels(metric: Metric, query: _ReadQuery, *, is_total: bool) -> list[TimeWi
     def fits(level: TimeWindow) -> bool:
         length = int(level.length)
         is_aligned = query.step % length == 0 and query.span % length == 0
-        # Since version 3, a range of Prometheus excludes its start, so the requested range begins 1 ms later.
+        # In Prometheus 3 and later, a range excludes its start, so the requested range begins 1 ms after the start.
         return is_aligned and all(at % length in (0, _MILLIS) for at in moments)
 
     short = [level for level in frame.levels[1:] if int(level.length) <= longest]

@@ -33,8 +33,8 @@ from tiltframe.store.backends import END, instants_of
 from windows import Instants, TimeWindow
 
 LOOKBACK = 300 * SECOND
-# the maximum number of cells of a value (its number of series times its number of moments), and of rows of states to
-# read
+# the maximum number of cells of a value (its number of series times its number of moments); also the maximum number of
+# rows of states that a selector reads
 MOST_CELLS = 10_000_000
 _MONTHS = ("mo", "q", "y")
 
@@ -84,7 +84,8 @@ class Selector:
 
 
 def selector_of(node: promql_parser.VectorSelector, span: int | None, evaluation: Evaluation) -> Selector | None:
-    """Return the selector of a node with the range ``span``. Return None if the metric or the store does not exist.
+    """Return the selector that a node of a syntax tree describes. ``span`` is the length of its range in microseconds,
+    or None for a selector without a range. Return None if the metric or the store does not exist.
 
     Raise `Unanswerable` unless the selector names one metric of one store.
     """

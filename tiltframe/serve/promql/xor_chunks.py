@@ -122,7 +122,7 @@ def _write_values(bits: Words, fields: Words, widths: Counts) -> None:
     is_new = np.zeros(changes.shape, np.bool_)
     kept_leading = np.full(len(bits), _NO_WINDOW)
     kept_trailing = np.zeros(len(bits), np.int64)
-    for i in range(changes.shape[1]):  # at most 119 steps, each for one sample of every chunk
+    for i in range(changes.shape[1]):  # at most 119 iterations; each of them computes one sample of every chunk
         fits = (leading[:, i] >= kept_leading) & (trailing[:, i] >= kept_trailing) & (kept_leading != _NO_WINDOW)
         is_new[:, i] = is_changed[:, i] & ~fits
         kept_leading = np.where(is_new[:, i], leading[:, i], kept_leading)
@@ -208,7 +208,9 @@ _TABLE = _table()
 
 @compiled
 def _crc32c(data, table):  # type: ignore[no-untyped-def]
-    """Return the CRC-32C of bytes before its final inversion. ``table`` has the remainders of all values of a byte."""
+    """Return the CRC-32C of bytes without the final inversion of its bits. ``table`` has the remainder of each value
+    that a byte may have.
+    """
     remainder = 0xFFFFFFFF
     for i in range(len(data)):
         remainder = table[(remainder ^ np.int64(data[i])) & 0xFF] ^ (remainder >> 8)
