@@ -61,6 +61,9 @@ def serving_metrics(
 
 
 def _server_at(address: tuple[str, int], text: Callable[[], str], is_alive: Callable[[], bool]) -> ThreadingHTTPServer:
+    """Return an HTTP server that listens at an address and answers requests for /metrics and /healthz. Raise
+    ``ValueError`` if it cannot listen at this address.
+    """
     from http import HTTPStatus
     from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 

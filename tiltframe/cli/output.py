@@ -131,6 +131,9 @@ def print_table(results: pa.Table, out: TextIO | None = None, title: str | None 
 
 
 def _columns_to_look_at(results: pa.Table, several: bool) -> Iterator[tuple[str, pa.ChunkedArray]]:
+    """Yield the name and the values of each column of a table on the screen. A sketch becomes one column per quantile
+    and a column of its maximum. Another record becomes one column per field.
+    """
     for field in results.schema:
         column = results.column(field.name)
         if field.name in (END, PARTIAL) or (field.name == LEVEL and not several):

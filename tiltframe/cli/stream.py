@@ -183,6 +183,7 @@ def _run(
     drain: bool,
     metrics: str | None,
 ) -> None:
+    """Check the options of a stream that runs without Spark, and run the stream."""
     behind, allowed_ahead = micros(disorder), Ahead(ahead, read_ahead(ahead))
     if folder is not None and not folder.is_dir():
         raise ValueError(
@@ -244,6 +245,7 @@ def _check_inputs(paths: Mapping[str, Path], *, once: bool, arrival: bool, idle:
 
 
 def _check_ordered(emit: str | None, late: str | None, max_keys: int | None, uri: str | None) -> None:
+    """Raise ``ValueError`` if an option was passed that cannot be used with --ordered."""
     if uri is not None:
         raise ValueError(
             "a store can contain only time windows; leave out --store, or use --levels in place of --ordered"

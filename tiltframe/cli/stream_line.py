@@ -46,6 +46,7 @@ def live_line(metrics: StreamMetrics) -> Iterator[Callable[[], None]]:
 
 
 def _logged(metrics: StreamMetrics) -> Callable[[], None]:
+    """Return a function that writes the metrics to standard error as one line of text, at most once a minute."""
     last = [clock.monotonic()]
 
     def show() -> None:

@@ -184,6 +184,9 @@ def _report_excluded(sink: Output | IntoStore) -> None:
 
 
 def _end(sink: Output | IntoStore, settings: Settings, stopped: list[int], losses: Losses) -> None:
+    """Print the losses of a stream at its end: dropped and ignored rows, excluded groups and values, and open windows
+    that were not emitted. If a signal has stopped the stream, exit with the status of this signal.
+    """
     losses.end()
     _report_excluded(sink)
     if sink.windows.progress.late_rows > losses.late:

@@ -180,6 +180,9 @@ class Lines:
         return error
 
     def _read_lines(self, lines: Sequence[Line]) -> pa.Table:
+        """Return the rows in ``lines``, as `_read` does for bytes. After an error, ``schema`` has the same value as
+        before. Raise ``ValueError`` if a line does not contain exactly one row, unless a condition selects rows.
+        """
         before = self.schema
         try:
             rows = self._read(b"".join(line.text for line in lines))
@@ -394,6 +397,9 @@ class Arrivals:
         return [path for _, _, path in sorted(new_files)]
 
     def _check_same(self, path: Path, name: str, stamp: list[int]) -> None:
+        """Raise ``ValueError`` if the bytes of a file have changed since it was read. ``stamp`` is the current size and
+        modification time of the file; if only these have changed, store them in ``known``.
+        """
         content, *before = self.known[name]
         if before == stamp:
             return

@@ -74,6 +74,9 @@ def _ordered(data: bytes | None, frame: OrderedAggregator) -> OrderedStream:
 
 
 def _windows(data: bytes | None, frame: TiltFrame, settings: Settings) -> OpenWindows:
+    """Return the open windows of a stream, which are new or restored from the saved state ``data``. If --drain has
+    closed all windows of the saved state, the windows are new, but begin with the watermark of this state.
+    """
     late = "drop" if settings.late is None else settings.late
     policies = emit_policy(settings.emit, frame), read_late(late)
     max_keys = settings.max_keys

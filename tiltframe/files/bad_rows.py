@@ -250,6 +250,9 @@ def _batch_at(batches: Iterator[tuple[int, pa.RecordBatch]], place: int) -> pa.R
 
 
 def _of_typed(source: Source, file: Path, columns: Sequence[str], check: _Check, folder: Path) -> Iterator[_Piece]:
+    """Yield the rows of a file whose format has types, batch by batch (`_Piece`). If a batch cannot be read as a whole,
+    `sound` separates its good rows from the bad ones.
+    """
     begun = 1
     for batch, read_all_columns in _typed_batches(file, source.needs(columns).names):
 

@@ -181,6 +181,9 @@ def check_floats(batch: pa.RecordBatch | pa.Table, source: str, text: Callable[[
 
 
 def _check_doubles(column: pa.Array, name: str, source: str, text: Callable[[], str], reading: ReadOptions) -> None:
+    """Check one column for `check_floats`. ``name`` is the name of the column, or the path of a field such as
+    ``http.status``. A column with a declared type is not checked.
+    """
     if name in reading.declared:
         return
     if pa.types.is_struct(column.type):

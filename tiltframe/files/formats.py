@@ -219,6 +219,9 @@ def read(
 def _read_csv(
     file: Path, columns: Sequence[str], types: pa.Schema, uses: Uses, reading: ReadOptions
 ) -> Iterator[pa.RecordBatch]:
+    """Yield batches of a CSV file for `read`. A column is read as text and then converted if its digits must be
+    checked, or if Arrow cannot read the notation of its numbers.
+    """
     kinds = {name: types.field(name).type for name in columns}
     texts = {name for name, kind in kinds.items() if _comes_as_text(name, kind, _uses_of(uses, name), reading)}
     # columns of type null, which have no values in the rows from which types were inferred

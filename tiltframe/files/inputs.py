@@ -442,6 +442,9 @@ def _with_texts(
 
 
 def _files(path: Path) -> list[Path]:
+    """Return the file at a path or, if the path is a folder, all files of known formats in it. Raise an error if the
+    path does not exist, if the format of the file is unknown, or if the folder has no such files.
+    """
     if not path.exists():
         raise FileNotFoundError(f"there is no file or folder {path}; correct the path")
     if path.is_file():

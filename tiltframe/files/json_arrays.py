@@ -77,6 +77,7 @@ class ArrayLines:
         """Do nothing: the reader has no resources to release."""
 
     def _lines(self, chunk: bytes) -> bytes:
+        """Return the next bytes of the array as JSON lines. Raise ``ValueError`` if text follows the array."""
         if not self._begun:
             self._begun, chunk = True, chunk.removeprefix(b"\xef\xbb\xbf")
         codes = np.frombuffer(chunk, np.uint8).copy()

@@ -111,6 +111,9 @@ def fractional(numbers: pa.Array, unit: str) -> pa.Array:
 
 
 def _regex(form: str) -> str:
+    """Return a regular expression for the texts of a time format. It has a named group for each directive, such as
+    ``(?P<Y>[0-9]{4})`` for %Y. Raise ``ValueError`` if a directive is unknown, or occurs twice.
+    """
     if not isinstance(form, str) or not is_unicode(form):
         raise ValueError(f"a time format must be text, such as '%d.%m.%Y %H:%M'; got {shown(form)}")
     form = re.sub("%([TFDR])", lambda short: _SHORT[short[1]], form)

@@ -218,6 +218,9 @@ def _number_of_text(bare: str, name: str, share: Callable[[Sequence[str]], float
 
 
 def _in_json(file: Path, types: Mapping[str, pa.DataType], reading: ReadOptions) -> ValueError | None:
+    """Return the error for the first row of a JSON file that is not an object, or that has a value of another type than
+    in ``types``. Return None if there is no such row.
+    """
     for line, row in _objects(file, reading):
         if not isinstance(row, dict):
             what = "is not a JSON object" if row is None else "is JSON, but not an object"
@@ -239,6 +242,9 @@ def _in_json(file: Path, types: Mapping[str, pa.DataType], reading: ReadOptions)
 
 
 def _objects(file: Path, reading: ReadOptions) -> Iterator[tuple[int, Any]]:
+    """Yield the number of the first line and the value of each row of a JSON file: of each line in JSON lines, or of
+    each element of an array. If the text of a row cannot be parsed, yield None as its value.
+    """
     with open_text(file) as stream:
         text = stream.read().decode(reading.encoding).removeprefix("\ufeff")
     if not text.lstrip().startswith("["):
@@ -261,6 +267,7 @@ def _objects(file: Path, reading: ReadOptions) -> Iterator[tuple[int, Any]]:
 
 
 def _fits(value: Any, kind: pa.DataType) -> bool:
+    """Return whether a JSON value can be read as the type ``kind``."""
     if pa.types.is_boolean(kind):
         return isinstance(value, bool)
     if pa.types.is_integer(kind):

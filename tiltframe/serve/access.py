@@ -99,6 +99,9 @@ class Access:
 
     @staticmethod
     def _check_token(authorization: str, digest: bytes) -> None:
+        """Raise `Refused`, with status 401, if the header ``authorization`` of a request does not contain the token.
+        ``digest`` is the SHA-256 digest of the token. Digests are compared in constant time.
+        """
         kind, _, token = authorization.partition(" ")
         digest_given = hashlib.sha256(token.strip().encode("latin-1", "replace")).digest()
         if not hmac.compare_digest(digest_given, digest) or kind.lower() != "bearer":

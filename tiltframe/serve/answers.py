@@ -106,6 +106,9 @@ class Answers:
         return await self._pool.run(self._computed, question, tag, packing, Deadline(self._limits.seconds))
 
     async def _sent(self, begun: _Begun) -> AsyncIterator[bytes]:
+        """Yield the bytes of an answer in chunks of at most `_CHUNK` bytes. The remaining pieces of the answer are
+        computed in worker threads, one after the other, when the previous piece has been sent.
+        """
         assert begun.remaining is not None
         assert begun.deadline is not None
         body = begun.body

@@ -67,6 +67,9 @@ def from_body(body: bytes) -> tuple[str, Query]:
 
 
 def _store_and_query(members: dict[str, Any]) -> tuple[str, Query]:
+    """Return the store's name and the query in the members of a request. Raise ``ValueError`` if the query does not
+    name the windows of its results.
+    """
     check_words(members)
     store = take_store(members)
     query = Query.from_dict(members)
@@ -78,6 +81,9 @@ def _store_and_query(members: dict[str, Any]) -> tuple[str, Query]:
 
 
 def _value(word: str, text: str) -> Any:
+    """Return the value of the parameter ``word`` of a URL, converted from ``text`` to a boolean or an integer if the
+    parameter requires it. Raise ``ValueError`` if the text cannot be converted.
+    """
     if word in TRUTHS:
         if text not in ("true", "false"):
             raise ValueError(f"{word} must be true or false; got {shown(text)}")

@@ -23,6 +23,7 @@ def gauges_of(stores: Stores, pool: WorkerPool) -> list[Gauge]:
 
 
 def _ages(stores: Stores) -> dict[str, float]:
+    """Return the number of seconds since the end of the newest window of each store, by the labels of the gauge."""
     ages = {}
     for name in stores:
         try:

@@ -137,6 +137,9 @@ def _meanings() -> dict[str, str]:
 
 
 def _schema(word: str, in_body: bool = False) -> dict[str, Any]:
+    """Return the JSON schema of a parameter of a query: of a parameter in a URL or, with ``in_body``, of a member of a
+    JSON body.
+    """
     if word == "fill":
         return {"type": ["boolean", "string"], "enum": [True, False, *FILLS]}
     if in_body and word in _IN_BODY:

@@ -124,6 +124,7 @@ def _fitted(value: Any, field: pa.Field, place: int, problems: dict[int, str]) -
 
 
 def _as_whole(value: Any, dtype: pa.DataType) -> int | None:
+    """Return a value as an integer, or None if it is not a whole number in the range of the integer type ``dtype``."""
     integer = None
     if isinstance(value, float) and value.is_integer():
         integer = int(value)

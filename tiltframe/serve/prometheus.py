@@ -276,6 +276,10 @@ def _saying_errors(name: str, answer: Endpoint) -> Endpoint:
 
 
 async def _form(request: Request, seconds: int) -> Form:
+    """Return all parameters of a request, as name → values: those of the URL, of the form in the body, and of the path.
+    Optional parameters with empty texts are left out. Raise `BadData` if the parameters are not UTF-8, or if there are
+    too many parameters.
+    """
     body = await read_body(request, _MOST_BYTES, seconds)
     try:
         form = parse_qs(request.url.query, True, errors="strict", max_num_fields=_MOST_PARAMETERS)

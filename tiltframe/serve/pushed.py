@@ -2,9 +2,9 @@
 prints it.
 
 An event has the changes up to a version of the store, and this version is the id of the event. A client that reconnects
-sends the id of the last event, and receives all later changes. The server computes them by comparing the lists of parts
-of two versions, and keeps the lists of the latest 256 versions in memory. A client with an older id receives all
-windows, so that it misses no change.
+sends the id of the last event, and receives all later changes. For this, the server compares the lists of parts, which
+are the stored pieces of states, of two versions. It keeps the lists of the latest 256 versions in memory. A client with
+an older id receives all windows, so that it misses no change.
 """
 
 from __future__ import annotations

@@ -58,6 +58,9 @@ class WorkerPool:
                 call.stop()
 
     async def _awaited(self, future: Future[T], calls: str, advice: str) -> T:
+        """Return the result of a call. After the time limit of a query, raise `Refused` with status 503. Its message
+        contains ``calls``, if the call was still waiting for a thread, and otherwise ``advice``.
+        """
         self._begun.add(future)
         future.add_done_callback(self._begun.discard)
         seconds = self._limits.seconds

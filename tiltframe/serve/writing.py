@@ -122,6 +122,9 @@ def _reasons(refused: Sequence[str]) -> str:
 
 
 def _kind(request: Request, what: str, *kinds: str) -> str:
+    """Return the media type of a request's body. Raise `Refused`, with status 415, if it is not one of ``kinds``. The
+    message calls the body ``what``, such as "events".
+    """
     kind = request.headers.get("content-type", "").partition(";")[0].strip().lower()
     if kind not in kinds:
         raise Refused(
@@ -131,6 +134,9 @@ def _kind(request: Request, what: str, *kinds: str) -> str:
 
 
 def _numbered(request: Request) -> tuple[str, int]:
+    """Return the name of the writer and the number in the parameters of a request. Raise ``ValueError`` if the request
+    has other parameters, or if a value is invalid.
+    """
     words = dict(request.query_params.multi_items())
     if len(request.query_params.multi_items()) != 2 or set(words) != {"writer", "number"}:
         names = [name for name, _ in request.query_params.multi_items()]
@@ -145,6 +151,9 @@ def _numbered(request: Request) -> tuple[str, int]:
 
 
 def _unpacked(body: bytes) -> bytes:
+    """Return a body after decompression by gzip. Raise ``ValueError`` if it is not gzip, and `Refused` if it is too
+    long.
+    """
     try:
         unpacked: bytes = pa.CompressedInputStream(pa.BufferReader(body), "gzip").read(BODY_BYTES + 1)
     except (pa.ArrowException, OSError) as error:

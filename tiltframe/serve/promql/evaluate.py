@@ -173,6 +173,7 @@ def _summary(states: States, matchers: list[Matcher]) -> Vector:
 
 
 def _call(node: Call, evaluation: Evaluation) -> Value:
+    """Return the value of a call of a function. Raise `Unanswerable` if this server does not evaluate the function."""
     name = node.func.name
     if name in ("absent", "absent_over_time"):
         return _absent(node, evaluation)
@@ -288,6 +289,9 @@ def _subquery(node: SubqueryExpr, evaluation: Evaluation) -> tuple[Vector, Insta
 
 
 def _aggregate(node: AggregateExpr, evaluation: Evaluation) -> States | Vector:
+    """Return the value of an aggregation, such as ``sum by (host) (x)``. States are merged if merging gives the result
+    of the aggregation. Otherwise they are converted to numbers, which are aggregated.
+    """
     name, modifier = str(node.op), node.modifier
     check_answered(AGGREGATIONS, name)
     grouping = Grouping()
@@ -324,6 +328,9 @@ def _aggregated_over(name: str, node: Expression, grouping: Grouping, evaluation
 
 
 def _binary(node: BinaryExpr, evaluation: Evaluation) -> Scalar | Vector:
+    """Return the value of a binary operator. Raise `Unanswerable` if its modifier matches one series with many, or
+    fills missing values.
+    """
     operator, modifier = str(node.op), node.modifier
     check_answered(OPERATORS, operator)
     grouping = ALL

@@ -239,8 +239,8 @@ class Metric:
     view: StoreView  # the view of the store, which is read at one version
     measure: str  # a measure of the store's frame
     path: tuple[str, ...]  # the names of the nested fields that contain the values in the measure's results
-    # the aggregation that merges the states: sum, min, max, avg or last; ``gauge`` if no aggregation does; or
-    # ``histogram`` or `BUCKETS`
+    # the aggregation that merges the states: `SUM`, `MIN`, `MAX`, `AVG` or `LAST`; `GAUGE` if no aggregation merges
+    # them; `HISTOGRAM` for the states of a sketch; `BUCKETS` for the buckets of a classic histogram
     kind: str
     labels: Mapping[str, str]  # label → the key of the store's frame whose values the label has
     bounds: Bounds = field(default_factory=dict)  # the bounds of the buckets; empty for other kinds
@@ -354,6 +354,9 @@ def label_of(key: str) -> str:
 
 
 def _metrics(store_name: str, manifest: Manifest, labels: Mapping[str, str]) -> Iterator[partial[Metric]]:
+    """Yield the metrics of the measures of a store: a histogram for each measure with a sketch, and a metric for each
+    numeric field of the results.
+    """
     metric = partial(Metric, store_name=store_name, labels=labels)
     for measure, function in ((name, plan.function) for name, plan in manifest.frame.measures.items()):
         result = function.result_type(manifest.schema.field(manifest.frame.state_of(measure)).type)

@@ -170,6 +170,9 @@ def _in_order(evaluation: Evaluation, query: _ReadQuery) -> Iterator[list[Metric
 
 
 def _frames(vectors: Sequence[tuple[Vector, NDArray[np.int64]]], index: int, deadline: Deadline) -> Iterator[bytes]:
+    """Yield the frames with the chunks of all series in ``vectors``, sorted by the labels of the series. An element of
+    ``vectors`` is a vector with the times of its samples. ``index`` is the index of the query in the request.
+    """
     places = [(v, i) for v, (vector, _) in enumerate(vectors) for i in range(len(vector.series))]
     places.sort(key=lambda place: sorted(vectors[place[0]][0].series[place[1]].items()))
     at_once = max(_CELLS_AT_ONCE // max(*(times.shape[1] for _, times in vectors), 1, 1), 1)
@@ -201,6 +204,9 @@ def _chunks(
 
 
 def _unpacked(body: bytes) -> bytes:
+    """Return the decompressed body of a request. The size after decompression is checked first; raise `BadData` if it
+    exceeds the limit.
+    """
     size = shift = 0
     for byte in body[:5]:  # a snappy block begins with its uncompressed length as a varint
         size |= (byte & 127) << shift

@@ -66,6 +66,9 @@ def number_texts(numbers: Floats) -> pa.Array:
 
 
 def _series(kind: str, value: States | Vector, moments: Instants) -> str:
+    """Return the data of a response as JSON: the labels of each series, with its points. ``kind`` is "vector" for one
+    point per series, and "matrix" for a list of points per series.
+    """
     if isinstance(value, States):
         cells, texts, word = value.cells, _histogram_texts(value), "histogram"
     else:

@@ -45,8 +45,8 @@ class Evaluation:
     microseconds.
     """
 
-    metrics: dict[str, list[Metric]]  # the metrics by name; a name has one metric per store
-    moments: Instants  # ascending
+    metrics: dict[str, list[Metric]]  # name → the metrics with this name, at most one per store
+    moments: Instants  # the times at which the expression is evaluated, ascending
     step: int | None  # the time between moments; None for a single moment
     budget: Budget  # the limits of the cost of each read
     # The maximum time from the end of the newest window to a moment. If this time is shorter than the window, the
@@ -173,6 +173,7 @@ def _newest(
 
 
 def _level(selector: Selector, moments: Instants, evaluation: Evaluation) -> TimeWindow:
+    """Return the level whose windows a selector reads. Add messages about this level to the infos of the evaluation."""
     frame, step = selector.metric.view.frame, evaluation.step
     if selector.span is None:
         level = newest_level(frame, step)
@@ -206,6 +207,9 @@ def _rows(
 
 
 def _matching(slices: Iterator[pa.Table], selector: Selector, evaluation: Evaluation) -> Iterator[pa.Table]:
+    """Yield the rows of ``slices`` that match the selector, with the labels, the end of the window, and the state.
+    Raise `Unanswerable` if there are too many rows.
+    """
     metric, read = selector.metric, 0
     for states in slices:
         read += states.num_rows
