@@ -69,7 +69,7 @@ def never_swallowed() -> Iterator[None]:
 @contextmanager
 def writing(written: Callable[[], bool]) -> Iterator[None]:
     """Set the message that is printed if the block, which writes to a store, is interrupted. The message says whether
-    the store contains the new data. The function ``written`` returns this.
+    the store contains the new data. ``written`` is a function that returns whether the store contains it.
     """
     from_now(UNSURE)
     try:

@@ -52,8 +52,8 @@ class StreamMetrics:
         self.rows[source] += rows
 
     def refresh(self, now: bool = False) -> None:
-        """Record that the stream is alive. Update the numbers of its windows if a second has passed since the last
-        update, or if ``now`` is true.
+        """Record that the stream is alive. Update the numbers of rows and windows in ``progress`` if a second has
+        passed since their last update, or if ``now`` is true.
         """
         self._last_pass = clock.monotonic()
         if now or self._last_pass - self._refreshed >= _REFRESH_SECONDS:

@@ -221,8 +221,9 @@ def _read_whole(read: Callable[[], pa.Table], check: _Check) -> pa.Table | None:
 
 
 def _typed_batches(file: Path, columns: Sequence[str]) -> Iterator[tuple[pa.RecordBatch, Callable[[], pa.RecordBatch]]]:
-    """Yield batches of a file whose format has types, with the columns ``columns``. Each batch comes with a function
-    that returns the same rows with all columns of the file, because bad rows are written with all columns.
+    """Yield batches of a file in a format with typed columns, such as Parquet. A batch has the columns ``columns``, and
+    comes with a function that returns the same rows with all columns of the file, because bad rows are written with
+    all columns.
     """
     own_reader = reader_of(file)
     # A registered reader reads all columns in a single call. In a second call for other columns, it could divide the
@@ -250,8 +251,8 @@ def _batch_at(batches: Iterator[tuple[int, pa.RecordBatch]], place: int) -> pa.R
 
 
 def _of_typed(source: Source, file: Path, columns: Sequence[str], check: _Check, folder: Path) -> Iterator[_Piece]:
-    """Yield the rows of a file whose format has types, batch by batch (`_Piece`). If a batch cannot be read as a whole,
-    `sound` separates its good rows from the bad ones.
+    """Yield the rows of a file in a format with typed columns, batch by batch (`_Piece`). If a batch cannot be read as
+    a whole, `sound` separates its good rows from its bad rows.
     """
     begun = 1
     for batch, read_all_columns in _typed_batches(file, source.needs(columns).names):
@@ -273,8 +274,8 @@ def _of_typed(source: Source, file: Path, columns: Sequence[str], check: _Check,
 
 
 def _of_text(source: Source, file: Path, columns: Sequence[str], check: _Check, folder: Path) -> Iterator[_Piece]:
-    """Yield the rows of a text file, block by block (`_Piece`). A block consists of complete records. If it cannot be
-    read as a whole, `sound` separates its good lines from the bad ones.
+    """Yield the rows of a text file, block by block (`_Piece`). A block consists of complete records. If a block cannot
+    be read as a whole, `sound` separates its good lines from its bad lines.
     """
     reading, delimiter = source.reading, delimiter_of(file, source.reading)
     piece = folder / f"piece.{kind_of(file)}"
@@ -377,7 +378,8 @@ def sample_of(file: Path, reading: ReadOptions, folder: Path) -> Path:
     are inferred from the sample instead of the file, because bad rows could lead to wrong types.
 
     A record of the first 10,000 records is in the sample if every value has the most frequent kind of its column, such
-    as number or text. If there are no such records, or if the format of the file has types, ``file`` is returned.
+    as number or text. If there are no such records, or if the file is in a format with typed columns, ``file`` is
+    returned.
     """
     if has_types(file):
         return file

@@ -429,8 +429,8 @@ def _written_as_text(file: Path, written: pa.Schema, schema: pa.Schema, uses: Us
 def _with_texts(
     schema: pa.Schema, samples: Mapping[Path, Mapping[str, pa.Array]], uses: Uses, reading: ReadOptions
 ) -> pa.Schema:
-    """Return the schema with text in the place of inferred numbers and booleans, in columns whose texts the inferred
-    type would change. ``samples`` has the first texts of such columns, as file → column → texts.
+    """Return the schema, in which a column becomes text if its type was inferred as a number or a boolean, and if this
+    type would change texts of the column. ``samples`` has the first texts of columns, as file → column → texts.
     """
     for name in dict.fromkeys(name for sample in samples.values() for name in sample):
         at = schema.get_field_index(name)
@@ -500,9 +500,9 @@ def _without_unread_duplicates(file: Path, own: pa.Schema, read: set[str]) -> pa
 
 
 def _schema(file: Path, own: pa.Schema, time: str, uses: ColumnUses, reading: ReadOptions) -> pa.Schema:
-    """Return the schema in which the columns of a file are read. Types are the declared ones, and otherwise those in
-    ``own``, the schema of the file. Event times are instants in microseconds UTC, unless they are integers without a
-    declared unit or format.
+    """Return the schema in which the columns of a file are read. A column has its declared type or, without a declared
+    type, its type in ``own``, the schema of the file. Event times are instants in microseconds UTC, unless they are
+    integers without a declared unit or format.
     """
     own = _without_unread_duplicates(file, own, {time, *uses.among(own.names), *reading.reads()})
     of_time = () if reading.time is None else columns_in(reading.time, own.names)
@@ -545,8 +545,8 @@ def _check_sound(file: Path, reading: ReadOptions) -> None:
 
 
 def _passes(check: Callable[[pa.Schema], None], schema: pa.Schema, place: int) -> bool:
-    """Return whether ``check`` accepts the schema if it has numbers in the place of the text column at the index
-    ``place``.
+    """Return whether ``check`` accepts the schema after the type of the text column at the index ``place`` is replaced
+    by float64.
     """
     try:
         check(schema.set(place, schema.field(place).with_type(pa.float64())))

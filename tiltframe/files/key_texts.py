@@ -19,7 +19,7 @@ from tiltframe.files.read_options import ReadOptions
 
 
 def with_key_texts(schema: pa.Schema, time: str, uses: ColumnUses, reading: ReadOptions) -> pa.Schema:
-    """Return the schema of a text file with text in the place of dates and times, in columns and fields that are keys.
+    """Return the schema of a text file in which keys that are dates or times become text. A key is a column or a field.
 
     The column of event times, and columns and fields with a declared type, keep their types.
     """
@@ -35,8 +35,8 @@ def with_key_texts(schema: pa.Schema, time: str, uses: ColumnUses, reading: Read
 
 
 def _with_text(dtype: pa.DataType, path: Sequence[str]) -> pa.DataType:
-    """Return the type ``dtype`` with text in the place of the date or time at ``path``. ``path`` has the names of
-    nested fields, from the outside to the inside. In a list, the type of the elements is replaced.
+    """Return the type ``dtype``, in which the type at ``path`` is replaced by text if it is a date or a time. ``path``
+    has the names of nested fields, from the outside to the inside. In a list, the type of the elements is replaced.
     """
     if pa.types.is_list(dtype):
         return pa.list_(_with_text(dtype.value_type, path))

@@ -31,9 +31,9 @@ def is_guess(kind: pa.DataType) -> bool:
 
 
 def stays_text(texts: Iterable[pa.Array], kind: pa.DataType, uses: frozenset[Use], reading: ReadOptions) -> bool:
-    """Return whether a column is read as text although the type ``kind`` was inferred for it. This is so if functions
-    use the texts of the column, or if they return its values and ``kind`` would change one of them. ``texts`` has the
-    first texts of the column.
+    """Return whether a column is read as text although the type ``kind`` was inferred for it. This is the case if
+    functions use the texts of the column, or if functions return its values and the type ``kind`` would change one of
+    these values. ``texts`` has the first texts of the column.
     """
     if Use.TEXT in uses:
         return True

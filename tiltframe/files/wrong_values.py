@@ -176,9 +176,9 @@ def _named(kind: pa.DataType) -> str:
 
 
 def _advice(text: str, name: str, reading: ReadOptions, share: Callable[[Sequence[str]], float]) -> str:
-    """Return advice on reading a column that contains ``text``, which is not a number: an option, or an expression in
-    the place of the column. ``share`` is a function that receives characters. It returns the fraction, from 0 to 1, of
-    the column's texts that are numbers without these characters.
+    """Return advice on reading a column that contains ``text``, which is not a number: an option, or an expression to
+    use instead of the column. ``share`` is a function that receives characters. It returns the fraction, from 0 to 1,
+    of the column's texts that are numbers after these characters are removed.
     """
     bare = text.strip()
     grouped = _GROUPED.fullmatch(bare)

@@ -24,8 +24,8 @@ class ServedStore:
     """A store under the name by which it is served.
 
     ``place`` is a folder, a URI or ``NAME=URI``. Without ``NAME``, the name is the last part of the folder or URI. If
-    the URI is that of a database, the name is that of the store in the database, and ``NAME`` selects one of its
-    stores.
+    the URI is the address of a database, ``NAME`` selects a store of this database. In this case, the name without
+    ``NAME`` is the name of the store in the database.
 
     Raise ``ValueError`` if the name cannot be part of a URL, and `StoreError` if the store cannot be opened.
     """

@@ -68,8 +68,8 @@ def merges(aggregation: str, function: str, kind: str, grouping: Grouping) -> bo
 
 def over_time(name: str, states: States, span: int, quantile: float | None, text: str) -> States | Vector:
     """Return the value of the range function ``name``, such as ``rate``. ``states`` have been merged over each range.
-    `check_over_time` must have accepted the function. ``span`` is the length of the ranges in microseconds, and
-    ``quantile`` the argument of ``quantile_over_time``, otherwise None.
+    `check_over_time` must have accepted the function. ``span`` is the length of the ranges in microseconds.
+    ``quantile`` is the argument of ``quantile_over_time``, and None for other functions.
     """
     if quantile is not None:
         return quantile_of(states, quantile)

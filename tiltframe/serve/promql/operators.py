@@ -28,8 +28,9 @@ SET_OPERATORS = ("and", "or", "unless")
 def combined(
     operator: str, left: Scalar | Vector, right: Scalar | Vector, as_bool: bool, grouping: Grouping
 ) -> Scalar | Vector:
-    """Return the result of an arithmetic operator or a comparison. A comparison returns those values of ``left`` for
-    which it is true or, with ``as_bool``, 0 or 1.
+    """Return the result of an arithmetic operator or a comparison. A comparison returns the values for which it is
+    true: the values of the vector or, if both operands are vectors, those of ``left``. If ``as_bool`` is true, the
+    comparison returns 1 or 0 for each pair of values instead.
 
     Series of two vectors match if they have the same values of the labels that ``grouping`` keeps. At each moment, a
     left value is combined with the matching right value. Raise `Unanswerable` if several series of one side match at a
@@ -58,8 +59,8 @@ def _matched(operate: Operation, left: Vector, right: Vector, *, filters: bool, 
     """Return a vector with the result of ``operate`` for each left value and its match: the right value at the same
     moment in a series with equal labels.
 
-    With ``filters``, the operator is a comparison, and left values for which it is false are removed. As in Prometheus,
-    such a left value does not count as a match.
+    If ``filters`` is true, the operator is a comparison, and left values for which the comparison is false are removed.
+    As in Prometheus, such a left value does not count as a match.
     """
     ids, groups = grouping.groups([*left.series, *right.series])
     on_left = ids[: len(left.series)]
