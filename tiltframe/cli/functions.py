@@ -28,7 +28,7 @@ def functions(names: tuple[str, ...], form: str) -> None:
         for entry in entries:
             click.echo(json.dumps({**entry.to_dict(), "spark_sql": f"aggr_{entry.name}"}, ensure_ascii=False))
         return
-    # imported here, because the import takes a thirtieth of a second
+    # imported here, because the import takes about 30 ms
     from rich.box import SIMPLE_HEAD
     from rich.console import Console
     from rich.table import Table

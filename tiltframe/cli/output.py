@@ -109,7 +109,7 @@ def print_table(results: pa.Table, out: TextIO | None = None, title: str | None 
     """Print results as a readable table to ``out``, by default standard output. Windows are shown by their start,
     sketches by their quantiles and maximum, other records by their fields, and lists of records as small tables.
     """
-    # rich is imported where it is used, because the import takes a thirtieth of a second
+    # rich is imported where it is used, because the import takes about 30 ms
     from rich.box import SIMPLE_HEAD
     from rich.console import Console
     from rich.table import Table

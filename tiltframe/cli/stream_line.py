@@ -26,7 +26,7 @@ def live_line(metrics: StreamMetrics) -> Iterator[Callable[[], None]]:
     if sys.stderr is None or not sys.stderr.isatty():
         yield _logged(metrics)
         return
-    # imported here, because the import takes a thirtieth of a second
+    # imported here, because the import takes about 30 ms
     from rich.console import Console
     from rich.live import Live
     from rich.text import Text

@@ -115,8 +115,8 @@ class BadRows:
 
 
 def reason(error: Exception) -> str:
-    """Return the reason why a row is bad: the message of an error in one line, without the file, the number of the line
-    and the advice.
+    """Return the reason why a row is bad: the message of an error in one line. The name of the file, the number of the
+    line and the advice are removed from the message.
     """
     message = re.sub(r"^cannot read [^:]* as JSON lines: ", "", str(error))
     message = re.sub(r"^(cannot read )?\S*piece\.\w+(, line [0-9,]+)?(:| is) ?(in line [0-9,]+,? )?", "", message)
@@ -434,12 +434,12 @@ def _kind(value: object, delimiter: str | None) -> str:
 
 
 def open_leniently(opened: Callable[..., Source], check: Callable[[pa.Schema], None], reading: ReadOptions) -> Source:
-    """Return the source that ``opened`` returns.
+    """Return the source that ``opened`` returns, also if the files have bad rows.
 
-    If ``opened`` or ``check`` raises an error, or if event times are text, bad rows may be the cause. Then ``opened``
-    is called again, and types are inferred from samples of the files (`sample_of`). The source of this second call is
-    returned if there was an error, or if event times have different types in the two sources; otherwise the first
-    source is returned.
+    Bad rows may be the cause if ``opened`` or ``check`` raises an error, or if event times are text. In these cases,
+    ``opened`` is called a second time, and types are inferred from samples of the files (`sample_of`). The second
+    source is returned if there was an error, or if the event times have different types in the two sources. Otherwise
+    the first source is returned.
 
     ``opened`` is `open_source` with all arguments but ``sample``. ``check`` raises an error if a schema does not fit.
     """

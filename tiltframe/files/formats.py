@@ -318,7 +318,7 @@ def _uses_of(uses: Uses, name: str) -> frozenset[Use]:
 
 def _comes_as_text(name: str, kind: pa.DataType, uses: frozenset[Use], reading: ReadOptions) -> bool:
     """Return whether a column of a CSV file is read as text and then converted to its type ``kind``. This is necessary
-    to check its digits, or if Arrow cannot read the notation of its numbers.
+    if the digits of the column must be checked, or if Arrow cannot read the notation of its numbers.
     """
     if reading.own_numbers and is_number(kind):
         return True

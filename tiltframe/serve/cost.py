@@ -11,8 +11,8 @@ from tiltframe.serve.errors import Refused
 from tiltframe.serve.observed import Metrics
 from tiltframe.store import Cost
 
-BODY_BYTES = 16 << 20  # the maximum number of bytes in the body of a request that writes
-QUERY_BYTES = 1 << 20  # the maximum number of bytes in the body of a request that reads
+BODY_BYTES = 16 << 20  # the maximum number of bytes in the body of a request that contains rows, to write or to join
+QUERY_BYTES = 1 << 20  # the maximum number of bytes in the body of a request that contains a query
 
 
 @dataclass(frozen=True)

@@ -113,13 +113,13 @@ def label_values(metrics: Metrics, label: str, matches: list[str], listing: List
 
 
 def columns_in_promql(name: str, view: StoreView, measure: str) -> dict[str, dict[str, Any]]:
-    """Return, for each column of the flattened results of a measure, the parts of the PromQL expression that computes
-    this column. The result maps each column to a dict.
+    """Return, for each column of the flattened results of a measure, the parts of a PromQL expression that computes
+    this column: ``aggregation by (keys) (function(metric[range]))``.
 
-    For the expression ``aggregation by (keys) (function(metric[range]))``, the dict has the member ``promql`` with the
-    names of the metric, the function and the aggregation. For a quantile, the dict also has the member ``quantile``,
-    and the column is computed by ``histogram_quantile`` of the expression. The dict is empty for a column that PromQL
-    cannot compute by merging states. The result is empty if the measure is an expression over results.
+    The result maps each column to a dict. Its member ``promql`` has the names of the metric, the function and the
+    aggregation. For a quantile, the dict also has the member ``quantile``, because ``histogram_quantile`` must be
+    applied to the expression. ``promql`` is missing for a column that PromQL cannot compute by merging states. The
+    result is empty if the measure is an expression over results.
     """
     if measure in view.frame.expressions:
         return {}

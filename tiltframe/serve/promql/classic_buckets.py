@@ -1,8 +1,9 @@
 """Classic histograms: series such as ``x_bucket{le="0.5"}``, whose value is the number of a sketch's values up to the
 bound ``le``.
 
-From a sketch, the number of values up to any bound can be computed. From the function ``histogram``, the numbers of
-values below its edges can be computed. A value that is equal to an edge is counted above this edge.
+From the state of a sketch, the number of values up to any bound can be computed. From the state of the function
+``histogram``, only the numbers of values below its edges can be computed. A value that is equal to an edge is counted
+above this edge.
 """
 
 from __future__ import annotations
