@@ -412,8 +412,8 @@ def _unified(schema: pa.Schema, other: pa.Schema, uses: ColumnUses) -> pa.Schema
 
 def _written_as_text(file: Path, written: pa.Schema, schema: pa.Schema, uses: Uses, reading: ReadOptions) -> list[str]:
     """Return the names of the columns of a file whose texts must be examined before their type is chosen. In CSV, these
-    are columns of inferred numbers or booleans whose texts are used or must be preserved. In files of all formats,
-    these are text columns that functions read as numbers.
+    are columns whose inferred type is a number or a boolean, if a function uses the texts or if the texts must be
+    preserved. In files of all formats, these are text columns that functions read as numbers.
     """
     names = []
     for name in [name for name in uses if name in written.names]:

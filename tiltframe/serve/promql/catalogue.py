@@ -170,11 +170,11 @@ def _labels(
     *,
     of_rows: bool = False,
 ) -> Iterator[tuple[Metric, list[dict[str, str]]]]:
-    """Yield pairs of a metric and a list of dicts, which map labels to their values. The list has the different
+    """Yield pairs of a metric and a list of dicts, which map labels to their values. The list has the distinct
     combinations of the values of ``labels`` in the windows of the coarsest level that overlap the range of ``listing``.
     All ``metrics`` must belong to one store.
 
-    Windows in which the metric has no value are ignored, except with ``of_rows``.
+    Windows in which the metric has no value are ignored, unless ``of_rows`` is true.
     """
     view = metrics[0].view
     read_values = [] if of_rows else [metric for metric in metrics if metric.may_be_null]
@@ -218,7 +218,7 @@ def _range_text(frame: TiltFrame, listing: Listing) -> str | None:
 
 
 def _distinct(columns: pa.Table, mask: NDArray[np.bool_], labels: tuple[str, ...]) -> pa.Table:
-    """Return the different rows of ``columns`` at which ``mask`` is true, sorted by the labels."""
+    """Return the distinct rows of ``columns`` for which ``mask`` is true, sorted by the labels."""
     if not labels:
         return columns
     rows = columns.filter(pa.array(mask)).group_by(list(labels)).aggregate([])

@@ -229,8 +229,8 @@ def _read_query(query: Any) -> _ReadQuery:
 
 
 def _samples_of(metric: Metric, query: _ReadQuery, evaluation: Evaluation) -> tuple[Vector, NDArray[np.int64]]:
-    """Return the series of a metric, with one sample per window, and the time of each sample in milliseconds, of shape
-    (series, samples).
+    """Return two values: the series of a metric, with one sample per window, and an array of the times of the samples,
+    in milliseconds, of shape (series, samples).
 
     Samples of a counter are running totals. The function ``sum_over_time`` adds samples, so a query with this function
     receives the value of each window instead.

@@ -275,8 +275,8 @@ def newest_level(frame: TiltFrame, step: int | None) -> TimeWindow:
 
 
 def range_level(frame: TiltFrame, moments: Instants, step: int | None, span: int, text: str) -> TimeWindow:
-    """Return the level from which the ranges that end at the moments are merged: the coarsest level whose length
-    divides the length ``span`` of the ranges and the time ``step`` between moments.
+    """Return the level whose windows are merged into the ranges that end at the moments: the coarsest level whose
+    length divides the length ``span`` of the ranges and the time ``step`` between moments.
 
     For a single moment there is no step. A level is then used only if, at this moment, its current window starts at the
     same time as the current window of the finest level. The merged windows then include all complete windows of the
