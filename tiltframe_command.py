@@ -25,7 +25,10 @@ def main() -> None:
         signal.signal(signal.SIGINT, _end)  # A KeyboardInterrupt during an import would print a traceback or get lost.
     with suppress(ImportError):  # `tiltframe.command` reports missing modules
         import tiltframe.cli  # noqa: F401
+    from aggr.skipped_pandas import skip_pandas
     from tiltframe.command import main as run
+
+    skip_pandas()
 
     gc.freeze()
     signal.signal(signal.SIGINT, before)

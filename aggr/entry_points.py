@@ -6,9 +6,13 @@ import warnings
 from collections.abc import Callable
 from functools import cache
 from operator import attrgetter
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from aggr.extras import MissingExtra
+from aggr.skipped_pandas import expect_pandas
+
+if TYPE_CHECKING:
+    from importlib.metadata import EntryPoint
 
 DISTRIBUTION = "tiltframe"
 NO_OBJECT = object()
@@ -37,6 +41,8 @@ def load_group(
         try:
             is_tested = point.dist is not None and distribution_name(point.dist) == DISTRIBUTION
             chosen = register_tested if register_tested is not None and is_tested else register
+            if not is_tested:
+                expect_pandas()
             chosen(point.load())
         except Exception as error:  # an error in code of another package must not stop this package
             # an optional part of this distribution is left out without a warning if its dependencies are not installed
@@ -50,6 +56,13 @@ def load_group(
             warnings.warn(message, RuntimeWarning, stacklevel=4)
 
 
+def load(point: EntryPoint) -> Any:
+    """Return the object of an entry point. If another distribution declares it, its code may use pandas."""
+    if point.dist is None or point.dist.name != DISTRIBUTION:
+        expect_pandas()
+    return point.load()
+
+
 def load_name(group: str, name: str) -> Any:
     """Return the object of the entry point ``name`` in a group, or `NO_OBJECT` if no distribution declares this entry
     point. Errors that the import of the object raises are not caught.
@@ -57,5 +70,5 @@ def load_name(group: str, name: str) -> Any:
     from importlib.metadata import entry_points  # imported here because it loads email and zipfile, which takes time
 
     for point in entry_points(group=group, name=name):
-        return point.load()
+        return load(point)
     return NO_OBJECT

@@ -8,6 +8,7 @@ from __future__ import annotations
 import datetime as dt
 import re
 from contextlib import suppress
+from decimal import Decimal
 
 import pyarrow as pa
 
@@ -66,6 +67,16 @@ def read_time(text: str) -> tuple[dt.datetime, int]:
     except ValueError as error:
         raise ValueError("" if "isoformat" in str(error) else str(error)) from None
     return moment, int(fraction[6:])
+
+
+def duration_text(count: int, *, digits: int) -> str:
+    """Return the ISO 8601 text of a duration in seconds. ``count`` is its number of units of 10^-``digits`` seconds.
+
+    >>> duration_text(60_500, digits=3), duration_text(-2, digits=0), duration_text(1, digits=9)
+    ('PT60.5S', '-PT2S', 'PT0.000000001S')
+    """
+    seconds = f"{Decimal(abs(count)).scaleb(-digits):f}"
+    return f"{'-' * (count < 0)}PT{seconds.rstrip('0').rstrip('.') if '.' in seconds else seconds}S"
 
 
 def read_times(texts: pa.Array) -> pa.Array:

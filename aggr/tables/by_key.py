@@ -30,6 +30,7 @@ from aggr.function import Function
 from aggr.groups.groups import Groups, group_by
 from aggr.measure import Measure
 from aggr.neighbours import Neighbours
+from aggr.python_objects import python_objects
 from aggr.state import CANNOT_SUBTRACT
 from aggr.state_checks import CheckedStates, arrow_of, checked_like
 from aggr.tables.identify import function_of, states_in
@@ -378,7 +379,7 @@ def _first_unreadable(function: Function, states: pa.ChunkedArray, error: Except
 
 def _row_text(keys: pa.Table, row: int) -> str:
     """Return the keys of a row as text: times in ISO 8601, and other values in Python's notation."""
-    (key_values,) = keys.slice(row, 1).to_pylist()
+    key_values = {name: python_objects(keys.column(name).slice(row, 1))[0] for name in keys.column_names}
     texts = {k: v.isoformat() if hasattr(v, "isoformat") else repr(v) for k, v in key_values.items()}
     return ", ".join(f"{k}={text}" for k, text in texts.items())
 

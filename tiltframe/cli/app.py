@@ -18,6 +18,7 @@ import pyarrow as pa
 import aggr
 from aggr.arguments import because
 from aggr.compiling.notice import announce_compiling
+from aggr.entry_points import load
 from aggr.extras import MissingExtra
 from tiltframe.cli.backfill import backfill
 from tiltframe.cli.bench import bench_command
@@ -94,7 +95,7 @@ def _loaded(point: EntryPoint) -> click.Command:
     fails, and whose error message names the extra to install.
     """
     try:
-        command: click.Command = point.load()
+        command: click.Command = load(point)
         return command
     except ImportError as error:
         missing = MissingExtra(f"the command {point.name}", point.extras[0] if point.extras else point.name, error)

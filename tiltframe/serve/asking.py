@@ -16,7 +16,7 @@ from starlette.routing import Route
 from aggr import Measure
 from aggr.extend import BucketState
 from aggr.extend.arguments import nearest, shown
-from tiltframe.extend import as_text, json_value
+from tiltframe.extend import as_text, json_value, python_values
 from tiltframe.serve.answers import Answers, Question, described
 from tiltframe.serve.cost import QUERY_BYTES, Budget
 from tiltframe.serve.deadline import Deadline
@@ -166,7 +166,7 @@ class Asking:
                 answer = view.windows(query)
                 self.budget.spend(name, answer.cost)
                 values = answer.table().column(key).combine_chunks().sort()
-                first_values = values.slice(0, _KEY_VALUES).to_pylist()
+                first_values = python_values(values.slice(0, _KEY_VALUES))
                 return {
                     "key": key,
                     "values": [json_value(value, 2**53) for value in first_values],

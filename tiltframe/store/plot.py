@@ -21,6 +21,7 @@ from aggr.arrow.normalize import is_number, one_array
 from aggr.asked_quantiles import check_quantiles
 from aggr.extras import MissingExtra
 from aggr.groups.groups import group_by
+from aggr.python_objects import python_objects
 from aggr.tables.by_key import key_column
 from aggr.time_zones import zone_of
 from tiltframe.instants import instants_of
@@ -82,7 +83,7 @@ def plot(
     incomplete = _incomplete(store.at(), results)
     levels = list(dict.fromkeys(results.column(LEVEL).to_pylist()))
     groups, first_rows = group_by([key_column(results.column(key)) for key in query["keys"]], results.num_rows)
-    names_of_keys = [results.column(key).take(pa.array(first_rows)).to_pylist() for key in query["keys"]]
+    names_of_keys = [python_objects(results.column(key).take(pa.array(first_rows))) for key in query["keys"]]
     key_texts = [" ".join(map(str, words)) for words in zip(*names_of_keys, strict=True)] or [""] * groups.n
     drawn = _choose_lines(results, measure, ids=groups.ids, key_texts=key_texts, keys=query["keys"])
     if ax is None:

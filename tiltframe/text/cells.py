@@ -9,6 +9,7 @@ from typing import Any
 import pyarrow as pa
 
 from aggr.arrow.normalize import one_array
+from aggr.python_objects import python_objects
 from aggr.tables.flat_results import flattened
 from tiltframe.text.html_table import html_table
 
@@ -72,7 +73,7 @@ def cells_of(column: pa.ChunkedArray, convert: Callable[[Any], Any] = lambda val
     ['host  n\\na     1', 'None']
     """
     if not (pa.types.is_list(column.type) and pa.types.is_struct(column.type.value_type)):
-        return [convert(value) for value in column.to_pylist()]
+        return [convert(value) for value in python_objects(column)]
     lists = one_array(column)
     # `Table.from_struct_array` is not used, because pyarrow 14 does not have it
     batch = pa.RecordBatch.from_struct_array(lists.flatten())

@@ -11,6 +11,8 @@ from typing import Any
 import pyarrow as pa
 
 from aggr.arrow import compute as pc
+from aggr.iso8601 import duration_text
+from aggr.python_objects import python_objects
 from tiltframe.names import END, START
 
 _EXACT = 2**53  # doubles represent whole numbers up to this one exactly
@@ -31,12 +33,13 @@ def json_lines(table: pa.Table) -> str:
 
 
 def python_values(column: pa.ChunkedArray | pa.Array) -> list[Any]:
-    """Return the values of a column as Python objects. Maps are dictionaries whose keys are text.
+    """Return the values of a column as Python objects. Maps are dictionaries whose keys are text. Times and durations
+    with a fraction of a microsecond are ISO 8601 text.
 
     >>> python_values(pa.array([[(3, 0.5)], []], pa.map_(pa.int64(), pa.float64())))
     [{'3': 0.5}, {}]
     """
-    values: list[Any] = column.to_pylist()
+    values = python_objects(column)
     return [_with_dictionaries(value, column.type) for value in values] if _has_map(column.type) else values
 
 
@@ -145,15 +148,5 @@ def json_value(value: Any, exact: int | None = None) -> Any:
     if isinstance(value, bytes):
         return value.hex()
     if isinstance(value, dt.timedelta):
-        return _iso_length(value)
+        return duration_text(value // dt.timedelta(microseconds=1), digits=6)
     return str(value) if isinstance(value, Decimal | dt.time) else value
-
-
-def _iso_length(value: dt.timedelta) -> str:
-    """Return the ISO 8601 text of a duration, in seconds.
-
-    >>> _iso_length(dt.timedelta(minutes=1, milliseconds=500)), _iso_length(dt.timedelta(seconds=-2))
-    ('PT60.5S', '-PT2S')
-    """
-    seconds = Decimal(abs(value) // dt.timedelta(microseconds=1)).scaleb(-6)
-    return f"{'-' * (value < dt.timedelta())}PT{f'{seconds:f}'.rstrip('0').rstrip('.') or '0'}S"

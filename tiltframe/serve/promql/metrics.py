@@ -30,7 +30,7 @@ from aggr.extend.histograms import SignedSketch
 from aggr.extend.tables import leaves
 from aggr.sql.regular_expressions import check_size, plain_texts
 from aggr.state_checks import mark_as_checked
-from tiltframe.extend import iso_times, json_value
+from tiltframe.extend import iso_times, json_value, python_values
 from tiltframe.serve.errors import BadData
 from tiltframe.serve.promql.classic_buckets import (
     DEFAULT_BOUNDS,
@@ -178,7 +178,9 @@ def label_texts(column: pa.ChunkedArray) -> pa.Array:
     if not pa.types.is_string(keys.type):
         encoded = pc.dictionary_encode(keys)
         texts = iso_times(encoded.dictionary) if pa.types.is_timestamp(keys.type) else encoded.dictionary
-        written = pa.array([text if isinstance(text, str) else _text(text) for text in texts.to_pylist()], pa.string())
+        written = pa.array(
+            [text if isinstance(text, str) else _text(text) for text in python_values(texts)], pa.string()
+        )
         keys = written.take(encoded.indices)
     return pc.if_else(pc.equal(keys, ""), pa.scalar(None, pa.string()), keys)
 

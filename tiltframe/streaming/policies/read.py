@@ -8,6 +8,7 @@ from collections.abc import Mapping
 from typing import TYPE_CHECKING, TypeVar
 
 from aggr.call_text import read_as
+from aggr.entry_points import load
 from tiltframe.streaming.policies.after_key_expire import AfterKeyExpire
 from tiltframe.streaming.policies.emit import AfterClose, AfterCount, EmitPolicy, OnUpdate, Periodic
 from tiltframe.streaming.policies.late import Buffer, Drop, LatePolicy, TrueWindow
@@ -120,6 +121,6 @@ def _read(text: object, base: type[P], ours: Mapping[str, type[P]], what: str, e
         # importlib.metadata is imported only here, because it imports email and zipfile, which takes long.
         from importlib.metadata import entry_points
 
-        others = [point.load() for point in entry_points(group=GROUP, name=name)]
-        family |= {kind.name: kind for kind in others if issubclass(kind, base)}
+        policies = [load(point) for point in entry_points(group=GROUP, name=name)]
+        family |= {kind.name: kind for kind in policies if issubclass(kind, base)}
     return read_as(family, text, what, f"one of {', '.join(family)}, such as {example}", name_alone=True)

@@ -1,0 +1,81 @@
+"""Arrow values as Python objects, without a loss of nanoseconds."""
+
+from __future__ import annotations
+
+import datetime as dt
+from functools import partial
+from typing import Any
+
+import pyarrow as pa
+import pyarrow.types as is_a
+
+from aggr.iso8601 import duration_text
+
+
+def python_objects(column: pa.Array | pa.ChunkedArray) -> list[Any]:
+    """Return the values of a column as Python objects, with and without pandas alike.
+
+    The result is that of ``to_pylist``, except for types with the unit nanoseconds. Python's datetime, time and
+    timedelta have only microseconds. Values with a fraction of a microsecond are returned as ISO 8601 text, whereas
+    ``to_pylist`` truncates times of day, and returns timestamps and durations as objects of pandas, or raises an error
+    if pandas is not installed.
+
+    >>> python_objects(pa.array([1_000, 1_001], pa.timestamp("ns", "UTC")))
+    [datetime.datetime(1970, 1, 1, 0, 0, 0, 1, tzinfo=zoneinfo.ZoneInfo(key='UTC')), '1970-01-01T00:00:00.000001001Z']
+    """
+    if not _has_nanoseconds(column.type):
+        values: list[Any] = column.to_pylist()
+        return values
+    convert = partial(_object, dtype=column.type)
+    return list(map(convert, column.cast(_with_numbers(column.type)).to_pylist()))
+
+
+def _has_nanoseconds(dtype: pa.DataType) -> bool:
+    if is_a.is_dictionary(dtype):
+        return _has_nanoseconds(dtype.value_type)
+    if is_a.is_nested(dtype):
+        return any(_has_nanoseconds(dtype.field(i).type) for i in range(dtype.num_fields))
+    return _is_temporal(dtype) and dtype.unit == "ns"
+
+
+def _is_temporal(dtype: pa.DataType) -> bool:
+    return bool(is_a.is_timestamp(dtype) or is_a.is_time(dtype) or is_a.is_duration(dtype))
+
+
+def _with_numbers(dtype: pa.DataType) -> pa.DataType:
+    """Return a type with whole numbers in place of nanoseconds."""
+    if is_a.is_dictionary(dtype):
+        return _with_numbers(dtype.value_type)
+    if is_a.is_struct(dtype):
+        return pa.struct([field.with_type(_with_numbers(field.type)) for field in dtype])
+    if is_a.is_map(dtype):
+        return pa.map_(_with_numbers(dtype.key_type), _with_numbers(dtype.item_type))
+    if is_a.is_fixed_size_list(dtype):
+        return pa.list_(_with_numbers(dtype.value_type), dtype.list_size)
+    if is_a.is_list(dtype) or is_a.is_large_list(dtype):
+        kind = pa.list_ if is_a.is_list(dtype) else pa.large_list
+        return kind(dtype.value_field.with_type(_with_numbers(dtype.value_type)))
+    return pa.int64() if _has_nanoseconds(dtype) else dtype
+
+
+def _object(value: Any, dtype: pa.DataType) -> Any:
+    """Return the object of a value of `_with_numbers`, whose Arrow type is ``dtype``."""
+    if value is None or not _has_nanoseconds(dtype):
+        return value
+    if is_a.is_dictionary(dtype):
+        return _object(value, dtype.value_type)
+    if is_a.is_struct(dtype):
+        return {field.name: _object(value[field.name], field.type) for field in dtype}
+    if is_a.is_map(dtype):
+        return [(_object(key, dtype.key_type), _object(item, dtype.item_type)) for key, item in value]
+    if is_a.is_nested(dtype):
+        return [_object(part, dtype.value_type) for part in value]
+    micros, rest = divmod(value, 1000)
+    if is_a.is_duration(dtype):
+        return duration_text(value, digits=9) if rest else dt.timedelta(microseconds=micros)
+    coarser = pa.timestamp("us", dtype.tz) if is_a.is_timestamp(dtype) else pa.time64("us")
+    time = pa.scalar(micros, coarser).as_py()
+    if not rest:
+        return time
+    clock, fraction, offset = time.isoformat(timespec="microseconds").partition(f".{time.microsecond:06}")
+    return f"{clock}{fraction}{rest:03}{'Z' if offset == '+00:00' else offset}"

@@ -1,0 +1,57 @@
+"""A faster start of the command line: pyarrow does not import pandas.
+
+``pa.array`` and ``pa.scalar`` also accept objects of pandas. Their first call therefore imports pandas if it is
+installed, which takes half a second, in a process that never uses pandas.
+"""
+
+from __future__ import annotations
+
+import sys
+from importlib.abc import MetaPathFinder
+from typing import Any
+
+import pyarrow as pa
+
+_PANDAS = "pandas"
+
+
+class _State:
+    is_skipped = False
+    is_expected = False  # whether code of others, which may pass objects of pandas to pyarrow, is loaded
+
+
+class _Missing(MetaPathFinder):
+    """A finder for which pandas is not installed."""
+
+    def find_spec(self, name: str, path: Any = None, target: Any = None) -> None:
+        """Raise ``ModuleNotFoundError`` for pandas."""
+        if name == _PANDAS:
+            raise ModuleNotFoundError(f"No module named {name!r}", name=name)
+
+
+def skip_pandas() -> None:
+    """Let pyarrow assume that nobody passes objects of pandas to ``pa.array`` and ``pa.scalar``.
+
+    Nothing happens if pandas is imported already, or after `expect_pandas`. Conversions to and from DataFrames work as
+    before.
+    """
+    if _State.is_expected or _PANDAS in sys.modules:
+        return
+    missing = _Missing()
+    sys.meta_path.insert(0, missing)
+    try:
+        pa.scalar(0)  # pyarrow imports pandas in its first conversion, and remembers whether that succeeded
+    finally:
+        sys.meta_path.remove(missing)
+    _State.is_skipped = True
+
+
+def expect_pandas() -> None:
+    """Let pyarrow accept objects of pandas from now on, because code of another package is loaded."""
+    _State.is_expected = True
+    if _State.is_skipped:
+        _State.is_skipped = False
+        try:
+            pa.array([], pa.int8()).to_pandas()  # a conversion to pandas imports it again
+        except ImportError:
+            return
