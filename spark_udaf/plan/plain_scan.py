@@ -89,6 +89,12 @@ def scan_of(df: DataFrame) -> ParquetScan:
         ) from None
 
 
+def is_cached(df: DataFrame) -> bool:
+    """Return whether Spark stores the rows of a DataFrame, which may differ from the current rows of its files."""
+    level = df.storageLevel
+    return bool(level.useMemory or level.useDisk or level.useOffHeap)
+
+
 def _plain_scan(df: DataFrame) -> ParquetScan:
     """Return the scan that `scan_of` returns. Raise `NotPlain` with a reason, which `scan_of` puts into its own
     message.
@@ -96,7 +102,7 @@ def _plain_scan(df: DataFrame) -> ParquetScan:
     plans = query_execution(df)
     if plans is None:
         raise NotPlain("Spark Connect does not provide the plan of a DataFrame")
-    if df.isStreaming or df.storageLevel.useMemory or df.storageLevel.useDisk:
+    if df.isStreaming or is_cached(df):
         raise NotPlain("the DataFrame is streaming" if df.isStreaming else "the DataFrame is cached")
     for setting in _SETTINGS:
         if df.sparkSession.conf.get(setting) != "false":

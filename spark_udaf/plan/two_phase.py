@@ -30,7 +30,7 @@ from spark_udaf.plan.columns import Batches, arrow_schema, check_distinct, map_c
 from spark_udaf.plan.conservation import Message, Received, read_rows, with_receipts
 from spark_udaf.plan.engine import Feature, engine_of
 from spark_udaf.plan.exclusive_times import Span
-from spark_udaf.plan.plain_scan import plain_or_none
+from spark_udaf.plan.plain_scan import is_cached, plain_or_none
 from spark_udaf.plan.scan import ParquetScan
 from spark_udaf.plan.schema import as_schema, spark_schema
 from spark_udaf.plan.session import prepare, shuffle_partitions
@@ -261,10 +261,9 @@ def plan_of(df: DataFrame | ParquetScan) -> TwoPhases | None:
     plan: TwoPhases | None = attached(df, "plan")
     if plan is None or isinstance(df, ParquetScan):
         return None
-    level = df.storageLevel
     if not engine_of(df.sparkSession).has(Feature.CACHE):
         return plan
-    return None if level.useMemory or level.useDisk or level.useOffHeap else plan
+    return None if is_cached(df) else plan
 
 
 def as_states(tables: Iterator[pa.Table]) -> Iterator[tuple[Content, pa.Table]]:

@@ -10,6 +10,7 @@ this sum for the same rows as the list, also in partial aggregation.
 
 from __future__ import annotations
 
+import os
 import re
 from typing import Any
 
@@ -22,6 +23,7 @@ from spark_udaf.udaf.list_errors import interval_of, number_of_call
 # its serialized copy
 _BYTES_PER_VALUE = 128
 _LEAST_VALUES = 100_000
+_LOCAL = re.compile(r"local(?:\[\s*(\d+|\*)\s*(?:,.*)?\])?")  # masters whose tasks run in the driver
 _DEFAULT_HEAP = "1g"  # The default memory of an executor, by Spark's documentation.
 _UNITS = {"": 1, "b": 1, "k": 1 << 10, "m": 1 << 20, "g": 1 << 30, "t": 1 << 40}
 
@@ -59,10 +61,10 @@ def most_values(spark: SparkSession | None) -> int:
     conf: Any = None if spark is None else spark.conf
     if conf is None:
         return _LEAST_VALUES
-    local = str(conf.get("spark.master", "") or "").startswith("local")
+    local = _LOCAL.fullmatch(str(conf.get("spark.master", "") or ""))
     heap = conf.get("spark.driver.memory" if local else "spark.executor.memory", None) or _DEFAULT_HEAP
-    cores = conf.get("spark.executor.cores", None) or (_local_cores(conf) if local else 1)
-    return max(_LEAST_VALUES, memory_bytes(str(heap)) // int(cores) // _BYTES_PER_VALUE)
+    cores = _threads(local) if local else int(conf.get("spark.executor.cores", None) or 1)
+    return max(_LEAST_VALUES, memory_bytes(str(heap)) // cores // _BYTES_PER_VALUE)
 
 
 def memory_bytes(text: str) -> int:
@@ -75,6 +77,7 @@ def memory_bytes(text: str) -> int:
     return memory_bytes(_DEFAULT_HEAP) if parsed is None else int(parsed[1]) * _UNITS[parsed[2]]
 
 
-def _local_cores(conf: Any) -> int:
-    cores = re.search(r"\[\s*(\d+)", str(conf.get("spark.master", "")))
-    return 2 if cores is None else int(cores[1])
+def _threads(local: re.Match[str]) -> int:
+    """Return the number of tasks that run at once in the driver, whose heap they share. ``local`` matches a master."""
+    threads = local[1] or "1"
+    return (os.cpu_count() or 1) if threads == "*" else int(threads)

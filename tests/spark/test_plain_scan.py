@@ -16,6 +16,7 @@ from pathlib import Path
 import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
+from pyspark import StorageLevel
 
 import aggr
 import spark_udaf as su
@@ -187,10 +188,14 @@ def test_other_readings_are_refused_by_name(spark, folder, tmp_path):
     refused(spark.range(5), "has a Range")
     spark.read.parquet(folder).write.json(str(tmp_path / "json"))
     refused(spark.read.schema("row BIGINT").json(str(tmp_path / "json")), "does not read Parquet")
-    cached = spark.read.parquet(folder).where("id = 1").cache()
-    cached.count()
-    refused(cached, "the DataFrame is cached")
-    cached.unpersist()
+    for places in (
+        (True, False, False),
+        (False, True, False),
+        (False, False, True),
+    ):  # on disk, in memory, outside of the heap
+        cached = spark.read.parquet(folder).where("id = 1").persist(StorageLevel(*places, deserialized=False))
+        refused(cached, "the DataFrame is cached")
+        cached.unpersist()
     spark.conf.set("spark.sql.files.ignoreMissingFiles", "true")
     try:
         refused(spark.read.parquet(folder), "ignoreMissingFiles is not false")
