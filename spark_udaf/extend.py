@@ -1,5 +1,8 @@
-"""Names for extensions of spark_udaf: engines that implement Spark's API, and functions of Columns that are computed
-from Arrow arrays.
+"""Names for packages that extend spark_udaf.
+
+`Engine` and `Feature` describe an engine that implements Spark's API. `scalar_function` converts a function of Arrow
+arrays to a function of Spark Columns. `column` converts a name to a Column, and `from_arrow_type` converts an Arrow
+type to a Spark type.
 
 >>> from spark_udaf.extend import Engine, Feature
 >>> Engine("Spark", runs=lambda spark: True).has(Feature.STREAMS)

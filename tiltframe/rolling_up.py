@@ -1,9 +1,10 @@
-"""Rolling up: rows are reduced to states of the finest windows, and the states of each level are merged into those of
-the next level.
+"""Rolling up: rows are reduced to states of the windows of the finest level, and the states of each level are merged
+into those of the next coarser level.
 
     rows ── reduce ──▶ 10s states ── merge ──▶ 1m ── merge ──▶ 10m ── merge ──▶ 1h
 
-Rows are read once.
+Rows are read once. If the windows of the finest level overlap, rows are first reduced to states of panes: adjacent
+intervals from which these windows are composed (`TiltFrame.panes`). Otherwise, the panes are the windows themselves.
 """
 
 from __future__ import annotations
@@ -104,22 +105,24 @@ def frame_batches(data: Any, frame: TiltFrame, reading: ReadOptions | None = Non
 
 
 def rollup_batches(batches: Iterable[pa.RecordBatch], frame: TiltFrame) -> pa.Table:
-    """Return the states of all levels, as `rollup` does, for a stream of at least one batch, which may be empty. The
-    memory that is needed grows with the number of windows and keys, not with the number of rows.
+    """Return the states of all levels, as `rollup` does, for a stream of batches. The stream must have at least one
+    batch, which may be empty, because the batch has the schema. The memory that is needed grows with the number of
+    windows and keys, not with the number of rows.
     """
     return counted_rollup(batches, frame)[0]
 
 
 def finest_states(batches: Iterable[pa.RecordBatch], frame: TiltFrame) -> pa.Table:
-    """Reduce a stream of at least one batch to states of the finest panes. Return a table with one row per pane and
-    key.
+    """Reduce a stream of at least one batch to states of the panes of the finest level (`TiltFrame.panes`). Return a
+    table with one row per pane and key.
     """
     return merge_panes(mark_as_checked(pa.concat_tables(partial_states(batches, frame))), frame)
 
 
 def counted_rollup(batches: Iterable[pa.RecordBatch], frame: TiltFrame) -> tuple[pa.Table, Exclusions]:
-    """Return two values: the states of all levels, as `rollup_batches` returns them, and the numbers of groups beyond a
-    limit and of refused values.
+    """Return two values: the states of all levels, as `rollup_batches` returns them, and the numbers of excluded values
+    and results. These are values that ``bad_values="skip"`` skipped, and results that are null because of
+    ``beyond="null"``.
     """
     panes = finest_states(batches, frame)
     excluded = Exclusions(frame)
@@ -198,7 +201,7 @@ def _frame_batches(rows: Batches, frame: TiltFrame) -> Iterator[pa.RecordBatch]:
     """Yield an empty batch, and then each batch with only the columns that the frame needs."""
     schema = rows.schema
     frame.check(schema)
-    # the first batch, which has no rows; for a stream without batches, it is the only one
+    # the first batch, which has the schema and no rows; if the input has no batches, it is the only one
     nothing = pa.RecordBatch.from_arrays([pa.nulls(0, field.type) for field in schema], schema=schema)
     columns = list(frame.columns_in(schema.names))
     return (batch.select(columns) for batch in chain([nothing], rows.batches))

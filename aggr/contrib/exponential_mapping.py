@@ -3,9 +3,10 @@
 At scale s, bucket k contains ``(2^(k / 2^s), 2^((k + 1) / 2^s)]``. The buckets 2k and 2k + 1 together are bucket k of
 scale s - 1. Shifting keys of the finest scale to the right therefore gives the keys of any other scale.
 
-Keys are exact. If a rounded logarithm is near an edge, the edge is computed to sixty digits and compared with the
-value. An edge is a power of two whose exponent may be a fraction. Only edges with whole exponents are doubles, so a
-value cannot equal any other edge.
+Keys are exact. A key is computed from the rounded logarithm of the value. If this logarithm is near the edge of a
+bucket, the edge is computed to sixty decimal digits and compared with the value. An edge is a power of two. If its
+exponent is a whole number, it is computed without error. If its exponent is a fraction, the edge is irrational, and
+therefore differs from every value, because values are doubles.
 
 Source: the data model of OpenTelemetry's metrics, "ExponentialHistogram".
 """
@@ -20,13 +21,15 @@ from aggr.extend.columns import Floats, Whole
 from aggr.extend.exact import exp2
 
 # The largest and the smallest scale; a scale has 2^scale buckets per power of two. At FINEST, the keys of doubles are
-# within ±1.13e9. At COARSEST, there are only two keys.
+# within ±1.13e9, so they fit into int32. At COARSEST, a bucket spans 2^11 powers of two, so doubles have only two keys.
 FINEST, COARSEST = 20, -11
 REACH = (-1074 << FINEST) - 1, (1024 << FINEST) - 1  # the range of the keys of doubles at the finest scale
 
 _STEPS = 1 << FINEST  # the number of buckets from one power of two to the next
-# A key is computed exactly if the rounded logarithm is at most this distance from the edge of a bucket, in widths of
-# buckets. The distance is larger than the error of a logarithm: 8 units in the last place are 1e-9 of a width.
+# If a rounded logarithm is at most this distance from the edge of a bucket, in widths of buckets, `finest_keys`
+# computes the edge to sixty digits. The distance must be larger than the error of the logarithm. numpy's log2 is
+# assumed to have an error of at most 8 units in the last place. For a logarithm below 1, this is at most 8 · 2^-53, and
+# a bucket is 2^-20 wide, so the error is at most 1e-9 of a width.
 _NEAR = 1e-7
 
 

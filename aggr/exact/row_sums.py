@@ -1,9 +1,14 @@
-"""Exact sums of rows, of their squares and of products. The digits of each double are added in a `superaccumulator`.
+"""Exact sums of rows, of their squares and of products. Nothing is rounded.
 
-    x = ± m · 2^e, with m below 2^53        e = 32 · level + shift        m · 2^shift has the digits of three levels
+A sum is a row of digits in base 2^32, as in `superaccumulator`. The digit of level n counts multiples of 2^(32·n), and
+levels are negative for fractions. A double is added to the digits of three adjacent levels:
 
-A product of two doubles is a product of two integers, which has 106 bits, and thus the digits of five levels. Nothing
-is rounded.
+    x = ± m · 2^e, with m below 2^53        e = 32 · level + shift, with shift from 0 to 31
+
+    x = ± (m · 2^shift) · 2^(32 · level)        m · 2^shift has at most 84 bits, which are three digits of 32 bits
+
+For a product of two doubles, m is the product of two integers and has at most 106 bits. Then m · 2^shift has at most
+137 bits, and is added to the digits of five adjacent levels.
 
 Source: Neal, "Fast exact summation using small and large superaccumulators" (2015).
 """
@@ -26,9 +31,11 @@ from aggr.groups.numbers import MIN_EXPONENT, Numbers, exponent_range
 _MANTISSA = (1 << 52) - 1
 _HIDDEN = 1 << 52
 _WORD = (1 << 32) - 1
-_NONE = 1 << 20  # stands for the lowest exponent of a group without numbers; it is larger than every exponent
-# The maximum number of rows per pass if a number has three or four parts. The fourth power of such a number is the sum
-# of up to 400 products, so the digits of a sum over more rows could exceed int64.
+_NONE = 1 << 20  # the lowest exponent of a group without rows; it is larger than every exponent
+# The maximum number of rows per pass for powers and products of numbers that are sums of up to four doubles, their
+# parts. The product of three or four such numbers is the sum of up to 1,024 products of two doubles. Every product of
+# two doubles adds less than 2^32 to a digit. A digit of the sum over 2^20 rows is therefore below 2^62, as `to_arrow`
+# requires.
 _ROWS_OF_PARTS = 1 << 20
 _UWORD, _UBITS = np.uint64(_WORD), np.uint64(32)
 _PLACE_1, _PLACE_2, _PLACE_3, _PLACE_4 = (np.uint64(place) for place in (1, 2, 3, 4))

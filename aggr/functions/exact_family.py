@@ -282,8 +282,9 @@ def _check_product(where: str, product: object, inputs: Sequence[str]) -> None:
     factors = product.split(_TIMES) if isinstance(product, str) else [product]
     if any(factor not in inputs for factor in factors):
         raise TypeError(
-            f"{where} is {shown(product)}; it must be a product of inputs that have units, which are "
-            f"{', '.join(inputs)}, written with '·', such as {_TIMES.join([inputs[0], inputs[0]])!r}"
+            f"{where} is {shown(product)}; it must be an input that has a unit, or a product of such inputs with '·' "
+            f"between them, such as {_TIMES.join([inputs[0], inputs[0]])!r}; the inputs with units are "
+            f"{', '.join(inputs)}"
         )
     if len(factors) > _MOST_FACTORS:
         raise TypeError(f"{where} is {shown(product)}; it must have at most {_MOST_FACTORS} factors")

@@ -25,8 +25,8 @@ class PerGroup(Function):
     ------------------------------------------------------------------
     state_kind : the Arrow type in which states are stored
     result_kind : the Arrow type of results
-    shaping : parameter name -> Arrow type, for the parameters on which the state depends; the others affect only
-    results
+    shaping : parameter name -> Arrow type, for the parameters on which the state depends. All other parameters of the
+    function must affect only results
 
     Guarantee
     ---------
@@ -116,9 +116,10 @@ class PerGroup(Function):
 
 @dataclass(frozen=True, eq=False)
 class FoldedState(State):
-    """The state of a `PerGroup` function. Values and states are combined one by one.
+    """The layout and the merge of the states of a `PerGroup` function. Values and states are combined one by one.
 
-    Two states are equal if their functions have the same class and the same values of the parameters.
+    Two `FoldedState` objects are equal, so that their columns of states can be merged, if their functions have the same
+    class and the same values of the parameters in ``shaping``.
     """
 
     name: str
@@ -146,9 +147,10 @@ class FoldedState(State):
 
 @dataclass(frozen=True)
 class _Folded(Field):
-    """A field whose groups are folded in Python: for each row, ``step`` returns a new state from the state and the row.
+    """A field of states that is computed in Python, row by row. ``start`` returns the state of a group before its first
+    row. For each further row, ``step`` receives the state so far and the row, and returns the next state.
 
-    ``start`` returns the state of a group before its first row. States have the type ``dtype``.
+    A row is a value of the input, or a state to merge. States have the Arrow type ``dtype``.
     """
 
     start: Callable[[], Any]

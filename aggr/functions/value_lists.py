@@ -1,4 +1,4 @@
-"""Fields of states that list rows in order, or distinct values. A list has at most ``max`` entries.
+"""Fields of states that contain lists: rows in order, or distinct values. A list has at most ``max`` entries.
 
 The values of all groups are stored in one array, ordered by group, then time, then value. The number of values of each
 group is stored separately. For example:
@@ -35,7 +35,7 @@ class OrderedRows(Field):
     """The field of a state that lists up to ``max`` rows. They are structs, ordered by ``by`` and then by ``value``.
 
     If a group has more rows, ``keep`` selects the earliest or the latest. With ``keep="all"``, ``beyond`` determines
-    the action.
+    whether an error is raised or the list becomes null (see `aggr.functions.limits.Limit`).
     """
 
     max: int
@@ -55,7 +55,8 @@ class OrderedRows(Field):
     def list_rows(self, rows: pa.StructArray, groups: Groups, absorbed: Flags | None = None) -> pa.ListArray:
         """Return the list of rows of each group.
 
-        ``absorbed`` marks the groups for which a merged list is null, because it had more than ``max`` rows.
+        ``absorbed`` marks the groups for which one of the merged lists is null, because it already had more than
+        ``max`` rows.
         """
         counts = groups.counts()
         beyond = None
@@ -86,7 +87,8 @@ class OrderedRows(Field):
 class ValueSet(Field):
     """The field of a state that lists up to ``max`` distinct values in ascending order.
 
-    ``beyond`` determines the action for more values.
+    If a group has more values, ``beyond`` determines whether an error is raised or the list becomes null (see
+    `aggr.functions.limits.Limit`).
     """
 
     max: int
@@ -101,7 +103,8 @@ class ValueSet(Field):
     def list_values(self, values: pa.Array, groups: Groups, absorbed: Flags | None = None) -> pa.ListArray:
         """Return the list of distinct values of each group. Both zeros count as one value, and all NaN count as one.
 
-        ``absorbed`` marks the groups for which a merged list is null, because it had more than ``max`` values.
+        ``absorbed`` marks the groups for which one of the merged lists is null, because it already had more than
+        ``max`` values.
         """
         values = normalize_floats(values)
         keys = order_keys(values)
@@ -128,16 +131,17 @@ def values_of(lists: pa.ListArray, field: str) -> pa.ListArray:
 
 
 def nested_lists(lists: pa.ListArray, times: Whole, lengths: Sequence[int]) -> pa.ListArray:
-    """Split lists into nested lists, with one inner list per period that has values.
+    """Split each list into nested lists, with one inner list for each period in which the list has values.
 
     The lists must not contain null, and must be ordered by time. ``times`` contains the time of every value.
     ``lengths`` contains the lengths of the periods in ascending order, each a multiple of the previous length. Each
-    length adds one level of nesting. ``times`` and ``lengths`` have the same unit, micro- or nanoseconds.
+    length adds one level of nesting: with the lengths of a second and a minute, a list contains one list per minute,
+    which contains one list of values per second. ``times`` and ``lengths`` have the same unit, micro- or nanoseconds.
     """
     counts = pc.list_value_length(lists).to_numpy()
     owners = np.repeat(np.arange(len(counts)), counts)
     inner = lists.flatten()  # the entries of the lists that the next iteration creates
-    sizes = np.ones(len(times), np.int64)  # the number of values in each entry of ``inner``, at all depths
+    sizes = np.ones(len(times), np.int64)  # the number of values in each entry of ``inner`` and its nested lists
     for length in lengths:
         firsts = np.cumsum(sizes) - sizes
         windows, groups = times[firsts] // length, owners[firsts]
@@ -163,7 +167,8 @@ def check_set(values: pa.Array, lengths: Whole) -> None:
 def _are_ascending(numbers: Floats) -> Flags:
     """Return whether each number is less than the next, shape (n - 1,). NaN is the greatest number.
 
-    Raise `DamagedState` if a number is -0.0. Comparing the numbers takes half the time of comparing their order keys.
+    Raise `DamagedState` if a number is -0.0. The numbers themselves are compared, because this takes half the time of
+    computing and comparing the integers of `order_keys`.
     """
     is_zero = numbers == 0
     if is_zero.any() and np.signbit(numbers[is_zero]).any():

@@ -1,8 +1,8 @@
 """Buckets: the field of a state with a histogram over integer keys, for HdrHistogram and DDSketch.
 
 Keys are counted by `aggr.histograms.loops`. The histograms of a group are added in an array with one cell per key,
-which fits into the cache. If the keys of a group are far apart, they are sorted instead. numpy sorts them, because few
-columns have such keys, and a sort of our own would take a long time to compile.
+which usually fits into the processor's cache. If the keys of a group are far apart, they are sorted instead. numpy
+sorts them: few columns have such keys, and a compiled sort in this module would take a long time to compile.
 """
 
 from __future__ import annotations
@@ -52,9 +52,13 @@ from aggr.histograms.reading import LAST as _LAST
 from aggr.histograms.reading import Packed, next_number
 
 _OFFSET, _KEY = 1 << 31, (1 << 32) - 1  # `_summed` stores the sum of a key and _OFFSET in the lower 32 bits of a number
-_UNASKED = np.zeros((0, 0), np.int64)  # the ``ranks`` of `is_sound` if no keys are requested
-_MARKED = 2  # if a group has more than this number of cells per encoded byte, each used cell is marked by a bit
-_APART = 4  # if two histograms have more than this number of keys per encoded byte, they are merged as lists
+_UNASKED = np.zeros((0, 0), np.int64)  # the argument ``ranks`` of `is_sound` if no keys are requested
+# if a group has more than this number of cells per encoded byte, each used cell is marked by a bit, so that the other
+# cells need not be examined
+_MARKED = 2
+# if two histograms together have more than this number of keys per encoded byte, from the lowest to the highest key,
+# they are merged as lists of keys and not in an array of cells
+_APART = 4
 
 
 @dataclass(frozen=True, slots=True)
@@ -67,13 +71,14 @@ class Buckets(Field):
     Parameters
     ----------
     max_keys : int or None
-        The maximum number of adjacent keys. Every key more than ``max_keys - 1`` below the highest key is counted at
-        the lowest key that is kept. The highest key alone determines which keys are kept, so the order of merges does
-        not matter.
+        The maximum number of adjacent keys of a histogram. Its keys are those from ``highest - max_keys + 1`` to
+        ``highest``, where ``highest`` is the highest key. Values with lower keys are counted at the key
+        ``highest - max_keys + 1``. Only the highest key determines the range, so the order of merges does not matter.
     lowest_key, highest_key : int
         The range of keys. States with other keys raise an error.
     wider : bool
-        Whether histograms of more than ``max_keys`` keys are accepted, and their lowest keys merged into one.
+        Whether `merge` accepts histograms of more than ``max_keys`` adjacent keys, and counts the values with lower
+        keys as described for ``max_keys``. Otherwise, such a histogram raises an error.
     """
 
     max_keys: int | None = None
@@ -253,14 +258,16 @@ def _merged(
     than ``widest`` adjacent keys. If ``checked`` is true, all encoded counts are checked as well.
 
     Return the merged histograms, a mask of the groups that were left out because their keys are far apart, whether a
-    histogram is damaged, and whether a count exceeds int64. For a group that was left out, the lowest key of its
-    histogram is the lowest key that ``max_keys`` keeps.
+    histogram is damaged, and whether a count exceeds int64. A group that was left out has no encoded counts, but a
+    lowest and a highest key. This lowest key takes ``max_keys`` into account: the caller must count all lower keys of
+    the group at this key.
     """
     n, broken, overflown = len(until) - 1, False, False
     sparse = np.zeros(n, np.bool_)
     lows, highs, totals = np.zeros(n, np.int64), np.zeros(n, np.int64), np.zeros(n, np.int64)
-    # A merged count takes no more bytes than the counts that are added, and a gap no more than the gaps that it
-    # replaces. Each histogram can need one additional gap, before its first count.
+    # The number of bytes that the merged histograms can take: a merged count takes no more bytes than the counts that
+    # are added, and a gap takes no more bytes than the gaps that it replaces. In addition, a gap can be necessary
+    # before the first count of each histogram; 6 bytes suffice for it.
     data, offsets = np.empty(len(counts) + 6 * len(low) + 2, np.uint8), np.zeros(n + 1, np.int64)
     cells, marks = np.zeros(FEW, np.int64), np.zeros(FEW // 64 + 1, np.uint64)
     few = np.int64(FEW)  # an int64 variable, because loops would be compiled again for a literal
@@ -339,8 +346,8 @@ def _merged(
 def _add(line: Whole, marks: NDArray[np.uint64], apart: bool, cell: Int, counts: Bytes, at: Int, end: Int) -> None:
     """Add the histogram in ``counts[at:end]``, which must be undamaged, to the cells ``line``.
 
-    ``cell`` is the cell of the histogram's lowest key. If it is negative, the counts of keys below cell 0 are added to
-    cell 0. With ``apart``, a bit in ``marks`` is set for each cell that is used.
+    ``cell`` is the index of the cell of the histogram's lowest key. If this index is negative, the counts of all keys
+    with negative indices are added to cell 0. With ``apart``, a bit in ``marks`` is set for each cell that is used.
     """
     use: Int
     while at < end:

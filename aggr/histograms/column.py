@@ -1,13 +1,14 @@
-"""Columns of histograms: each row contains integer keys and their counts.
+"""Columns of histograms. A histogram maps integer keys to counts: the number of values that have the key.
 
-A state contains the lowest and the highest key of its histogram, the number of values, and the counts of all keys in
-between, encoded by `aggr.histograms.leb128`.
+A row contains the lowest and the highest key, the number of values (``total``), and a list of the counts of all keys
+from the lowest to the highest. In this list, a negative number -n stands for a gap of n adjacent keys without values,
+and 0 stands for a gap of one key. The list is encoded in bytes by `aggr.histograms.leb128`.
 
     keys     7  8  9        40              counts   5  1  2        3
-    state    low = 7   high = 40   total = 11   counts = 5  1  2  -30  3  (5 bytes)
+    row      low = 7   high = 40   total = 11   counts = 5  1  2  -30  3  (5 bytes)
 
-The first and the last count are not 0, and each sequence of counts has only one encoding, so equal histograms have
-equal bits. A small count takes one byte.
+Here -30 stands for the keys 10 to 39. A list begins and ends with a count above 0, and contains no two gaps in
+succession, so that equal histograms have equal bits. A count below 64 takes one byte.
 """
 
 from __future__ import annotations
@@ -34,7 +35,7 @@ DAMAGED = "has buckets that are cut off, that end in the wrong place, or whose c
 
 MOST = np.int64(np.iinfo(np.int64).max)
 _MOST = np.uint64(MOST)
-NEVER = np.uint64(2**64 - 1)  # the next rank if there are no further ranks; it is larger than every rank
+NEVER = np.uint64(2**64 - 1)  # stands for the next rank after the last one; it is larger than every rank
 LAST_BYTE = np.uint64(56)
 
 
@@ -135,8 +136,8 @@ def check_histograms(
 ) -> pa.StructArray:
     """Return a column as `HISTOGRAM_TYPE`. Raise `DamagedState` if a histogram in it is damaged.
 
-    A histogram is damaged unless it has the encoding that `Histograms.to_arrow` writes, with keys from ``lowest_key``
-    to ``highest_key`` that span at most ``max_keys``.
+    A histogram is damaged unless it has the encoding that `Histograms.to_arrow` writes, its keys are from
+    ``lowest_key`` to ``highest_key``, and there are at most ``max_keys`` keys from its lowest to its highest.
     """
     column = field_of_type(column, HISTOGRAM_TYPE)
     low, high, totals = (column.field(name).to_numpy() for name in ("low", "high", "total"))
@@ -184,8 +185,8 @@ def within(low: Int, high: Int, total: Int, size: Int, max_keys: Int, lowest_key
     """Return whether the lowest key, the highest key and the total of a histogram are possible.
 
     ``size`` is the number of bytes of its encoded counts. In an empty histogram, ``low``, ``high``, ``total`` and
-    ``size`` must be 0. The keys of other histograms must lie from ``lowest_key`` to ``highest_key``, and span at most
-    ``max_keys`` keys.
+    ``size`` must be 0. The keys of other histograms must be from ``lowest_key`` to ``highest_key``, and there must be
+    at most ``max_keys`` keys from ``low`` to ``high``.
     """
     if total == 0:
         return bool(size == 0 and low == 0 and high == 0)
@@ -198,11 +199,12 @@ def is_sound(
 ) -> bool:
     """Return whether ``data[at:end]`` encodes counts of the keys from ``low`` to ``high`` that add up to ``total``.
 
-    The keys at the ranks ``ranks[:, row]`` are written to ``keys[:, row]``. Eight bytes are read at a time, unless one
-    of them belongs to a longer number, or the next rank is among their values.
+    The keys at the ranks ``ranks[:, row]`` are written to ``keys[:, row]``. Eight bytes are decoded at a time, unless a
+    number among them has several bytes, or the value with the next rank is counted in them.
     """
     key, seen, rank_index, alone = np.int64(low), np.uint64(0), 0, at
-    # ``before`` is 1 if the previous number is a gap. It begins with 1, because a gap is invalid at the start, too.
+    # ``before`` is 1 if the previous number is a gap, because a gap after a gap is invalid. It begins with 1, because a
+    # gap is also invalid at the start.
     wrong, before = np.uint64(0), np.uint64(1)
     rank = np.uint64(max(ranks[0, row], 0)) if len(ranks) else NEVER
     while at < end:
@@ -245,8 +247,8 @@ def is_sound(
 def long_enough(number: Int, last_byte: Int, after: Int) -> bool:
     """Return whether a number of several bytes is valid.
 
-    It must be complete, its last byte must not be 0, and a gap must be at most `FAR` keys. ``after`` is the offset
-    after the number, or -1 if it is incomplete.
+    The number must be complete. Its last byte must not be 0, because the number would then have a shorter encoding. A
+    gap must be at most `FAR` keys. ``after`` is the offset after the number, or -1 if the number is incomplete.
     """
     return bool(after >= 0 and last_byte != 0 and number >= -FAR)
 

@@ -1,4 +1,8 @@
-"""SQL operations on structs, maps and lists of records: ``m[k]``, ``s.field``, map_keys, map_values and struct."""
+"""SQL operations on structs and other records: ``m[k]``, ``s.field``, map_keys, map_values and struct.
+
+A record has entries, which are pairs of a key and a value. It is a struct, a map, or a list of structs with the fields
+``key`` and ``value`` (`aggr.arrow.records`).
+"""
 
 from __future__ import annotations
 
@@ -44,10 +48,11 @@ def on_rows(kernel: Kernel, what: str) -> Kernel:
 
 
 def _entry_or_parts(compiler: Compiler, node: exp.Expr, name: str) -> tuple[Term | None, Term | None, Term | None]:
-    """Return the arguments of ``m[k]``: the terms of the entry column, the record and the key.
+    """Return three terms from which ``m[k]`` is computed: an entry column, the record ``m`` and the key ``k``.
 
-    If the table has the entry column (`aggr.sql.entry_columns`), None is returned for the record and the key, otherwise
-    for the entry column.
+    An entry column contains the value of ``m[k]`` for each row. A table has this column if its rows were repeated for
+    each entry of ``m``, by a key such as ``k = each(m)`` (see `aggr.sql.entry_columns`). If the column exists, None is
+    returned for the record and the key. Otherwise None is returned for the entry column.
     """
     entry = entry_column_of(node, compiler.schema.names)
     if entry is not None:
@@ -62,7 +67,7 @@ def _entry_or_parts(compiler: Compiler, node: exp.Expr, name: str) -> tuple[Term
 
 @reads(exp.Bracket, this=Argument(_entry_or_parts), expressions=SKIP)
 def value_of_key(parts: tuple[Term | None, Term | None, Term | None]) -> Term:
-    """Return the term for ``m[k]``, the value of a record for a key. `_entry_or_parts` returns ``parts``."""
+    """Return the term for ``m[k]``, the value of a record for a key. ``parts`` is the result of `_entry_or_parts`."""
     entry, record, key = parts
     if record is None or key is None:
         assert entry is not None

@@ -1,7 +1,9 @@
-r"""Regular expressions of RE2: recognise plain texts among them, and limit their size.
+r"""Regular expressions of RE2: recognise lists of plain texts such as ``a|b``, and reject too large expressions.
 
-The time of RE2 is linear in the length of the text for any expression, multiplied by the size of the compiled program.
-An expression of a few kilobytes can occupy a thread for seconds, so larger expressions are rejected.
+RE2 compiles an expression to a program of many small steps. The time of a match is at most proportional to the length
+of the text times the number of steps. A repetition such as ``{1000}`` copies the steps that it repeats. Because of the
+number of its steps, an expression of a few kilobytes can occupy a thread for seconds. Expressions of more than
+`MOST_STEPS` steps are therefore rejected.
 """
 
 from __future__ import annotations
@@ -10,8 +12,8 @@ import re
 
 from aggr.arguments import shown
 
-# The maximum number of steps of a compiled expression. A program of this size takes some milliseconds for a thousand
-# short texts.
+# The maximum number of steps of a compiled expression. With this number of steps, matching a thousand short texts takes
+# some milliseconds.
 MOST_STEPS = 3_000
 # a count of repetitions, such as {3} or {2,5}; RE2 allows numbers up to 1,000
 _REPEATED = re.compile(r"\{([0-9]{1,9})(?:,([0-9]{0,9}))?\}")
@@ -24,7 +26,10 @@ _BACKSLASHED = re.compile(r"\\(.)", re.DOTALL)
 
 
 def plain_texts(regex: str) -> list[str] | None:
-    r"""Return the texts of an expression that is a choice of plain texts, ``a|b``. Return None for other expressions.
+    r"""Return the texts that an expression such as ``a|b`` lists. Return None if it is not a list of plain texts.
+
+    A plain text has no operators such as ``.`` or ``*``, so it matches only itself. Backslashes before punctuation are
+    removed from the result.
 
     >>> plain_texts(r"(a\.example|b)"), plain_texts("a.*|b")
     (['a.example', 'b'], None)
@@ -39,7 +44,7 @@ def plain_texts(regex: str) -> list[str] | None:
 def check_size(regex: str) -> None:
     """Raise ``ValueError`` for an expression whose compiled program would be too large.
 
-    The size of the program is estimated: one step for each character or class, multiplied by the counts that repeat it.
+    The number of steps of the program is estimated by `count_steps`.
 
     >>> check_size("(ab){0,2000}")
     Traceback (most recent call last):
@@ -54,7 +59,10 @@ def check_size(regex: str) -> None:
 
 
 def count_steps(regex: str) -> int:
-    """Return the estimated number of steps of an expression: one for each character or class, times its repetitions.
+    """Return the estimated number of steps of an expression.
+
+    A character, an escape or a class counts as one step, but a Unicode class such as ``\\pL`` or a negated class such
+    as ``[^a]`` counts as 20. If a count such as ``{3}`` follows, the steps of the repeated part are multiplied by it.
 
     >>> count_steps("a(bc){3}")
     7
@@ -94,8 +102,8 @@ def _atom(regex: str, position: int) -> tuple[int, int]:
     if regex[position] == "[":
         characters = _CLASS.match(regex, position)
         if characters is None:
-            # A class that is not closed extends to the end of the text. If only its bracket were skipped, the search
-            # for an end would be repeated at every further bracket.
+            # A class that is not closed extends to the end of the expression. If only its bracket were skipped, the
+            # search for the end would be repeated at every further bracket, and the time would grow quadratically.
             return len(regex), len(regex) - position
         return characters.end(), _UNICODE_STEPS if re.search(r"\\[pP]|\[\^", characters[0]) else 1
     return position + 1, 1

@@ -1,8 +1,8 @@
-"""scan_parquet_stream: Parquet files that arrive in a folder, and whose rows the tasks read.
+"""scan_parquet_stream: a stream of the Parquet files that arrive in a folder, read by Spark's Python workers.
 
 Spark lists the folder, selects the files of a batch, and records them in its checkpoint, so that each file is read in
-one batch. Only paths pass through the JVM. The tasks send the latest event time, which Spark needs for the watermark,
-with their states.
+only one batch. Spark passes only the paths of the files to the tasks, which read the rows with pyarrow and reduce them
+to states. With the states, the tasks return the latest event time, from which Spark computes the watermark.
 """
 
 from __future__ import annotations
@@ -60,13 +60,13 @@ _LATEST = pa.field("latest", INSTANT)
 
 @dataclass(frozen=True)
 class Arriving:
-    """The files that arrive in a folder, and the columns and rows to read. The object can be pickled."""
+    """The folder in which files arrive, and the columns and rows to read. The object can be pickled for the tasks."""
 
     folder: str  # the path or URI of the folder, as Spark reads it
     place: str  # the path of the folder in ``filesystem``
     filesystem: fs.FileSystem
-    schema: pa.Schema  # The schema of the rows, including partition columns, whose values are in folder names.
-    filters: pc.Expression | None  # A condition on rows. None selects all rows.
+    schema: pa.Schema  # the schema of the rows, including partition columns, whose values are in folder names
+    filters: pc.Expression | None  # a condition on rows; None selects all rows
     partitioning: Partitioning  # the conversion of folder names to columns
 
     def dataset(self, paths: Iterable[str]) -> ds.FileSystemDataset:
@@ -145,15 +145,18 @@ class ParquetStream:
         reduce: Reduce,
         schema: pa.Schema,
     ) -> DataFrame:
-        """Return a streaming DataFrame of messages with the columns of ``schema``. Each task calls ``reduce`` with the
-        rows of its share of the batch, which have only the named columns, and with the index of the share; ``reduce``
-        yields batches of messages.
+        """Return a streaming DataFrame of messages: rows with the columns of ``schema``, such as states.
 
-        With each message, a task sends the latest event time that it has read so far. Spark computes the watermark from
-        these times. Dates are days in ``timezone``.
+        Each task reads its share of the files of a batch, with only the columns ``columns``. It calls ``reduce`` with
+        these rows and with the index of the share. The batches that ``reduce`` yields are the messages.
+
+        Each message has the latest event time in the column ``time`` that the task has read so far. Spark computes the
+        watermark from these times. If the column contains dates, they are days in ``timezone``.
         """
         arriving, tasks = self.arriving, self.tasks
-        # Spark's hash puts each number into a partition of its own, so that each task reads one share.
+        # Every task receives the paths of all files of a batch, and reads one share of their bytes. For this purpose,
+        # each path is repeated with one number per task, and Spark partitions the repeated paths by the hash of the
+        # number. `shard_numbers` chooses the numbers so that each of them is put into another partition.
         numbers = shard_numbers(tasks, tasks).tolist()
         shares = {number: share for share, number in enumerate(numbers)}
 

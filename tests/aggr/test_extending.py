@@ -113,12 +113,12 @@ def test_special_values_of_three_inputs_are_noted():
 @pytest.mark.parametrize(
     ("members", "message"),
     [
-        ({"sums": {"t": "y*x"}}, r"declared\.sums\['t'\] is 'y\*x'; it must be a product of inputs"),
-        ({"sums": {"t": "z"}}, "inputs that have units, which are y, x, weight"),
+        ({"sums": {"t": "y*x"}}, r"declared\.sums\['t'\] is 'y\*x'; it must be an input that has a unit, or a product"),
+        ({"sums": {"t": "z"}}, "the inputs with units are y, x, weight"),
         ({"sums": {"t": "y·y·y·x·x"}}, "at most 4 factors"),
-        ({"sums": {"t": 5}}, "it must be a product of inputs"),
+        ({"sums": {"t": 5}}, "it must be an input that has a unit, or a product"),
         ({"sums": ["y"]}, r"declared\.sums must be a dict of names to inputs"),
-        ({"sums": {"t": "y"}, "units": {"x": "x_unit"}}, "a product of inputs that have units, which are x,"),
+        ({"sums": {"t": "y"}, "units": {"x": "x_unit"}}, "the inputs with units are x$"),
         ({"sums": {"t": "y"}, "units": {"y": "u", "q": "v"}, "special": {"s": "y"}}, "'q', which is not an input"),
         ({"sums": {"t": "y"}, "special": {"s": "y·q"}}, r"declared\.special\['s'\]"),
         ({"sums": {"special": "y"}}, "uses the field 'special' twice"),

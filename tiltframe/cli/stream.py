@@ -129,22 +129,55 @@ def stream(
     processes the lines or the file that it has already read, and ends. A lock on --state prevents two processes from
     running the same stream.
 
-    Late rows, whose windows are closed, are dropped and counted. Standard error shows a warning for the first late row,
-    and the count once a minute and at the end. With --disorder, windows are closed later. With --late, closed windows
-    still accept late rows.
+    A window closes when the watermark passes its end. The watermark is the time of the newest event minus --disorder.
+    Rows that arrive after the close of their window are late: they are dropped and counted. Standard error shows a
+    warning for the first late row, and the count once a minute and at the end. With --disorder, windows are closed
+    later. With --late, closed windows still accept late rows.
 
     Each input, --input NAME=PATH, has its own watermark. The watermark of the stream is the earliest of them.
 
     With --ordered, each result is printed once, when the watermark has passed the row that triggers it.
 
-    With --store, closed windows are written to a store. With --state, each row counts exactly once. Without --state,
-    the stream continues from the store, and skips rows of committed windows.
+    With --store, closed windows are written to a store. With --store and --state together, each row counts exactly
+    once, even if the process is killed: the next run reads files again from the last saved state. With --store alone,
+    the next run continues from the store, and skips rows of windows that are already committed.
 
     \b
-    POLICY of --emit: after_close(delay=10s, timeout=5m), periodic(1m, repeat), on_update(batch=2s),
-    after_count(100), after_key_expire(1m, maxspan=5m, only); each with mode=accumulating, discarding or
-    changelog, changed=result, and having='n > 300'. With --store, only after_close.
-    POLICY of --late: drop(5m), true_window, buffer(3, older=drop).
+    POLICY of --emit: the open windows to emit; all policies emit closed windows
+      after_close          none; the only policy that is allowed with --store
+      periodic(1m)         every minute, windows with new rows;
+                           periodic(1m, repeat): all windows
+      on_update            after each batch, windows with new rows;
+                           on_update(batch=2s): at most every 2 seconds
+      after_count(100)     windows with at least 100 new rows
+      after_key_expire(1m)
+                           with --levels all: the window of a key that had no
+                           rows for a minute; the key is then removed;
+                           (1m, maxspan=5m, only): emit it only if the rows
+                           of the key span more than 5 minutes
+
+    \b
+    Arguments of any POLICY of --emit, such as after_close(delay=10s)
+      delay=10s            close windows 10 seconds after their end
+      timeout=5m           close windows that had no rows for 5 minutes
+      mode=accumulating    emit all rows of a window each time (the default)
+      mode=discarding      emit only the rows since the last emission
+      mode=changelog       retract the last emission, and then emit all rows
+      changed=result       emit a window again only if a result has changed
+      having='n > 300'     emit only windows that meet a condition
+    With --store, only delay and timeout are allowed.
+
+    \b
+    POLICY of --late: the treatment of rows that arrive after the close
+      drop(5m)             for 5 minutes, add them to their window, and emit it
+                           again; then drop them
+      true_window          always add them to their window; without --store,
+                           all windows stay in memory
+      buffer(3)            close windows without a watermark: the newest window
+                           and 3 before it are open, and older rows count in
+                           the oldest open window
+      buffer(3, older=drop)
+                           the same, but drop older rows
     """
     if spark:
         unusable = [option for option in _NOT_ON_SPARK if settings.pop(option)]

@@ -1,4 +1,4 @@
-"""Worker threads for the requests of the server."""
+"""Worker threads for the requests of the server, so that long queries do not block the event loop or short calls."""
 
 from __future__ import annotations
 
@@ -20,8 +20,11 @@ _SEND_AGAIN = "the write continues; send the same request with the same number a
 
 
 class WorkerPool:
-    """Three thread pools: for queries, for look-ups and for writes. Calls in different pools do not wait for each
-    other. The pools for queries and look-ups have `Limits.queries` threads each, and the pool for writes has 32.
+    """Three thread pools: for queries, look-ups and writes. Calls in different pools do not wait for each other.
+
+    A query computes an answer from the states of a store, and may run for seconds. A look-up is a call that is short
+    as a rule, such as a search for the answer in the cache, a test whether a store has changed, or the parsing of a
+    request. The pools for queries and look-ups have `Limits.queries` threads each, and the pool for writes has 32.
     """
 
     def __init__(self, limits: Limits) -> None:
@@ -39,7 +42,7 @@ class WorkerPool:
         return await self._computed(self._computing, partial(function, *args, **kwargs))
 
     async def look_up(self, function: Callable[P, T], *args: P.args, **kwargs: P.kwargs) -> T:
-        """Run a function like `run`, but in a thread for look-ups. The function then does not wait for queries."""
+        """Run a function like `run`, but in a thread for look-ups, so that it does not wait until queries end."""
         return await self._computed(self._looking, partial(function, *args, **kwargs))
 
     async def write(self, function: Callable[P, T], *args: P.args, **kwargs: P.kwargs) -> T:
@@ -58,8 +61,11 @@ class WorkerPool:
                 call.stop()
 
     async def _awaited(self, future: Future[T], calls: str, advice: str) -> T:
-        """Return the result of a call. After the time limit of a query, raise `Refused` with status 503. Its message
-        contains ``calls``, if the call was still waiting for a thread, and otherwise ``advice``.
+        """Return the result of the call that ``future`` stands for. After the time limit of a query, raise `Refused`
+        with status 503.
+
+        If the call was still waiting for a thread, the message says that ``calls`` are running, such as ``4 queries``.
+        Otherwise the message ends with ``advice``.
         """
         self._begun.add(future)
         future.add_done_callback(self._begun.discard)

@@ -1,6 +1,8 @@
 """Plots of a store: a measure over time, on one or several levels, with matplotlib.
 
 colour = key, or entry of a map or list     line style = quantile     shade = level     dotted = incomplete window
+
+A window is incomplete if the store does not have all of its data, for example because the window has not ended.
 """
 
 from __future__ import annotations
@@ -40,7 +42,7 @@ _INCOMPLETE: Any = ":"  # the line style of incomplete windows, dotted
 class _Line:
     """One line: a column of the results for one key, with its colour and line style."""
 
-    group: int  # the index of the line's combination of key values
+    group: int  # the index of the line's key, among the different keys of the results
     column: str
     label: str
     color: Any
@@ -54,7 +56,7 @@ class _Lines:
     lines: Sequence[_Line]
     colors: Mapping[str, Any]  # label -> colour; empty if all lines have the same colour
     styles: Mapping[str, Any]  # quantile -> line style; empty if there are no quantiles
-    notes: Sequence[str]  # lines of the legend's title: the names of the keys, and messages about omitted lines
+    notes: Sequence[str]  # the lines of the legend's title: the names of the keys, and which lines were left out
 
 
 def plot(
@@ -159,8 +161,10 @@ def _entries_of_list(column: pa.ChunkedArray) -> dict[str, pa.Array]:
 
 
 def _incomplete(view: StoreView, results: pa.Table) -> NDArray[np.bool_]:
-    """Return a mask of the rows of results whose window is incomplete: the window is partial, or the data of the store
-    begin or end inside it (`_are_cut_off`).
+    """Return a mask, of shape (rows,), of the rows of results whose window is incomplete.
+
+    A window is incomplete if the column ``partial`` is true, because the window has not ended or a part of its states
+    has expired. It is also incomplete if the data of the store begin or end inside the window (`_are_cut_off`).
     """
     incomplete: NDArray[np.bool_] = results.column(PARTIAL).to_numpy(zero_copy_only=False).astype(bool)
     starts, window_ends = instants_of(results), instants_of(results, END)
@@ -181,8 +185,9 @@ def _are_cut_off(
     The windows are compared with those of the next finer level that has rows. The data begin inside a window if the
     first finer window starts inside it, and if the time from the start of the window to the start of this finer window
     is longer than the longest gap between the finer windows that follow. This is not checked if finer windows have
-    expired. The data end inside a window if the last finer window ends inside it, and if the time between the two ends
-    is longer than the longest gap between the finer windows before. Windows of the finest level are never in the mask.
+    expired, because the first remaining window is then not the beginning of the data. The data end inside a window if
+    the last finer window ends inside it, and if the time between the two ends is longer than the longest gap between
+    the preceding finer windows. Windows of the finest level are never in the mask.
     """
     is_cut = np.zeros(len(starts), bool)
     length = int((window_ends - starts).max(initial=0))

@@ -1,8 +1,10 @@
 """Saved streams: the tables of windows in memory, and a JSON description of the frame, the policies and the clock.
 
-The windows of a level are saved as two blocks. The first block has the bounds and keys of the windows and their marks,
-which are integers such as the number of new rows. It is read for every batch. The second block has the states, which
-are decoded when windows are merged or emitted. A block that was read and has not changed is not encoded again.
+A saved stream has up to three tables per level: its windows in memory, the last emissions of its windows, and removed
+sessions. Each table is saved as two blocks. The first block has the bounds and keys of the windows, and their marks:
+integers for each window, such as the number of rows since its last emission. The first block is read for every batch.
+The second block has the states. It is decoded only if windows are merged or emitted. A block that was read and has not
+changed is not encoded again.
 """
 
 from __future__ import annotations
@@ -37,7 +39,9 @@ COUNTS = (
     "results_beyond_limit",
 )
 VERSION = 5
-_MOST_ADDED = 62  # the maximum number of added columns of states, because each needs a bit of the mark ``unknown``
+# The maximum number of columns of states that may be added to a stream by new measures or levels. Each window has an
+# int64, its mark ``unknown``, with one bit per added column: the bit is set if the window has rows from before.
+_MOST_ADDED = 62
 _LENGTH, _CHECKSUM = 8, 4  # the number of bytes for the length of a description, and for its CRC-32
 # the names of the three tables of a level: windows in memory, last emissions, and removed sessions
 _OPEN, _EMITTED, _FORGOTTEN = "held", "emitted", "forgotten"
@@ -96,7 +100,7 @@ def _later(before: int | None, after: int | None) -> int | None:
 
 @dataclass(frozen=True)
 class Saved:
-    """The saved state of a stream: a description that can be written as JSON, and stored tables by name."""
+    """The saved state of a stream: a description that can be written as JSON, and stored tables (blocks) by name."""
 
     description: Mapping[str, Any]
     blocks: Mapping[str, StoredTable]
@@ -149,14 +153,17 @@ class Saved:
         return frame.levels[len(self.frame.levels) :]
 
     def levels(self, rules: StreamRules) -> tuple[OpenLevel, ...]:
-        """Return the levels of the saved stream, from the finest to the coarsest. In the saved windows, the states of
-        measures that are added now are marked as unknown. Columns that neither the frame nor the present policies need
-        are left out.
+        """Return the levels of the saved stream, from the finest to the coarsest.
+
+        If ``rules`` has measures that the saved stream lacks, their states are marked as unknown in all saved windows,
+        because these windows have rows from before the addition. Columns that neither the frame nor the policies of
+        ``rules`` need are left out.
         """
         watermarks = self.description["watermarks"]
         # states that were saved by earlier releases do not have ``known_from``
         known_from = self.description.get("known_from", [LOWEST] * len(watermarks))
         times = zip(watermarks, self.description["cascaded"], known_from, strict=True)
+        # the bits of the columns that are added now; the lower bits belong to columns that were added before the save
         unknown = (1 << len(self._added_measures(rules))) - (1 << len(self.description["added"]))
         # the columns of states of removed measures, and those that only the saved policy needed
         unneeded = [name for name in self.description["columns"] if name not in rules.functions]

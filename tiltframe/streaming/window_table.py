@@ -1,8 +1,11 @@
 """The windows of one level in memory: a table with one row per window and key, and functions that merge such tables.
 
-A row has the bounds, the key, the states, and a number of marks: integers such as the number of rows since the last
-emission (see `MARKS`). All functions work on whole columns. Windows without new rows are not copied, so that the time
-for a batch is proportional to the number of its rows plus the number of windows in memory.
+A row has the bounds of the window, the key, the states, and several marks: integers such as the number of rows since
+the window's last emission (see `MARKS`). All functions work on whole columns.
+
+A batch merges only the states of windows for which it has new rows. For all other windows in memory, it only compares
+bounds and keys, and copies the marks. The time for a batch therefore grows with the number of its rows, and with the
+number of windows in memory, but hardly with the size of their states.
 """
 
 from __future__ import annotations
@@ -41,15 +44,17 @@ MARKS: dict[str, tuple[np.ufunc, int]] = {
     "closed_until": (np.maximum, LOWEST),  # the end that the window had when a timeout closed it
     # the start of the window's earliest pane; set only if windows are closed by newer events instead of a watermark
     "first_pane": (np.minimum, HIGHEST),
-    # one bit per added measure: whether the window has rows that arrived before the measure was added
+    # one bit per column of states that was added to the stream later: whether the window has rows that arrived before
+    # the column was added, so that its state is unknown
     "unknown": (np.bitwise_or, 0),
 }
 # the keys of the metadata that `WindowTable.to_stored` writes: the schema of the states, and their size in bytes
 _SCHEMA, _BYTES = b"states", b"nbytes"
-# up to this number of existing windows, `_may_be_merged` returns a mask that is true everywhere, because grouping all
-# windows takes less time than searching for those with the same keys
+# If a level has at most this number of existing windows, all of them are grouped with the new windows. Otherwise,
+# `_may_be_merged` first searches for those with the keys of new windows, which takes longer if there are few windows.
 _FEW = 256
-# up to this number of windows, all levels are merged in one call, because the fixed cost of a call dominates
+# If at most this number of windows are merged on all levels together, they are merged in one call, because the fixed
+# cost of a call then exceeds the time for the windows.
 _TOGETHER = 1 << 13
 _MOST_CHUNKS = 16  # a column with more chunks is copied into one, because each chunk has a fixed cost
 _FEW_RUNS = 4  # up to this number of contiguous ranges, rows are selected by slices, which are not copied
@@ -71,8 +76,11 @@ class WindowTable:
 
     index: pa.Table  # window_start, window_end and keys; also the states, unless they are in ``state_columns``
     marks: Marks  # the marks, by their names in `MARKS`
-    state_columns: StoredStates | None = None  # the states of the same rows, if they were read from a saved stream
-    stored: StoredTable | None = None  # the saved form of ``index`` and ``marks``, or None if they have changed
+    # the states of the same rows, if they were read from a saved stream and may not be decoded yet; otherwise None
+    state_columns: StoredStates | None = None
+    # the stored form of ``index`` and ``marks``, if they were read from a saved stream and have not changed; otherwise
+    # None
+    stored: StoredTable | None = None
 
     @classmethod
     def of_stored(cls, stored: StoredTable, states: StoredTable) -> WindowTable:
@@ -197,8 +205,8 @@ class WindowTable:
         return WindowTable(states, self.marks)
 
     def states_with_unknown(self, added: Sequence[str]) -> pa.Table:
-        """Return `states`, after the state of each added measure is replaced by null in the windows that have rows from
-        before the measure was added.
+        """Return `states`, in which the states of added columns are null for the windows that have rows from before the
+        column was added.
 
         ``added`` has the names of the added columns, in the order of the bits of the mark ``unknown``.
         """
@@ -264,8 +272,10 @@ def unknown_marks(states: pa.Table, added: Sequence[str]) -> NDArray[np.int64]:
 
 
 def to_partial_windows(windows: WindowTable, level: TimeWindow) -> WindowTable:
-    """Return windows as partial windows of a coarser level: each has the bounds of the coarser window that contains it.
-    The windows of ``level``, the coarser level, must follow each other without gaps.
+    """Return the windows with the bounds of the coarser windows that contain them. The result can have several rows per
+    coarser window and key; each contains a part of the window's rows.
+
+    ``level`` is the coarser level. Its windows must follow each other without gaps.
 
     Raise ``ValueError`` if a window does not lie within one window of the level.
     """
@@ -287,8 +297,8 @@ def concat(tables: Sequence[WindowTable]) -> WindowTable:
 
 
 def merged(present: WindowTable, new: WindowTable, level: TimeWindow, functions: Mapping[str, Function]) -> WindowTable:
-    """Merge new windows of a level into the existing ones, and return the windows of the level. Windows without new
-    rows are not copied.
+    """Merge new windows of a level into the existing ones, and return the windows of the level. Existing windows
+    without new rows are returned unchanged.
 
     ``functions`` maps the columns of states to the functions that merge them.
     """
@@ -298,15 +308,15 @@ def merged(present: WindowTable, new: WindowTable, level: TimeWindow, functions:
 def merge_levels(
     levels: Sequence[tuple[WindowTable, WindowTable, TimeWindow]], functions: Mapping[str, Function]
 ) -> list[WindowTable]:
-    """Merge new windows of several levels into the existing ones, and return the windows of each level. Windows without
-    new rows are not copied.
+    """Merge new windows of several levels into the existing ones, and return the windows of each level. Existing
+    windows without new rows are returned unchanged.
 
     Parameters
     ----------
     levels : sequence of (existing windows, new windows, window of the level)
     functions : name -> function
-        The functions that merge the columns of states. The states are not checked again; they were computed or checked
-        in this process.
+        The functions that merge the columns of states. The functions do not check the states, because they were
+        computed or already checked in this process.
     """
     parts = [_split_windows(*tables_and_window, functions) for tables_and_window in levels]
     several = [at for at, part in enumerate(parts) if part.groups]
@@ -340,7 +350,7 @@ def _split_windows(
 ) -> _SplitWindows:
     """Return the existing and the new windows of a level, split into windows that stay unchanged and windows to merge.
 
-    Only bounds and keys are compared, so that states are copied once, when they are merged.
+    The split is computed from tables with only bounds and keys. States are selected once, when the split is known.
     """
     none = np.zeros(0, np.int64)
     if not len(new):
@@ -393,16 +403,16 @@ def ordered(table: WindowTable, keys: Sequence[str]) -> NDArray[np.int64]:
 def _may_be_merged(
     present: pa.Table, new: pa.Table, level: TimeWindow, functions: Mapping[str, Function]
 ) -> NDArray[np.bool_]:
-    """Return a mask of the existing windows that may have to be merged with new ones. The windows outside of the mask
-    are not grouped with the new windows.
+    """Return a mask of the existing windows that may have to be merged with new ones. The other existing windows need
+    not be grouped with the new windows.
 
-    A window is outside of the mask if no new window has the same start, or if, for one of its key columns, no new
-    window has the same value. The starts of sessions are not compared.
+    The mask is false for a window if no new window has the same start, or if, for one of its key columns, no new window
+    has the same value. The starts of sessions are not compared, because sessions with different starts can be merged.
     """
     near = np.ones(present.num_rows, np.bool_)
     if present.num_rows <= _FEW:
         return near
-    bounds = {START, END} if level.is_merging else {END}  # a session may touch a session with another start
+    bounds = {START, END} if level.is_merging else {END}  # the columns of bounds that are not compared
     for name in present.column_names:
         if name not in bounds and name not in functions:
             values = new.column(name).unique()

@@ -1,5 +1,8 @@
-"""Data files: write and read the Parquet files of a store in a folder or an object store. A file of states is a part of
-the store; other files contain records.
+"""Data files: write and read the Parquet files of a store in a folder or an object store.
+
+Most files contain states of one level; such a file is called a part of the store. The other files contain records:
+pairs of a name and a text, such as the last commit number of each writer (see
+`tiltframe.store.backends.delta.records`).
 """
 
 from __future__ import annotations
@@ -63,8 +66,8 @@ class _OpenFiles:
         self._fragments: OrderedDict[FileVersion, ds.ParquetFileFragment] = OrderedDict()
 
     def limit(self, most_bytes: int) -> None:
-        """Set the maximum number of bytes of all footers. If the footers exceed this number, close the files that were
-        used least recently.
+        """Set the maximum number of bytes of the footers of all open files together. If the footers exceed this number,
+        close the files that were used least recently.
         """
         self._most_bytes = most_bytes
         self._close_oldest()
@@ -93,8 +96,8 @@ def _footer_bytes(fragment: ds.ParquetFileFragment) -> int:
     return int(fragment.metadata.serialized_size)
 
 
-# The memory of an open footer, as measured, in bytes per byte of the stored footer. It is more than 1, because the
-# statistics in the footer are decoded.
+# The memory that the footer of an open file takes, in bytes per byte of the footer in the file. The number was
+# measured. It is large because the statistics in the footer are decoded.
 _FOOTER_MEMORY = 20
 _OPEN_FILES = _OpenFiles(cache_memory() // _FOOTER_MEMORY)
 
@@ -313,8 +316,8 @@ def _read(
     files = ds.FileSystemDataset(fragments, read_schema, _FORMAT, folder)
     conditions = [*([] if span is None else [_between(span)]), *(_within(bound) for bound in bounds)]
     rows = files.to_table(columns=schema.names, filter=reduce(and_, conditions) if conditions else None)
-    # With conditions, ``rows`` does not have all rows of the files. Arrow then counts the rows of the files from their
-    # footers.
+    # The log states the number of all rows of the files. With conditions, ``rows`` does not have all of them, so Arrow
+    # reads their number from the footers.
     row_count = files.count_rows() if conditions else rows.num_rows
     if row_count != sum(part.rows for part in parts):
         raise _lost_rows(parts, row_count)
