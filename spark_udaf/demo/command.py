@@ -119,7 +119,7 @@ def demo(out: Path) -> None:
             shutil.rmtree(folder, ignore_errors=True)
             store = FrameStore(folder, FRAME, name="flights")
             su.rollup_into(spark.createDataFrame(rows), store, "demo", 1)
-    ended = time.perf_counter()
+            ended = time.perf_counter()
     chain = " → ".join(f"{level.level} {level.rows:,}" for level in store.inspect().levels)
     say(
         f"rolled up in {ended - started:.1f} s ({engine.name} took {started - begin:.1f} s to start); states: {chain}\n"

@@ -116,6 +116,8 @@ def rows_of(frames) -> list[list[str]]:
     """Compute many DataFrames in one job: the rows of each as text, sorted."""
     from pyspark.sql import functions as F
 
+    if not frames:
+        return []
     labelled = [
         frame.select(F.lit(place).alias("place"), F.struct("*").cast("string").alias("row"))
         for place, frame in enumerate(frames)
