@@ -1,8 +1,7 @@
-"""Reducing: rows are reduced to states of the finest panes, in a table with the columns window_start, window_end, keys
-and states.
+"""Reducing: rows are reduced to states of panes, in a table with the columns window_start, window_end, keys and states.
 
-A pane is a window of the finest level. If these windows overlap, a pane is the longest window that divides both their
-size and their hop.
+If the windows of the finest level do not overlap, they are the panes. Otherwise, panes are shorter windows from which
+they are composed: the longest windows whose length divides both the size and the hop of the overlapping windows.
 """
 
 from __future__ import annotations
@@ -34,7 +33,7 @@ _FEW_ROWS = 256
 def partial_states(
     batches: Iterable[pa.RecordBatch], frame: TiltFrame, max_bytes: int | None = None, jobs: int = 1
 ) -> Iterator[pa.Table]:
-    """Reduce a stream of batches to states of the finest panes, and yield tables with the columns window_start,
+    """Reduce a stream of batches to states of the frame's panes, and yield tables with the columns window_start,
     window_end, keys and states.
 
     States of several batches are merged before they are yielded, if this reduces their number. The same window and key
@@ -91,8 +90,8 @@ def adaptive_states(
 def reduce_rows(
     rows: pa.Table, frame: TiltFrame, times: Instants | None = None, placed: Instants | None = None
 ) -> pa.Table:
-    """Reduce rows to states of the finest panes, and return a table with the columns window_start, window_end, keys and
-    states.
+    """Reduce rows to states of the frame's panes, and return a table with the columns window_start, window_end, keys
+    and states.
 
     ``times`` and ``placed`` have one time per row, in microseconds UTC. ``times`` replaces the event times of the rows.
     ``placed`` replaces them only for the choice of windows; functions such as `aggr.first` still read the event times.

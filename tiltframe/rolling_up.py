@@ -113,8 +113,8 @@ def rollup_batches(batches: Iterable[pa.RecordBatch], frame: TiltFrame) -> pa.Ta
 
 
 def finest_states(batches: Iterable[pa.RecordBatch], frame: TiltFrame) -> pa.Table:
-    """Reduce a stream of at least one batch to states of the panes of the finest level (`TiltFrame.panes`). Return a
-    table with one row per pane and key.
+    """Reduce a stream of at least one batch to states of the frame's panes (`TiltFrame.panes`). Return a table with one
+    row per pane and key.
     """
     return merge_panes(mark_as_checked(pa.concat_tables(partial_states(batches, frame))), frame)
 

@@ -45,10 +45,13 @@ from aggr.extend.lists import check_neighbours, check_set, checked_entries, entr
 # exceeds the true count by at most ``overcount`` (see `Frequent`).
 _LINES = 5
 # The number of candidates of a state, for each value that can be frequent. At most 1 / share values can be frequent, so
-# a state has 10 / share candidates, and e · 10 / share cells per line.
+# a state has 10 / share candidates. It has e · 10 / share cells per line: a CountMin sketch with e / ε cells per line
+# counts a value at most ε · N too high in a line, with a probability of at least 1 - 1/e. Here, ε is share / 10.
 _FINER = 10
 _LEAST_SHARE = 1e-4
-_NEAR = 4  # the expected number of rows per candidate in the first pass, which examines only the smallest hashes
+# The first pass of `keep_candidates` reads only the rows with the smallest hashes. This is the expected number of rows
+# that it reads, as a multiple of the number of candidates to find.
+_NEAR = 4
 
 
 @dataclass(frozen=True)
@@ -170,8 +173,8 @@ class FrequentState(State):
 class Frequent(Function):
     """List the values that at least a certain share of the rows have, with their counts, the most frequent first.
 
-    The number of distinct values is not limited: the state has at most about 14 / share cells of a CountMin sketch, and
-    10 / share candidates. Both zeros count as one value, and all NaN count as one. For N rows,
+    The number of distinct values is not limited: the state has at most about 136 / share cells of a CountMin sketch (5
+    lines of e · 10 / share cells), and 10 / share candidates. Both zeros count as one value, and all NaN count as one. For N rows,
 
     - a count is never below the true count. It exceeds the true count by more than ``overcount`` = N · share / 10 with
       a probability of at most e^-5 (0.7 %), so that the true share of a listed value may be a tenth below ``share``;

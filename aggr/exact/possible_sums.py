@@ -89,8 +89,9 @@ def _all_possible(
             square, square_place = _leading(square_digits, square_places[i], square_places[i + 1])
             apart = 2 * (exponents[i] + place) - square_exponents[i] - square_place
             smallest_product = sum_ * sum_ * _SCALES[max(min(apart, _MAX_LEVEL), _MIN_LEVEL) - _MIN_LEVEL]
-            # Two digits determine a number with a relative error of 2^-32, and a square has twice this error, so a
-            # tolerance of 2^-30 suffices.
+            # ``sum_`` and ``square`` are only the two highest digits of the exact sums, so each has a relative error of
+            # at most 2^-32. The square of ``sum_`` has twice this error. The tolerance 2^-30 is larger than all of
+            # these errors together.
             if smallest_product > square * counts[i] * (1.0 + 2.0**-30):
                 return False
     return True

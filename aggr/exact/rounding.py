@@ -19,11 +19,12 @@ from aggr.compiling.jit import compiled
 from aggr.exact.double_double import fast_two_sum, two_product, two_sum
 from aggr.exact.superaccumulator import BITS, Limbs
 
-# A bound of the relative error of every double-double in this module. Cutting a number after four digits leaves an
-# error of 2^-95, a quotient of two such numbers has an error of 2^-94, and each operation adds less than 2^-100. The
-# bound 2^-88 is 64 times as large.
+# A bound of the relative error of every double-double in this module. An exact sum is first cut to its four highest
+# digits in base 2^32, which leaves an error of at most 2^-95. A quotient of two such numbers has an error of at most
+# 2^-94, and each operation on double-doubles adds less than 2^-100. The bound is 64 times 2^-94, to be safe.
 _SAFE = 2.0**-88
-# Results below 2^-960 are computed with integers. Below 2^-1022, `ldexp` would round a result a second time.
+# Results below 2^-960 are computed with integers. Doubles below 2^-1022 have fewer bits, so that `ldexp` would round
+# the rounded result again. The limit is higher, to be safe.
 _MIN_EXPONENT = -960
 _WORDS = 4  # the number of 32-bit digits of a 128-bit integer
 
@@ -107,7 +108,8 @@ def ratio(top: int, exponent: int, bottom: int = 1) -> float:
 
 def root_of(top: int, exponent: int, bottom: int = 1) -> float:
     """Return the correctly rounded square root of ``top · 2^exponent / bottom``."""
-    # Shift so that the quotient has at least 140 bits, and its root 70. The exponent of the quotient must be even.
+    # The quotient is shifted so that it has at least 140 bits. Its root then has at least 70 bits, which are more than
+    # the 53 bits of the result. The exponent of the quotient must be even, because the root halves it.
     shift = max(0, 140 + bottom.bit_length() - top.bit_length())
     shift += (exponent - shift) % 2
     quotient, remainder = divmod(top << shift, bottom)

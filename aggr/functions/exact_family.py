@@ -185,7 +185,7 @@ class ExactSums(Function):
 
     Guarantee
     ---------
-    A result that is a quotient of exact numbers, or the square root of one, is correctly rounded.
+    A result that is a quotient of exact numbers, or the square root of such a quotient, is correctly rounded.
 
     Sources: Neal, "Fast exact summation using small and large superaccumulators" (2015); Rump, Ogita, Oishi, "Accurate
     floating-point summation" (2008).

@@ -97,8 +97,8 @@ class LogarithmicMapping:
 
         A table saves time if there are many values, if they have few different exponents, and if the buckets are wide.
         """
-        # The width of a bucket is about 2 · relative_accuracy of its values, and the width of a step at most 2^-11 of
-        # them. If a bucket has fewer than 8 steps, too many steps contain an edge.
+        # A bucket is about 2 · relative_accuracy · x wide at a value x, and a step is at most 2^-11 · x wide. If a
+        # bucket has fewer than 8 steps, too many steps contain an edge, and need a logarithm.
         if len(values) < _CACHED_ROWS or self.relative_accuracy < 2.0**-_STEP_BITS * 4:
             return None
         low, high = (int(np.float64(edge).view(np.int64)) >> 52 for edge in span)
@@ -112,9 +112,10 @@ class LogarithmicMapping:
         place *= 1.0 / math.log(2.0) * self._multiplier
         keys: Floats = np.ceil(place)
         # The last bits of numpy's logarithm depend on the machine. If this could move a value across an edge, the
-        # logarithm of the C library is used. numpy's logarithm has an error of up to 4 units in the last place, so
-        # ``place`` has a relative error of at most 1.2e-15. The margin around an edge is larger: 4e-15 relative, plus
-        # 1e-9. About one value in 10^8 lies within the margin.
+        # logarithm of the C library is used. numpy's logarithm has an error of up to 4 units in the last place, which
+        # are at most 0.9e-15 of the logarithm. With the roundings of the multiplication, ``place`` has a relative error
+        # of at most 1.2e-15. The margin around an edge is larger: 4e-15 relative, plus 1e-9. About one value in 10^8
+        # lies within the margin.
         farthest = max(float(place.max()), -float(place.min()), 1.0)
         place -= np.rint(place)
         near = np.flatnonzero(np.abs(place) <= 1e-9 + 4e-15 * farthest)
@@ -189,7 +190,8 @@ def _step_table(mapping: LogarithmicMapping, low: int, high: int) -> StepTable:
     key = np.full(len(bits), _EDGE, np.int32)
     begins = bits[inside].view(np.float64)
     lasts = (bits[inside] + ((1 << _SHIFT) - 1)).view(np.float64)
-    # the keys are computed for an interval slightly wider than the step, because logarithms are rounded
+    # The keys are computed for the ends of an interval that is slightly wider than the step. Because logarithms are
+    # rounded, a value inside the step could otherwise have another key than both ends.
     margin = 1.0 + 1e-9
     lowest = mapping._keys(begins / margin)
     highest = mapping._keys(np.minimum(lasts, sys.float_info.max / margin) * margin)

@@ -14,16 +14,21 @@ from aggr.arrays import Whole as Whole
 from aggr.compiling.jit import Int, compiled
 from aggr.histograms.leb128 import FAR, put_number
 
-# A group may have this number of cells per key, or per encoded byte: `EMPTY` if it has at most `LINE` cells, otherwise
-# `SPARSE`. The keys of a group that would need more cells are sorted instead. In measurements, sorting took 60 ns per
-# key. An empty cell took only 0.01 ns, because used cells are marked in words of 64 bits.
+# The maximum number of cells of a group, per key if keys are counted, or per encoded byte if histograms are merged. It
+# is `EMPTY` if the group has at most `LINE` cells in total, and otherwise `SPARSE`. If a group would need more cells,
+# its keys are sorted instead. In measurements, sorting took 60 ns per key, and an empty cell only 0.01 ns, because used
+# cells are marked in words of 64 bits, so that 64 empty cells are skipped at a time.
 SPARSE = 32
 EMPTY, LINE = 1 << 10, 1 << 20
 _BLOCK = 8  # the number of cells that are tested together: if all of them are 0, they are skipped
 # The mark of ``cell`` is the bit ``ONE << (cell & PLACE)`` of the word ``marks[cell >> WORD_OF]``.
 ONE, WORD_OF, PLACE = np.uint64(1), np.uint64(6), np.uint64(63)
-DENSE = 3  # if a group has more than this number of cells per key, each used cell is marked by a bit
-FEW = 1 << 12  # a group may always have this number of cells: 32 KiB, the size of the first-level cache
+# If a group has more than this number of cells per key, each used cell is marked by a bit, so that empty cells need not
+# be examined.
+DENSE = 3
+# A group may always have this number of cells. With 8 bytes per cell, they take 32 KiB, the usual size of a processor's
+# first-level cache.
+FEW = 1 << 12
 
 Rows = NDArray[np.int32]
 Line = tuple[Whole, Whole]  # arrays for the keys of a group and their counts

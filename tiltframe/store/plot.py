@@ -290,7 +290,7 @@ def _draw_line(
     """
     starts, window_ends = (results.column(bound).cast(pa.timestamp("us")).to_numpy() for bound in (START, END))
     values = _as_doubles(results.column(line.column))
-    # true for the window before each gap, and for the last window
+    # The line ends after some windows: true for the window before each gap, and for the last window.
     last = np.append(starts[1:] > window_ends[:-1], True)[: len(starts)]
     at = np.concatenate([starts, window_ends[last], window_ends[last]])
     order, nothing = np.argsort(at, kind="stable"), np.full(int(last.sum()), np.nan)

@@ -43,7 +43,8 @@ CHANGE = "change"
 DROPPED = "dropped"
 ROWS = "__rows"  # the name of the measure that counts the rows of a state
 Mask = NDArray[np.bool_]
-_ASSIGNED_AT_ONCE = 1_000_000  # the maximum number of intervals that are computed at a time; they need 24 MB
+# the maximum number of pairs of a pane and a window that are computed at a time; each pair takes 24 bytes
+_ASSIGNED_AT_ONCE = 1_000_000
 
 
 @dataclass(frozen=True)

@@ -3,7 +3,7 @@
     store/tiltframe/                       the table, partitioned by level and bucket of time
       _delta_log/                          commits of all levels; metadata of the column level contain the manifest
       level=1h/bucket=2024-05/….parquet    states; such a file is called a part
-      level=_recorded/bucket=_/….parquet   records, names with texts
+      level=_recorded/bucket=_/….parquet   records: pairs of a name and a text
       _head                                the last version of the log
 
 Any number of tasks may write files. A later commit of one process makes them visible atomically. A file that no commit

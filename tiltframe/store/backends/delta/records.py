@@ -1,10 +1,12 @@
-"""Records: names with texts, stored with the states of a store as rows of a separate partition.
+"""Records: pairs of a name and a text, such as the last commit number of a writer. They are stored in the same table as
+the states of a store, as rows of a separate partition.
 
     level=_recorded     _record           revision   _recorded
                         tiltframe:writer  17         {"last": 7, …}
 
-A commit writes its records to a new file. Their revision is the version of the commit. If several rows have the same
-name, the row with the highest revision is valid. Other programs may therefore merge the files.
+A commit writes its records to a new file. Their revision is the version that the commit gives the table. If several
+rows have the same name, the row with the highest revision is valid. Other programs may therefore merge the files, for
+example by OPTIMIZE.
 """
 
 from __future__ import annotations
