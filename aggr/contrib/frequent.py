@@ -174,7 +174,8 @@ class Frequent(Function):
     """List the values that at least a certain share of the rows have, with their counts, the most frequent first.
 
     The number of distinct values is not limited: the state has at most about 136 / share cells of a CountMin sketch (5
-    lines of e · 10 / share cells), and 10 / share candidates. Both zeros count as one value, and all NaN count as one. For N rows,
+    lines of e · 10 / share cells), and 10 / share candidates. Both zeros count as one value, and all NaN count as one.
+    For N rows,
 
     - a count is never below the true count. It exceeds the true count by more than ``overcount`` = N · share / 10 with
       a probability of at most e^-5 (0.7 %), so that the true share of a listed value may be a tenth below ``share``;
