@@ -144,9 +144,9 @@ class Exponential(SignedSketch):
 
     A state has the finest scale at which the range from the lowest to the highest bucket of each sign has at most
     ``max_buckets`` buckets. At scale s, ``|quantile − true| ≤ α·|true|`` with ``α = (b − 1) / (b + 1)`` and ``b =
-    2^(2^-s)``, for magnitudes of at least 2.3e-308. The result contains s and α. The true quantile is the value at rank
-    ``floor(q·(n − 1))``, numpy's "lower", unless ``method`` names another rule. NaN is counted separately. Infinities
-    are the smallest and the greatest values.
+    2^(2^-s)``, for magnitudes of at least 2.3e-308, because smaller doubles have fewer bits. The result contains s and
+    α. The true quantile is the value at rank ``floor(q·(n − 1))``, numpy's "lower", unless ``method`` names another
+    rule. NaN is counted separately. Infinities are the smallest and the greatest values.
 
     Parameters
     ----------

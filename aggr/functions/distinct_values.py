@@ -25,7 +25,11 @@ from aggr.state_checks import mark_as_checked
 
 @dataclass(frozen=True)
 class SetState(State):
-    """The state of `CollectSet`: up to ``max`` distinct values. ``beyond`` determines the action for more values."""
+    """The state of `CollectSet`: up to ``max`` distinct values.
+
+    For a group with more values, ``beyond`` determines whether an error is raised or the set becomes null (see
+    `aggr.functions.limits.Limit`).
+    """
 
     max: int
     beyond: str = ERROR

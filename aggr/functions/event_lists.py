@@ -33,7 +33,8 @@ class EventsState(State):
     """The state of `EventLists`: lists of up to ``max`` values with their event times, ordered by time and then by
     value.
 
-    ``keep`` selects the values to keep. If all are kept, ``beyond`` determines the action for more than ``max`` values.
+    For a group with more values, ``keep`` selects the earliest or the latest. With ``keep="all"``, ``beyond``
+    determines whether an error is raised or the list becomes null (see `aggr.functions.limits.Limit`).
     """
 
     max: int

@@ -132,7 +132,8 @@ def _indices(x: Floats, unit: float, half: int) -> NDArray[np.int32]:
 class HdrState(BucketState):
     """The state of an HdrHistogram: counts of values in whole units, a count of NaN, and the minimum and the maximum.
 
-    ``bad_values`` determines the action for values that cannot be counted in units.
+    ``bad_values`` determines whether a value that cannot be counted in units, such as a negative one, raises an error
+    (``"error"``), or is skipped and counted in a separate field (``"skip"``).
     """
 
     digits: int

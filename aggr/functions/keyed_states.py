@@ -60,8 +60,9 @@ class KeyGroups(NamedTuple):
 class KeyedStates(Field):
     """The field of a state that maps up to ``max`` keys to states of ``functions``.
 
-    ``beyond`` determines the action for more keys. ``instead`` is the part of the error message that names an
-    alternative.
+    For a group with more keys, ``beyond`` determines whether an error is raised (``"error"``), the map becomes null
+    (``"null"``), or a sample of the keys is kept (``"sample"``). ``instead`` is the part of the error message that
+    names an alternative.
     """
 
     functions: tuple[tuple[str, Function], ...]

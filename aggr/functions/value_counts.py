@@ -32,7 +32,8 @@ from aggr.values import Values
 class CountsState(State):
     """The state of `ValueCounts`: a map from up to ``max`` distinct values to their counts.
 
-    ``beyond`` determines the action for more values.
+    For a group with more values, ``beyond`` determines whether an error is raised or the map becomes null (see
+    `aggr.functions.limits.Limit`).
     """
 
     max: int

@@ -212,7 +212,7 @@ def _moment(compiler: Compiler, node: exp.Expr, name: str) -> tuple[Term, bool]:
 
 @reads(exp.AtTimeZone, this=Argument(_moment), zone=written("the zone of AT TIME ZONE"))
 def at_time_zone(moment: tuple[Term, bool], zone: str | None) -> Term:
-    """Return the term for times in a zone: ``ts AT TIME ZONE 'Europe/Berlin'``. `_moment` returns ``moment``.
+    """Return the term for times in a zone: ``ts AT TIME ZONE 'Europe/Berlin'``. ``moment`` is the result of `_moment`.
 
     If the type of the column ``ts`` has no zone, its values are read as local times of the zone in the SQL, as in
     DuckDB and PostgreSQL.
