@@ -3,9 +3,9 @@
 A row has the bounds of the window, the key, the states, and several marks: integers such as the number of rows since
 the window's last emission (see `MARKS`). All functions work on whole columns.
 
-A batch merges only the states of windows for which it has new rows. For all other windows in memory, it only compares
-bounds and keys, and copies the marks. The time for a batch therefore grows with the number of its rows, and with the
-number of windows in memory, but hardly with the size of their states.
+A batch merges only the states of windows for which it has new rows. All other windows in memory are compared with the
+new windows by their bounds and keys, and are at most copied. The time for a batch is therefore proportional to the
+number of its rows plus the number of windows in memory.
 """
 
 from __future__ import annotations
