@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from functools import partial
 from typing import Any
 
 import pyarrow as pa
@@ -10,12 +11,15 @@ from aggr.arguments import checked_truth, checked_type
 from aggr.state_checks import CheckedStates
 from aggr.tables.by_key import finish_by
 from aggr.tables.flat_results import flattened
+from aggr.workers import Workers, checked_jobs
 from tiltframe.frame import TiltFrame
 from tiltframe.names import END, LEVEL, START
 from tiltframe.tabular import table_of
 
+_LEAST_ROWS = 100_000  # states for one thread; fewer take only milliseconds
 
-def finish(states: Any, frame: TiltFrame, flat: bool = False) -> pa.Table:
+
+def finish(states: Any, frame: TiltFrame, flat: bool = False, *, jobs: int | None = None) -> pa.Table:
     """Return the results of states, in the same rows, with one column of results for each measure.
 
     Parameters
@@ -27,6 +31,9 @@ def finish(states: Any, frame: TiltFrame, flat: bool = False) -> pa.Table:
         The frame of the states, or a frame that reads other quantiles from the same states.
     flat : bool
         Whether to return the fields of records as plain columns: ``latency_count``, ``latency_p50``, ``latency_p99``.
+    jobs : int, optional
+        The number of threads for many states, by default one for each available core, but at most four. The results do
+        not depend on it.
 
     Returns
     -------
@@ -52,7 +59,7 @@ def finish(states: Any, frame: TiltFrame, flat: bool = False) -> pa.Table:
     checked_type(frame, TiltFrame, "frame")
     states = table_of(states, "states")
     frame.check_states(states.schema)
-    results = results_of(states, frame)
+    results = _results_in_threads(states, frame, checked_jobs(jobs))
     for name in (START, END):
         column = results.column(name).cast(pa.timestamp("us", frame.timezone))
         results = results.set_column(results.column_names.index(name), name, column)
@@ -63,5 +70,17 @@ def results_of(states: pa.Table | CheckedStates, frame: TiltFrame) -> pa.Table:
     """Return the results of a table of states: a table of the same rows with the columns level, window_start,
     window_end, the keys, and one column for each measure and expression of the frame.
     """
+    return frame.with_expressions(_finished(states, frame))
+
+
+def _results_in_threads(states: pa.Table, frame: TiltFrame, jobs: int) -> pa.Table:
+    """Return the table that `results_of` returns, computed in parts by up to ``jobs`` threads."""
+    size = max(_LEAST_ROWS, -(-states.num_rows // jobs))
+    parts = [states.slice(begin, size) for begin in range(0, states.num_rows, size)] or [states]
+    with Workers(jobs) as workers:
+        return frame.with_expressions(pa.concat_tables(workers.map(partial(_finished, frame=frame), parts)))
+
+
+def _finished(states: pa.Table | CheckedStates, frame: TiltFrame) -> pa.Table:
     measures = {name: (frame.state_of(name), measure) for name, measure in frame.measures.items()}
-    return frame.with_expressions(finish_by(states, (LEVEL, START, END, *frame.keys), measures))
+    return finish_by(states, (LEVEL, START, END, *frame.keys), measures)

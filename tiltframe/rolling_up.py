@@ -19,6 +19,7 @@ from aggr.arguments import checked_type
 from aggr.state_checks import mark_as_checked
 from aggr.tables.by_key import check_rows
 from aggr.tables.keys import plain_keys
+from aggr.workers import checked_jobs
 from tiltframe.event_time import INSTANT, event_times
 from tiltframe.exclusions import Exclusions
 from tiltframe.files.read_options import ReadOptions
@@ -32,7 +33,7 @@ from tiltframe.tabular import Batches, StoredTypes, consume, rows_of
 T = TypeVar("T")
 
 
-def rollup(data: Any, frame: TiltFrame, reading: ReadOptions | None = None) -> pa.Table:
+def rollup(data: Any, frame: TiltFrame, reading: ReadOptions | None = None, *, jobs: int | None = None) -> pa.Table:
     """Return the states of rows at every level.
 
     Parameters
@@ -45,6 +46,9 @@ def rollup(data: Any, frame: TiltFrame, reading: ReadOptions | None = None) -> p
     reading : ReadOptions, optional
         Information that files do not contain, such as types and the notation of numbers. It may also contain an
         expression that computes the time, and a condition that selects rows. These two apply to all inputs.
+    jobs : int, optional
+        The number of threads that reduce rows, by default one for each available core, but at most four. The states do
+        not depend on it.
 
     Returns
     -------
@@ -75,7 +79,8 @@ def rollup(data: Any, frame: TiltFrame, reading: ReadOptions | None = None) -> p
     >>> finish(states, frame).select(["level", "bytes"]).to_pydict()
     {'level': ['1s', '1s', '1m'], 'bytes': [3, 3, 6]}
     """
-    states, excluded = from_rows(data, frame, reading, lambda batches: counted_rollup(batches, frame))
+    jobs = checked_jobs(jobs)
+    states, excluded = from_rows(data, frame, reading, lambda batches: counted_rollup(batches, frame, jobs))
     excluded.report()
     return states
 
@@ -112,19 +117,19 @@ def rollup_batches(batches: Iterable[pa.RecordBatch], frame: TiltFrame) -> pa.Ta
     return counted_rollup(batches, frame)[0]
 
 
-def finest_states(batches: Iterable[pa.RecordBatch], frame: TiltFrame) -> pa.Table:
-    """Reduce a stream of at least one batch to states of the frame's panes (`TiltFrame.panes`). Return a table with one
-    row per pane and key.
+def finest_states(batches: Iterable[pa.RecordBatch], frame: TiltFrame, jobs: int = 1) -> pa.Table:
+    """Reduce a stream of at least one batch to states of the frame's panes (`TiltFrame.panes`) in ``jobs`` threads.
+    Return a table with one row per pane and key.
     """
-    return merge_panes(mark_as_checked(pa.concat_tables(partial_states(batches, frame))), frame)
+    return merge_panes(mark_as_checked(pa.concat_tables(partial_states(batches, frame, jobs=jobs))), frame)
 
 
-def counted_rollup(batches: Iterable[pa.RecordBatch], frame: TiltFrame) -> tuple[pa.Table, Exclusions]:
+def counted_rollup(batches: Iterable[pa.RecordBatch], frame: TiltFrame, jobs: int = 1) -> tuple[pa.Table, Exclusions]:
     """Return two values: the states of all levels, as `rollup_batches` returns them, and the numbers of excluded values
     and results. These are values that ``bad_values="skip"`` skipped, and results that are null because of
     ``beyond="null"``.
     """
-    panes = finest_states(batches, frame)
+    panes = finest_states(batches, frame, jobs)
     excluded = Exclusions(frame)
     excluded.count_values(panes)
     rolled_up = joined(climb(panes, frame), frame)

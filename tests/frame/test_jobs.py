@@ -13,7 +13,7 @@ import tiltframe.spilled_states as spilled_states
 from aggr.arrow.bit_equality import same_bits
 from aggr.tables import partial_aggregation
 from aggr.workers import Workers
-from tiltframe import FrameStore, TiltFrame, rollup
+from tiltframe import FrameStore, TiltFrame, finish, results, rollup
 from tiltframe.store.changes import commit
 from tiltframe.store.query import merging
 from tiltframe.store.testing import MemoryBackend
@@ -62,6 +62,42 @@ def test_states_and_order_do_not_depend_on_the_number_of_threads(jobs):
         for name in columns:
             assert same_bits(stored[name].combine_chunks(), of_level[name].combine_chunks()), (SEED, name)
     assert not store.append(expected, "w", 1)  # the digests of the commit are equal
+
+
+@pytest.mark.parametrize("jobs", [2, 5])
+def test_rollup_and_finish_do_not_depend_on_the_number_of_threads(jobs, monkeypatch):
+    monkeypatch.setattr(results, "_LEAST_ROWS", 7)
+    rows, sizes = drawn(SEED), list[int]()
+    finished = results._finished
+
+    def finish_part(states, frame):
+        sizes.append(states.num_rows)
+        return finished(states, frame)
+
+    monkeypatch.setattr(results, "_finished", finish_part)
+    frame = TiltFrame(["1m", "1h", "1d"], "ts", MEASURES | {"share": "n / (n + 1)"}, ["host"])
+    expected_states = rollup(rows, frame, jobs=1)
+    states = rollup(pa.Table.from_batches(rows.to_batches(max_chunksize=50)), frame, jobs=jobs)
+    assert states.equals(expected_states), SEED
+    for name in states.column_names:
+        assert same_bits(states[name].combine_chunks(), expected_states[name].combine_chunks()), (SEED, name)
+    expected = finish(states, frame, jobs=1)
+    sizes.clear()
+    actual = finish(states, frame, jobs=jobs)
+    assert len(sizes) == jobs
+    assert actual.schema == expected.schema
+    for name in actual.column_names:
+        assert same_bits(actual[name].combine_chunks(), expected[name].combine_chunks()), (SEED, name)
+    assert finish(states.slice(0, 0), frame, jobs=jobs).equals(expected.slice(0, 0))
+
+
+@pytest.mark.parametrize("jobs", [1, 3])
+def test_the_first_result_that_cannot_be_computed_is_named(jobs, monkeypatch):
+    monkeypatch.setattr(results, "_LEAST_ROWS", 2)
+    rows = pa.table({"ts": [0, 1, 2, 2, 3, 4, 5, 5, 6], "x": [1, 1, 2**63 - 1, 1, 5, 6, 2**63 - 1, 1, 3]})
+    frame = TiltFrame(["1ms"], "ts", {"s": aggr.sum("x")})
+    with pytest.raises(OverflowError, match=r"at level='1ms', window_start=1970-01-01T00:00:00.002"):
+        finish(rollup(rows, frame, jobs=jobs), frame, jobs=jobs)
 
 
 @pytest.mark.parametrize("error", [OSError(28, "No space left on device"), KeyboardInterrupt()])
