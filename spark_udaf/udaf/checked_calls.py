@@ -23,8 +23,8 @@ from aggr.tables.identify import class_of, not_states
 from spark_udaf.plan.columns import collation_message, compares_text, is_collated
 from spark_udaf.udaf.accessors import OPERATIONS
 from spark_udaf.udaf.aggregate_function import error_label
-from spark_udaf.udaf.list_sql import LIST, check_columns
-from spark_udaf.udaf.sql import Family, further_inputs
+from spark_udaf.udaf.list_sql import check_columns
+from spark_udaf.udaf.sql import LIST, Family, further_inputs
 from spark_udaf.versions.arrow_types import to_arrow_type
 
 _TABLES = ("from", "from_", "joins", "laterals", "with", "with_")  # the parts of a SELECT that define its columns

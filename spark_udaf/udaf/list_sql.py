@@ -20,6 +20,7 @@ import aggr
 from aggr.function import WEIGHT, Function, keyword
 from spark_udaf.plan.columns import COLLATED, collation_message, compares_text
 from spark_udaf.udaf.bounded_lists import interval_step
+from spark_udaf.udaf.sql import LIST
 from spark_udaf.versions.features import has_collations
 
 _OPENING = (TokenType.L_PAREN, TokenType.L_BRACKET, TokenType.L_BRACE)
@@ -46,7 +47,6 @@ _AFTER_RESULTS = (
     TokenType.INTERSECT,
     TokenType.SEMICOLON,
 )
-LIST = "_list"  # the suffix of the names of functions that read lists
 _NAMED = re.compile(r"\s*(\w+)\s*=>(.*)", re.DOTALL)  # weight => n
 
 

@@ -11,12 +11,8 @@ from pyspark.sql import DataFrame, SparkSession
 from aggr import Function
 from aggr.arguments import checked_truth, is_name, shown
 from aggr.registry import functions as registered_functions
-from spark_udaf.store.rewritten_sql import store_sql
 from spark_udaf.udaf.bounded_lists import most_values
-from spark_udaf.udaf.checked_calls import check_calls
 from spark_udaf.udaf.job_errors import explain_task_errors
-from spark_udaf.udaf.list_sql import with_lists
-from spark_udaf.udaf.query_arguments import name_arguments
 from spark_udaf.udaf.sql import Family, families, registered_families
 from spark_udaf.versions.sql_udfs import sql_udf
 from tiltframe import FrameStore
@@ -83,6 +79,12 @@ def sql(
         su.sql(spark, "SELECT host, max(ms), aggr_dds(ms) FILTER (WHERE status = 200) FROM requests GROUP BY host")
         su.sql("SELECT host, count(*) FROM requests GROUP BY host", store)
     """
+    # imported here, because sqlglot takes a tenth of a second, and each Python worker of Spark imports this package
+    from spark_udaf.store.rewritten_sql import store_sql
+    from spark_udaf.udaf.checked_calls import check_calls
+    from spark_udaf.udaf.list_sql import with_lists
+    from spark_udaf.udaf.query_arguments import name_arguments
+
     if isinstance(first, str):
         if second is None or isinstance(second, str):
             raise TypeError(

@@ -43,13 +43,13 @@ from spark_udaf.udaf.aggregate_function import (
     input_kinds,
 )
 from spark_udaf.udaf.job_errors import explain_errors, explain_task_errors
-from spark_udaf.udaf.list_sql import LIST
 from spark_udaf.versions.pickling import pickle_for_tasks
 from spark_udaf.versions.registration import compile_ahead, register_functions
 from spark_udaf.versions.same_version import check_version, installed_version
 from spark_udaf.versions.sql_function import SqlFunction
 
 T = TypeVar("T")
+LIST = "_list"  # the suffix of the names of functions that read lists
 _TYPES = ("bigint", "string", "timestamp")
 _PLACED = re.compile(r"INVALID_PANDAS_UDF_PLACEMENT\][^`]*`(aggr_\w+)`")
 # The families that `register` has registered in any session, by name. All sessions share this dict, because a name

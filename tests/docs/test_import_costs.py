@@ -53,6 +53,13 @@ def test_heavy_libraries_are_loaded_when_they_are_used(script):
     assert output.splitlines()[-1] == "loaded:"
 
 
+@pytest.mark.slow
+def test_workers_of_spark_do_not_load_what_only_the_driver_uses():
+    script = "import sys, spark_udaf.daemon; print(*{'sqlglot', 'matplotlib', 'numba', 'deltalake'} & set(sys.modules))"
+    output = subprocess.run([sys.executable, "-c", script], check=True, capture_output=True, text=True).stdout
+    assert output.split() == []
+
+
 def test_functions_of_this_package_pass_the_checks_of_registering():
     for name in aggr.names():
         assert aggr.register(aggr.get(name)) is aggr.get(name)
