@@ -62,7 +62,7 @@ class OrderedRows(Field):
         beyond = None
         if self.keep == ALL:
             limit = Limit(self.max, self.beyond)
-            beyond = limit.exceeded(counts, "collect", "use keep='earliest' or keep='latest'", absorbed)
+            beyond = limit.exceeded(counts, "the list of values", "use keep='earliest' or keep='latest'", absorbed)
         if beyond is not None:
             is_listed = ~beyond[groups.ids]
             rows, groups = rows.filter(pa.array(is_listed)), groups.filter(is_listed)

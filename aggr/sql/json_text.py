@@ -24,7 +24,6 @@ _SHORT_ESCAPES = {"\\": "\\\\", '"': '\\"', "\n": "\\n", "\r": "\\r", "\t": "\\t
 _CONTROLS = {
     chr(code): f"\\u{code:04x}" for code in (*range(32), 127) if chr(code) not in _SHORT_ESCAPES and code < 127
 }
-_ISO = {"s": "%Y-%m-%dT%H:%M:%S", "ms": "%Y-%m-%dT%H:%M:%S", "us": "%Y-%m-%dT%H:%M:%S", "ns": "%Y-%m-%dT%H:%M:%S"}
 
 
 class ToJson(exp.Expression, exp.Func):

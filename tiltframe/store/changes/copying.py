@@ -54,7 +54,7 @@ class _Copied:
 
 def copy_store(source: Backend, target: Backend, name: str, progress: Progress = lambda done, total: None) -> int:
     """Copy a store, or bring a copy up to date; return the number of states that were written. ``progress`` receives
-    this number and the number of all states to write.
+    the number of states that the present attempt has written, and the number of all states that it has to write.
 
     Raise `MissingStore` if the source does not exist, and `StoreError` if the target contains another store or other
     rows.
@@ -81,12 +81,12 @@ def copy_store(source: Backend, target: Backend, name: str, progress: Progress =
         target.discard([part for group in outdated if not group.added for part in group.parts])
         copied_parts = {name for group in fresh for name in group.sources}
         missing, noted_at = [part for part in now.parts if part.name not in copied_parts], time.monotonic()
-        states = sum(part.rows for part in missing)
+        before, states = written, sum(part.rows for part in missing)
         for level, parts in _groups(missing, manifest):
             rows = source.read(pieces_of(parts, [EVER]), manifest.schema.names[1:])
             fresh.append(_Copied([part.name for part in parts], target.write(level, rows)))
             written += rows.num_rows
-            progress(written, states)
+            progress(written - before, states)
             if time.monotonic() - noted_at > _SECONDS:
                 progressed = _text(origin, [*readable, *fresh])
                 commit_on(target, progressing, lambda transaction: transaction.records(COPY, progressed))  # noqa: B023
