@@ -9,6 +9,7 @@ import sys
 import time
 import zipfile
 from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
 from pathlib import Path
 
@@ -112,8 +113,10 @@ def demo(out: Path) -> None:
         rows = flights()
         say(f"read {rows.num_rows:,} flights of 2013; starting {engine.name} …")
         begin = time.perf_counter()
-        with started_engine(engine) as spark:
+        with started_engine(engine) as spark, ThreadPoolExecutor(1) as pool:
             started = time.perf_counter()
+            if engine is SPARK:  # its workers start and load compiled code while the rows are sent to Spark
+                pool.submit(su.warm, spark, _function_names(FRAME), tasks=2)
             say(f"rolling up: {' → '.join(level.name for level in FRAME.levels)} …")
             from_now(STEPS)
             shutil.rmtree(folder, ignore_errors=True)
@@ -134,14 +137,18 @@ def demo(out: Path) -> None:
 @contextmanager
 def warming(frame: TiltFrame) -> Iterator[None]:
     """Compile the functions of a frame in a separate process, while rows are read and Spark starts."""
-    names = sorted({measure.function.name for measure in frame.measures.values()})
-    command, nothing = [sys.executable, "-m", "tiltframe.cli", "warm", *names], subprocess.DEVNULL
+    command = [sys.executable, "-m", "tiltframe.cli", "warm", *_function_names(frame)]
+    nothing = subprocess.DEVNULL
     process = subprocess.Popen(command, stdin=nothing, stdout=nothing, stderr=nothing)
     try:
         yield
     finally:
         process.terminate()
         process.wait()
+
+
+def _function_names(frame: TiltFrame) -> list[str]:
+    return sorted({measure.function.name for measure in frame.measures.values()})
 
 
 def show(store: FrameStore) -> None:
