@@ -146,6 +146,14 @@ def local_session(name: str, settings: Mapping[str, str]) -> SparkSession:
 
 
 def started(builder: SparkSession.Builder) -> SparkSession:
-    """Start a session. Ctrl-C is deferred, because an interrupted start would leave the JVM running."""
+    """Start a session. Ctrl-C is deferred, because an interrupted start would leave the JVM running.
+
+    Workers on this machine run the same Python as this process, unless ``PYSPARK_PYTHON`` names another one. PySpark's
+    default, ``python3``, lacks this library if its environment is not activated.
+    """
     with hold_interrupts():
-        return builder.getOrCreate()
+        spark = builder.getOrCreate()
+    scheduler = scheduler_of(spark)
+    if scheduler is not None and scheduler.master.startswith("local") and "PYSPARK_PYTHON" not in os.environ:
+        scheduler.pythonExec = sys.executable
+    return spark
