@@ -156,7 +156,7 @@ def replace_range(
     def attempt(transaction: Attempt) -> None:
         snapshot = transaction.snapshot
         check_unchanged(transaction, unchanged)
-        _check_held(manifest, snapshot, span, anew=new is not None)
+        _check_held(manifest, snapshot, span, replaces_finest=new is not None)
         below: Sequence[Part] = ()
         for level in manifest.frame.levels:
             parts, wide = snapshot.of(level.name), align_outward(span, level)
@@ -208,20 +208,22 @@ def check_whole(span: Range, frame: TiltFrame) -> Range:
     return span
 
 
-def _check_held(manifest: Manifest, snapshot: Snapshot, span: Range, anew: bool) -> None:
+def _check_held(manifest: Manifest, snapshot: Snapshot, span: Range, replaces_finest: bool) -> None:
     """Raise ``ValueError`` if the coarser windows of a range cannot be derived because some of their finer windows have
-    expired. If ``anew`` is true, the windows of the finest level in the range are replaced too. The coarser windows in
-    the range are then derived from the new windows. Stored finer windows are needed only for coarser windows that
+    expired.
+
+    If ``replaces_finest`` is true, the windows of the finest level in the range are replaced too. The coarser windows
+    in the range are then derived from the new windows. Stored finer windows are needed only for coarser windows that
     extend beyond the range.
     """
     levels = manifest.frame.levels
     for fine, coarse in pairwise(levels):
         first_held, wide = available_from(snapshot, fine.name), align_outward(span, coarse)
-        if wide[0] < first_held and (wide != span or not anew):
+        if wide[0] < first_held and (wide != span or not replaces_finest):
             raise ValueError(
                 f"windows of {coarse.name} in the range need windows of {fine.name} that have expired; "
                 f"replace whole windows of {coarse.name}: {range_text(wide)}"
-                if anew
+                if replaces_finest
                 else f"{fine.name} has windows only from {as_text(first_held)} on, so earlier windows of {coarse.name} "
                 "cannot be computed again; choose a later range"
             )
