@@ -32,7 +32,7 @@ def python_objects(column: pa.Array | pa.ChunkedArray) -> list[Any]:
 
 
 def _has_nanoseconds(dtype: pa.DataType) -> bool:
-    if is_a.is_dictionary(dtype):
+    if is_a.is_dictionary(dtype) or is_a.is_fixed_size_list(dtype):
         return _has_nanoseconds(dtype.value_type)
     if is_a.is_nested(dtype):
         return any(_has_nanoseconds(dtype.field(i).type) for i in range(dtype.num_fields))
@@ -69,7 +69,7 @@ def _object(value: Any, dtype: pa.DataType) -> Any:
         return {field.name: _object(value[field.name], field.type) for field in dtype}
     if is_a.is_map(dtype):
         return [(_object(key, dtype.key_type), _object(item, dtype.item_type)) for key, item in value]
-    if is_a.is_nested(dtype):
+    if is_a.is_nested(dtype) or is_a.is_fixed_size_list(dtype):
         return [_object(part, dtype.value_type) for part in value]
     micros, rest = divmod(value, 1000)
     if is_a.is_duration(dtype):

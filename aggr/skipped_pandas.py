@@ -33,7 +33,7 @@ def skip_pandas() -> None:
     """Let pyarrow assume that nobody passes objects of pandas to ``pa.array`` and ``pa.scalar``.
 
     Nothing happens if pandas is imported already, or after `expect_pandas`. Conversions to and from DataFrames work as
-    before.
+    before. Old versions of pyarrow, such as 14, try to import pandas again at the next conversion.
     """
     if _State.is_expected or _PANDAS in sys.modules:
         return
