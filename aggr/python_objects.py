@@ -71,12 +71,12 @@ def _object(value: Any, dtype: pa.DataType) -> Any:
         return [(_object(key, dtype.key_type), _object(item, dtype.item_type)) for key, item in value]
     if is_a.is_nested(dtype) or is_a.is_fixed_size_list(dtype):
         return [_object(part, dtype.value_type) for part in value]
-    micros, rest = divmod(value, 1000)
+    micros, nanoseconds = divmod(value, 1000)
     if is_a.is_duration(dtype):
-        return duration_text(value, digits=9) if rest else dt.timedelta(microseconds=micros)
+        return duration_text(value, digits=9) if nanoseconds else dt.timedelta(microseconds=micros)
     coarser = pa.timestamp("us", dtype.tz) if is_a.is_timestamp(dtype) else pa.time64("us")
     time = pa.scalar(micros, coarser).as_py()
-    if not rest:
+    if not nanoseconds:
         return time
     clock, fraction, offset = time.isoformat(timespec="microseconds").partition(f".{time.microsecond:06}")
-    return f"{clock}{fraction}{rest:03}{'Z' if offset == '+00:00' else offset}"
+    return f"{clock}{fraction}{nanoseconds:03}{'Z' if offset == '+00:00' else offset}"

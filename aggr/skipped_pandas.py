@@ -30,7 +30,7 @@ class _Missing(MetaPathFinder):
 
 
 def skip_pandas() -> None:
-    """Let pyarrow assume that nobody passes objects of pandas to ``pa.array`` and ``pa.scalar``.
+    """Let ``pa.array`` and ``pa.scalar`` treat objects of pandas like other Python objects.
 
     Nothing happens if pandas is imported already, or after `expect_pandas`. Conversions to and from DataFrames work as
     before. Old versions of pyarrow, such as 14, try to import pandas again at the next conversion.

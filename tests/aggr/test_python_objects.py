@@ -33,8 +33,8 @@ def nanoseconds(value: object) -> int:
         assert count.denominator == 1
         return int(count)
     text = re.sub(r"(Z|\+00:00)$", "", value)
-    whole, _, fraction = text.partition(".")
-    moment = dt.datetime.fromisoformat(whole if "T" in whole else f"1970-01-01T{whole}")
+    seconds, _, fraction = text.partition(".")
+    moment = dt.datetime.fromisoformat(seconds if "T" in seconds else f"1970-01-01T{seconds}")
     return (moment - dt.datetime(1970, 1, 1)) // dt.timedelta(seconds=1) * 10**9 + int(f"{fraction:0<9}")
 
 
@@ -68,9 +68,9 @@ def test_no_nanosecond_is_lost(dtype, nested):
     else:
         objects = [(value, value) for value in python_objects(pa.chunked_array([column]))]
     for value, pair in zip(values, objects, strict=True):
-        for found in pair:
-            assert found is None if value is None else nanoseconds(found) == value, (SEED, value, found)
-            assert isinstance(found, str) == (value is not None and value % 1000 != 0)
+        for result in pair:
+            assert result is None if value is None else nanoseconds(result) == value, (SEED, value, result)
+            assert isinstance(result, str) == (value is not None and value % 1000 != 0)
 
 
 @pytest.mark.parametrize(
@@ -79,8 +79,8 @@ def test_no_nanosecond_is_lost(dtype, nested):
 def test_values_of_maps_and_lists(dtype):
     plain = pa.map_(pa.string(), pa.int64()) if pa.types.is_map(dtype) else dtype
     value = {"k": 1} if pa.types.is_map(dtype) else [1]
-    ((found,),) = python_objects(pa.array([value], plain).cast(dtype))
-    assert nanoseconds(found[1] if pa.types.is_map(dtype) else found) == 1
+    ((entry,),) = python_objects(pa.array([value], plain).cast(dtype))
+    assert nanoseconds(entry[1] if pa.types.is_map(dtype) else entry) == 1
 
 
 @pytest.mark.parametrize("zone", [None, "UTC", "Europe/Berlin", "-03:30"])

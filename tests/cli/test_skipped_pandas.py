@@ -55,7 +55,7 @@ def test_commands_do_not_import_pandas(tmp_path):
     rollup = ["rollup", "rows.csv", "--time", "ts", "--levels", "1m,1h", "--measure", "p=dds(x, [0.5])", "--store", "s"]
     assert run(tmp_path, COMMAND, *rollup)[-1] == "False"
     for output in ("table", "json", "csv"):
-        lines = run(tmp_path, COMMAND, "query", "s", "--per", "1h", "--format", output)
+        lines = run(tmp_path, COMMAND, *f"query s --per 1h --format {output}".split())
         assert len(lines) > 1
         assert lines[-1] == "False"
 
