@@ -86,7 +86,7 @@ def call_of(function: type[Function]) -> Callable[..., Measure]:
             del arguments[BEYOND]
             exact = {"k": arguments.pop("max")} if "max" in arguments else {}
             return call_of(get(_ESTIMATES[function.name]))(**arguments, **exact)
-        if function.takes_records and not isinstance(arguments["column"], str):
+        if input_rule(function, function.inputs[0]).takes_records and not isinstance(arguments["column"], str):
             arguments["column"] = _record_of(function, arguments["column"])
         parameters = {name: arguments.pop(name) for name in own if name in arguments}
         shaping = function().own_state.parameters if parameters else {}
@@ -144,7 +144,7 @@ def _signature(function: type[Function]) -> Signature:
 
 
 def _column_type(function: type[Function]) -> str:
-    return "str | Sequence[str]" if function.takes_records else "str"
+    return "str | Sequence[str]" if input_rule(function, function.inputs[0]).takes_records else "str"
 
 
 def _parameter(name: str, annotation: Any, default: Any = Parameter.empty) -> Parameter:
@@ -158,12 +158,9 @@ def _docstring(function: type[Function], signature: Signature) -> str:
     summary, *titled_parts = re.split(r"^(\w[^\n]*)\n-+\n", inspect.cleandoc(function.__doc__ or ""), flags=re.M)
     sections = {title: text.strip("\n") for title, text in zip(titled_parts[::2], titled_parts[1::2], strict=True)}
     first, *further = function.inputs
-    about = {"column": first} | {keyword(role): role for role in further if role != EVENT_TIME}
-    columns = [
-        f"{word} : {_COLUMN_WORDS[function.takes_records and role == first]}\n    "
-        f"{function.about.get(role, input_rule(function, role).sentence)}"
-        for word, role in about.items()
-    ]
+    rules = {"column": input_rule(function, first)}
+    rules |= {keyword(role): input_rule(function, role) for role in further if role != EVENT_TIME}
+    columns = [f"{word} : {_COLUMN_WORDS[rule.takes_records]}\n    {rule.sentence}" for word, rule in rules.items()]
     named = [p.name for p in signature.parameters.values() if p.kind is p.KEYWORD_ONLY]
     kinds = {"distinct": "bool"}
     words = [f"{word} : {kinds.get(word, 'str, optional')}\n    {_WORDS[word]}" for word in named]

@@ -140,14 +140,13 @@ def _entry(function: type[Function]) -> Entry:
     """Return the entry of a function. It describes the state for the default values of the parameters."""
     default = function()
     parameters = [parameter for parameter in fields(function) if parameter.init]
-    about = {name: input_rule(function, name).sentence for name in function.inputs}
     shaping = {*default.own_state.parameters, *default.own_state.optional_parameters}
     return Entry(
         name=function.name,
         aliases=[alias for alias, name in aliases().items() if name == function.name],
         signature=f"{function.name}{_signature(function.name)}",
         summary=inspect.cleandoc(function.__doc__ or "").split("\n\n")[0].replace("\n", " "),
-        inputs={name: function.about.get(name, sentence) for name, sentence in about.items()},
+        inputs={name: input_rule(function, name).sentence for name in function.inputs},
         parameters={parameter.name: as_written(default_of(parameter)) for parameter in parameters},
         state_parameters=[parameter.name for parameter in parameters if parameter.name in shaping],
         state={name: describe_merge(field) for name, field in default.own_state.fields.items()},

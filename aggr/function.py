@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from abc import ABC, abstractmethod
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, fields, replace
+from dataclasses import dataclass, replace
 from functools import lru_cache, reduce
 from typing import Any, ClassVar, final, overload
 
@@ -24,7 +24,6 @@ from aggr.exact.weights import accepted_weights, read_weights
 from aggr.groups.groups import Groups, check_groups, type_name
 from aggr.input_types import ANY, InputTypes, unsupported_input
 from aggr.neighbours import Neighbours
-from aggr.sql.number_columns import Use
 from aggr.state import State
 from aggr.state_checks import CheckedStates, check_states, received
 from aggr.values import Values
@@ -42,21 +41,18 @@ class Function(ABC):
     name : the word by which it is called
     own_state : its `State`; functions whose states are equal share a column
     keeps, returns, guarantee : short descriptions for users
-    takes : the rule for the types of its inputs, from `aggr.input_types`, or a mapping from each input to its rule; any
-        type by default
+    takes : the rule for its inputs, from `aggr.input_types`, or a mapping from each input to its rule: the types, a
+        sentence that documentation shows, and whether values are compared; any type by default
     inputs : names of its input columns; several columns are passed as a struct with these fields. ``time`` is the event
         time, and is passed as ``by=``; others are passed by their names
     takes_weights : whether a row may represent several rows; ``values.weights`` then contains their number
+    finish_states : the method that computes results
 
     More, for a few functions
     -------------------------
     aliases : other names of the function; a subclass does not inherit them
-    about : a mapping from an input to a sentence about its column, which documentation shows instead of the sentence of
-        ``takes``
     reads : other states that contain its own state, so that its results can also be computed from them
-    ordered_inputs : names of inputs whose values are compared with each other; values of other inputs are only copied
     time_is_order : whether event times only decide which of two rows is later, so that row numbers can replace them
-    takes_records : whether a list of columns may be passed as its column; the list stands for a record of the columns
     reads_neighbours : whether `finish_with_neighbours` can use the points of the windows before and after
     is_amount : whether its results are amounts, such as counts and sums, so that plots of them begin at 0
     further_columns : the columns of the `inputs` after the first, if parameters of the function name them
@@ -78,11 +74,8 @@ class Function(ABC):
     inputs: ClassVar[tuple[str, ...]] = ("value",)
     takes_weights: ClassVar[bool] = False
     aliases: ClassVar[tuple[str, ...]] = ()
-    about: ClassVar[Mapping[str, str]] = {}
     reads: ClassVar[tuple[State, ...]] = ()
-    ordered_inputs: ClassVar[frozenset[str]] = frozenset({"by", EVENT_TIME})
     time_is_order: ClassVar[bool] = False
-    takes_records: ClassVar[bool] = False
     reads_neighbours: ClassVar[bool] = False
     is_amount: ClassVar[bool] = False
 
@@ -505,30 +498,6 @@ class Function(ABC):
         except TypeError:  # a parameter is not hashable, so the result cannot be cached
             return _result_type.__wrapped__(self, state_type)
 
-    def input_use(self, name: str) -> Use:
-        """Return how the function uses the values of an input: whether it copies them unchanged, computes with them as
-        numbers, compares them, or only checks whether they are null.
-
-        Parameters
-        ----------
-        name : str
-            The name of one of the `inputs`.
-
-        Returns
-        -------
-        Use
-        """
-        takes = input_rule(self, name)
-        if not takes.allows(pa.string()):
-            return Use.NUMBER
-        if name in self.ordered_inputs:
-            return Use.ORDER
-        return Use.ANY if takes is ANY else Use.KEEP
-
-    def parameters(self) -> dict[str, Any]:
-        """Return the parameters by name."""
-        return {f.name: getattr(self, f.name) for f in fields(self)}
-
 
 def restore_readable(cls: type[Function], reader: str) -> None:
     """Make a class use the default `Function.is_always_readable` if it defines ``reader``, but not
@@ -548,7 +517,7 @@ def restore_readable(cls: type[Function], reader: str) -> None:
 
 
 def input_rule(function: Function | type[Function], role: str) -> InputTypes:
-    """Return the rule for the type of an input of a function.
+    """Return the rule for an input of a function. Event times, and an input called ``by``, are always compared.
 
     Parameters
     ----------
@@ -559,9 +528,15 @@ def input_rule(function: Function | type[Function], role: str) -> InputTypes:
     Returns
     -------
     InputTypes
+
+    Examples
+    --------
+    >>> from aggr import ArgMin
+    >>> input_rule(ArgMin, "value").use, input_rule(ArgMin, "by").use
+    (<Use.KEEP: 'keep'>, <Use.ORDER: 'order'>)
     """
-    takes = function.takes
-    return takes if isinstance(takes, InputTypes) else takes.get(role, ANY)
+    rule = function.takes if isinstance(function.takes, InputTypes) else function.takes.get(role, ANY)
+    return rule.compared() if role in ("by", EVENT_TIME) else rule
 
 
 def _readable(states: pa.Array, beyond: Flags | None) -> pa.Array:

@@ -14,7 +14,7 @@ from aggr.arguments import checked_mapping, is_name, nearest, shown
 from aggr.arrow.normalize import filterable
 from aggr.errors import with_text
 from aggr.exact.weights import check_weight_type
-from aggr.function import EVENT_TIME, WEIGHT, Function, keyword
+from aggr.function import EVENT_TIME, WEIGHT, Function, input_rule, keyword
 from aggr.groups.groups import Groups
 from aggr.parameters import as_written, default_of, described, read
 from aggr.registry import get, names
@@ -154,7 +154,7 @@ class Measure:
         """
         function = self.function
         texts = zip((self.column, *self.others), function.inputs, strict=True)
-        used = [(text, function.input_use(name)) for text, name in texts if text is not None]
+        used = [(text, input_rule(function, name).use) for text, name in texts if text is not None]
         return [*used, *([] if self.weight is None else [(self.weight, Use.NUMBER)])]
 
     def input_type(self, schema: pa.Schema, time: pa.DataType | None = None) -> pa.DataType:
@@ -186,11 +186,11 @@ class Measure:
         if self.column is None:
             return pa.int64()
         name, *further = self.function.inputs
-        dtype = type_in(self.column, schema, self.function.input_use(name))
+        dtype = type_in(self.column, schema, input_rule(self.function, name).use)
         if not self.others:
             return dtype
         further_types = [
-            self._required_times(time) if text is None else type_in(text, schema, self.function.input_use(other))
+            self._required_times(time) if text is None else type_in(text, schema, input_rule(self.function, other).use)
             for text, other in zip(self.others, further, strict=True)
         ]
         return pa.struct(list(zip(self.function.inputs, [dtype, *further_types], strict=True)))
@@ -257,7 +257,7 @@ class Measure:
             column, *further_columns = [
                 self._required_times(times)
                 if text is None
-                else values_in(text, table, timezone, self.function.input_use(name))
+                else values_in(text, table, timezone, input_rule(self.function, name).use)
                 for text, name in zip((self.column, *self.others), self.function.inputs, strict=True)
             ]
             return self.function.grouped([column, *further_columns] if further_columns else column, groups, weights)
@@ -320,7 +320,7 @@ class Measure:
 
     def describe(self) -> dict[str, Any]:
         """Return the measure as plain data, from which `from_description` restores it."""
-        parameters = {name: described(value) for name, value in self.function.parameters().items()}
+        parameters = {f.name: described(getattr(self.function, f.name)) for f in fields(self.function)}
         texts = {"column": self.column, "where": self.where, **self.named_inputs()}
         return {
             "function": self.function.name,

@@ -61,9 +61,6 @@ class Candlestick(WeightedAvg):
     """
 
     name = "candlestick"
-    about: ClassVar[Mapping[str, str]] = {
-        "volume": "The volume that was traded at the price. It may have the same types as the price."
-    }
     keeps = "the first, last, lowest and highest price, each with its time; exact Σ price·volume, exact Σ volume, count"
     returns = (
         "record of open, open_time, high, high_time, low, low_time, close, close_time, volume and vwap, where "
@@ -71,7 +68,13 @@ class Candlestick(WeightedAvg):
     )
     guarantee = "exact, ordered by event time, never by arrival; volume and vwap are correctly rounded"
     inputs: ClassVar = ("value", "volume", EVENT_TIME)
-    takes: ClassVar[Mapping[str, InputTypes]] = {"value": SUMMABLE, "volume": SUMMABLE, EVENT_TIME: ORDERED}
+    takes: ClassVar[Mapping[str, InputTypes]] = {
+        "value": SUMMABLE,
+        "volume": SUMMABLE.described(
+            "The volume that was traded at the price. It may have the same types as the price."
+        ),
+        EVENT_TIME: ORDERED,
+    }
     own_state = PRICES
 
     def finish_states(self, states: pa.StructArray) -> pa.Array:

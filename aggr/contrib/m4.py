@@ -6,6 +6,7 @@ from dataclasses import dataclass
 
 import pyarrow as pa
 
+from aggr.extend import ORDERED
 from aggr.extend.columns import compute as pc
 from aggr.extend.states import FOUR_POINTS, First
 
@@ -31,7 +32,7 @@ class M4(First):
 
     name = "m4"
     time_is_order = False
-    ordered_inputs = frozenset({"value", "time"})
+    takes = ORDERED.compared()
     keeps = "the first, last, lowest and highest value, each with its time"
     returns = "record of first, first_time, min, min_time, max, max_time, last, last_time; null if there are no values"
     guarantee = "exact, ordered by event time, never by arrival"

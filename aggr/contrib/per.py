@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Iterator, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any, ClassVar
 
 import numpy as np
@@ -17,6 +17,7 @@ from aggr.extend import (
     Field,
     Function,
     Groups,
+    InputTypes,
     Measure,
     State,
     Use,
@@ -148,7 +149,7 @@ class Per(Function):
     by: str | None = None
 
     name = "per"
-    takes = ORDERED
+    takes: ClassVar[InputTypes | Mapping[str, InputTypes]] = ORDERED
     keeps = "each key, with the states of its rows"
     returns = (
         "record: share, the fraction of all keys that the state contains; entries, a list of records of a key and its "
@@ -174,7 +175,10 @@ class Per(Function):
                 f"by must be the name of a result; got {shown(self.by)}; {nearest(str(self.by), measures)}"
             )
         object.__setattr__(self, "of", measures)
-        object.__setattr__(self, "inputs", ("key", *map(_input_name, self.further_columns)))
+        further_inputs = tuple(map(_input_name, self.further_columns))
+        further_rules = {role: self._rule_of(role) for role in further_inputs}
+        object.__setattr__(self, "inputs", ("key", *further_inputs))
+        object.__setattr__(self, "takes", {"key": ORDERED, **further_rules})
         object.__setattr__(self, "takes_weights", all(m.function.takes_weights for m in measures.values()))
 
     @property
@@ -194,21 +198,20 @@ class Per(Function):
     def own_state(self) -> MapState:
         return MapState(of_states(self._measures), self.max, self.beyond)
 
-    def input_use(self, name: str) -> Use:
-        """Return the way in which the measures use an input.
+    def _rule_of(self, name: str) -> InputTypes:
+        """Return the rule for an input of the measures, which check its type.
 
-        If they use it in several ways, the most demanding way is returned: `Use.KEEP`, which needs unchanged values,
-        before `Use.ORDER`, and `Use.ORDER` before `Use.NUMBER`.
+        If the measures use the input in several ways, the rule has the most demanding one: `Use.KEEP`, which needs
+        unchanged values, before `Use.ORDER`, and `Use.ORDER` before `Use.NUMBER`.
         """
-        if name == "key":
-            return Use.KEEP
         uses = {
             use
             for measure in self._measures.values()
             for text, use in (*measure.input_uses(), *(() if measure.where is None else ((measure.where, Use.ANY),)))
             if _input_name(text) == name
         }
-        return next((use for use in (Use.KEEP, Use.ORDER, Use.NUMBER) if use in uses), Use.ANY)
+        use = next((use for use in (Use.KEEP, Use.ORDER, Use.NUMBER) if use in uses), Use.ANY)
+        return replace(ORDERED, text_use=use)
 
     def check_input(self, dtype: pa.DataType) -> None:
         several = len(self.inputs) > 1

@@ -4,12 +4,13 @@ are read.
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import ClassVar
 
 import numpy as np
 
-from aggr.extend import ExactSums, Sums, SumsState
+from aggr.extend import SUMMABLE, ExactSums, InputTypes, Sums, SumsState
 from aggr.extend.arguments import check_ddof
 from aggr.extend.columns import Floats
 
@@ -27,7 +28,10 @@ class _TwoColumns(ExactSums):
 
     keeps = "exact Σy, Σx, Σyx, Σy², Σx², count"
     inputs = ("y", "x")
-    about: ClassVar = {"x": "The other column. It may have the same types as the first."}
+    takes: ClassVar[InputTypes | Mapping[str, InputTypes]] = {
+        "y": SUMMABLE,
+        "x": SUMMABLE.described("The other column. It may have the same types as the first."),
+    }
     own_state = TWO_COLUMNS
 
 

@@ -9,7 +9,7 @@ from typing import ClassVar
 import numpy as np
 import pyarrow as pa
 
-from aggr.extend import ORDERED, Field, Function, State
+from aggr.extend import ORDERED, Field, Function, InputTypes, State
 from aggr.extend.arguments import checked_whole
 from aggr.extend.columns import compute as pc
 from aggr.extend.lists import OrderedRows, values_of
@@ -65,8 +65,10 @@ class BottomK(Function):
     k: int = 10
 
     name = "bottom_k"
-    takes = ORDERED
-    about: ClassVar[Mapping[str, str]] = {"by": "The compared column. It may have the same types as the first."}
+    takes: ClassVar[InputTypes | Mapping[str, InputTypes]] = {
+        "value": ORDERED,
+        "by": ORDERED.described("The compared column. It may have the same types as the first."),
+    }
     keeps = "k values, each with the value of the other column in the same row"
     returns = "list of the type of the input; empty if there are no values"
     guarantee = "exact; ties are broken by value, never by arrival"

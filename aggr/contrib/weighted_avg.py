@@ -9,7 +9,7 @@ from typing import ClassVar
 import numpy as np
 import pyarrow as pa
 
-from aggr.extend import ExactSums, SumsState
+from aggr.extend import SUMMABLE, ExactSums, InputTypes, SumsState
 from aggr.extend.exact import NAN, NEGATIVE, POSITIVE
 
 
@@ -27,8 +27,9 @@ class WeightedAvg(ExactSums):
     """
 
     name = "weighted_avg"
-    about: ClassVar[Mapping[str, str]] = {
-        "weight": "Weights of either sign. They may have the same types as the column."
+    takes: ClassVar[InputTypes | Mapping[str, InputTypes]] = {
+        "value": SUMMABLE,
+        "weight": SUMMABLE.described("Weights of either sign. They may have the same types as the column."),
     }
     keeps = "exact Σwx, exact Σw, count"
     returns = "float64; null if there are no values, or if the sum of the weights is 0"

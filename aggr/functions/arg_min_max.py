@@ -11,7 +11,7 @@ import pyarrow as pa
 from aggr.arrow import compute as pc
 from aggr.fields import ValueBy
 from aggr.function import Function
-from aggr.input_types import ORDERED
+from aggr.input_types import ORDERED, InputTypes
 from aggr.state import PlainState, State
 
 
@@ -30,8 +30,10 @@ class ArgMin(Function):
     """
 
     name = "arg_min"
-    takes = ORDERED
-    about: ClassVar[Mapping[str, str]] = {"by": "The compared column. It may have the same types as the first."}
+    takes: ClassVar[InputTypes | Mapping[str, InputTypes]] = {
+        "value": ORDERED,
+        "by": ORDERED.described("The compared column. It may have the same types as the first."),
+    }
     keeps = "the minimum of the other column, and the value in the same row"
     returns = "the value's type; null if there are no values"
     guarantee = "exact; ties are broken by value, never by arrival"

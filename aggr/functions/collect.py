@@ -65,7 +65,6 @@ class Collect(EventLists):
 
     name = "collect"
     takes: ClassVar[InputTypes | Mapping[str, InputTypes]] = {"value": ORDERED_OR_RECORDS, EVENT_TIME: ORDERED}
-    takes_records = True
     time_is_order = True
     returns = "list of the type of the input; empty if there are no values"
     guarantee = "exact, ordered by event time and value, never by arrival"

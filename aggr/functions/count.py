@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import ClassVar
 
@@ -11,6 +10,7 @@ import pyarrow as pa
 from aggr.fields import COUNT
 from aggr.function import Function
 from aggr.functions.moments import MOMENTS, SQUARES, SUM
+from aggr.input_types import ANY
 from aggr.state import PlainState, State
 
 
@@ -27,7 +27,7 @@ class Count(Function):
 
     name = "count"
     is_amount = True
-    about: ClassVar[Mapping[str, str]] = {"value": "A column of any type. Without a column, rows are counted."}
+    takes = ANY.described("A column of any type. Without a column, rows are counted.")
     keeps = "the count"
     returns = "int64; 0 if there are no values"
     guarantee = "exact"

@@ -8,6 +8,7 @@ from typing import ClassVar
 from aggr.function import EVENT_TIME
 from aggr.functions.arg_min_max import ArgMin
 from aggr.functions.event_points import ANY_VALUE, FIRST, FOUR_POINTS, LAST
+from aggr.input_types import ORDERED
 from aggr.state import State
 
 
@@ -26,6 +27,7 @@ class First(ArgMin):
     keeps = "value and event time of the earliest event"
     returns = "the type of the input; null if there are no values"
     guarantee = "exact; ties in time are broken by value, never by arrival"
+    takes = ORDERED
     inputs = ("value", EVENT_TIME)
     time_is_order = True
     own_state: ClassVar[State] = FIRST

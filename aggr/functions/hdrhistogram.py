@@ -10,7 +10,6 @@ import math
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from fractions import Fraction
-from typing import ClassVar
 
 import numpy as np
 import pyarrow as pa
@@ -390,10 +389,9 @@ class Hdr(Function):
     bad_values: str = field(default=ERROR, kw_only=True)
 
     name = "hdr"
-    takes = NUMBERS
-    about: ClassVar[Mapping[str, str]] = {
-        "value": "A column of integers, floats or decimals from 0. Other values raise an error, or are skipped."
-    }
+    takes = NUMBERS.described(
+        "A column of integers, floats or decimals from 0. Other values raise an error, or are skipped."
+    )
     keeps = "HdrHistogram buckets, min, max"
     returns = "record: count, min, max, mean, stdev, var, quantiles; null if there are no values"
     takes_weights = True

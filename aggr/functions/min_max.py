@@ -54,11 +54,10 @@ class Min(Function):
     """
 
     name = "min"
-    takes = ORDERED
+    takes = ORDERED.compared()
     keeps = "the least value"
     returns = "the type of the input; null if there are no values"
     guarantee = "exact"
-    ordered_inputs = frozenset({"value"})
     own_state: ClassVar[State] = MIN
     reads: ClassVar[tuple[State, ...]] = (LEAST_AND_GREATEST,)
 

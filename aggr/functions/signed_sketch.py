@@ -11,7 +11,6 @@ from __future__ import annotations
 from abc import abstractmethod
 from collections.abc import Mapping
 from dataclasses import dataclass, field
-from typing import ClassVar
 
 import numpy as np
 import pyarrow as pa
@@ -142,8 +141,7 @@ class SignedSketch(Function):
     quantiles: tuple[float, ...] = field(default=DEFAULT, metadata={"accepts": "Sequence[float] | float"})
     method: str = field(default=LOWER, kw_only=True)
 
-    takes = NUMBERS
-    about: ClassVar[Mapping[str, str]] = {"value": "A column of integers, floats or decimals, of either sign."}
+    takes = NUMBERS.described("A column of integers, floats or decimals, of either sign.")
     takes_weights = True
 
     def __post_init__(self) -> None:

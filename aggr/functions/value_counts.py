@@ -193,7 +193,7 @@ class ExactQuantiles(Counted):
     beyond: str = field(default=ERROR, kw_only=True)
 
     name = "exact_quantiles"
-    ordered_inputs = frozenset({"value"})
+    takes = ORDERED.compared()
     returns = (
         "record of quantiles, of the type of the input, or float64 if they lie between two values; null if there are "
         "no values"

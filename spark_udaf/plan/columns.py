@@ -17,6 +17,7 @@ from pyspark.sql.types import DataType, StructField
 
 from aggr import Function
 from aggr.arrow import versions
+from aggr.function import input_rule
 from aggr.sql.number_columns import Use
 from spark_udaf.plan.schema import spark_schema
 from spark_udaf.versions.arrow_types import UnsupportedType, to_arrow_type
@@ -105,7 +106,7 @@ def check_collation(field: StructField) -> None:
 
 def compares_text(function: Function) -> bool:
     """Return whether a function compares texts, or stores them in its states."""
-    return function.name != "count" and any(function.input_use(role) != Use.NUMBER for role in function.inputs)
+    return function.name != "count" and any(input_rule(function, role).use != Use.NUMBER for role in function.inputs)
 
 
 def collation_message(call: str) -> str:

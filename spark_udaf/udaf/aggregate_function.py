@@ -25,7 +25,7 @@ from pyspark.sql.types import DataType
 from aggr import Function, Groups
 from aggr.arrow.normalize import is_number, normalized_type, with_nulls
 from aggr.errors import with_text
-from aggr.function import EVENT_TIME, WEIGHT
+from aggr.function import EVENT_TIME, WEIGHT, input_rule
 from aggr.tables.partial_aggregation import REDUCE_ROWS
 from spark_udaf.udaf.bounded_lists import bounded_list
 from spark_udaf.udaf.exact_cast import exact_cast
@@ -284,7 +284,7 @@ def input_kinds(function: Function) -> list[pa.DataType]:
 
 def accepts_records(function: Function, dtype: pa.DataType) -> bool:
     """Return whether a type is a struct and the function accepts a column of this type."""
-    if not function.takes_records or not pa.types.is_struct(dtype):
+    if not input_rule(function, function.inputs[0]).takes_records or not pa.types.is_struct(dtype):
         return False
     try:
         function.check_input(_input(function, dtype))

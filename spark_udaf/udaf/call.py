@@ -13,7 +13,7 @@ from pyspark.sql.types import DataType
 
 import aggr
 from aggr import Function
-from aggr.function import EVENT_TIME, WEIGHT, column_keywords
+from aggr.function import EVENT_TIME, WEIGHT, column_keywords, input_rule
 from aggr.sql.number_columns import Use
 from spark_udaf.plan.attachments import attach, attached
 from spark_udaf.plan.columns import check_collation, compared_by_bytes, compares_text
@@ -61,7 +61,7 @@ class Call:
         """Return the Column of an input. If the function may read the input as strings, the query fails if Spark
         compares these strings by a collation.
         """
-        if self.function.input_use(role) == Use.NUMBER:
+        if input_rule(self.function, role).use == Use.NUMBER:
             return column
         return compared_by_bytes(column, self.label)
 
@@ -119,7 +119,9 @@ def _record_of(name: str, columns: Any) -> Column:
     """Return a struct of the listed columns, for a function that accepts records. For a single column, return its
     Column. Raise ``TypeError`` for other arguments.
     """
-    if not aggr.get(name).takes_records or not isinstance(columns, list | tuple) or not columns:
+    function = aggr.get(name)
+    takes_records = input_rule(function, function.inputs[0]).takes_records
+    if not takes_records or not isinstance(columns, list | tuple) or not columns:
         return column_named(columns)
     return F.struct(*(column_named(column) for column in columns))
 

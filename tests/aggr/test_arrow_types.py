@@ -17,6 +17,7 @@ import pytest
 
 import aggr
 from aggr import Groups
+from aggr.function import input_rule
 from aggr.sql.number_columns import Use
 from tiltframe import TiltFrame, finish, rollup
 
@@ -163,7 +164,7 @@ def test_frames_read_texts_of_numbers_alike_in_every_type_of_text(name):
     expected = outcome(answer_of_frame, measure, DIGITS, [])
     for dtype, values in ENCODED_DIGITS.items():
         assert outcome(answer_of_frame, measure, values, []) == expected, dtype
-    if expected != "refused" and function.input_use(function.inputs[0]) is Use.NUMBER:
+    if expected != "refused" and input_rule(function, function.inputs[0]).use is Use.NUMBER:
         assert expected == outcome(answer_of_frame, measure, INT64_VALUES, [])
 
 

@@ -6,6 +6,7 @@ from __future__ import annotations
 
 import json
 import random
+import re
 import statistics
 import threading
 import time
@@ -139,6 +140,16 @@ def test_shared_arrays_cannot_be_written_to():
     for array in shared:
         with pytest.raises(ValueError, match="read-only"):
             array[0] = 0
+
+
+def test_an_author_needs_few_members_of_a_function():
+    """The class has few members, and its documentation lists those that most authors need."""
+    members = {name for name in dir(aggr.Function) if not name.startswith("__")}
+    assert len(members) <= 25, sorted(members)
+    section = str(aggr.Function.__doc__).split("What a function sets")[1].split("More, for a few functions")[0]
+    needed = {name for line in re.findall(r"^    ([\w, ]+) : ", section, re.MULTILINE) for name in line.split(", ")}
+    assert {"own_state", "takes", "finish_states"} <= needed <= members | set(aggr.Function.__annotations__)
+    assert len(needed) <= 12, sorted(needed)
 
 
 def test_neither_defining_nor_registering_a_class_changes_which_states_are_accepted():

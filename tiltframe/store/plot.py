@@ -8,7 +8,7 @@ A window is incomplete if the store does not have all of its data, for example b
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, fields, replace
 from itertools import product
 from typing import Any
 
@@ -111,10 +111,10 @@ def plot(
 def _plotted_measure(measure: Measure | str, quantiles: Sequence[float] | None) -> Measure | str:
     if quantiles is None:
         return measure
-    if isinstance(measure, str) or "quantiles" not in measure.function.parameters():
+    if isinstance(measure, str) or "quantiles" not in [f.name for f in fields(measure.function)]:
         raise ValueError(f"{measure!r} does not have quantiles; leave out quantiles={shown(quantiles)}")
-    parameters = {**measure.function.parameters(), "quantiles": check_quantiles(quantiles)}
-    return replace(measure, function=type(measure.function)(**parameters))
+    parameters: dict[str, Any] = {"quantiles": check_quantiles(quantiles)}
+    return replace(measure, function=replace(measure.function, **parameters))
 
 
 def _with_entries(results: pa.Table) -> pa.Table:

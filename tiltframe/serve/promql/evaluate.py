@@ -164,7 +164,7 @@ def _summary(states: States, matchers: list[Matcher]) -> Vector:
     ``matchers`` select quantiles by the label ``quantile``.
     """
     parts = [Vector.empty(states.moments)]
-    for q in states.reader.parameters()["quantiles"]:
+    for q in vars(states.reader)["quantiles"]:
         if all(matcher.takes(label(q)) for matcher in matchers):
             values = quantile_of(states, q).values()  # type: ignore[operator]
             parts.append(replace(values, series=[{**labels, QUANTILE: label(q)} for labels in values.series]))
