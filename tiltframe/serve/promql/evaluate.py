@@ -47,6 +47,7 @@ from tiltframe.serve.promql.metrics import ALL, BUCKETS, HISTOGRAM, LAST, QUANTI
 from tiltframe.serve.promql.operators import SET_OPERATORS, absent, combined, united
 from tiltframe.serve.promql.parse import Expression, written
 from tiltframe.serve.promql.select import Evaluation, Selector, select, selector_of
+from tiltframe.serve.promql.value_functions import VALUE_FUNCTIONS
 from windows import Instants
 
 Value: TypeAlias = "Scalar | States | Vector | str"
@@ -177,10 +178,8 @@ def _call(node: Call, evaluation: Evaluation) -> Value:
     name = node.func.name
     if name in ("absent", "absent_over_time"):
         return _absent(node, evaluation)
-    if name == "vector":
-        scalar = _numbers(node.args[0], evaluation)
-        assert not isinstance(scalar, Vector)  # the parser has checked the types
-        return Vector([{}], scalar[None, :], np.ones((1, len(scalar)), np.bool_))
+    if name in VALUE_FUNCTIONS:
+        return VALUE_FUNCTIONS[name](*(_numbers(argument, evaluation) for argument in node.args))
     check_answered(FUNCTIONS, name)
     if FUNCTIONS[name] == MERGE:
         return _over_time(node, evaluation, ALL)

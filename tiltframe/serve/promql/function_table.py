@@ -14,6 +14,7 @@ from collections.abc import Mapping
 import promql_parser
 
 from tiltframe.serve.errors import Unanswerable
+from tiltframe.serve.promql.value_functions import VALUE_FUNCTIONS
 
 MERGE = "the merged states of a range"
 HISTOGRAM_READING = "the merged states of a histogram"
@@ -29,7 +30,7 @@ _ANSWERED_FUNCTIONS = {
         "sum_over_time"
     ),
     HISTOGRAM_READING: "histogram_avg histogram_count histogram_fraction histogram_quantile histogram_sum",
-    VALUES: "absent absent_over_time vector",
+    VALUES: "absent absent_over_time",
 }
 _REFUSED_FUNCTIONS = (
     "abs acos acosh asin asinh atan atanh ceil changes clamp clamp_max clamp_min cos cosh day_of_month day_of_week "
@@ -44,6 +45,7 @@ _REFUSED_FUNCTIONS = (
 FUNCTIONS: Mapping[str, str] = {
     **{name: how for how, names in _ANSWERED_FUNCTIONS.items() for name in names.split()},
     **dict.fromkeys(_REFUSED_FUNCTIONS.split(), REFUSED),
+    **dict.fromkeys(VALUE_FUNCTIONS, VALUES),
 }
 AGGREGATIONS: Mapping[str, str] = {
     **dict.fromkeys(("sum", "avg", "min", "max"), MERGE),

@@ -1,0 +1,18 @@
+"""Functions of PromQL that are computed from the values at each moment, one module per function.
+
+The name of a module is the name of its function in PromQL. The module defines ``evaluate``, which receives the
+arguments as a `Vector` or a `Scalar` of `tiltframe.serve.promql.cells`, and returns the result as one of them. A new
+module in this folder is a new function (docs/prometheus.md).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from importlib import import_module
+from pkgutil import iter_modules
+
+from tiltframe.serve.promql.cells import Scalar, Vector
+
+VALUE_FUNCTIONS: Mapping[str, Callable[..., Scalar | Vector]] = {
+    module.name: import_module(f"{__name__}.{module.name}").evaluate for module in iter_modules(__path__)
+}
